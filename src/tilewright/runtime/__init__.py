@@ -1,0 +1,1 @@
+"""Running compiled code: the native thread pool, memory, timers and the plan executor."""

@@ -1,0 +1,164 @@
+"""The settings, and the only reader of the environment.
+
+Every setting is one field of `Settings` and one variable `TILEWRIGHT_<FIELD>`. `read_settings` is cheap and
+holds no state: a program reads once, and passes the value on.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from tilewright.support.errors import SettingsError
+from tilewright.support.pretty import suggestion
+
+PREFIX: Final = "TILEWRIGHT_"
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class Verify(Enum):
+    """How often the verifier runs."""
+
+    OFF = "off"
+    """Never."""
+    FINAL = "final"
+    """Once a compilation, on what goes to code generation."""
+    PASSES = "passes"
+    """After every pass and every primitive (the tests' setting)."""
+
+
+class WaitPolicy(Enum):
+    """What an idle worker thread does, as OpenMP's `OMP_WAIT_POLICY`."""
+
+    ACTIVE = "active"
+    """Spins for long before it sleeps: lowest latency."""
+    PASSIVE = "passive"
+    """Sleeps almost at once: leaves the cores to others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings, with the defaults of an empty environment."""
+
+    cache_dir: Path
+    """Folder of compiled objects and tuning records: `$XDG_CACHE_HOME/tilewright` or `~/.cache/tilewright`."""
+    cache: bool = True
+    """Whether compiled objects are kept on disk."""
+    threads: int | None = None
+    """Threads of a parallel loop; None is one for each CPU this process may use."""
+    wait_policy: WaitPolicy = WaitPolicy.ACTIVE
+    """What idle worker threads do."""
+    pin_threads: bool = False
+    """Whether worker threads are bound to CPUs. The calling thread never is."""
+    compile_jobs: int | None = None
+    """Processes that compile; None chooses from the CPUs this process may use."""
+    verify: Verify = Verify.OFF
+    """How often the verifier runs."""
+    dump_dir: Path | None = None
+    """Folder that receives the program after every pass; None dumps nothing."""
+    log_level: str = "WARNING"
+    """Least level of messages the command line shows."""
+    seed: int = 0
+    """Seed of everything random."""
+
+    @property
+    def thread_count(self) -> int:
+        """Threads of a parallel loop, the default resolved."""
+        return self.threads if self.threads is not None else available_cpus()
+
+
+def available_cpus() -> int:
+    """CPUs this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings that the environment (or the given mapping) states.
+
+    Raises SettingsError for a variable with the prefix that is not a setting, or whose value cannot be read.
+    """
+    given = os.environ if environ is None else environ
+    readers = _readers()
+    values: dict[str, object] = {"cache_dir": _default_cache_dir(given)}
+    for variable in sorted(given):
+        if not variable.startswith(PREFIX):
+            continue
+        field = variable.removeprefix(PREFIX).lower()
+        if field not in readers or variable != variable.upper():
+            known = [PREFIX + name.upper() for name in readers]
+            raise SettingsError(
+                f"there is no setting {variable}",
+                hint=suggestion(variable, known) or f"the settings are {', '.join(known)}",
+            )
+        text = given[variable].strip()
+        try:
+            values[field] = readers[field](text)
+        except ValueError as error:
+            raise SettingsError(f"{variable}={text!r}: {error}") from None
+    return Settings(**values)  # type: ignore[arg-type]  # each reader returns its field's type
+
+
+def _readers() -> dict[str, Callable[[str], object]]:
+    readers: dict[str, Callable[[str], object]] = {
+        "cache_dir": _path,
+        "cache": _flag,
+        "threads": _positive,
+        "wait_policy": lambda text: _member(WaitPolicy, text),
+        "pin_threads": _flag,
+        "compile_jobs": _positive,
+        "verify": lambda text: _member(Verify, text),
+        "dump_dir": _path,
+        "log_level": _level,
+        "seed": int,
+    }
+    assert set(readers) == {field.name for field in dataclasses.fields(Settings)}
+    return readers
+
+
+def _default_cache_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if base and Path(base).is_absolute() else _home(environ) / ".cache"
+    return root / "tilewright"
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("expected a folder")
+    return Path(text).expanduser()
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("expected 0 or 1")
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("expected a whole number from 1")
+    return int(text)
+
+
+def _member(kind: type[Enum], text: str) -> Enum:
+    for member in kind:
+        if member.value == text.lower():
+            return member
+    raise ValueError(f"expected one of {', '.join(str(member.value) for member in kind)}")
+
+
+def _level(text: str) -> str:
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    if text.upper() not in levels:
+        raise ValueError(f"expected one of {', '.join(levels)}")
+    return text.upper()
