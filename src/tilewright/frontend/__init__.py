@@ -1,0 +1,1 @@
+"""What brings programs in: ONNX models, and the builders of the reference architectures."""
