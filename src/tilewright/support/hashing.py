@@ -19,9 +19,9 @@ DIGEST_BYTES = 20
 def digest(*values: object) -> str:
     """The hexadecimal digest of the values, taken as a sequence.
 
-    Accepts None, bool, int, float, str, bytes, enum members, sequences, sets, mappings, frozen dataclasses,
-    numpy scalars and arrays, nested at will. Raises TypeError for anything else: what has no stated canonical
-    form is not a key.
+    Accepts None, bool, int, float, str, bytes, enum members, sequences, sets, mappings, dataclasses (their
+    compared fields), numpy scalars and arrays, nested at will. Raises TypeError for anything else: what
+    has no stated canonical form is not a key.
 
     >>> digest(1, "a") == digest(1, "a"), digest(1) == digest(1.0), digest(1) == digest(True)
     (True, False, False)
@@ -53,12 +53,18 @@ def _group(tag: bytes, items: Iterable[object], count: int) -> Iterable[bytes]:
         yield from _pieces(item)
 
 
+def _type_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
 def _pieces(value: object) -> Iterable[bytes]:
     match value:
         case None:
             yield b"N"
         case enum.Enum():
-            yield _sized(b"e", f"{type(value).__qualname__}.{value.name}".encode())
+            yield _sized(b"e", f"{_type_name(value)}.{value.name}".encode())
+        case np.generic():
+            yield from _group(b"g", [value.dtype.name, value.tobytes()], 2)
         case bool():
             yield b"T" if value else b"F"
         case int():
@@ -82,11 +88,9 @@ def _pieces(value: object) -> Iterable[bytes]:
             if value.dtype.hasobject:
                 raise TypeError("an array of Python objects has no canonical form")
             yield np.ascontiguousarray(value).tobytes()
-        case np.generic():
-            yield from _group(b"g", [value.dtype.name, value.tobytes()], 2)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
-            yield _sized(b"d", type(value).__qualname__.encode())
+            fields = [field for field in dataclasses.fields(value) if field.compare]
+            yield _sized(b"d", _type_name(value).encode())
             yield from _group(b"(", (getattr(value, field.name) for field in fields), len(fields))
         case _:
             raise TypeError(f"{type(value).__name__} has no canonical form to hash")

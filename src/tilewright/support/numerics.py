@@ -1,20 +1,20 @@
 """The one error bound, used by every comparison of numbers in the package and its tests.
 
-A program computes y in floating point, its sums in any order. Replace every operand by its absolute value and
-every subtraction by an addition: the result Y (the *magnitude*) satisfies |computed - exact| <= γ·Y for a γ that
-depends on the number of roundings behind one element only. Here
+A program computes y in floating point, its sums in any order. Replace every operand by its absolute value
+and every subtraction by an addition: the result Y (the *magnitude*) satisfies |computed - exact| <= γ·Y for
+a γ that depends on the number of roundings behind one element only. Here
 
     bound = SAFETY · (growth(terms) · u(dtype) · Y + smallest_normal(dtype))          for terms >= 1
 
     terms      roundings on the longest way to one element: the length of its reductions plus its depth
-    growth(n)  n for short sums: γ_n = n·u / (1 - n·u) of Higham, Accuracy and Stability of Numerical Algorithms,
-               §3.1; λ·√n for long ones: Higham & Mary 2019, doi:10.1137/18M1226312 (under rounding errors that are
-               independent with mean zero it fails with probability 2·exp(-λ²/2) a rounding)
-    SAFETY     room for the roundings of the reference, for multiplying by a reciprocal, for multiply-adds fused
-               or not, and for functions of at most 4 ulp = 8·u (exp, tanh, erf ...)
+    growth(n)  n for short sums: γ_n = n·u / (1 - n·u), Higham, Accuracy and Stability of Numerical
+               Algorithms, §3.1; λ·√n for long ones: Higham & Mary 2019, doi:10.1137/18M1226312 (for rounding
+               errors independent with mean zero it fails with probability 2·exp(-λ²/2) a rounding)
+    SAFETY     room for the roundings of the reference, for multiplying by a reciprocal, for multiply-adds
+               fused or not, and for functions of at most 4 ulp = 8·u (exp, tanh, erf ...)
 
-The bound stays below the size of one average term of a sum up to about 4,000 terms in f32, so a lost or doubled
-term is found. Integers and booleans are exact: their bound is zero.
+The bound stays below the size of one average term of a sum up to about 4,000 terms in f32, so a lost or
+doubled term is found. Integers and booleans are exact: their bound is zero.
 """
 
 import math

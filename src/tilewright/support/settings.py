@@ -46,7 +46,7 @@ class Settings:
     """All settings, with the defaults of an empty environment."""
 
     cache_dir: Path
-    """Folder of compiled objects and tuning records: `$XDG_CACHE_HOME/tilewright` or `~/.cache/tilewright`."""
+    """Folder of compiled objects and records: `$XDG_CACHE_HOME/tilewright` or `~/.cache/tilewright`."""
     cache: bool = True
     """Whether compiled objects are kept on disk."""
     threads: int | None = None

@@ -1,0 +1,65 @@
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from tilewright.support import Settings, SettingsError, Verify, WaitPolicy, available_cpus, read_settings
+
+
+def test_defaults():
+    settings = read_settings({"HOME": "/home/u"})
+    assert settings == Settings(cache_dir=Path("/home/u/.cache/tilewright"))
+    assert settings.thread_count == available_cpus() >= 1
+
+
+def test_xdg_cache_home_counts_when_absolute():
+    given = {"HOME": "/home/u", "XDG_CACHE_HOME": "/c"}
+    assert read_settings(given).cache_dir == Path("/c/tilewright")
+    assert read_settings(given | {"XDG_CACHE_HOME": "c"}).cache_dir == Path("/home/u/.cache/tilewright")
+
+
+def test_every_field_has_a_variable():
+    texts = {
+        "cache_dir": ("/x", Path("/x")),
+        "cache": ("off", False),
+        "threads": ("3", 3),
+        "wait_policy": ("passive", WaitPolicy.PASSIVE),
+        "pin_threads": ("1", True),
+        "compile_jobs": ("2", 2),
+        "verify": ("passes", Verify.PASSES),
+        "dump_dir": ("/d", Path("/d")),
+        "log_level": ("debug", "DEBUG"),
+        "seed": ("-5", -5),
+    }
+    assert set(texts) == {field.name for field in dataclasses.fields(Settings)}
+    settings = read_settings({f"TILEWRIGHT_{name.upper()}": text for name, (text, _) in texts.items()})
+    for name, (_, value) in texts.items():
+        assert getattr(settings, name) == value
+
+
+def test_unknown_variable_is_refused_with_a_suggestion():
+    with pytest.raises(SettingsError, match=r"(?s)TILEWRIGHT_THREAD\b.*did you mean 'TILEWRIGHT_THREADS'"):
+        read_settings({"TILEWRIGHT_THREAD": "2"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("THREADS", "0"),
+        ("THREADS", "-1"),
+        ("THREADS", "²"),
+        ("CACHE", "maybe"),
+        ("VERIFY", "always"),
+        ("SEED", "x"),
+    ],
+)
+def test_bad_value_is_refused_by_name(name, text):
+    with pytest.raises(SettingsError, match=f"TILEWRIGHT_{name}="):
+        read_settings({f"TILEWRIGHT_{name}": text})
+
+
+def test_reads_the_environment(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_SEED", "17")
+    assert read_settings().seed == 17
+    assert available_cpus() == len(os.sched_getaffinity(0))
