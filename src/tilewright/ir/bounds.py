@@ -1,0 +1,410 @@
+"""Ranges of index expressions: bounds, proofs, range-based simplification and box footprints.
+
+An environment maps variable names to inclusive bounds ``(lo, hi)``, outermost loop first; bounds of an inner
+variable may mention outer ones (triangular nests). Everything here errs on the safe side: a bound holds for
+all values in the environment, and a failed proof only means "not shown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import TypeAlias
+
+from tilewright.ir.expr import Expr, map_indices
+from tilewright.ir.index import (
+    Atom,
+    FloorDiv,
+    Index,
+    MinMax,
+    Mod,
+    Opaque,
+    Param,
+    Var,
+    floordiv,
+    imax,
+    imin,
+    index,
+    linear,
+    mod,
+    substitute_index,
+)
+from tilewright.ir.stmt import Block, For, Iter, Pred
+
+Env: TypeAlias = Mapping[str, tuple[Index, Index]]
+
+
+def loop_env(loops: Iterable[For]) -> dict[str, tuple[Index, Index]]:
+    """The environment of nested loops, outermost first."""
+    return {f.var: (f.lo, f.hi - 1) for f in loops}
+
+
+def iter_env(iters: Iterable[Iter]) -> dict[str, tuple[Index, Index]]:
+    """The environment of a block's iterators."""
+    return {it.name: (it.lo, it.hi - 1) for it in iters}
+
+
+def bind_env(block: Block, env: Env) -> dict[str, tuple[Index, Index]]:
+    """``env`` with the block's iterators added, bounded by their declared domains."""
+    out = dict(env)
+    out.update(iter_env(block.iters))
+    return out
+
+
+def upper(x: Index, env: Env, names: Iterable[str] | None = None) -> Index | None:
+    """An index without ``names`` (default: all of ``env``) that is >= ``x``; ``None`` where unbounded."""
+    return _eliminate(x, env, names, True)
+
+
+def lower(x: Index, env: Env, names: Iterable[str] | None = None) -> Index | None:
+    """An index without ``names`` (default: all of ``env``) that is <= ``x``; ``None`` where unbounded."""
+    return _eliminate(x, env, names, False)
+
+
+def _eliminate(x: Index, env: Env, names: Iterable[str] | None, up: bool) -> Index | None:
+    wanted = set(env) if names is None else set(names)
+    result: Index | None = x
+    for name in reversed(list(env)):
+        if name in wanted and result is not None and name in result.vars:
+            lo, hi = env[name]
+            result = _replace(result, name, lo, hi, up)
+    return result
+
+
+def _replace(x: Index, name: str, lo: Index, hi: Index, up: bool) -> Index | None:
+    """Bound ``x`` by giving the variable or parameter ``name`` its extreme values."""
+    out = Index(x.const)
+    for atom, c in x.terms:
+        bound = _replace_atom(atom, name, lo, hi, up if c > 0 else not up)
+        if bound is None:
+            return None
+        out = out + bound * c
+    return out
+
+
+def _replace_atom(atom: Atom, name: str, lo: Index, hi: Index, up: bool) -> Index | None:
+    match atom:
+        case Var(n):
+            return (hi if up else lo) if n == name else index(atom)
+        case Param():
+            return (hi if up else lo) if atom.name == name else index(atom)
+        case FloorDiv(arg, d):
+            b = _replace(arg, name, lo, hi, up)
+            return None if b is None else floordiv(b, d)
+        case Mod(arg, d):
+            if name not in arg.vars and not _has_param(arg, name):
+                return index(atom)
+            return Index(d - 1) if up else Index(0)
+        case MinMax(op, args):
+            bounds = [_replace(a, name, lo, hi, up) for a in args]
+            known = [b for b in bounds if b is not None]
+            # an unbounded side leaves a bound only where the other side limits it
+            if len(known) < len(bounds) and not (known and (op == "min") == up):
+                return None
+            return imin(*known) if op == "min" else imax(*known)
+        case Opaque(expr):
+            return None if name in expr.vars else index(atom)
+
+
+def _has_param(x: Index, name: str) -> bool:
+    for atom, _ in x.terms:
+        match atom:
+            case Param():
+                if atom.name == name:
+                    return True
+            case FloorDiv() | Mod():
+                if _has_param(atom.arg, name):
+                    return True
+            case MinMax():
+                if any(_has_param(a, name) for a in atom.args):
+                    return True
+            case _:
+                pass
+    return False
+
+
+def int_upper(x: Index, env: Env) -> int | None:
+    """The best known integer >= ``x`` over the environment and all parameters; ``None`` if unbounded."""
+    return _int_bound(x, env, True)
+
+
+def int_lower(x: Index, env: Env) -> int | None:
+    """The best known integer <= ``x`` over the environment and all parameters; ``None`` if unbounded."""
+    return _int_bound(x, env, False)
+
+
+def _int_bound(x: Index, env: Env, up: bool) -> int | None:
+    if not x.terms:
+        return x.const
+    for n, (atom, c) in enumerate(x.terms):
+        if isinstance(atom, MinMax):
+            rest = Index(x.const, x.terms[:n] + x.terms[n + 1 :])
+            # max(a, b) + r is bounded above by the larger of the sums' bounds, below by each of them
+            values = [_int_bound(rest + a * c, env, up) for a in atom.args]
+            every = ((atom.op == "max") == (c > 0)) == up
+            if every:
+                return None if None in values else _pick(values, up)
+            return _pick([v for v in values if v is not None], not up)
+    best = _one_bound(x, env, up)
+    if any(isinstance(a, FloorDiv | Mod) for a, _ in x.terms):
+        relaxed = _relaxed_bound(x, env, up)
+        best = relaxed if best is None else best if relaxed is None else _pick([best, relaxed], not up)
+    return best
+
+
+def _pick(values: list[int | None], up: bool) -> int | None:
+    known = [v for v in values if v is not None]
+    if not known:
+        return None
+    return max(known) if up else min(known)
+
+
+def _one_bound(x: Index, env: Env, up: bool) -> int | None:
+    bound = _eliminate(x, env, None, up)
+    if bound is None:
+        return None
+    if any(isinstance(a, MinMax) for a, _ in bound.terms):
+        return _int_bound(bound, {}, up)
+    for p in _params(bound):
+        bound = _replace(bound, p.name, Index(-(-p.lo // p.multiple_of) * p.multiple_of), Index(p.hi), up)
+        if bound is None:
+            return None
+    if not bound.terms:
+        return bound.const
+    # leftovers: divisions of unbounded things
+    return None
+
+
+def _params(x: Index) -> list[Param]:
+    out: dict[Param, None] = {}
+    for atom, _ in x.terms:
+        match atom:
+            case Param():
+                out[atom] = None
+            case FloorDiv() | Mod():
+                out.update(dict.fromkeys(_params(atom.arg)))
+            case MinMax():
+                for a in atom.args:
+                    out.update(dict.fromkeys(_params(a)))
+            case _:
+                pass
+    return list(out)
+
+
+def _relaxed_bound(x: Index, env: Env, up: bool) -> int | None:
+    """Bound divisions by their real values, so that the same variable in two terms cancels."""
+    scale = 1
+    for atom, _ in x.terms:
+        if isinstance(atom, FloorDiv):
+            scale = lcm(scale, atom.divisor)
+    total = Index(x.const * scale)
+    for atom, c in x.terms:
+        match atom:
+            case FloorDiv(arg, d):
+                # d * floor(a / d) lies in [a - (d - 1), a]
+                slack = 0 if (c > 0) == up else -(d - 1)
+                total = total + (arg + slack) * (c * (scale // d))
+            case Mod(arg, d):
+                r = _int_bound(arg, env, True), _int_bound(arg, env, False)
+                if r[0] is not None and r[1] is not None and r[0] // d == r[1] // d:
+                    total = total + (arg - (r[0] // d) * d) * (c * scale)
+                else:
+                    total = total + ((d - 1) if (c > 0) == up else 0) * (c * scale)
+            case _:
+                total = total + Index(0, ((atom, c * scale),))
+    bound = _int_bound(total, env, up)
+    if bound is None:
+        return None
+    return bound // scale if up else -(-bound // scale)
+
+
+def prove_ge0(x: Index, env: Env) -> bool:
+    """Whether ``x >= 0`` is shown for all values in the environment."""
+    low = int_lower(x, env)
+    return low is not None and low >= 0
+
+
+def prove_lt(a: Index, b: Index, env: Env) -> bool:
+    """Whether ``a < b`` is shown for all values in the environment."""
+    return prove_ge0(b - a - 1, env)
+
+
+def prove_pred(pred: Pred, env: Env) -> bool:
+    """Whether all conditions are shown to hold always."""
+    for c in pred:
+        if c.index is None:
+            return False
+        if c.op == "ge" and not prove_ge0(c.index, env):
+            return False
+        if c.op == "eq" and not (prove_ge0(c.index, env) and prove_ge0(-c.index, env)):
+            return False
+    return True
+
+
+def int_range(x: Index, env: Env) -> tuple[int | None, int | None]:
+    """Lower and upper integer bounds, ``None`` where unknown."""
+    return int_lower(x, env), int_upper(x, env)
+
+
+def simplify(x: Index, env: Env) -> Index:
+    """Remove divisions, remainders, minima and maxima that the ranges of the variables decide."""
+    if not any(isinstance(a, FloorDiv | Mod | MinMax) for a, _ in x.terms):
+        return x
+    out = Index(x.const)
+    plain: list[tuple[Atom, int]] = []
+    for atom, c in x.terms:
+        match atom:
+            case FloorDiv(arg, d):
+                out = out + _simplify_div(simplify(arg, env), d, env) * c
+            case Mod(arg, d):
+                out = out + _simplify_mod(simplify(arg, env), d, env) * c
+            case MinMax(op, args):
+                out = out + _simplify_minmax(op, [simplify(a, env) for a in args], env) * c
+            case _:
+                plain.append((atom, c))
+    return out + linear(0, plain)
+
+
+def _split_small(x: Index, d: int, env: Env) -> tuple[Index, int] | None:
+    """``(y, g)`` with ``x = g*y + s`` and ``0 <= s < g``, ``g`` dividing ``d``, ``g > 1``."""
+    coefs = sorted({abs(c) for _, c in x.terms})
+    for start in range(1, len(coefs)):
+        g = d
+        for c in coefs[start:]:
+            g = gcd(g, c)
+        if g <= 1:
+            continue
+        big = tuple((a, c) for a, c in x.terms if c % g == 0)
+        small = tuple((a, c) for a, c in x.terms if c % g)
+        k, r = divmod(x.const, g)
+        lo, hi = int_range(Index(r, small), env)
+        if lo is not None and hi is not None and lo // g == hi // g:
+            return Index(k + lo // g, tuple((a, c // g) for a, c in big)), g
+    return None
+
+
+def _simplify_div(x: Index, d: int, env: Env) -> Index:
+    lo, hi = int_range(x, env)
+    if lo is not None and hi is not None and lo // d == hi // d:
+        return Index(lo // d)
+    big = tuple((a, c) for a, c in x.terms if c % d == 0)
+    if big:
+        rest = Index(x.const % d, tuple((a, c) for a, c in x.terms if c % d))
+        return Index(x.const // d, tuple((a, c // d) for a, c in big)) + (
+            _simplify_div(rest, d, env) if rest.terms else floordiv(rest, d)
+        )
+    split = _split_small(x, d, env)
+    if split is not None:
+        y, g = split
+        return floordiv(y, d // g) if d == g else _simplify_div(y, d // g, env)
+    return floordiv(x, d)
+
+
+def _simplify_mod(x: Index, d: int, env: Env) -> Index:
+    x = Index(x.const % d, tuple((a, c) for a, c in x.terms if c % d))
+    if not x.terms:
+        return x
+    lo, hi = int_range(x, env)
+    if lo is not None and hi is not None and lo // d == hi // d:
+        return x - (lo // d) * d
+    split = _split_small(x, d, env)
+    if split is not None:
+        y, g = split
+        return (x - y * g) + (_simplify_mod(y, d // g, env) * g if d > g else Index(0))
+    return mod(x, d)
+
+
+def _simplify_minmax(op: str, args: list[Index], env: Env) -> Index:
+    kept: list[Index] = []
+    for n, a in enumerate(args):
+        others = kept + args[n + 1 :]
+        # drop an argument that another one always beats
+        if not any(prove_ge0(a - b if op == "min" else b - a, env) for b in others):
+            kept.append(a)
+    return imin(*kept) if op == "min" else imax(*kept)
+
+
+def simplify_pred(pred: Pred, env: Env) -> Pred:
+    """Drop conditions that always hold and simplify the others."""
+    kept = [c for c in pred if not prove_pred((c,), env)]
+    if len(kept) == len(pred):
+        return pred
+    return tuple(kept)
+
+
+def simplify_expr(e: Expr, env: Env) -> Expr:
+    """Simplify every index of an expression."""
+    return map_indices(e, lambda i: simplify_deep(i, env))
+
+
+def simplify_deep(x: Index, env: Env) -> Index:
+    """:func:`simplify`, inside opaque expressions too."""
+    new = simplify(x, env)
+    return substitute_index(new, {}, lambda e: simplify_expr(e, env)) if _has_opaque(new) else new
+
+
+def _has_opaque(x: Index) -> bool:
+    return any(
+        isinstance(a, Opaque)
+        or (isinstance(a, FloorDiv | Mod) and _has_opaque(a.arg))
+        or (isinstance(a, MinMax) and any(map(_has_opaque, a.args)))
+        for a, _ in x.terms
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One dimension of a box: ``extent`` elements from ``lo`` on (``extent`` constant or over parameters)."""
+
+    lo: Index
+    extent: Index
+
+
+def span(x: Index, env: Env, inner: Iterable[str]) -> Span | None:
+    """The smallest known interval that holds ``x`` while the variables ``inner`` range over ``env``.
+
+    ``lo`` mentions only the other variables; the extent is a constant or, for whole symbolic dimensions, an
+    expression of parameters. ``None`` where no bound is known (unclamped data-dependent indices).
+    """
+    names = set(inner)
+    x = simplify(x, env)
+    lo, hi = lower(x, env, names), upper(x, env, names)
+    if lo is None or hi is None:
+        return None
+    lo, hi = simplify(lo, env), simplify(hi, env)
+    extent = hi - lo + 1
+    if extent.vars:
+        n = int_upper(extent, env)
+        if n is None:
+            return None
+        extent = Index(n)
+    return Span(lo, extent)
+
+
+def union_span(spans: Iterable[Span], env: Env) -> Span | None:
+    """An interval that holds all the given ones; ``None`` where no constant extent is known."""
+    items = list(spans)
+    if not items:
+        return None
+    if all(s == items[0] for s in items):
+        return items[0]
+    lo = simplify(imin(*(s.lo for s in items)), env)
+    hi = simplify(imax(*(s.lo + s.extent for s in items)), env)
+    extent = hi - lo
+    if extent.vars or any(isinstance(a, MinMax) for a, _ in extent.terms):
+        n = int_upper(extent, env)
+        if n is None:
+            return None
+        extent = Index(n)
+    return Span(lo, extent)
+
+
+def map_env(env: Env, fn: Callable[[Index], Index]) -> dict[str, tuple[Index, Index]]:
+    """Apply a function to all bounds of an environment."""
+    return {k: (fn(lo), fn(hi)) for k, (lo, hi) in env.items()}
+
+
+def is_var(atom: Atom, name: str) -> bool:
+    """Whether an atom is the variable ``name``."""
+    return isinstance(atom, Var) and atom.name == name

@@ -1,0 +1,108 @@
+"""Scalar element types of the IR and their numpy counterparts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import ml_dtypes
+import numpy as np
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A scalar type: ``name`` as printed (``f32``), its ``kind`` and its storage size in ``bits``."""
+
+    name: str
+    kind: Kind
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        """Storage size in bytes (a ``bool`` takes one)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating-point numbers."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are signed or unsigned integers (not ``bool``)."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype with the same storage."""
+        return _NUMPY[self.name]
+
+    @property
+    def min_value(self) -> float | int | bool:
+        """Smallest value (``-inf`` for floats): the identity of a maximum."""
+        if self.kind == "float":
+            return float("-inf")
+        if self.kind == "bool":
+            return False
+        return 0 if self.kind == "uint" else -(1 << (self.bits - 1))
+
+    @property
+    def max_value(self) -> float | int | bool:
+        """Largest value (``+inf`` for floats): the identity of a minimum."""
+        if self.kind == "float":
+            return float("inf")
+        if self.kind == "bool":
+            return True
+        return (1 << self.bits) - 1 if self.kind == "uint" else (1 << (self.bits - 1)) - 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F64 = DType("f64", "float", 64)
+F32 = DType("f32", "float", 32)
+F16 = DType("f16", "float", 16)
+BF16 = DType("bf16", "float", 16)
+I64 = DType("i64", "int", 64)
+I32 = DType("i32", "int", 32)
+I16 = DType("i16", "int", 16)
+I8 = DType("i8", "int", 8)
+U32 = DType("u32", "uint", 32)
+U16 = DType("u16", "uint", 16)
+U8 = DType("u8", "uint", 8)
+BOOL = DType("bool", "bool", 8)
+
+DTYPES = MappingProxyType({t.name: t for t in (F64, F32, F16, BF16, I64, I32, I16, I8, U32, U16, U8, BOOL)})
+
+_NUMPY = MappingProxyType(
+    {
+        "f64": np.dtype(np.float64),
+        "f32": np.dtype(np.float32),
+        "f16": np.dtype(np.float16),
+        "bf16": np.dtype(ml_dtypes.bfloat16),
+        "i64": np.dtype(np.int64),
+        "i32": np.dtype(np.int32),
+        "i16": np.dtype(np.int16),
+        "i8": np.dtype(np.int8),
+        "u32": np.dtype(np.uint32),
+        "u16": np.dtype(np.uint16),
+        "u8": np.dtype(np.uint8),
+        "bool": np.dtype(np.bool_),
+    }
+)
+_FROM_NUMPY = MappingProxyType({v: DTYPES[k] for k, v in _NUMPY.items()})
+
+
+def dtype_of(value: DType | str | np.dtype[np.generic] | type) -> DType:
+    """Return the :class:`DType` named by a string, a numpy dtype or scalar type, or a ``DType`` itself.
+
+    Raises ``KeyError`` where no such element type exists (``complex64``, ``u64``, strings).
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value in DTYPES:
+        return DTYPES[value]
+    return _FROM_NUMPY[np.dtype(value)]

@@ -1,0 +1,420 @@
+"""Statements and loop functions: the grammar of the IR.
+
+    Index := c0 + sum(ci * atom)            canonical by construction            (ir/index.py)
+    atom  := Var | Param | floordiv(Index, c) | mod(Index, c) | min(Index+) | max(Index+) | Opaque(Expr)
+    Expr  := Const | OfIndex | Load | Unary | Binary | Compare | Select | Cast | Call   (ir/expr.py)
+    Pred  := and of (Index >= 0 | Index == 0 | Opaque)
+    Stmt  := Seq | If(Pred, Stmt, Stmt?) | Alloc(Buffer, Stmt) | Barrier(scope)
+           | For(var, lo, hi, step, kind, hints, Stmt)
+           | Block | Store((buffer, Index*, Expr)+)              stores of one statement are simultaneous
+           | Exec(instruction, Window*, Expr*)
+    Block := (name, stage, iters = ((name, lo, hi, par|red|ord)...), bind = Index*, where = Pred,
+              init = Stmt?, body)
+
+A function denotes an ordered set of block *instances*. For each point of the enclosing loops where ``where``
+holds (over the loop variables), the block runs once with ``iters := bind``. A block is a closed scope: its
+``init`` and ``body`` mention block iterators and parameters, never loop variables, so moving loops about never
+touches them. ``init`` runs before ``body`` in the instances whose ``red`` iterators all have their first
+values; ``decompose_init`` makes it a block of its own before code generation. ``red`` and ``ord`` instances run
+exactly once per written location; ``par`` instances may repeat only into a buffer allocated inside every
+enclosing parallel or thread loop.
+
+Names of loop variables and blocks are unique in a function; nodes are frozen and rewriting shares what it keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Expr, Load, loads, walk_index
+from tilewright.ir.index import Index, Param
+
+IterKind = Literal["par", "red", "ord"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One conjunct of a predicate: ``index >= 0`` (``ge``), ``index == 0`` (``eq``) or a scalar ``bool``."""
+
+    op: Literal["ge", "eq", "opaque"]
+    index: Index | None = None
+    expr: Expr | None = None
+
+    def __str__(self) -> str:
+        if self.op == "opaque":
+            return str(self.expr)
+        return f"{self.index} {'>=' if self.op == 'ge' else '=='} 0"
+
+    @property
+    def vars(self) -> frozenset[str]:
+        """Names of the variables that occur."""
+        if self.expr is not None:
+            return self.expr.vars
+        assert self.index is not None
+        return self.index.vars
+
+
+Pred: TypeAlias = tuple[Condition, ...]  # () is "always"
+
+
+def ge0(x: Index) -> Condition:
+    """The condition ``x >= 0``."""
+    return Condition("ge", x)
+
+
+def eq0(x: Index) -> Condition:
+    """The condition ``x == 0``."""
+    return Condition("eq", x)
+
+
+def holds(e: Expr) -> Condition:
+    """The condition that a boolean expression is true."""
+    return Condition("opaque", None, e)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopKind:
+    """How a loop runs: ``serial``, ``parallel``, ``vector``, ``unroll`` or ``thread`` on a hardware ``axis``."""
+
+    name: Literal["serial", "parallel", "vector", "unroll", "thread"]
+    axis: str = ""
+
+    def __str__(self) -> str:
+        return f"thread({self.axis})" if self.axis else self.name
+
+
+SERIAL = LoopKind("serial")
+PARALLEL = LoopKind("parallel")
+VECTOR = LoopKind("vector")
+UNROLL = LoopKind("unroll")
+
+
+def thread(axis: str) -> LoopKind:
+    """The kind of a loop bound to a hardware axis such as ``block.x`` or ``thread.y``."""
+    return LoopKind("thread", axis)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stmt:
+    """Caches shared by all statements."""
+
+    _names: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the loops and blocks in this subtree (cached; what path search prunes by)."""
+        if self._names is None:
+            out: set[str] = set()
+            if isinstance(self, For):
+                out.add(self.var)
+            elif isinstance(self, Block):
+                out.add(self.name)
+            for child in stmt_children(self):  # type: ignore[arg-type]
+                out |= child.names
+            object.__setattr__(self, "_names", frozenset(out))
+        assert self._names is not None
+        return self._names
+
+
+@dataclass(frozen=True, slots=True)
+class Seq(_Stmt):
+    """Statements one after another; an empty one does nothing."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If(_Stmt):
+    """``then`` where all conditions hold, else ``orelse``."""
+
+    cond: Pred
+    then: Stmt
+    orelse: Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc(_Stmt):
+    """Fresh, undefined storage for ``buffer`` during ``body``, once per execution of this statement."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier(_Stmt):
+    """All threads of the block wait for each other; memory of ``scope`` is visible afterwards."""
+
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class For(_Stmt):
+    """``for var in range(lo, hi, step)``; ``hints`` are back-end options such as ``("outline", "")``.
+
+    Known hints: ``outline`` (body becomes a function of its own), ``unroll`` (factor), ``pipeline`` (stages),
+    ``prefetch``.
+    """
+
+    var: str
+    lo: Index
+    hi: Index
+    body: Stmt
+    kind: LoopKind = SERIAL
+    step: int = 1
+    hints: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def extent(self) -> Index:
+        """Number of iterations for step 1: ``hi - lo``."""
+        return self.hi - self.lo
+
+
+@dataclass(frozen=True, slots=True)
+class Iter:
+    """A block iterator over ``[lo, hi)``: parallel (``par``), reduction (``red``) or ordered (``ord``)."""
+
+    name: str
+    lo: Index
+    hi: Index
+    kind: IterKind
+
+    @property
+    def extent(self) -> Index:
+        """``hi - lo``."""
+        return self.hi - self.lo
+
+
+@dataclass(frozen=True, slots=True)
+class Block(_Stmt):
+    """The unit that schedules move: one instance computes ``body`` for one binding of its iterators."""
+
+    name: str
+    stage: str
+    iters: tuple[Iter, ...]
+    bind: tuple[Index, ...]
+    body: Stmt
+    init: Stmt | None = None
+    where: Pred = ()
+    _reads: tuple[Load, ...] | None = field(init=False, default=None, compare=False, repr=False)
+    _writes: tuple[tuple[str, tuple[Index, ...]], ...] | None = field(
+        init=False, default=None, compare=False, repr=False
+    )
+
+    @property
+    def reads(self) -> tuple[Load, ...]:
+        """Loads of the body (over block iterators), without duplicates, accumulators included."""
+        if self._reads is None:
+            found: dict[Load, None] = {}
+            for s in (self.init, self.body):
+                if s is not None:
+                    found.update(dict.fromkeys(stmt_loads(s)))
+            object.__setattr__(self, "_reads", tuple(found))
+        assert self._reads is not None
+        return self._reads
+
+    @property
+    def writes(self) -> tuple[tuple[str, tuple[Index, ...]], ...]:
+        """Written ``(buffer, indices)`` of body and init, without duplicates."""
+        if self._writes is None:
+            found: dict[tuple[str, tuple[Index, ...]], None] = {}
+            for s in (self.init, self.body):
+                if s is not None:
+                    found.update(dict.fromkeys(stmt_writes(s)))
+            object.__setattr__(self, "_writes", tuple(found))
+        assert self._writes is not None
+        return self._writes
+
+    def binding(self) -> dict[str, Index]:
+        """Iterator names to their loop-variable expressions."""
+        return {it.name: b for it, b in zip(self.iters, self.bind, strict=True)}
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether some iterator is a reduction."""
+        return any(it.kind == "red" for it in self.iters)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One assignment ``buffer[indices] = value`` of a :class:`Store`."""
+
+    buffer: str
+    indices: tuple[Index, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store(_Stmt):
+    """Simultaneous assignments: all values are read before anything is written (argmin's pair)."""
+
+    writes: tuple[Access, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A box of a buffer passed to an instruction: per dimension an offset and a constant extent."""
+
+    buffer: str
+    offsets: tuple[Index, ...]
+    extents: tuple[int, ...]
+    mode: Literal["r", "w", "rw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exec(_Stmt):
+    """One call of the target instruction named ``instr`` on windows and scalar arguments."""
+
+    instr: str
+    windows: tuple[Window, ...]
+    args: tuple[Expr, ...] = ()
+
+
+Stmt: TypeAlias = Seq | If | Alloc | Barrier | For | Block | Store | Exec
+
+NOTHING = Seq(())
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFunction:
+    """A compilable function: symbolic ``params``, argument ``buffers``, and a ``body``.
+
+    ``outputs`` names the argument buffers that the function defines; all others are read only. A call
+    provides one array per argument buffer, in order. ``assumes`` are conditions on the parameters that are
+    checked at entry.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    buffers: tuple[Buffer, ...]
+    outputs: tuple[str, ...]
+    body: Stmt
+    assumes: Pred = ()
+
+    def buffer(self, name: str) -> Buffer:
+        """The argument buffer called ``name``; ``KeyError`` where there is none."""
+        for b in self.buffers:
+            if b.name == name:
+                return b
+        raise KeyError(name)
+
+    def with_body(self, body: Stmt) -> LoopFunction:
+        """The same function with another body (``self`` where it is the same object)."""
+        return self if body is self.body else replace(self, body=body)
+
+
+def stmt_children(s: Stmt) -> tuple[Stmt, ...]:
+    """Direct sub-statements (a block's body and init are its own scope and not among them)."""
+    match s:
+        case Seq():
+            return s.stmts
+        case If():
+            return (s.then,) if s.orelse is None else (s.then, s.orelse)
+        case Alloc() | For():
+            return (s.body,)
+        case _:
+            return ()
+
+
+def with_stmt_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
+    """The statement with other children; ``s`` itself where they are the same objects."""
+    if all(a is b for a, b in zip(stmt_children(s), new, strict=True)):
+        return s
+    match s:
+        case Seq():
+            return Seq(new)
+        case If():
+            return If(s.cond, new[0], new[1] if s.orelse is not None else None)
+        case Alloc():
+            return Alloc(s.buffer, new[0])
+        case For():
+            return replace(s, body=new[0])
+        case _:
+            return s
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Sequence with nested sequences flattened; a single statement stays itself."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, Seq):
+            flat.extend(s.stmts)
+        else:
+            flat.append(s)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def store(buffer: str, indices: tuple[Index, ...], value: Expr) -> Store:
+    """A single assignment."""
+    return Store((Access(buffer, indices, value),))
+
+
+def stmt_exprs(s: Stmt) -> list[Expr]:
+    """All scalar expressions of a statement tree, block bodies and opaque indices included."""
+    out: list[Expr] = []
+
+    def of_index(i: Index | None) -> None:
+        if i is not None:
+            out.extend(walk_index(i))
+
+    def of_pred(p: Pred) -> None:
+        for c in p:
+            of_index(c.index)
+            if c.expr is not None:
+                out.append(c.expr)
+
+    def visit(node: Stmt) -> None:
+        match node:
+            case Store():
+                for w in node.writes:
+                    out.append(w.value)
+                    for i in w.indices:
+                        of_index(i)
+            case Exec():
+                out.extend(node.args)
+                for win in node.windows:
+                    for i in win.offsets:
+                        of_index(i)
+            case If():
+                of_pred(node.cond)
+            case For():
+                of_index(node.lo)
+                of_index(node.hi)
+            case Block():
+                of_pred(node.where)
+                for i in node.bind:
+                    of_index(i)
+                if node.init is not None:
+                    visit(node.init)
+                visit(node.body)
+            case _:
+                pass
+        for child in stmt_children(node):
+            visit(child)
+
+    visit(s)
+    return out
+
+
+def stmt_loads(s: Stmt) -> list[Load]:
+    """All loads of a statement tree, in order, duplicates included."""
+    return [ld for e in stmt_exprs(s) for ld in loads(e)]
+
+
+def stmt_writes(s: Stmt) -> list[tuple[str, tuple[Index, ...]]]:
+    """All written ``(buffer, indices)`` of a statement tree, block bodies included, in order."""
+    out: list[tuple[str, tuple[Index, ...]]] = []
+    match s:
+        case Store():
+            out.extend((w.buffer, w.indices) for w in s.writes)
+        case Exec():
+            out.extend((w.buffer, w.offsets) for w in s.windows if w.mode != "r")
+        case Block():
+            for part in (s.init, s.body):
+                if part is not None:
+                    out.extend(stmt_writes(part))
+        case _:
+            for child in stmt_children(s):
+                out.extend(stmt_writes(child))
+    return out
