@@ -1,0 +1,12 @@
+"""Schedules: recorded decisions about order and storage, applied by primitives.
+
+``Schedule(program).split("i", 32).parallel("i_o")`` is a new value at every dot; its trace prints as Python,
+serialises to JSON and replays. ``docs/schedule.md`` is the overview.
+"""
+
+from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.registry import Primitive, primitive
+from tilewright.schedule.schedule import Schedule, load_trace, replay
+from tilewright.schedule.trace import Step, Trace
+
+__all__ = ["PRIMITIVES", "Primitive", "Schedule", "Step", "Trace", "load_trace", "primitive", "replay"]

@@ -1,0 +1,89 @@
+"""What primitives share: finding by name, fresh names, environments, and refusing with the program shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tilewright.ir import Block, For, Index, Location, LoopFunction, bind_env, find, fresh_name, loop_env
+from tilewright.schedule.show import show
+from tilewright.support import ScheduleError, suggestion
+
+Names = tuple[str, ...]
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def refusal(
+    func: LoopFunction, what: str, *, hint: str | None = None, at: Iterable[str] = ()
+) -> ScheduleError:
+    """The error of a refused primitive; ``at`` names the loops, blocks or buffers whose lines are marked."""
+    text = show(func)
+    wanted = [re.compile(rf"\s*(for|block|alloc) {re.escape(name)}\b") for name in at]
+    marked = [n for n, line in enumerate(text.splitlines()) if any(w.match(line) for w in wanted)]
+    return ScheduleError(what, hint=hint, program=text, marked=marked)
+
+
+def find_loop(func: LoopFunction, name: str) -> tuple[Location, For]:
+    """The loop called ``name`` and its place; ScheduleError where there is none."""
+    place = find(func.body, name)
+    if place is None:
+        raise _unknown(func, "loop", name)
+    if not isinstance(place.node, For):
+        raise refusal(func, f"{name!r} is a block, not a loop", hint="name a loop", at=[name])
+    return place, place.node
+
+
+def find_block(func: LoopFunction, name: str) -> tuple[Location, Block]:
+    """The block called ``name`` and its place; ScheduleError where there is none."""
+    place = find(func.body, name)
+    if place is None:
+        raise _unknown(func, "block", name)
+    if not isinstance(place.node, Block):
+        raise refusal(func, f"{name!r} is a loop, not a block", hint="name a block", at=[name])
+    return place, place.node
+
+
+def _unknown(func: LoopFunction, kind: str, name: str) -> ScheduleError:
+    return refusal(
+        func,
+        f"there is no {kind} {name!r}",
+        hint=suggestion(name, sorted(func.body.names)) or f"the program below lists the {kind}s",
+    )
+
+
+def taken_names(func: LoopFunction) -> set[str]:
+    """Names a new loop or block may not have: loops, blocks and parameters."""
+    return set(func.body.names) | {p.name for p in func.params}
+
+
+def new_names(func: LoopFunction, defaults: Names, names: Names) -> Names:
+    """Names for new loops: ``names`` where given (unused identifiers), else ``defaults`` made unique."""
+    taken = taken_names(func)
+    if not names:
+        out = []
+        for base in defaults:
+            name = fresh_name(base, taken)
+            taken.add(name)
+            out.append(name)
+        return tuple(out)
+    if len(names) != len(defaults):
+        raise ScheduleError(f"{len(defaults)} names are needed, {len(names)} are given: {', '.join(names)}")
+    for name in names:
+        if not _IDENTIFIER.match(name):
+            raise ScheduleError(f"{name[:80]!r} cannot be the name of a loop", hint="use an identifier")
+        if name in taken:
+            raise ScheduleError(f"the name {name!r} is taken", hint="choose another or leave names= out")
+        taken.add(name)
+    return names
+
+
+def env_at(place: Location) -> dict[str, tuple[Index, Index]]:
+    """Ranges of the loops around a place."""
+    return loop_env(place.loops)
+
+
+def block_env(place: Location) -> dict[str, tuple[Index, Index]]:
+    """Ranges of the loops around a block and of its iterators."""
+    assert isinstance(place.node, Block)
+    return bind_env(place.node, loop_env(place.loops))

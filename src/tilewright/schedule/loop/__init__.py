@@ -1,0 +1,1 @@
+"""Primitives on loops: one a file."""

@@ -1,0 +1,25 @@
+"""annotate: give a loop a back-end hint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import LoopFunction, replace_at
+from tilewright.schedule.common import find_loop, refusal
+from tilewright.schedule.registry import primitive
+
+HINTS = ("outline", "pipeline", "prefetch", "unroll")
+
+
+@primitive("annotate", phase="loop")
+def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFunction:
+    """Set the hint ``key`` of a loop to ``value``, replacing an earlier one.
+
+    Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
+    ``pipeline`` a number of stages, ``prefetch`` names a buffer.
+    """
+    place, node = find_loop(func, loop)
+    if key not in HINTS:
+        raise refusal(func, f"there is no hint {key!r}", hint=f"the hints are {', '.join(HINTS)}", at=[loop])
+    hints = (*((k, v) for k, v in node.hints if k != key), (key, value))
+    return func.with_body(replace_at(func.body, place.path, replace(node, hints=hints)))

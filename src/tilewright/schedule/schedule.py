@@ -1,0 +1,135 @@
+"""The schedule: an immutable value that holds a program, the steps applied to it and the loops they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self, final
+
+from tilewright.ir import Buffer, LoopFunction, Program, blocks, buffers_of, to_function
+from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.common import find_block
+from tilewright.schedule.loop_methods import LoopMethods
+from tilewright.schedule.program_methods import ProgramMethods
+from tilewright.schedule.show import show
+from tilewright.schedule.storage_methods import StorageMethods
+from tilewright.schedule.trace import Step, Trace, trace_from_json
+from tilewright.support import ScheduleError, suggestion
+
+
+@final
+class Schedule(LoopMethods, StorageMethods, ProgramMethods):
+    """Every primitive is a method that returns a new schedule; this one never changes.
+
+    A schedule starts from a program (then program-phase primitives come first) or from a loop function.
+    ``verify`` runs the verifier after every step. Raises ScheduleError where a primitive is refused.
+    """
+
+    __slots__ = ("_current", "_func", "_steps", "source", "verify")
+
+    source: Program | LoopFunction
+    verify: bool
+
+    def __init__(self, source: Program | LoopFunction, *, verify: bool = False) -> None:
+        self.source = source
+        self.verify = verify
+        self._current = source
+        self._func = source if isinstance(source, LoopFunction) else None
+        self._steps: tuple[Step, ...] = ()
+
+    @property
+    def program(self) -> Program | None:
+        """The program as the program phase left it, or ``None`` in the loop phase and for loop functions."""
+        return self._current if isinstance(self._current, Program) else None
+
+    @property
+    def func(self) -> LoopFunction:
+        """The loop function as it stands (in the program phase: the unscheduled one)."""
+        if self._func is None:
+            assert isinstance(self._current, Program)
+            self._func = to_function(self._current)
+        return self._func
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(self._steps)
+
+    def loops(self, block: str | None = None) -> tuple[str, ...]:
+        """Names of the loops around a block, outermost first; of all loops without one."""
+        if block is not None:
+            return tuple(loop.var for loop in find_block(self.func, block)[0].loops)
+        seen: dict[str, None] = {}
+        for place in blocks(self.func.body):
+            seen.update(dict.fromkeys(loop.var for loop in place.loops))
+        return tuple(seen)
+
+    def blocks(self) -> tuple[str, ...]:
+        """Names of the blocks, in program order."""
+        return tuple(place.node.name for place in blocks(self.func.body))  # type: ignore[union-attr]
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Argument and allocated buffers by name."""
+        return buffers_of(self.func)
+
+    def apply(self, primitive: str, *args: object, **kwargs: object) -> Self:
+        """Apply the primitive of that name; raises ScheduleError where it is refused."""
+        entry = PRIMITIVES.get(primitive)
+        if entry is None:
+            raise ScheduleError(
+                f"there is no primitive {primitive[:80]!r}", hint=suggestion(primitive, PRIMITIVES) or None
+            )
+        step = Step(primitive, *entry.normalise(args, kwargs))
+        return self._with(step)
+
+    def replay(self, steps: Trace | Iterable[Step]) -> Schedule:
+        """Apply recorded steps; an error names the step."""
+        out: Schedule = self
+        for n, step in enumerate(steps.steps if isinstance(steps, Trace) else steps):
+            try:
+                out = out.apply(step.primitive, *step.args, **dict(step.kwargs))
+            except ScheduleError as error:
+                raise ScheduleError(
+                    error.what,
+                    where=f"step {n}: {step}",
+                    hint=error.hint,
+                    program=error.program,
+                    marked=error.marked,
+                ) from error
+        return out
+
+    def _with(self, step: Step) -> Self:
+        entry = PRIMITIVES[step.primitive]
+        new = object.__new__(type(self))
+        new.source, new.verify, new._steps = self.source, self.verify, (*self._steps, step)
+        if entry.phase == "program":
+            if not isinstance(self._current, Program):
+                raise ScheduleError(
+                    f"{step.primitive} changes the program, but the loops already exist",
+                    hint="apply program-phase primitives to a Program before the first loop primitive",
+                    program=show(self.func),
+                )
+            new._current = entry.function(self._current, *step.args, **dict(step.kwargs))
+            new._func = None
+        else:
+            new._current = new._func = entry.function(self.func, *step.args, **dict(step.kwargs))
+        return new
+
+    def __str__(self) -> str:
+        return show(self.func)
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.source.name!r}, {len(self._steps)} steps)"
+
+
+def replay(source: Program | LoopFunction, trace: Trace | str, *, verify: bool = False) -> Schedule:
+    """The schedule that a trace (or its JSON text) describes, applied to ``source``.
+
+    Raises ArtefactError for text that is no trace, ScheduleError for a step that is refused.
+    """
+    steps = load_trace(trace) if isinstance(trace, str) else trace
+    return Schedule(source, verify=verify).replay(steps)
+
+
+def load_trace(text: str | bytes) -> Trace:
+    """Read a trace from its JSON text; raises ArtefactError for anything that is not one."""
+    return trace_from_json(text, PRIMITIVES)
