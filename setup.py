@@ -1,10 +1,12 @@
 """Builds the native runtime as a plain shared library (loaded by ctypes, independent of libpython)."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-NATIVE = "src/tilewright/runtime/native"
+NATIVE = Path("src/tilewright/runtime/native")
 
 
 class BuildNative(build_ext):
@@ -35,9 +37,10 @@ setup(
     ext_modules=[
         Extension(
             "tilewright.runtime._native",
-            sources=[f"{NATIVE}/tw_runtime.c"],
-            depends=[f"{NATIVE}/tw_runtime.h"],
-            include_dirs=[NATIVE],
+            sources=sorted(str(file) for file in NATIVE.glob("*.c")),
+            depends=sorted(str(file) for file in NATIVE.glob("*.h")),
+            include_dirs=[str(NATIVE)],
+            libraries=["m"],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],
         )

@@ -1,39 +1,139 @@
-/* The contract between generated code and the runtime. Generated kernels rely on this file's first part only. */
+/* The contract between generated code, the native runtime and its Python wrappers. */
 #ifndef TW_RUNTIME_H
 #define TW_RUNTIME_H
 
 #include <stdint.h>
 
-/* ---- Part 1: the kernel ABI (fixed; code generation depends on it) ---- */
+/* ======== Part 1: the kernel ABI. Fixed: code generation depends on it. ======== */
 
 typedef struct tw_context tw_context;
 
-/* One worker's share [begin, end) of a parallel loop. `closure` is what the kernel passed to parallel_for; `scratch` is
- * the worker's private arena, 64-byte aligned, at least as large as the running kernel's metadata asks for, its
- * content undefined on entry. */
+/* One thread's share [begin, end) of a parallel loop, begin < end. `closure` is what was given to parallel_for.
+ * `scratch` is private to the thread while the body runs: 64-byte aligned, at least as large as the kernel's metadata
+ * asks for, of undefined content on entry; NULL where it asks for none. */
 typedef void (*tw_body)(void *closure, int64_t begin, int64_t end, void *scratch);
 
-/* Generated code reads these three fields, in this order and at these offsets; the rest is the runtime's own. */
+/* Generated code reads these three fields, in this order and at these offsets. What follows them is the runtime's. */
 struct tw_context {
-    /* Run body over [0, n), split into contiguous static chunks, at most one a thread; returns when all have run, and
-     * all their writes are then visible. n <= 0 runs nothing. A call from within a body runs inline, on the caller. */
+    /* Runs the body over [0, n) in contiguous chunks whose sizes differ by at most one, min(n, threads) of them, and
+     * returns when all have run; all their writes are then visible to the caller. The split depends on n and the
+     * context only. n <= 0 runs nothing. Within a body, and where another caller holds the threads, the chunks run one
+     * after the other on the calling thread, with the same split. */
     void (*parallel_for)(tw_context *context, tw_body body, void *closure, int64_t n);
-    /* 64-byte aligned memory of undefined content; NULL if there is none. Safe from any thread. */
+    /* 64-byte aligned memory of undefined content, or NULL. From any thread; released by any thread. */
     void *(*alloc)(tw_context *context, int64_t bytes);
     void (*release)(tw_context *context, void *memory);
 };
 
-/* A compiled kernel. `buffers` are the arguments in the order of the kernel's metadata; `params` the values of its symbolic
- * parameters; `workspace` 64-byte aligned memory for what it allocates outside parallel loops, of the size its
- * metadata states; `scratch` the calling thread's arena. Returns 0, or a number from the kernel's table of entry checks. */
+/* A compiled kernel. Returns 0, or a number > 0 from the kernel's own table of failed entry checks.
+ *
+ * buffers    one pointer an argument, in the order of the kernel's metadata. Intermediate and constant buffers are
+ *            64-byte aligned at their offset 0; a model's inputs and outputs only to the size of their element.
+ * params     the values of its symbolic parameters, in the order of its metadata.
+ * workspace  for what it allocates outside parallel loops: 64-byte aligned, of the size its metadata states, undefined.
+ * scratch    the calling thread's scratch. The same memory that parallel_for hands to the chunk run by the calling
+ *            thread: its content does not survive a call of parallel_for.
+ *
+ * Kernels run under the default floating-point environment (round to nearest, no flush to zero), on every thread. */
 typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const int64_t *params, void *workspace,
                              void *scratch);
 
-/* ---- Part 2: the runtime, called from Python through ctypes ---- */
+/* ======== Part 2: the runtime, called from Python through ctypes. ======== */
 
 #define TW_EXPORT __attribute__((visibility("default")))
 
+enum { TW_ALIGNMENT = 64 };
+
+/* Raised with any change of Part 2; the Python side refuses a library of another version. */
+enum { TW_VERSION = 1 };
+TW_EXPORT int32_t tw_version(void);
+
 /* Nanoseconds on the monotonic clock. */
 TW_EXPORT int64_t tw_now_ns(void);
+
+/* ---- memory ---- */
+
+/* 64-byte aligned memory; large blocks start on a huge page and ask for huge pages. NULL if there is none. */
+TW_EXPORT void *tw_alloc(int64_t bytes);
+TW_EXPORT void tw_release(void *memory);
+
+/* Memory between two inaccessible pages, for tests. The block touches the page behind it (at_end != 0) or before it, as
+ * nearly as `align`, a power of two up to a page, lets it. *region and *region_bytes receive what tw_guarded_release
+ * needs. NULL if there is none. */
+TW_EXPORT void *tw_guarded_alloc(int64_t bytes, int64_t align, int32_t at_end, void **region, int64_t *region_bytes);
+TW_EXPORT void tw_guarded_release(void *region, int64_t region_bytes);
+
+/* ---- thread pool ---- */
+
+typedef struct tw_pool tw_pool;
+
+/* A pool of `threads` >= 1 threads, the caller of a parallel loop included: threads - 1 workers are started. An idle
+ * thread spins for spin_ns and then sleeps. cpus, unless NULL, holds one CPU number a worker, to which it is bound.
+ * NULL where the threads cannot be had. */
+TW_EXPORT tw_pool *tw_pool_create(int32_t threads, int64_t spin_ns, const int32_t *cpus);
+
+/* Ends the workers, after any parallel loop now running. Loops started later run on their caller. May be repeated. */
+TW_EXPORT void tw_pool_shutdown(tw_pool *pool);
+
+/* Shuts down and frees. No plan may refer to the pool any more. */
+TW_EXPORT void tw_pool_destroy(tw_pool *pool);
+
+/* Mean nanoseconds of one empty parallel loop over all threads, in `rounds` back to back. */
+TW_EXPORT double tw_pool_fork_join_ns(tw_pool *pool, int32_t rounds);
+
+/* ---- plans: a model as a list of kernels ---- */
+
+enum { TW_INPUT = 0, TW_OUTPUT = 1, TW_CONSTANT = 2, TW_ARENA = 3 };
+
+/* A place in memory: `offset` bytes into input, output or constant number `index`, or into the arena (index unused). */
+typedef struct {
+    int32_t kind;
+    int32_t index;
+    int64_t offset;
+} tw_place;
+
+/* The value of a kernel's parameter: parameter number `index` of the run, or `value` where index < 0. */
+typedef struct {
+    int64_t index;
+    int64_t value;
+} tw_value;
+
+/* One kernel call: its arguments are `places` and `values`, consecutive in the plan's two tables. */
+typedef struct {
+    tw_kernel kernel;
+    int64_t place_count;
+    int64_t value_count;
+} tw_step;
+
+typedef struct {
+    const tw_step *steps;
+    int64_t step_count;
+    const tw_place *places; /* of all steps, in order */
+    int64_t place_count;
+    const tw_value *values; /* of all steps, in order */
+    int64_t value_count;
+    void *const *constants;
+    int64_t constant_count;
+    int64_t arena_bytes;     /* intermediate tensors, at statically planned offsets */
+    int64_t workspace_bytes; /* the largest of the kernels' */
+    int64_t scratch_bytes;   /* the largest of the kernels', for one thread */
+} tw_plan_description;
+
+typedef struct tw_plan tw_plan;
+
+/* Copies the description; constants, kernels and the pool must outlive the plan. NULL if there is no memory. */
+TW_EXPORT tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description);
+TW_EXPORT void tw_plan_destroy(tw_plan *plan);
+
+/* Frees the memory kept for runs to come. */
+TW_EXPORT void tw_plan_trim(tw_plan *plan);
+
+enum { TW_NO_MEMORY = -1 };
+
+/* Runs the steps in order, `repeats` times over. From any number of threads at once: each run has memory of its own.
+ * Returns 0; TW_NO_MEMORY; or what a kernel returned, with its number in *failed_step. Unless NULL, `stamps` receives
+ * for each repeat step_count + 1 readings of tw_now_ns: the start, and the end of each step. */
+TW_EXPORT int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params,
+                              int64_t repeats, int64_t *stamps, int64_t *failed_step);
 
 #endif

@@ -1,0 +1,310 @@
+"""Plans: a model, or a single kernel, as one native call over statically planned memory.
+
+A `PlanBuilder` collects the steps: each a compiled kernel (its address), with its arguments as places in the
+model's inputs and outputs, in constants or in the arena of intermediate tensors. The `ExecutionPlan` it makes
+runs them all by one call without the GIL, from any number of threads at once.
+"""
+
+import weakref
+from collections.abc import Iterable, Sequence
+from ctypes import POINTER, byref, c_int64, c_void_p, cast
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime import native
+from tilewright.runtime.memory import address_of
+from tilewright.runtime.pool import ThreadPool
+from tilewright.support import InputError, InternalError, ResourceError, format_bytes, quoted
+
+MAX_BYTES: Final = 1 << 46
+"""Sizes and offsets beyond this are mistakes: 64 TiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """A run of bytes that a kernel may be given: in an input, an output, a constant or the arena."""
+
+    kind: int
+    """INPUT, OUTPUT, CONSTANT or ARENA of `runtime.native`."""
+    index: int
+    """Number of the input, output or constant; 0 for the arena."""
+    offset: int
+    """First byte."""
+    nbytes: int
+    """Number of bytes."""
+
+    def part(self, offset: int, nbytes: int) -> "BufferRef":
+        """The `nbytes` bytes from `offset` on. Raises ValueError if they are not all within."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"bytes {offset} to {offset + nbytes} are not within {self.nbytes}")
+        return BufferRef(self.kind, self.index, self.offset + offset, nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """A parameter whose value is given to each run."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    kernel: int
+    buffers: tuple[BufferRef, ...]
+    params: tuple[int | ParamRef, ...]
+    name: str
+    checks: tuple[str, ...]
+
+
+class PlanBuilder:
+    """Collects what a plan consists of.
+
+    Inputs, outputs, parameters and steps are numbered in the order in which they are added.
+    """
+
+    def __init__(self, pool: ThreadPool) -> None:
+        """A plan whose parallel loops will run on this pool."""
+        self._pool = pool
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+        self._constants: list[npt.NDArray[Any]] = []
+        self._param_count = 0
+        self._steps: list[_Step] = []
+        self._arena_bytes = 0
+        self._workspace_bytes = 0
+        self._scratch_bytes = 0
+
+    def input(self, nbytes: int) -> BufferRef:
+        """The next input, of `nbytes` bytes."""
+        self._inputs.append(_checked_size(nbytes))
+        return BufferRef(native.INPUT, len(self._inputs) - 1, 0, nbytes)
+
+    def output(self, nbytes: int) -> BufferRef:
+        """The next output, of `nbytes` bytes."""
+        self._outputs.append(_checked_size(nbytes))
+        return BufferRef(native.OUTPUT, len(self._outputs) - 1, 0, nbytes)
+
+    def constant(self, array: npt.NDArray[Any]) -> BufferRef:
+        """A constant. The plan refers to the array's own memory: make it with `aligned_copy`.
+
+        Raises ValueError if the array is not row-major or not aligned to 64 bytes.
+        """
+        if not array.flags.c_contiguous or (array.nbytes and address_of(array) % native.ALIGNMENT):
+            raise ValueError(f"a constant must be row-major and aligned to {native.ALIGNMENT} bytes")
+        self._constants.append(array)
+        return BufferRef(native.CONSTANT, len(self._constants) - 1, 0, array.nbytes)
+
+    def arena(self, offset: int, nbytes: int) -> BufferRef:
+        """Bytes of the arena, which grows to hold them. Raises ValueError unless 64 divides `offset`."""
+        _checked_size(offset)
+        _checked_size(nbytes)
+        if offset % native.ALIGNMENT:
+            raise ValueError(f"an offset in the arena must be a multiple of {native.ALIGNMENT}, got {offset}")
+        self._arena_bytes = max(self._arena_bytes, offset + nbytes)
+        return BufferRef(native.ARENA, 0, offset, nbytes)
+
+    def param(self) -> ParamRef:
+        """The next parameter of a run."""
+        self._param_count += 1
+        return ParamRef(self._param_count - 1)
+
+    def step(
+        self,
+        kernel: int,
+        buffers: Sequence[BufferRef],
+        params: Sequence[int | ParamRef] = (),
+        *,
+        workspace_bytes: int = 0,
+        scratch_bytes: int = 0,
+        name: str = "",
+        checks: Sequence[str] = (),
+    ) -> None:
+        """Add a kernel call.
+
+        `kernel` is the address of a `tw_kernel`; `workspace_bytes` and `scratch_bytes` are what its metadata
+        asks for; `checks[k - 1]` says what was wrong when it returns k.
+        """
+        if not kernel:
+            raise ValueError("a kernel has no address")
+        self._workspace_bytes = max(self._workspace_bytes, _checked_size(workspace_bytes))
+        self._scratch_bytes = max(self._scratch_bytes, _checked_size(scratch_bytes))
+        label = name or f"step {len(self._steps)}"
+        self._steps.append(_Step(kernel, tuple(buffers), tuple(params), label, tuple(checks)))
+
+    def build(self, keep_alive: Iterable[object] = ()) -> "ExecutionPlan":
+        """The plan. It keeps the constants, the pool and the given objects (owners of code) alive."""
+        return ExecutionPlan(
+            pool=self._pool,
+            inputs=tuple(self._inputs),
+            outputs=tuple(self._outputs),
+            param_count=self._param_count,
+            constants=tuple(self._constants),
+            steps=tuple(self._steps),
+            arena_bytes=self._arena_bytes,
+            workspace_bytes=self._workspace_bytes,
+            scratch_bytes=self._scratch_bytes,
+            keep_alive=tuple(keep_alive),
+        )
+
+
+class ExecutionPlan:
+    """A list of kernel calls that runs as one. Made by `PlanBuilder.build`."""
+
+    def __init__(
+        self,
+        *,
+        pool: ThreadPool,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        param_count: int,
+        constants: tuple[npt.NDArray[Any], ...],
+        steps: tuple[_Step, ...],
+        arena_bytes: int,
+        workspace_bytes: int,
+        scratch_bytes: int,
+        keep_alive: tuple[object, ...],
+    ) -> None:
+        self.pool = pool
+        self.inputs = inputs
+        """Bytes of each input."""
+        self.outputs = outputs
+        """Bytes of each output."""
+        self.param_count = param_count
+        """Number of parameters of a run."""
+        self.step_names = tuple(step.name for step in steps)
+        """Name of each step, for profiles and messages."""
+        self.arena_bytes = arena_bytes
+        """Bytes of intermediate tensors of one run."""
+        self.run_bytes = arena_bytes + workspace_bytes + scratch_bytes * pool.threads
+        """Bytes of memory of one run, all kinds."""
+        self._steps = steps
+        self._alive = (constants, keep_alive)
+        self._handle = _create(pool, constants, steps, arena_bytes, workspace_bytes, scratch_bytes)
+        weakref.finalize(self, native.library().tw_plan_destroy, self._handle).atexit = False
+
+    def run(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int] = (),
+    ) -> None:
+        """Run the steps once.
+
+        The arrays must be row-major and of the stated sizes in bytes, the outputs writeable. Raises
+        InputError where they are not or where a kernel's check of its arguments fails, ResourceError if there
+        is no memory.
+        """
+        self._call(inputs, outputs, params, 1, None)
+
+    def measure(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int] = (),
+        *,
+        repeats: int = 1,
+    ) -> npt.NDArray[np.int64]:
+        """Run `repeats` times over, in one native call.
+
+        Returns the nanoseconds of each step, of shape (repeats, steps). Raises what `run` raises.
+        """
+        if repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {repeats}")
+        stamps = np.zeros((repeats, len(self._steps) + 1), np.int64)
+        self._call(inputs, outputs, params, repeats, stamps)
+        return np.diff(stamps, axis=1)
+
+    def trim(self) -> None:
+        """Free the memory kept for runs to come."""
+        native.library().tw_plan_trim(self._handle)
+
+    def _call(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int],
+        repeats: int,
+        stamps: npt.NDArray[np.int64] | None,
+    ) -> None:
+        if len(params) != self.param_count:
+            raise InputError(f"expected {self.param_count} parameters, got {len(params)}")
+        failed = c_int64(-1)
+        code = native.library().tw_plan_run(
+            self._handle,
+            _pointers("input", inputs, self.inputs, writeable=False),
+            _pointers("output", outputs, self.outputs, writeable=True),
+            (c_int64 * self.param_count)(*params),
+            repeats,
+            None if stamps is None else cast(address_of(stamps), POINTER(c_int64)),
+            byref(failed),
+        )
+        if code:
+            raise self._failure(code, failed.value)
+
+    def _failure(self, code: int, at: int) -> Exception:
+        if code == native.NO_MEMORY:
+            return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
+        step = self._steps[at]
+        if 1 <= code <= len(step.checks):
+            return InputError(f"{quoted(step.name)} cannot run: {step.checks[code - 1]}")
+        return InternalError(f"{quoted(step.name)} returned {code}, which its kernel does not explain")
+
+
+def _checked_size(nbytes: int) -> int:
+    if not 0 <= nbytes <= MAX_BYTES:
+        raise ResourceError(f"a size of {nbytes} bytes is not between 0 and {format_bytes(MAX_BYTES)}")
+    return nbytes
+
+
+def _create(
+    pool: ThreadPool,
+    constants: tuple[npt.NDArray[Any], ...],
+    steps: tuple[_Step, ...],
+    arena_bytes: int,
+    workspace_bytes: int,
+    scratch_bytes: int,
+) -> int:
+    """The native plan; it copies the tables."""
+    places = [native.Place(ref.kind, ref.index, ref.offset) for step in steps for ref in step.buffers]
+    values = [
+        native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
+        for step in steps
+        for value in step.params
+    ]
+    calls = [native.Step(step.kernel, len(step.buffers), len(step.params)) for step in steps]
+    description = native.PlanDescription(
+        (native.Step * len(calls))(*calls),
+        len(calls),
+        (native.Place * len(places))(*places),
+        len(places),
+        (native.Value * len(values))(*values),
+        len(values),
+        (c_void_p * len(constants))(*(address_of(array) for array in constants)),
+        len(constants),
+        arena_bytes,
+        workspace_bytes,
+        scratch_bytes,
+    )
+    handle = native.library().tw_plan_create(pool.handle, byref(description))
+    if not handle:
+        raise ResourceError("no memory for a plan")
+    return int(handle)
+
+
+def _pointers(
+    what: str, arrays: Sequence[npt.NDArray[Any]], sizes: Sequence[int], *, writeable: bool
+) -> object:
+    """The arrays' addresses as a C array; refuses arrays whose memory is not what the plan expects."""
+    if len(arrays) != len(sizes):
+        raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")
+    for at, (array, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
+        if array.nbytes != nbytes:
+            raise InputError(f"{what} {at} has {array.nbytes} bytes, expected {nbytes}")
+        if not array.flags.c_contiguous:
+            raise InputError(f"{what} {at} is not row-major", hint="pass numpy.ascontiguousarray of it")
+        if writeable and not array.flags.writeable:
+            raise InputError(f"{what} {at} is read-only")
+    return (c_void_p * len(arrays))(*(address_of(array) for array in arrays))

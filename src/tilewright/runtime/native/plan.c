@@ -1,0 +1,183 @@
+/* Plans: a model as a list of kernel calls over statically planned memory. */
+#define _GNU_SOURCE
+#include "tw_internal.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The memory of one run at a time: arena, workspace, scratch, and every step's arguments. */
+typedef struct session {
+    tw_run run; /* first: its context is the session's */
+    struct session *next;
+    char *memory; /* one block: arena, workspace, scratch */
+    char *workspace;
+    void **buffers; /* of all steps; inputs and outputs are filled in a run */
+    int64_t *params;
+} session;
+
+struct tw_plan {
+    tw_pool *pool;
+    tw_plan_description d; /* with tables of its own */
+    session *idle;         /* free list, guarded by `lock` */
+};
+
+/* Guards the free lists of all plans: held for a few instructions, twice a run. Taken around fork, so that a child never
+ * inherits it locked. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void take_lock(void) { pthread_mutex_lock(&lock); }
+static void free_lock(void) { pthread_mutex_unlock(&lock); }
+
+__attribute__((constructor)) static void guard_lock_across_forks(void) {
+    pthread_atfork(take_lock, free_lock, free_lock);
+}
+
+/* ---- sessions ---- */
+
+static void session_free(session *s) {
+    if (!s) return;
+    tw_release(s->memory);
+    free(s->buffers);
+    free(s->params);
+    free(s);
+}
+
+static session *session_create(const tw_plan *plan) {
+    const tw_plan_description *d = &plan->d;
+    int64_t threads = tw_pool_threads(plan->pool);
+    int64_t stride = tw_aligned(d->scratch_bytes);
+    session *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->memory = tw_alloc(tw_aligned(d->arena_bytes) + tw_aligned(d->workspace_bytes) + threads * stride);
+    s->buffers = calloc((size_t)d->place_count + 1, sizeof *s->buffers);
+    s->params = calloc((size_t)d->value_count + 1, sizeof *s->params);
+    if (!s->memory || !s->buffers || !s->params) {
+        session_free(s);
+        return NULL;
+    }
+    s->workspace = s->memory + tw_aligned(d->arena_bytes);
+    s->run.context = tw_pool_context;
+    s->run.pool = plan->pool;
+    s->run.scratch = stride ? s->workspace + tw_aligned(d->workspace_bytes) : NULL;
+    s->run.scratch_stride = stride;
+    for (int64_t i = 0; i < d->place_count; i++) {
+        const tw_place *p = &d->places[i];
+        if (p->kind == TW_ARENA) s->buffers[i] = s->memory + p->offset;
+        if (p->kind == TW_CONSTANT) s->buffers[i] = (char *)d->constants[p->index] + p->offset;
+    }
+    return s;
+}
+
+static session *session_take(tw_plan *plan) {
+    take_lock();
+    session *s = plan->idle;
+    if (s) plan->idle = s->next;
+    free_lock();
+    return s ? s : session_create(plan);
+}
+
+static void session_give_back(tw_plan *plan, session *s) {
+    take_lock();
+    s->next = plan->idle;
+    plan->idle = s;
+    free_lock();
+}
+
+/* ---- plans ---- */
+
+static void *copied(const void *table, int64_t count, size_t size) {
+    void *copy = calloc((size_t)count + 1, size);
+    if (copy && count) memcpy(copy, table, (size_t)count * size);
+    return copy;
+}
+
+tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
+    tw_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return NULL;
+    tw_plan_description *d = &plan->d;
+    *d = *description;
+    plan->pool = pool;
+    d->steps = copied(d->steps, d->step_count, sizeof *d->steps);
+    d->places = copied(d->places, d->place_count, sizeof *d->places);
+    d->values = copied(d->values, d->value_count, sizeof *d->values);
+    d->constants = copied(d->constants, d->constant_count, sizeof *d->constants);
+    if (d->steps && d->places && d->values && d->constants) return plan;
+    tw_plan_destroy(plan);
+    return NULL;
+}
+
+void tw_plan_trim(tw_plan *plan) {
+    take_lock();
+    session *s = plan->idle;
+    plan->idle = NULL;
+    free_lock();
+    while (s) {
+        session *next = s->next;
+        session_free(s);
+        s = next;
+    }
+}
+
+void tw_plan_destroy(tw_plan *plan) {
+    if (!plan) return;
+    tw_plan_trim(plan);
+    free((void *)plan->d.steps);
+    free((void *)plan->d.places);
+    free((void *)plan->d.values);
+    free((void *)plan->d.constants);
+    free(plan);
+}
+
+/* ---- running ---- */
+
+static void bind_arguments(const tw_plan_description *d, session *s, void *const *inputs, void *const *outputs,
+                           const int64_t *params) {
+    for (int64_t i = 0; i < d->place_count; i++) {
+        const tw_place *p = &d->places[i];
+        if (p->kind == TW_INPUT) s->buffers[i] = (char *)inputs[p->index] + p->offset;
+        if (p->kind == TW_OUTPUT) s->buffers[i] = (char *)outputs[p->index] + p->offset;
+    }
+    for (int64_t i = 0; i < d->value_count; i++) {
+        const tw_value *v = &d->values[i];
+        s->params[i] = v->index >= 0 ? params[v->index] : v->value;
+    }
+}
+
+static int32_t run_steps(const tw_plan_description *d, session *s, int64_t *stamps, int64_t *failed_step) {
+    void *const *buffers = s->buffers;
+    const int64_t *params = s->params;
+    if (stamps) stamps[0] = tw_now_ns();
+    for (int64_t i = 0; i < d->step_count; i++) {
+        const tw_step *step = &d->steps[i];
+        int32_t code = step->kernel(&s->run.context, buffers, params, s->workspace, s->run.scratch);
+        if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
+        if (code != 0) {
+            *failed_step = i;
+            return code;
+        }
+        if (stamps) stamps[i + 1] = tw_now_ns();
+        buffers += step->place_count;
+        params += step->value_count;
+    }
+    return 0;
+}
+
+int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params, int64_t repeats,
+                    int64_t *stamps, int64_t *failed_step) {
+    const tw_plan_description *d = &plan->d;
+    *failed_step = -1;
+    session *s = session_take(plan);
+    if (!s) return TW_NO_MEMORY;
+    bind_arguments(d, s, inputs, outputs, params);
+    atomic_store_explicit(&s->run.failure, 0, memory_order_relaxed);
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
+    int32_t code = 0;
+    for (int64_t i = 0; i < repeats && code == 0; i++)
+        code = run_steps(d, s, stamps ? stamps + i * (d->step_count + 1) : NULL, failed_step);
+    fesetenv(&environment);
+    session_give_back(plan, s);
+    return code;
+}
