@@ -65,9 +65,7 @@ class Const(_Node):
     def __eq__(self, other: object) -> bool:
         # 0.0 and -0.0 differ, NaN equals itself
         return (
-            isinstance(other, Const)
-            and self.dtype == other.dtype
-            and (repr(self.value) == repr(other.value))
+            isinstance(other, Const) and self.dtype == other.dtype and (repr(self.value) == repr(other.value))
         )
 
     def __hash__(self) -> int:

@@ -472,9 +472,7 @@ def params_of(x: Index) -> frozenset[Param]:
     return frozenset(out)
 
 
-def evaluate_index(
-    x: Index, env: Mapping[str, int], opaque: Callable[[Expr], int] | None = None
-) -> int:
+def evaluate_index(x: Index, env: Mapping[str, int], opaque: Callable[[Expr], int] | None = None) -> int:
     """The integer value under ``env`` (names of variables and parameters to integers).
 
     ``opaque`` evaluates data-dependent atoms; ``KeyError`` for a name that ``env`` lacks.

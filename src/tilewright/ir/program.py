@@ -143,4 +143,3 @@ def to_function(program: Program) -> LoopFunction:
         body,
         program.assumes,
     )
-

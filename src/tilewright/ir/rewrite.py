@@ -125,9 +125,12 @@ def simplify_seqs(s: Stmt) -> Stmt:
                     flat.extend(k.stmts) if isinstance(k, Seq) else flat.append(k)
                 if len(flat) == 1:
                     return flat[0]
-                return node if len(flat) == len(node.stmts) and all(
-                    a is b for a, b in zip(flat, node.stmts, strict=True)
-                ) else Seq(tuple(flat))
+                return (
+                    node
+                    if len(flat) == len(node.stmts)
+                    and all(a is b for a, b in zip(flat, node.stmts, strict=True))
+                    else Seq(tuple(flat))
+                )
             case For() | Alloc() if isinstance(node.body, Seq) and not node.body.stmts:
                 return Seq(())
             case If() if node.orelse is None and isinstance(node.then, Seq) and not node.then.stmts:
@@ -277,9 +280,7 @@ def map_exprs(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[[Ex
         case Store() | Exec():
             return map_accesses(s, index_fn, expr_fn)
         case _:
-            return with_stmt_children(
-                s, tuple(map_exprs(k, index_fn, expr_fn) for k in stmt_children(s))
-            )
+            return with_stmt_children(s, tuple(map_exprs(k, index_fn, expr_fn) for k in stmt_children(s)))
 
 
 def map_blocks(s: Stmt, fn: Callable[[Block], Stmt]) -> Stmt:
@@ -335,4 +336,3 @@ def rename_loops(s: Stmt, taken: set[str]) -> Stmt:
             return s if new == s.name else replace(s, name=new)
         case _:
             return with_stmt_children(s, tuple(rename_loops(k, taken) for k in stmt_children(s)))
-

@@ -219,6 +219,21 @@ def test_pinned_workers_are_bound_and_the_caller_is_not(kernels):
         assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.skipif(available_cpus() < 2, reason="needs two CPUs")
+def test_a_sleeping_worker_is_woken_away_from_its_caller(kernels):
+    allowed = os.sched_getaffinity(0)
+    with ThreadPool(PoolOptions(threads=2, spin_ns=1_000)) as pool:
+        plan = trace_plan(pool, kernels, 2)
+        try:
+            for cpu in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {cpu})
+                time.sleep(0.01)
+                marks, _ = run_trace(plan, 2)
+                assert os.sched_getaffinity(int(marks["thread"][1])) == allowed - {cpu}
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
 def test_a_process_with_live_pools_ends_in_order():
     code = (
         "from tilewright.runtime import default_pool, PoolOptions, ThreadPool\n"

@@ -41,13 +41,16 @@ typedef struct {
     /* Constant while the thread lives. */
     _Alignas(CACHE_LINE) tw_pool *pool;
     pthread_t thread;
-    int32_t cpu; /* to be bound to, or -1 */
+    int32_t cpu;     /* to be bound to, or -1 */
+    int32_t avoided; /* the CPU it is kept from, or -1; guarded by `busy` */
 } worker;
 
 struct tw_pool {
     worker *workers;
     int32_t threads; /* workers + 1 */
     int64_t spin_ns;
+    cpu_set_t cpus; /* allowed to the thread that made the pool */
+    bool placed;    /* whether workers are kept away from the CPU of their callers */
     _Atomic bool closed;
     _Atomic uint32_t epoch;                             /* fork_epoch when the workers were started */
     _Alignas(CACHE_LINE) _Atomic uint32_t busy;         /* held by the caller of a loop, for ever once closed */
@@ -83,9 +86,9 @@ static void futex_wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Waits until *count differs from `old`, spinning for spin_ns and then asleep; returns its value. */
-static uint32_t await_change(_Atomic uint32_t *count, uint32_t old, int64_t spin_ns, _Atomic uint32_t *asleep) {
-    uint32_t now;
+/* Spins for up to spin_ns until *count differs from `old`; returns its value. */
+static uint32_t spin(_Atomic uint32_t *count, uint32_t old, int64_t spin_ns) {
+    uint32_t now = old;
     int64_t until = 0;
     for (;;) {
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
@@ -94,8 +97,13 @@ static uint32_t await_change(_Atomic uint32_t *count, uint32_t old, int64_t spin
         }
         int64_t clock = tw_now_ns();
         if (until == 0) until = clock + spin_ns;
-        if (clock >= until) break;
+        if (clock >= until) return now;
     }
+}
+
+/* Sleeps until *count differs from `old`, announcing it in *asleep; returns its value. */
+static uint32_t sleep_on(_Atomic uint32_t *count, uint32_t old, _Atomic uint32_t *asleep) {
+    uint32_t now;
     atomic_store_explicit(asleep, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     while ((now = atomic_load_explicit(count, memory_order_acquire)) == old) futex_wait(count, old);
@@ -103,28 +111,60 @@ static uint32_t await_change(_Atomic uint32_t *count, uint32_t old, int64_t spin
     return now;
 }
 
+/* ---- placement ---- */
+
+/* A worker that spins or wakes on its caller's CPU waits until the kernel moves one of them, which can take tens of
+ * milliseconds (yielding makes it worse: two threads that yield to each other never look like too many for one CPU). So
+ * where a worker sleeps, or keeps its caller waiting for long, it is kept from the CPU that the caller runs on. */
+static void keep_away(tw_pool *pool, worker *w) {
+    int here = sched_getcpu();
+    if (!pool->placed || here < 0 || here == w->avoided) return;
+    cpu_set_t others = pool->cpus;
+    CPU_CLR((size_t)here, &others);
+    if (pthread_setaffinity_np(w->thread, sizeof others, &others) == 0) w->avoided = here;
+}
+
+/* The CPUs on which a new worker may run. */
+static cpu_set_t first_cpus(const tw_pool *pool, worker *w) {
+    cpu_set_t set = pool->cpus;
+    if (w->cpu >= 0) {
+        CPU_ZERO(&set);
+        CPU_SET((size_t)w->cpu, &set);
+    } else if (pool->placed) {
+        w->avoided = sched_getcpu();
+        if (w->avoided >= 0) CPU_CLR((size_t)w->avoided, &set);
+    }
+    return set;
+}
+
 /* ---- workers ---- */
 
 static void *worker_main(void *argument) {
     worker *self = argument;
     tw_pool *pool = self->pool;
-    if (self->cpu >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)self->cpu, &set);
-        (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* only a wish */
-    }
     fesetenv(FE_DFL_ENV);
     body_depth = 1;
     uint32_t seen = 0;
     for (;;) {
-        seen = await_change(&self->posted, seen, pool->spin_ns, &self->asleep);
+        uint32_t last = seen;
+        seen = spin(&self->posted, last, pool->spin_ns);
+        if (seen == last) seen = sleep_on(&self->posted, last, &self->asleep);
         if (!self->body) return NULL;
         self->body(self->closure, self->begin, self->end, self->scratch);
         atomic_store_explicit(&self->finished, seen, memory_order_release);
         atomic_thread_fence(memory_order_seq_cst);
         if (atomic_load_explicit(&pool->holder_asleep, memory_order_relaxed)) futex_wake(&self->finished);
     }
+}
+
+/* Waits until the worker has done what was posted. */
+static void await(tw_pool *pool, worker *w) {
+    uint32_t posted = atomic_load_explicit(&w->posted, memory_order_relaxed);
+    if (atomic_load_explicit(&w->finished, memory_order_acquire) == posted) return;
+    uint32_t last = posted - 1;
+    if (spin(&w->finished, last, pool->spin_ns) == posted) return;
+    keep_away(pool, w);
+    sleep_on(&w->finished, last, &pool->holder_asleep);
 }
 
 /* Hands what the mailbox holds to the worker; wake_if_asleep must follow. */
@@ -138,7 +178,10 @@ static void wake_if_asleep(tw_pool *pool, int64_t count) {
     atomic_thread_fence(memory_order_seq_cst);
     for (int64_t i = 0; i < count; i++) {
         worker *w = &pool->workers[i];
-        if (atomic_load_explicit(&w->asleep, memory_order_relaxed)) futex_wake(&w->posted);
+        if (atomic_load_explicit(&w->asleep, memory_order_relaxed)) {
+            keep_away(pool, w);
+            futex_wake(&w->posted);
+        }
     }
 }
 
@@ -162,7 +205,13 @@ static bool start_workers(tw_pool *pool) {
         atomic_store(&w->posted, 0);
         atomic_store(&w->finished, 0);
         atomic_store(&w->asleep, 0);
-        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) break;
+        cpu_set_t cpus = first_cpus(pool, w);
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        pthread_attr_setaffinity_np(&attributes, sizeof cpus, &cpus);
+        int failed = pthread_create(&w->thread, &attributes, worker_main, w);
+        pthread_attr_destroy(&attributes);
+        if (failed) break;
         started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -256,12 +305,7 @@ static void parallel_for(tw_context *context, tw_body body, void *closure, int64
     body_depth++;
     body(closure, 0, chunk_begin(s, 1), run->scratch);
     body_depth--;
-    for (int64_t i = 0; i < s.count - 1; i++) {
-        worker *w = &pool->workers[i];
-        uint32_t posted = atomic_load_explicit(&w->posted, memory_order_relaxed);
-        uint32_t finished = atomic_load_explicit(&w->finished, memory_order_acquire);
-        if (finished != posted) await_change(&w->finished, finished, pool->spin_ns, &pool->holder_asleep);
-    }
+    for (int64_t i = 0; i < s.count - 1; i++) await(pool, &pool->workers[i]);
     give_back(pool);
 }
 
@@ -294,7 +338,10 @@ tw_pool *tw_pool_create(int32_t threads, int64_t spin_ns, const int32_t *cpus) {
         for (int32_t i = 0; i < threads - 1; i++) {
             workers[i].pool = pool;
             workers[i].cpu = cpus && cpus[i] >= 0 && cpus[i] < CPU_SETSIZE ? cpus[i] : -1;
+            workers[i].avoided = -1;
         }
+        pool->placed = sched_getaffinity(0, sizeof pool->cpus, &pool->cpus) == 0 && !cpus &&
+                       CPU_COUNT(&pool->cpus) >= threads && threads > 1;
         if (start_workers(pool)) return pool;
     }
     free(workers);
