@@ -1,0 +1,1 @@
+"""From loop functions to code: the back ends."""

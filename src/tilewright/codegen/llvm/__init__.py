@@ -1,0 +1,1 @@
+"""The LLVM back end: compiling IR text, caching and loading object code."""

@@ -1,0 +1,25 @@
+"""Machines to compile for: what a target is, the tables, and detection of this machine."""
+
+from tilewright.target.aarch64_neon import AARCH64_NEON
+from tilewright.target.aarch64_sve import AARCH64_SVE
+from tilewright.target.detect import detect
+from tilewright.target.model import Instruction, MemoryLevel, Operand, ParallelLevel, Target
+from tilewright.target.registry import HOST, find_target, target_names
+from tilewright.target.x86_avx2 import X86_AVX2
+from tilewright.target.x86_avx512 import X86_AVX512
+
+__all__ = [
+    "AARCH64_NEON",
+    "AARCH64_SVE",
+    "HOST",
+    "Instruction",
+    "MemoryLevel",
+    "Operand",
+    "ParallelLevel",
+    "Target",
+    "X86_AVX2",
+    "X86_AVX512",
+    "detect",
+    "find_target",
+    "target_names",
+]

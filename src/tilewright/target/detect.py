@@ -1,0 +1,183 @@
+"""Finding out what machine this is: CPU model and features, caches, clock and the CPUs of this process.
+
+Linux reports what ``cpuid`` says in ``/proc/cpuinfo``, and caches and clocks below ``/sys``. Containers and
+emulators often hide the latter: whatever is missing keeps the value of the machine's table.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tilewright.support import TargetError, available_cpus, get_logger
+from tilewright.target import aarch64_neon, x86_avx2, x86_avx512
+from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, x86_cpu_name
+from tilewright.target.model import Instruction, MemoryLevel, Target
+
+CPUINFO: Final = Path("/proc/cpuinfo")
+SYSTEM_CPUS: Final = Path("/sys/devices/system/cpu")
+AVX512_LEVEL: Final = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
+AVX2_LEVEL: Final = frozenset({"avx2", "fma"})
+
+_UNITS: Final = {"": 1, "K": 1024, "M": 1024 * 1024, "G": 1024**3}
+_log = get_logger("target")
+
+
+def detect(
+    *,
+    cpuinfo: Path = CPUINFO,
+    system_cpus: Path = SYSTEM_CPUS,
+    machine: str | None = None,
+    units: int | None = None,
+) -> Target:
+    """The target of this machine, named ``host``.
+
+    The paths, ``machine`` (as ``platform.machine()``) and ``units`` (default: the CPUs that this process may
+    use) are parameters for tests and for describing another machine from copies of its files. Raises
+    TargetError on a machine of another kind, or one without AVX2 and FMA.
+    """
+    kind = (machine or platform.machine()).lower()
+    facts = _first_processor(cpuinfo)
+    if kind in ("x86_64", "amd64"):
+        target = _x86(facts)
+    elif kind in ("aarch64", "arm64"):
+        target = _aarch64(facts)
+    else:
+        raise TargetError(
+            f"machines of the kind {kind!r} are not supported", hint="supported are x86_64 and aarch64"
+        )
+    count = available_cpus() if units is None else units
+    return replace(
+        target,
+        name="host",
+        units=count,
+        memory=_caches(target.memory, system_cpus, count),
+        clock_hz=_clock(system_cpus),
+    )
+
+
+def _first_processor(cpuinfo: Path) -> Mapping[str, str]:
+    """The fields of the first processor that ``cpuinfo`` describes; empty where it cannot be read."""
+    try:
+        text = cpuinfo.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        _log.warning("cannot read %s (%s): assuming the least machine of this kind", cpuinfo, error.strerror)
+        return {}
+    facts: dict[str, str] = {}
+    for line in text.split("\n\n", 1)[0].splitlines():
+        key, _, value = line.partition(":")
+        facts[key.strip()] = value.strip()
+    return facts
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or "-1", 0)
+    except ValueError:
+        return -1
+
+
+def _x86(facts: Mapping[str, str]) -> Target:
+    if not facts:
+        return x86_avx2.X86_AVX2
+    flags = frozenset(facts.get("flags", "").split())
+    present = frozenset(name for flag, name in X86_FEATURES.items() if flag in flags)
+    missing = frozenset(X86_FEATURES.values()) - present
+    cpu = x86_cpu_name(
+        facts.get("vendor_id", ""), _number(facts.get("cpu family")), _number(facts.get("model"))
+    )
+    instructions: tuple[Instruction, ...]
+    if present >= AVX512_LEVEL:
+        table, instructions = x86_avx512.X86_AVX512, x86_avx512.INSTRUCTIONS
+        fma = x86_avx512.FMA_PER_CYCLE.get(cpu or "", table.fma_per_cycle)
+        bandwidths = x86_avx512.BANDWIDTHS.get(cpu or "", tuple(level.bandwidth for level in table.memory))
+        levels = zip(table.memory, bandwidths, strict=True)
+        memory = tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels)
+        table = replace(table, fma_per_cycle=fma, memory=memory)
+    elif present >= AVX2_LEVEL:
+        table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
+    else:
+        lacking = ", ".join(sorted(AVX2_LEVEL - present))
+        raise TargetError(f"this machine lacks {lacking}", hint="x86-64 machines need AVX2 and FMA")
+    return replace(
+        table,
+        llvm_cpu=cpu or table.llvm_cpu,
+        features=present,
+        missing_features=missing,
+        instructions=_usable(instructions, present),
+    )
+
+
+def _aarch64(facts: Mapping[str, str]) -> Target:
+    table = aarch64_neon.AARCH64_NEON
+    if not facts:
+        return replace(table, llvm_cpu="generic", features=frozenset({"neon", "fp-armv8"}), instructions=())
+    flags = frozenset(facts.get("Features", "").split())
+    present = frozenset(name for flag, name in ARM_FEATURES.items() if flag in flags)
+    cpu = arm_cpu_name(_number(facts.get("CPU implementer")), _number(facts.get("CPU part")))
+    return replace(
+        table,
+        llvm_cpu=cpu or "generic",
+        features=present,
+        missing_features=frozenset(ARM_FEATURES.values()) - present,
+        instructions=_usable(aarch64_neon.INSTRUCTIONS, present),
+    )
+
+
+def _usable(instructions: tuple[Instruction, ...], present: frozenset[str]) -> tuple[Instruction, ...]:
+    return tuple(instruction for instruction in instructions if instruction.features <= present)
+
+
+def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tuple[MemoryLevel, ...]:
+    """The table's levels with the sizes, lines and sharing that the kernel reports for the first CPU."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for folder in sorted(system_cpus.glob("cpu0/cache/index*")):
+        try:
+            kind, number, size, line, shared = (
+                (folder / name).read_text(encoding="ascii").strip()
+                for name in ("type", "level", "size", "coherency_line_size", "shared_cpu_list")
+            )
+        except (OSError, UnicodeDecodeError):
+            continue
+        amount = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if kind == "Instruction" or amount is None or not line.isdigit():
+            continue
+        count = int(amount[1]) * _UNITS[amount[2]]
+        if count > 0 and int(line) > 0 and int(line) & (int(line) - 1) == 0:
+            found[f"l{number}"] = (count, int(line), max(1, min(_count_cpus(shared), units)))
+    if not found:
+        return tuple(replace(level, shared_by=min(level.shared_by, units)) for level in table)
+    levels: list[MemoryLevel] = []
+    for level in table:
+        if level.size is None:
+            levels.append(replace(level, shared_by=units))
+        elif level.name in found:
+            capacity, transfer, sharing = found[level.name]
+            levels.append(replace(level, size=capacity, line=transfer, shared_by=sharing))
+    sizes = [level.size for level in levels if level.size is not None]
+    # an emulator may report nonsense: the table is the better guess then
+    return tuple(levels) if sizes and sizes == sorted(sizes) else table
+
+
+def _count_cpus(text: str) -> int:
+    """The length of a list such as ``0-3,8``; 1 where it cannot be read."""
+    total = 0
+    for part in text.split(","):
+        bounds = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if bounds is None:
+            return 1
+        total += int(bounds[2] or bounds[1]) - int(bounds[1]) + 1
+    return max(1, total)
+
+
+def _clock(system_cpus: Path) -> float | None:
+    """The highest clock of the first CPU in Hz, as the frequency driver reports it (in kHz)."""
+    try:
+        text = (system_cpus / "cpu0/cpufreq/cpuinfo_max_freq").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return float(text) * 1e3 if text.isdigit() and int(text) > 0 else None

@@ -1,0 +1,229 @@
+"""What a machine is to the compiler: compute units, memory levels, parallel levels and instructions.
+
+A :class:`Target` is data. Latencies are in clock cycles, sizes in bytes, bandwidths in bytes a cycle; the
+clock itself is known only for some machines, so costs are counted in cycles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from tilewright.ir import DType
+from tilewright.support import TargetError, digest, suggestion
+
+CACHE_LINE: Final = 64
+"""Bytes of a cache line of every table; detection overrides it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """One level of storage between the registers and main memory.
+
+    ``size`` is in bytes (``None``: no limit that matters), ``line`` the unit of transfer in bytes,
+    ``latency`` cycles from load to use, ``bandwidth`` bytes a cycle for one compute unit, ``shared_by`` the
+    compute units that share one instance.
+    """
+
+    name: str
+    size: int | None
+    line: int
+    latency: float
+    bandwidth: float
+    shared_by: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size <= 0:
+            raise TargetError(f"memory level {self.name!r}: size must be positive, got {self.size}")
+        if self.line <= 0 or self.line & (self.line - 1):
+            raise TargetError(f"memory level {self.name!r}: line must be a power of two, got {self.line}")
+        if self.latency <= 0 or self.bandwidth <= 0:
+            raise TargetError(f"memory level {self.name!r}: latency and bandwidth must be positive")
+        if self.shared_by < 1:
+            raise TargetError(f"memory level {self.name!r}: shared_by must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelLevel:
+    """A way of doing ``count`` things at once; ``kind`` is the loop kind that uses it, ``axis`` its name."""
+
+    kind: Literal["parallel", "vector", "thread"]
+    count: int
+    axis: str = ""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise TargetError(f"parallel level {self.kind!r}: count must be at least 1, got {self.count}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """An operand of an :class:`Instruction`: its element type and the axes it spans, slowest first."""
+
+    name: str
+    dtype: DType
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """A contraction done by one instruction: ``result[...] += a[...] * b[...]`` over ``axes``.
+
+    Axes that ``result`` does not span are summed over; products are formed in the type of ``result``.
+    ``emitter`` names the intrinsic, ``features`` the CPU features that it needs (in LLVM's spelling),
+    ``latency`` is in cycles, ``per_cycle`` how many of them start in one cycle.
+    """
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    result: Operand
+    a: Operand
+    b: Operand
+    emitter: str
+    features: frozenset[str]
+    latency: float
+    per_cycle: float
+
+    def __post_init__(self) -> None:
+        extents = dict(self.axes)
+        if len(extents) != len(self.axes) or any(n < 1 for n in extents.values()):
+            raise TargetError(f"instruction {self.name!r}: axes must be distinct and their extents positive")
+        for operand in (self.result, self.a, self.b):
+            unknown = [axis for axis in operand.axes if axis not in extents]
+            if unknown:
+                raise TargetError(
+                    f"instruction {self.name!r}: {operand.name} spans unknown axis {unknown[0]!r}"
+                )
+        if self.latency <= 0 or self.per_cycle <= 0:
+            raise TargetError(f"instruction {self.name!r}: latency and per_cycle must be positive")
+
+    @property
+    def products(self) -> int:
+        """Multiplications done by one instruction."""
+        count = 1
+        for _, extent in self.axes:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A machine to compile for.
+
+    ``vector_bits`` is the widest vector register, ``preferred_vector_bits`` the width worth using by default.
+    ``fma_per_cycle`` counts fused multiply-adds of full vectors that start in one cycle, ``fma_latency`` the
+    cycles until a result can be used. ``masked`` says whether loads and stores of parts of a vector are
+    single instructions. ``features`` are the CPU features in LLVM's spelling; those of the tables that a
+    machine lacks are in ``missing_features``. ``memory`` goes from the level next to the registers outwards.
+    ``clock_hz`` is the highest clock where known.
+    """
+
+    name: str
+    arch: Literal["x86_64", "aarch64"]
+    units: int
+    vector_registers: int
+    vector_bits: int
+    preferred_vector_bits: int
+    fma_per_cycle: float
+    fma_latency: int
+    masked: bool
+    memory: tuple[MemoryLevel, ...]
+    instructions: tuple[Instruction, ...]
+    llvm_triple: str
+    llvm_cpu: str
+    features: frozenset[str]
+    missing_features: frozenset[str] = frozenset()
+    clock_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.units < 1:
+            raise TargetError(f"target {self.name!r}: units must be at least 1, got {self.units}")
+        for field, bits in (
+            ("vector_bits", self.vector_bits),
+            ("preferred_vector_bits", self.preferred_vector_bits),
+        ):
+            if bits < 64 or bits & (bits - 1):
+                raise TargetError(f"target {self.name!r}: {field} must be a power of two from 64, got {bits}")
+        if self.preferred_vector_bits > self.vector_bits:
+            raise TargetError(
+                f"target {self.name!r}: preferred_vector_bits ({self.preferred_vector_bits}) exceed "
+                f"vector_bits ({self.vector_bits})"
+            )
+        if self.vector_registers < 8 or self.fma_per_cycle <= 0 or self.fma_latency < 1:
+            raise TargetError(f"target {self.name!r}: needs 8 vector registers, and an FMA rate and latency")
+        if not self.memory:
+            raise TargetError(f"target {self.name!r}: needs at least one memory level")
+        for kind, names in (
+            ("memory level", [level.name for level in self.memory]),
+            ("instruction", [instruction.name for instruction in self.instructions]),
+        ):
+            if len(set(names)) != len(names):
+                raise TargetError(f"target {self.name!r}: two of its {kind}s have the same name")
+        sizes = [level.size for level in self.memory]
+        finite = [size for size in sizes if size is not None]
+        if finite != sorted(finite) or None in sizes[:-1]:
+            raise TargetError(f"target {self.name!r}: memory levels must grow outwards")
+        for instruction in self.instructions:
+            if not instruction.features <= self.features:
+                lacking = ", ".join(sorted(instruction.features - self.features))
+                raise TargetError(f"target {self.name!r}: instruction {instruction.name!r} needs {lacking}")
+        if self.features & self.missing_features:
+            raise TargetError(f"target {self.name!r}: a feature is both present and missing")
+
+    @property
+    def parallel(self) -> tuple[ParallelLevel, ...]:
+        """The ways of doing things at once, outermost first."""
+        return (
+            ParallelLevel(kind="parallel", count=self.units),
+            ParallelLevel(kind="vector", count=self.vector_bits // 8),
+        )
+
+    @property
+    def llvm_features(self) -> str:
+        """The feature string for LLVM: present ones with ``+``, missing ones with ``-``, sorted."""
+        present = [f"+{name}" for name in sorted(self.features)]
+        return ",".join(present + [f"-{name}" for name in sorted(self.missing_features)])
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides which code is right and fast here."""
+        return digest(self)
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of ``dtype`` in a vector of the preferred width."""
+        return self.preferred_vector_bits // 8 // dtype.bytes
+
+    def level(self, name: str) -> MemoryLevel:
+        """The memory level called ``name``; raises TargetError where there is none."""
+        for level in self.memory:
+            if level.name == name:
+                return level
+        known = [level.name for level in self.memory]
+        raise TargetError(
+            f"target {self.name!r} has no memory level {name!r}",
+            hint=suggestion(name, known) or f"it has {', '.join(known)}",
+        )
+
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called ``name``; raises TargetError where there is none."""
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        known = [instruction.name for instruction in self.instructions]
+        raise TargetError(
+            f"target {self.name!r} has no instruction {name!r}",
+            hint=suggestion(name, known) or f"it has {', '.join(known) or 'none'}",
+        )
+
+    def peak_flops(self, dtype: DType, *, units: int | None = None) -> float | None:
+        """Floating-point operations a second on ``units`` (default: all); ``None`` where the clock is
+        unknown.
+        """
+        if self.clock_hz is None:
+            return None
+        lanes = self.vector_bits // 8 // dtype.bytes
+        return 2.0 * lanes * self.fma_per_cycle * self.clock_hz * (self.units if units is None else units)
+
+    def with_units(self, units: int) -> Target:
+        """The same machine restricted to ``units`` compute units."""
+        return self if units == self.units else replace(self, units=units)

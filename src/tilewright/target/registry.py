@@ -1,0 +1,40 @@
+"""Targets by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.support import TargetError, suggestion
+from tilewright.target.aarch64_neon import AARCH64_NEON
+from tilewright.target.aarch64_sve import AARCH64_SVE
+from tilewright.target.detect import detect
+from tilewright.target.model import Target
+from tilewright.target.x86_avx2 import X86_AVX2
+from tilewright.target.x86_avx512 import X86_AVX512
+
+HOST: Final = ("cpu", "host")
+"""The names of this machine."""
+
+_TABLES: Final = MappingProxyType(
+    {table.name: table for table in (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)}
+)
+
+
+def target_names() -> tuple[str, ...]:
+    """All names that :func:`find_target` knows, those of this machine first."""
+    return (*HOST, *_TABLES)
+
+
+def find_target(name: str) -> Target:
+    """The target called ``name``: ``cpu`` or ``host`` is this machine. Raises TargetError for an unknown
+    name.
+    """
+    if name in HOST:
+        return detect()
+    if name in _TABLES:
+        return _TABLES[name]
+    raise TargetError(
+        f"there is no target {name!r}",
+        hint=suggestion(name, target_names()) or f"the targets are {', '.join(target_names())}",
+    )

@@ -1,0 +1,89 @@
+"""x86-64 with AVX-512 (the level called x86-64-v4): 32 vector registers of 512 bits and 8 mask registers.
+
+Figures: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966), ch. 2; AMD Software
+Optimization Guide for the Zen 4 (57647) and Zen 5 (58455) microarchitectures; A. Fog, Instruction tables.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.ir import BF16, F32, I8, I32, U8
+from tilewright.target.model import CACHE_LINE, Instruction, MemoryLevel, Operand, Target
+
+KIB: Final = 1024
+
+VPDPBUSD: Final = Instruction(
+    name="vpdpbusd",
+    axes=(("lane", 16), ("k", 4)),
+    result=Operand(name="result", dtype=I32, axes=("lane",)),
+    a=Operand(name="a", dtype=U8, axes=("lane", "k")),
+    b=Operand(name="b", dtype=I8, axes=("lane", "k")),
+    emitter="llvm.x86.avx512.vpdpbusd.512",
+    features=frozenset({"avx512vnni"}),
+    latency=5,
+    per_cycle=2,
+)
+"""Sixteen dot products of four unsigned with four signed bytes; sums do not saturate."""
+
+VDPBF16PS: Final = Instruction(
+    name="vdpbf16ps",
+    axes=(("lane", 16), ("k", 2)),
+    result=Operand(name="result", dtype=F32, axes=("lane",)),
+    a=Operand(name="a", dtype=BF16, axes=("lane", "k")),
+    b=Operand(name="b", dtype=BF16, axes=("lane", "k")),
+    emitter="llvm.x86.avx512bf16.dpbf16ps.512",
+    features=frozenset({"avx512bf16"}),
+    latency=6,
+    per_cycle=1,
+)
+"""Sixteen dot products of two bf16 pairs, accumulated in f32; subnormals count as zero."""
+
+INSTRUCTIONS: Final = (VPDPBUSD, VDPBF16PS)
+
+X86_AVX512: Final = Target(
+    name="x86_avx512",
+    arch="x86_64",
+    units=8,
+    vector_registers=32,
+    vector_bits=512,
+    preferred_vector_bits=512,
+    fma_per_cycle=2,
+    fma_latency=4,
+    masked=True,
+    memory=(
+        MemoryLevel(name="l1", size=32 * KIB, line=CACHE_LINE, latency=5, bandwidth=128),
+        MemoryLevel(name="l2", size=1024 * KIB, line=CACHE_LINE, latency=14, bandwidth=48),
+        MemoryLevel(name="l3", size=16 * KIB * KIB, line=CACHE_LINE, latency=60, bandwidth=12, shared_by=8),
+        MemoryLevel(name="memory", size=None, line=CACHE_LINE, latency=300, bandwidth=4, shared_by=8),
+    ),
+    instructions=(VPDPBUSD,),
+    llvm_triple="x86_64-unknown-linux-gnu",
+    llvm_cpu="x86-64-v4",
+    features=frozenset(
+        {
+            "avx512f",
+            "avx512bw",
+            "avx512cd",
+            "avx512dq",
+            "avx512vl",
+            "avx512vnni",
+            "avx2",
+            "fma",
+            "f16c",
+            "bmi2",
+        }
+    ),
+)
+"""A generic machine of this class: two 512-bit FMA pipes, the caches of a server core."""
+
+FMA_PER_CYCLE: Final = MappingProxyType(
+    {"znver4": 1.0, "znver5": 2.0, "icelake-client": 1.0, "tigerlake": 1.0}
+)
+"""Full-width FMAs a cycle by LLVM's CPU name, where not two. Zen 4 runs them over two cycles on 256-bit
+pipes.
+"""
+
+BANDWIDTHS: Final = MappingProxyType({"znver4": (64.0, 32.0, 16.0, 6.0), "znver5": (128.0, 64.0, 16.0, 6.0)})
+"""Bytes a cycle of L1, L2, L3 and memory by LLVM's CPU name, where not the table's."""

@@ -1,0 +1,106 @@
+from dataclasses import replace
+
+import pytest
+
+from tilewright.ir import F32, F64
+from tilewright.support import TargetError, digest
+from tilewright.target import (
+    AARCH64_NEON,
+    AARCH64_SVE,
+    X86_AVX2,
+    X86_AVX512,
+    MemoryLevel,
+    ParallelLevel,
+    find_target,
+    target_names,
+)
+
+TABLES = [X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
+def test_tables_are_found_by_name_and_are_consistent(table):
+    assert find_target(table.name) is table
+    assert table.name in target_names()
+    assert table.memory[-1].name == "memory"
+    assert table.memory[-1].size is None
+    assert [level.latency for level in table.memory] == sorted(level.latency for level in table.memory)
+    assert table.lanes(F32) == 2 * table.lanes(F64) == table.preferred_vector_bits // 32
+    for instruction in table.instructions:
+        # a contraction of full vectors: each operand fills registers of at most the vector width
+        assert instruction.products > 0
+        assert table.instruction(instruction.name) is instruction
+
+
+def test_unknown_names_suggest_a_near_one():
+    with pytest.raises(TargetError, match="did you mean 'x86_avx512'"):
+        find_target("x86_avx51")
+    with pytest.raises(TargetError, match=r"no memory level 'l9'.*\n.*l1"):
+        X86_AVX512.level("l9")
+    with pytest.raises(TargetError, match="did you mean 'vpdpbusd'"):
+        X86_AVX512.instruction("vpdpbusds")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"units": 0}, "units"),
+        ({"vector_bits": 384}, "power of two"),
+        ({"preferred_vector_bits": 1024}, "exceed"),
+        ({"vector_registers": 0}, "8 vector registers"),
+        ({"fma_latency": 0}, "FMA"),
+        ({"memory": ()}, "memory level"),
+        ({"memory": (X86_AVX512.memory[1], X86_AVX512.memory[0])}, "grow outwards"),
+        ({"memory": (X86_AVX512.memory[3], X86_AVX512.memory[0])}, "grow outwards"),
+        ({"memory": (X86_AVX512.memory[0],) * 2}, "same name"),
+        ({"features": frozenset()}, "needs avx512vnni"),
+        ({"missing_features": frozenset({"avx2"})}, "both present and missing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_target_validates_itself(change, message):
+    with pytest.raises(TargetError, match=message):
+        replace(X86_AVX512, **change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 0}, {"line": 48}, {"latency": 0}, {"bandwidth": -1}, {"shared_by": 0}], ids=str
+)
+def test_a_memory_level_validates_itself(change):
+    fields = {"name": "l1", "size": 1024, "line": 64, "latency": 4, "bandwidth": 64, **change}
+    with pytest.raises(TargetError, match="'l1'"):
+        MemoryLevel(**fields)
+
+
+def test_an_instruction_validates_itself():
+    good = X86_AVX512.instruction("vpdpbusd")
+    assert good.products == 64
+    with pytest.raises(TargetError, match="unknown axis 'k'"):
+        replace(good, axes=(("lane", 16),))
+    with pytest.raises(TargetError, match="distinct"):
+        replace(good, axes=(("lane", 16), ("lane", 4)))
+    with pytest.raises(TargetError, match="per_cycle"):
+        replace(good, per_cycle=0)
+    with pytest.raises(TargetError, match="count"):
+        ParallelLevel(kind="vector", count=0)
+
+
+def test_llvm_features_are_sorted_and_signed():
+    target = replace(X86_AVX2, missing_features=frozenset({"avxvnni", "avx512f"}))
+    assert target.llvm_features == "+avx2,+bmi2,+f16c,+fma,-avx512f,-avxvnni"
+
+
+def test_peak_counts_multiply_and_add():
+    assert X86_AVX512.peak_flops(F32) is None
+    target = replace(X86_AVX512, clock_hz=2e9, units=4)
+    assert target.peak_flops(F32, units=1) == 2 * 16 * 2 * 2e9
+    assert target.peak_flops(F64) == 2 * 8 * 2 * 2e9 * 4
+
+
+def test_with_units_and_fingerprint():
+    one = X86_AVX512.with_units(1)
+    assert one.units == 1
+    assert one.with_units(1) is one
+    assert one.parallel[0] == ParallelLevel(kind="parallel", count=1)
+    assert one.fingerprint != X86_AVX512.fingerprint
+    assert X86_AVX512.fingerprint == digest(X86_AVX512)
