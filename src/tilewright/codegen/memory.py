@@ -1,0 +1,30 @@
+"""How the emitter sees buffers: memory with strides, or registers addressed by constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.codegen.llvm.builder import Val
+from tilewright.ir import Buffer, Index
+
+
+@dataclass(slots=True)
+class MemoryBuffer:
+    """A buffer behind a pointer. ``strides`` are in elements; symbolic ones are values."""
+
+    buffer: Buffer  # its layout over values: loop variables are already replaced
+    pointer: Val
+    strides: tuple[int | Val, ...]
+    shift: int  # elements between the allocation's start and logical zero (the halo)
+    version: int = 0
+    linear: dict[tuple[Index, ...], tuple[Index, tuple[tuple[Index, Val], ...]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RegisterBuffer:
+    """A buffer whose elements are SSA values: ``(first element, lanes)`` to value."""
+
+    buffer: Buffer
+    strides: tuple[int, ...]
+    values: dict[tuple[int, int], Val] = field(default_factory=dict)
+    linear: dict[tuple[Index, ...], Index] = field(default_factory=dict)
