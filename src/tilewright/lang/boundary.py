@@ -1,0 +1,103 @@
+"""Reading a tensor outside of its box."""
+
+from __future__ import annotations
+
+from tilewright import ir
+from tilewright.ir import Expr, Index
+from tilewright.lang.source import here, problem
+from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Scalar, ValueLike, axis_env, literal, operand
+
+_MODES = ("constant", "clamp", "reflect", "wrap")
+
+
+class Padded:
+    """A view of a tensor that can be read at any index; made by :func:`boundary`."""
+
+    __slots__ = ("mode", "tensor", "value")
+
+    def __init__(self, tensor: Tensor, mode: str, value: Expr | None) -> None:
+        self.tensor = tensor
+        self.mode = mode
+        self.value = value
+
+    def __getitem__(self, key: object) -> Scalar:
+        t = self.tensor
+        indices = t.indices(key)
+        env = axis_env(indices)
+        place = here()
+        inside = [
+            ir.prove_ge0(i, env) and ir.prove_lt(i, n, env) for i, n in zip(indices, t.extents, strict=True)
+        ]
+        if self.mode == "constant":
+            assert self.value is not None
+            load = ir.Load(t.ref(place), indices, t.dtype)
+            condition: Expr | None = None
+            for i, n, fits in zip(indices, t.extents, inside, strict=True):
+                if fits:
+                    continue
+                for test in _limits(i, n, env):
+                    condition = test if condition is None else ir.Binary("and", condition, test)
+            return Scalar(load if condition is None else ir.Select(condition, load, self.value))
+        moved = tuple(
+            i if fits else _move(self.mode, i, n, env)
+            for i, n, fits in zip(indices, t.extents, inside, strict=True)
+        )
+        return Scalar(ir.Load(t.ref(place), moved, t.dtype))
+
+
+def _limits(i: Index, n: Index, env: ir.Env) -> list[Expr]:
+    out: list[Expr] = []
+    at = ir.OfIndex(i, ir.I64)
+    if not ir.prove_ge0(i, env):
+        out.append(ir.Compare("ge", at, ir.OfIndex(ir.ZERO, ir.I64)))
+    if not ir.prove_lt(i, n, env):
+        out.append(ir.Compare("lt", at, ir.OfIndex(n, ir.I64)))
+    return out
+
+
+def _move(mode: str, i: Index, n: Index, env: ir.Env) -> Index:
+    if mode == "clamp":
+        low = i if ir.prove_ge0(i, env) else ir.imax(i, 0)
+        return low if ir.prove_lt(i, n, env) else ir.imin(low, n - 1)
+    if mode == "wrap":
+        if not n.is_const:
+            raise problem(f"mode 'wrap' over the symbolic extent {n}", "give the dimension a constant extent")
+        return ir.mod(i, n.as_int()) if n.as_int() else i
+    # reflect: the period is 2 (n - 1); one reflection on either side needs no division
+    last = n - 1
+    once = ir.prove_ge0(i + last, env) and ir.prove_ge0(last * 2 - i, env)
+    if n.is_const and not once:
+        if n.as_int() <= 1:
+            return ir.ZERO
+        at = ir.mod(i, 2 * n.as_int() - 2)
+        return ir.imin(at, last * 2 - at)
+    low = i if ir.prove_ge0(i, env) else ir.imax(i, -i)
+    low = low if ir.prove_lt(i, n, env) else ir.imin(low, last * 2 - low)
+    # a symbolic extent may be smaller than the window: clamp what one reflection leaves outside
+    return low if once else ir.imin(ir.imax(low, 0), last)
+
+
+def boundary(tensor: Tensor, value: ValueLike | None = None, mode: str | None = None) -> Padded:
+    """A view that can be read outside of the tensor's box.
+
+    ``value`` (mode ``constant``, default 0) is what lies outside: a literal or a scalar of the tensor's type.
+    Mode ``clamp`` repeats the nearest element, ``reflect`` mirrors without repeating the border (as numpy's
+    ``reflect``; of a symbolic extent one reflection, clamped beyond), ``wrap`` continues periodically
+    (constant extents only).
+    """
+    if not isinstance(tensor, Tensor):
+        raise problem(f"lang.boundary of {type(tensor).__name__}", "it needs a tensor")
+    chosen = mode or "constant"
+    if chosen not in _MODES:
+        raise problem(f"lang.boundary has no mode {chosen!r}", f"one of {', '.join(_MODES)}")
+    if chosen != "constant":
+        if value is not None:
+            raise problem(f"mode {chosen!r} takes no value", "leave out value=, or use mode='constant'")
+        return Padded(tensor, chosen, None)
+    if value is None:
+        value = False if tensor.dtype.kind == "bool" else 0
+    outside = operand(value, tensor.dtype, "lang.boundary") or literal(value, tensor.dtype)
+    if outside is None:
+        raise problem(f"the value outside is {type(value).__name__}", "give a literal or a scalar")
+    return Padded(tensor, chosen, outside)

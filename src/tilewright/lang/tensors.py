@@ -1,0 +1,146 @@
+"""Tensors: placeholders and the results of stages, reading them, and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright import ir
+from tilewright.ir import DType, Index, Stmt
+from tilewright.lang.source import Place, here, problem
+from tilewright.lang.values import (
+    IndexExpr,
+    IndexLike,
+    Scalar,
+    ScalarParam,
+    check_name,
+    dtype_from,
+    extent_of,
+    index_of,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Definition:
+    """A stage before names are final: buffers are :class:`TensorName`, iterators ``AxisName``.
+
+    ``base`` is the tensor that an ordered update starts from, ``outputs`` the tensors it defines.
+    """
+
+    iters: tuple[ir.Iter, ...]
+    body: Stmt
+    init: Stmt | None
+    source: Place
+    role: str = ""
+    base: Tensor | None = None
+    outputs: list[Tensor] = field(default_factory=list)
+
+
+class TensorName(str):
+    """The unique name of a tensor inside expressions; carries the tensor and the place of the access."""
+
+    __slots__ = ("place", "tensor")
+
+    tensor: Tensor
+    place: Place
+
+
+class Tensor:
+    """A dense array of a program: an input (:func:`placeholder`) or what :func:`compute` defines.
+
+    ``A[i, j]`` is its element, a :class:`Scalar`; indices are quasi-affine or clamped data (:func:`clamp`).
+    """
+
+    __slots__ = ("definition", "dtype", "hint", "name", "place", "shape")
+
+    def __init__(
+        self,
+        shape: tuple[Index, ...],
+        dtype: DType,
+        name: str | None,
+        hint: str,
+        definition: Definition | None,
+        place: Place,
+    ) -> None:
+        self.shape = tuple(IndexExpr(s) for s in shape)
+        self.dtype = dtype
+        self.name = name
+        self.hint = hint
+        self.definition = definition
+        self.place = place
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.name or f"an unnamed tensor ({self.hint})"
+
+    @property
+    def extents(self) -> tuple[Index, ...]:
+        """The shape as indices."""
+        return tuple(s.index for s in self.shape)
+
+    def ref(self, at: Place | None = None) -> TensorName:
+        """Its unique name in expressions."""
+        name = TensorName(f"{self.name or self.hint}@{id(self):x}")
+        name.tensor = self
+        name.place = at or self.place
+        return name
+
+    def __getitem__(self, key: object) -> Scalar:
+        indices = self.indices(key)
+        return Scalar(ir.Load(self.ref(here()), indices, self.dtype))
+
+    def indices(self, key: object) -> tuple[Index, ...]:
+        """The indices of an access, one a dimension; ``ProgramError`` for a wrong number or kind."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if len(keys) != len(self.shape):
+            raise problem(
+                f"{self.label} has {len(self.shape)} dimensions and is indexed with {len(keys)}",
+                f"its shape is ({', '.join(str(s.index) for s in self.shape)})",
+            )
+        return tuple(index_of(k, f"index {n} of {self.label}") for n, k in enumerate(keys))
+
+    def __iter__(self) -> Iterator[Any]:
+        raise problem(f"{self.label} cannot be iterated over", "index its elements: A[i, j]")
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.label}, ({', '.join(str(s.index) for s in self.shape)}), {self.dtype})"
+
+
+def placeholder(
+    shape: tuple[IndexLike, ...] | IndexLike,
+    dtype: DType | str | np.dtype[Any] = "f32",
+    name: str | None = None,
+) -> Tensor:
+    """An input of the program; extents are integers or symbolic sizes (:func:`param`)."""
+    extents = shape_of(shape)
+    checked = None if name is None else check_name(name, "tensor")
+    return Tensor(extents, dtype_from(dtype), checked, "x", None, here())
+
+
+def shape_of(shape: object) -> tuple[Index, ...]:
+    """A shape as indices; a single extent is a shape of one dimension."""
+    parts = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return tuple(extent_of(s, f"extent {n} of the shape") for n, s in enumerate(parts))
+
+
+def param(name: str, lo: int = 1, hi: int = 1 << 31, multiple_of: int = 1) -> IndexExpr:
+    """A symbolic size in ``[lo, hi]`` that is a multiple of ``multiple_of``; checked at each call."""
+    check_name(name, "symbolic size")
+    if not 0 <= lo <= hi or multiple_of < 1:
+        raise problem(f"symbolic size {name}: no values in [{lo}, {hi}] with multiple_of={multiple_of}")
+    return IndexExpr(ir.index(ir.Param(name, lo, hi, multiple_of)))
+
+
+def scalar(name: str, dtype: DType | str = "f32") -> ScalarParam:
+    """A scalar parameter of the program, passed as a 0-d array; list it among the program's inputs."""
+    tensor = placeholder((), dtype, name)
+    return ScalarParam(tensor[()].expr)

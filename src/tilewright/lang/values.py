@@ -1,0 +1,618 @@
+"""What expressions are made of: index values, axes and scalars, with their operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, Literal, SupportsIndex, TypeAlias, overload
+
+import numpy as np
+
+from tilewright import ir
+from tilewright.ir import DType, Expr, Index
+from tilewright.lang.source import Place, problem
+
+
+class IndexExpr:
+    """A quasi-affine integer: an axis, a symbolic size, or a sum of multiples, quotients and remainders.
+
+    Comparing two index values gives a :class:`Scalar` condition; with a scalar it converts to its type.
+    """
+
+    __slots__ = ("index",)
+
+    index: Index
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    def _combine(self, other: object, sign: int, swap: bool = False) -> Any:
+        o = as_index(other)
+        if o is None:
+            _reject_float(other)
+            return NotImplemented
+        a, b = (o, self.index) if swap else (self.index, o)
+        return IndexExpr(a + b if sign > 0 else a - b)
+
+    @overload
+    def __add__(self, other: IndexLike) -> IndexExpr: ...
+    @overload
+    def __add__(self, other: Scalar) -> Scalar: ...
+    def __add__(self, other: object) -> Any:
+        return self._combine(other, 1)
+
+    __radd__ = __add__
+
+    @overload
+    def __sub__(self, other: IndexLike) -> IndexExpr: ...
+    @overload
+    def __sub__(self, other: Scalar) -> Scalar: ...
+    def __sub__(self, other: object) -> Any:
+        return self._combine(other, -1)
+
+    def __rsub__(self, other: IndexLike) -> IndexExpr:
+        result: IndexExpr = self._combine(other, -1, swap=True)
+        return result
+
+    def __neg__(self) -> IndexExpr:
+        return IndexExpr(-self.index)
+
+    @overload
+    def __mul__(self, other: IndexLike) -> IndexExpr: ...
+    @overload
+    def __mul__(self, other: Scalar) -> Scalar: ...
+    def __mul__(self, other: object) -> Any:
+        o = as_index(other)
+        if o is None:
+            _reject_float(other)
+            return NotImplemented
+        if self.index.terms and o.terms:
+            raise problem(
+                f"the index product ({show_index(self.index)}) * ({show_index(o)}) is not affine",
+                "multiply an index only by a constant integer; lang.to_scalar(i, dtype) makes a number of it",
+            )
+        return IndexExpr(self.index * o)
+
+    __rmul__ = __mul__
+
+    def _divisor(self, other: object, sign: str) -> int | None:
+        o = as_index(other)
+        if o is None:
+            _reject_float(other)
+            return None
+        if not o.is_const or o.as_int() <= 0:
+            raise problem(
+                f"the index ({show_index(self.index)}) {sign} ({show_index(o)}) is not quasi-affine",
+                "divide an index only by a positive constant integer",
+            )
+        return o.as_int()
+
+    @overload
+    def __floordiv__(self, other: IndexLike) -> IndexExpr: ...
+    @overload
+    def __floordiv__(self, other: Scalar) -> Scalar: ...
+    def __floordiv__(self, other: object) -> Any:
+        d = self._divisor(other, "//")
+        return NotImplemented if d is None else IndexExpr(ir.floordiv(self.index, d))
+
+    @overload
+    def __mod__(self, other: IndexLike) -> IndexExpr: ...
+    @overload
+    def __mod__(self, other: Scalar) -> Scalar: ...
+    def __mod__(self, other: object) -> Any:
+        d = self._divisor(other, "%")
+        return NotImplemented if d is None else IndexExpr(ir.mod(self.index, d))
+
+    def __truediv__(self, other: object) -> Any:
+        if isinstance(other, Scalar):
+            return NotImplemented
+        raise problem(
+            f"true division of the index {show_index(self.index)}",
+            "use // for an index, or lang.to_scalar(i, 'f32') / x for a number",
+        )
+
+    def __rtruediv__(self, other: object) -> Any:
+        return self.__truediv__(other)
+
+    def _compare(self, op: str, other: object) -> Any:
+        o = as_index(other)
+        if o is None:
+            return NotImplemented
+        return Scalar(ir.Compare(op, ir.OfIndex(self.index, ir.I64), ir.OfIndex(o, ir.I64)))
+
+    def __lt__(self, other: ValueLike) -> Scalar:
+        result: Scalar = self._compare("lt", other)
+        return result
+
+    def __le__(self, other: ValueLike) -> Scalar:
+        result: Scalar = self._compare("le", other)
+        return result
+
+    def __gt__(self, other: ValueLike) -> Scalar:
+        result: Scalar = self._compare("gt", other)
+        return result
+
+    def __ge__(self, other: ValueLike) -> Scalar:
+        result: Scalar = self._compare("ge", other)
+        return result
+
+    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
+        result: Scalar = self._compare("eq", other)
+        return result
+
+    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
+        result: Scalar = self._compare("ne", other)
+        return result
+
+    def __hash__(self) -> int:
+        return hash(self.index)
+
+    def __bool__(self) -> bool:
+        if self.index.is_const:
+            return self.index.as_int() != 0
+        raise problem(
+            f"the index {show_index(self.index)} has no truth value while the program is built", _NO_IF
+        )
+
+    def __index__(self) -> int:
+        if self.index.is_const:
+            return self.index.as_int()
+        raise TypeError(f"the index {show_index(self.index)} is not a constant")
+
+    def __repr__(self) -> str:
+        return f"IndexExpr({show_index(self.index)})"
+
+
+class AxisName(str):
+    """The unique name of an axis inside expressions; carries the axis."""
+
+    __slots__ = ("axis",)
+
+    axis: Axis
+
+
+class Axis(IndexExpr):
+    """An iterator over ``[lo, hi)``: parallel (``par``), of a reduction (``red``) or ordered (``ord``)."""
+
+    __slots__ = ("hi", "kind", "lo", "name")
+
+    def __init__(self, lo: Index, hi: Index, name: str, kind: Literal["par", "red", "ord"] = "par") -> None:
+        key = AxisName(f"{name}@{id(self):x}")
+        key.axis = self
+        super().__init__(ir.var(key))
+        self.lo, self.hi, self.name, self.kind = lo, hi, name, kind
+
+    @property
+    def key(self) -> AxisName:
+        """The unique name that expressions use."""
+        atom = self.index.terms[0][0]
+        assert isinstance(atom, ir.Var)
+        assert isinstance(atom.name, AxisName)
+        return atom.name
+
+    @property
+    def extent(self) -> IndexExpr:
+        """Number of values: ``hi - lo``."""
+        return IndexExpr(self.hi - self.lo)
+
+    def __repr__(self) -> str:
+        return f"Axis({self.name}, {show_index(self.lo)}, {show_index(self.hi)}, {self.kind})"
+
+
+class Scalar:
+    """A scalar expression of a fixed element type; operators need operands of the same type.
+
+    Python literals adopt the type of the other operand; index values convert to it. ``& | ~`` act on
+    conditions (``bool``) and on the bits of integers.
+    """
+
+    __slots__ = ("expr",)
+
+    expr: Expr
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.expr.dtype
+
+    def _arith(self, op: str, other: object, swap: bool = False) -> Scalar:
+        o = operand(other, self.expr.dtype, _SIGNS[op])
+        if o is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        t = self.expr.dtype
+        if t.kind == "bool":
+            raise problem(f"`{_SIGNS[op]}` on values of type bool", "use & | ~, or lang.cast(x, 'i32')")
+        a, b = (o, self.expr) if swap else (self.expr, o)
+        return Scalar(ir.Binary(op, a, b))
+
+    def __add__(self, other: ValueLike) -> Scalar:
+        return self._arith("add", other)
+
+    def __radd__(self, other: ValueLike) -> Scalar:
+        return self._arith("add", other, True)
+
+    def __sub__(self, other: ValueLike) -> Scalar:
+        return self._arith("sub", other)
+
+    def __rsub__(self, other: ValueLike) -> Scalar:
+        return self._arith("sub", other, True)
+
+    def __mul__(self, other: ValueLike) -> Scalar:
+        return self._arith("mul", other)
+
+    def __rmul__(self, other: ValueLike) -> Scalar:
+        return self._arith("mul", other, True)
+
+    def _div(self, other: object, swap: bool) -> Scalar:
+        if not self.dtype.is_float:
+            raise problem(
+                f"true division of values of type {self.dtype}",
+                "use // (towards minus infinity) or lang.truncdiv, or cast to a float type",
+            )
+        return self._arith("div", other, swap)
+
+    def __truediv__(self, other: ValueLike) -> Scalar:
+        return self._div(other, False)
+
+    def __rtruediv__(self, other: ValueLike) -> Scalar:
+        return self._div(other, True)
+
+    def _floordiv(self, other: object, swap: bool) -> Scalar:
+        if self.dtype.is_float:
+            return Scalar(ir.Call("floor", (self._arith("div", other, swap).expr,)))
+        return self._arith("floordiv", other, swap)
+
+    def __floordiv__(self, other: ValueLike) -> Scalar:
+        return self._floordiv(other, False)
+
+    def __rfloordiv__(self, other: ValueLike) -> Scalar:
+        return self._floordiv(other, True)
+
+    def _mod(self, other: object, swap: bool) -> Scalar:
+        if self.dtype.is_float:
+            raise problem("% on values of a float type", "write x - lang.floor(x / y) * y")
+        return self._arith("mod", other, swap)
+
+    def __mod__(self, other: ValueLike) -> Scalar:
+        return self._mod(other, False)
+
+    def __rmod__(self, other: ValueLike) -> Scalar:
+        return self._mod(other, True)
+
+    def __neg__(self) -> Scalar:
+        if self.dtype.kind == "bool":
+            raise problem("`-` on a value of type bool", "use ~ for the negation of a condition")
+        return Scalar(ir.Unary("neg", self.expr))
+
+    def __abs__(self) -> Scalar:
+        return Scalar(ir.Unary("abs", self.expr))
+
+    def _bits(self, op: str, other: object, swap: bool = False) -> Scalar:
+        if self.dtype.is_float:
+            raise problem(
+                f"`{_SIGNS[op]}` on values of type {self.dtype}", "bit operations need integers or conditions"
+            )
+        o = operand(other, self.dtype, _SIGNS[op])
+        if o is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        if op in ("shl", "shr") and self.dtype.kind == "bool":
+            raise problem(f"`{_SIGNS[op]}` on values of type bool", "cast to an integer type first")
+        a, b = (o, self.expr) if swap else (self.expr, o)
+        return Scalar(ir.Binary(op, a, b))
+
+    def __and__(self, other: ValueLike) -> Scalar:
+        return self._bits("and", other)
+
+    def __rand__(self, other: ValueLike) -> Scalar:
+        return self._bits("and", other, True)
+
+    def __or__(self, other: ValueLike) -> Scalar:
+        return self._bits("or", other)
+
+    def __ror__(self, other: ValueLike) -> Scalar:
+        return self._bits("or", other, True)
+
+    def __xor__(self, other: ValueLike) -> Scalar:
+        return self._bits("xor", other)
+
+    def __rxor__(self, other: ValueLike) -> Scalar:
+        return self._bits("xor", other, True)
+
+    def __lshift__(self, other: ValueLike) -> Scalar:
+        return self._bits("shl", other)
+
+    def __rshift__(self, other: ValueLike) -> Scalar:
+        return self._bits("shr", other)
+
+    def __invert__(self) -> Scalar:
+        if self.dtype.is_float:
+            raise problem(
+                f"`~` on a value of type {self.dtype}", "it negates a condition or the bits of an integer"
+            )
+        if self.dtype.kind == "bool":
+            return Scalar(ir.Unary("not", self.expr))
+        ones = -1 if self.dtype.kind == "int" else int(self.dtype.max_value)
+        return Scalar(ir.Binary("xor", self.expr, ir.Const(ones, self.dtype)))
+
+    def _compare(self, op: str, other: object) -> Scalar:
+        o = operand(other, self.dtype, _SIGNS[op])
+        return NotImplemented if o is None else Scalar(ir.Compare(op, self.expr, o))
+
+    def __lt__(self, other: ValueLike) -> Scalar:
+        return self._compare("lt", other)
+
+    def __le__(self, other: ValueLike) -> Scalar:
+        return self._compare("le", other)
+
+    def __gt__(self, other: ValueLike) -> Scalar:
+        return self._compare("gt", other)
+
+    def __ge__(self, other: ValueLike) -> Scalar:
+        return self._compare("ge", other)
+
+    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
+        return self._compare("eq", other)
+
+    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
+        return self._compare("ne", other)
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __bool__(self) -> bool:
+        raise problem("a scalar has no truth value while the program is built", _NO_IF)
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.dtype}, {self.expr})"
+
+
+class ScalarParam(Scalar):
+    """A scalar parameter of the program, read from a 0-d input buffer."""
+
+    __slots__ = ()
+
+
+class Clamped(Scalar):
+    """An integer scalar known to lie in ``[lo, hi]``: it can index a tensor."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, expr: Expr, index: Index) -> None:
+        super().__init__(expr)
+        self.index = index
+
+
+IndexLike: TypeAlias = IndexExpr | ir.Index | ir.Param | SupportsIndex
+ValueLike: TypeAlias = Scalar | IndexExpr | float | int | bool | np.generic
+
+_NO_IF = "use lang.select(condition, a, b) and & | ~ in place of `if`, `and`, `or`, `not`"
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
+    "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+def as_index(value: object) -> Index | None:
+    """The index of an index value, a symbolic size or a Python integer; ``None`` for anything else."""
+    if isinstance(value, IndexExpr):
+        return value.index
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, ir.Param):
+        return ir.index(value)
+    if isinstance(value, bool | np.bool_):
+        return None
+    if isinstance(value, int | np.integer):
+        return Index(operator.index(value))
+    return None
+
+
+def _reject_float(value: object) -> None:
+    if isinstance(value, float | np.floating):
+        raise problem(
+            f"the number {value!r} in index arithmetic",
+            "indices are integers; lang.to_scalar(i, 'f32') makes a number of one",
+        )
+
+
+def show_index(x: Index) -> str:
+    """An index with its axes' own names."""
+    names: dict[str, Index] = {v: ir.var(v.axis.name) for v in x.vars if isinstance(v, AxisName)}
+    return str(ir.substitute_index(x, names))
+
+
+def literal(value: object, dtype: DType, at: Place | None = None) -> Expr | None:
+    """A Python or numpy literal as a constant of ``dtype``; ``None`` where ``value`` is no literal."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        if dtype.kind != "bool":
+            raise problem(f"the literal {value} among values of type {dtype}", "write a number, or cast", at)
+        return ir.Const(value, dtype)
+    if isinstance(value, int):
+        if dtype.is_float:
+            return ir.Const(float(value), dtype)
+        if dtype.kind == "bool":
+            raise problem(f"the number {value} among values of type bool", "write True or False", at)
+        if not dtype.min_value <= value <= dtype.max_value:
+            raise problem(f"the literal {value} does not fit in {dtype}", "cast to a wider type first", at)
+        return ir.Const(value, dtype)
+    if isinstance(value, float):
+        if not dtype.is_float:
+            hint = "cast to a float type, or write an integer"
+            raise problem(f"the literal {value!r} among values of type {dtype}", hint, at)
+        return ir.Const(value, dtype)
+    return None
+
+
+def operand(value: object, dtype: DType, what: str) -> Expr | None:
+    """``value`` as an operand beside one of type ``dtype``; ``None`` where it is nothing of the language."""
+    if isinstance(value, Scalar):
+        if value.dtype != dtype:
+            raise problem(
+                f"`{what}` mixes {dtype} and {value.dtype}",
+                f"convert one side, e.g. lang.cast(x, '{dtype}')",
+            )
+        return value.expr
+    if isinstance(value, IndexExpr):
+        if dtype.kind == "bool":
+            raise problem(f"`{what}` mixes a condition and an index", "compare the index with something")
+        return ir.OfIndex(value.index, dtype)
+    return literal(value, dtype)
+
+
+def to_expr(value: object, dtype: DType | None, what: str) -> Expr:
+    """``value`` as an expression, of ``dtype`` where given; literals without one become f32, i64 or bool."""
+    if isinstance(value, Scalar):
+        if dtype is not None and value.dtype != dtype:
+            raise problem(f"{what} is {value.dtype}, not {dtype}", f"convert it: lang.cast(x, '{dtype}')")
+        return value.expr
+    if isinstance(value, IndexExpr):
+        return ir.OfIndex(value.index, dtype or ir.I64)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if dtype is None:
+        dtype = ir.BOOL if isinstance(value, bool) else ir.I64 if isinstance(value, int) else ir.F32
+    result = literal(value, dtype)
+    if result is None:
+        raise problem(
+            f"{what} is {type(value).__name__}, not a scalar expression", "return numbers built from A[i, j]"
+        )
+    return result
+
+
+def common_dtype(values: Iterable[object], what: str) -> DType:
+    """The type of the scalars among ``values``, which must agree; f32 or i64 where all are literals."""
+    found: DType | None = None
+    for v in values:
+        if isinstance(v, Scalar):
+            if found is not None and v.dtype != found:
+                raise problem(f"{what} mixes {found} and {v.dtype}", f"convert one: lang.cast(x, '{found}')")
+            found = v.dtype
+    if found is not None:
+        return found
+    return ir.I64 if all(as_index(v) is not None for v in values) else ir.F32
+
+
+def to_index(value: IndexLike | Scalar, what: str = "the index") -> IndexExpr:
+    """An index value of an integer, an index or a clamped integer scalar.
+
+    Raises ``ProgramError`` for a data-dependent value without :func:`clamp`.
+    """
+    return IndexExpr(index_of(value, what))
+
+
+def index_of(value: object, what: str) -> Index:
+    """The :class:`~tilewright.ir.Index` behind anything that may index a tensor."""
+    if isinstance(value, Clamped):
+        return value.index
+    found = as_index(value)
+    if found is not None:
+        return found
+    if isinstance(value, Scalar):
+        if isinstance(value.expr, ir.OfIndex):
+            return value.expr.index
+        if value.dtype.is_integer:
+            raise problem(
+                f"{what} depends on data and is not clamped",
+                "a data-dependent index must be bounded: lang.clamp(x, 0, n - 1)",
+            )
+        raise problem(f"{what} has type {value.dtype}", "an index is an integer: cast and clamp it")
+    if isinstance(value, slice):
+        raise problem(f"{what} is a slice", "index one element: A[i, j]")
+    raise problem(f"{what} is {type(value).__name__} {value!r}, not an integer", "use axes and integers")
+
+
+def to_scalar(value: IndexLike, dtype: DType | str = "i64") -> Scalar:
+    """The value of an index as a scalar of type ``dtype`` (a number, not ``bool``)."""
+    found = as_index(value)
+    if found is None:
+        raise problem("lang.to_scalar needs an index", "use lang.cast for scalars")
+    t = dtype_from(dtype)
+    if t.kind == "bool":
+        raise problem("an index has no value of type bool", "compare it instead: i == 0")
+    return Scalar(ir.OfIndex(found, t))
+
+
+def dtype_from(value: DType | str | np.dtype[Any] | type) -> DType:
+    """The element type called ``value``; ``ProgramError`` where there is none."""
+    try:
+        return ir.dtype_of(value)
+    except (KeyError, TypeError):
+        raise problem(f"there is no element type {value!r}", f"one of {', '.join(ir.DTYPES)}") from None
+
+
+def extent_of(value: object, what: str) -> Index:
+    """An extent: a non-negative integer or an expression of symbolic sizes and outer axes."""
+    found = as_index(value)
+    if found is None:
+        raise problem(f"{what} is {value!r}, not an integer or a symbolic size", "use an int or lang.param")
+    if found.is_const and found.as_int() < 0:
+        raise problem(f"{what} is negative: {found}")
+    return found
+
+
+def axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | None = None) -> Axis:
+    """A parallel axis over ``range(extent)`` or, for a pair, over ``range(lo, hi)``."""
+    return _axis(extent, name, "par")
+
+
+def reduce_axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | None = None) -> Axis:
+    """An axis for ``lang.sum(…, axis=…)`` and its like; its bounds may mention outer axes (triangles)."""
+    return _axis(extent, name, "red")
+
+
+def ordered_axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | None = None) -> Axis:
+    """An axis whose values are visited in increasing order, for :func:`update`."""
+    return _axis(extent, name, "ord")
+
+
+_DEFAULT_NAMES = {"par": "i", "red": "k", "ord": "t"}
+
+
+def _axis(extent: object, name: str | None, kind: Literal["par", "red", "ord"]) -> Axis:
+    if isinstance(extent, tuple):
+        if len(extent) != 2:
+            raise problem(f"the range of an axis has {len(extent)} parts", "give an extent or (lo, hi)")
+        found = as_index(extent[0])
+        if found is None:
+            raise problem(f"the range's start is {extent[0]!r}, not an index")
+        lo = found
+        found = as_index(extent[1])
+        if found is None:
+            raise problem(f"the range's end is {extent[1]!r}, not an index")
+        hi = found
+    else:
+        lo, hi = ir.ZERO, extent_of(extent, "the extent of an axis")
+    return Axis(lo, hi, check_name(name or _DEFAULT_NAMES[kind], "axis"), kind)
+
+
+def check_name(name: str, what: str) -> str:
+    """``name`` itself if it is an identifier in ASCII; ``ProgramError`` otherwise."""
+    if not (name.isidentifier() and name.isascii()):
+        raise problem(
+            f"{name!r} cannot name an {what}" if what[0] in "aeiou" else f"{name!r} cannot name a {what}",
+            "use letters, digits and underscores",
+        )
+    return name
+
+
+def axis_env(indices: Iterable[Index]) -> dict[str, tuple[Index, Index]]:
+    """Inclusive bounds of all axes that occur, those in other axes' bounds first."""
+    env: dict[str, tuple[Index, Index]] = {}
+
+    def visit(names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name not in env and isinstance(name, AxisName):
+                a = name.axis
+                visit(a.lo.vars | a.hi.vars)
+                env[name] = (a.lo, a.hi - 1)
+
+    for x in indices:
+        visit(x.vars)
+    return env
