@@ -1,10 +1,12 @@
-"""Set-up of the whole suite: the hypothesis profiles."""
+"""Set-up of the whole suite: the hypothesis profiles, and the switch that rewrites expected texts."""
 
 import os
+import random
 
+import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
-# A failing example prints how to run it again (print_blob); no profile depends on the machine's speed.
+# A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=50, **_COMMON)
 settings.register_profile("ci", max_examples=200, database=None, **_COMMON)
@@ -13,7 +15,28 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 settings.load_profile(PROFILE)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Choose the seed here, so that every run states the one it had; xdist hands it to its workers."""
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+
+
 def pytest_report_header(config):
     """Name the profile and the seed that reproduce this run."""
-    seed = config.getoption("hypothesis_seed", None)
-    return f"hypothesis profile {PROFILE}; seed {'random, printed with a failure' if seed is None else seed}"
+    return f"hypothesis profile {PROFILE}; --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+def pytest_addoption(parser):
+    """Add `--update-golden`."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the texts that golden tests expect, instead of comparing",
+    )
+
+
+@pytest.fixture
+def update_golden(request):
+    """Whether a golden test should write what it expects."""
+    return request.config.getoption("--update-golden")
