@@ -2,5 +2,7 @@
 
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
+from tilewright.lower.inits import decompose_inits
+from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
 
-__all__ = ["flatten_blocks", "trim_guards"]
+__all__ = ["PIPELINE", "Hook", "Pass", "decompose_inits", "flatten_blocks", "lower", "trim_guards"]

@@ -1,0 +1,110 @@
+"""One scheduled function as a callable native kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.codegen import compile_ir, emit_kernel, load_object
+from tilewright.ir import LoopFunction, Program, evaluate_index, to_function
+from tilewright.lower import lower
+from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
+from tilewright.schedule import Schedule
+from tilewright.support import InputError, quoted, read_settings
+from tilewright.target import Target, detect
+
+Array = npt.NDArray[np.generic]
+
+
+class Kernel:
+    """A compiled function, called with one array per argument buffer that it reads.
+
+    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are taken from
+    the arrays' shapes. Raises InputError for arrays of the wrong shape or dtype.
+    """
+
+    def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:
+        self.func = func
+        self.target = target
+        self.lowered = lower(func)
+        self.text = emit_kernel(
+            self.lowered, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
+        )
+        self._code = load_object(compile_ir(self.text.text, target))
+        self._pool = shared_pool(PoolOptions.of(read_settings(), threads))
+
+    def __call__(self, *arrays: Array, **named: Array) -> list[Array]:
+        """Run on the inputs in order, or by name."""
+        func = self.func
+        inputs = [b for b in func.buffers if b.name not in func.outputs]
+        given = dict(zip([b.name for b in inputs], arrays, strict=False)) | named
+        sizes = self._sizes(given)
+        table: list[Array] = []
+        for b in func.buffers:
+            shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
+            if b.name in func.outputs:
+                table.append(aligned_copy(np.zeros(shape, b.dtype.numpy)))
+                continue
+            a = given.get(b.name)
+            if a is None:
+                raise InputError(f"input {quoted(b.name)} is missing")
+            if a.shape != shape or a.dtype != b.dtype.numpy:
+                raise InputError(
+                    f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} of shape "
+                    f"{list(a.shape)}"
+                )
+            table.append(aligned_copy(a))
+        self.run(table, [sizes[p.name] for p in func.params])
+        return [a for a, b in zip(table, func.buffers, strict=True) if b.name in func.outputs]
+
+    def run(self, table: Sequence[Array], params: Sequence[int] = ()) -> None:
+        """Run on the arrays of all argument buffers, outputs written in place."""
+        self.plan(table, params).run([], [])
+
+    def plan(self, table: Sequence[Array], params: Sequence[int] = ()):  # type: ignore[no-untyped-def]
+        """An execution plan of this one kernel over the given arrays (for timing)."""
+        builder = PlanBuilder(self._pool)
+        refs = [builder.constant(a) for a in table]
+        builder.step(
+            self._code.address(self.text.symbol),
+            refs,
+            list(params),
+            workspace_bytes=self.text.memory.workspace,
+            scratch_bytes=self.text.memory.scratch,
+        )
+        return builder.build([self, *table])
+
+    def _sizes(self, given: Mapping[str, Array]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for b in self.func.buffers:
+            a = given.get(b.name)
+            if a is None:
+                continue
+            for extent, n in zip(b.physical_shape, a.shape, strict=False):
+                for p in self.func.params:
+                    if str(extent) == p.name:
+                        sizes.setdefault(p.name, int(n))
+        for p in self.func.params:
+            if p.name not in sizes:
+                raise InputError(f"the size {p.name} cannot be read off any input's shape")
+            if not (p.lo <= sizes[p.name] <= p.hi) or sizes[p.name] % p.multiple_of:
+                raise InputError(
+                    f"the size {p.name} = {sizes[p.name]} is not a multiple of {p.multiple_of} in "
+                    f"[{p.lo}, {p.hi}]"
+                )
+        return sizes
+
+
+def build(
+    source: Program | LoopFunction | Schedule, *, target: Target | None = None, threads: int | None = None
+) -> Kernel:
+    """Compile a program, loop function or schedule as it stands (no strategy) into a callable kernel."""
+    if isinstance(source, Schedule):
+        func = source.func
+    elif isinstance(source, Program):
+        func = to_function(source)
+    else:
+        func = source
+    return Kernel(func, target or detect(), threads)

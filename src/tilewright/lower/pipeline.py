@@ -1,0 +1,46 @@
+"""The lowering pipeline, as one list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.ir import LoopFunction
+from tilewright.lower.flatten import flatten_blocks
+from tilewright.lower.guards import trim_guards
+from tilewright.lower.inits import decompose_inits
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of lowering: a name for dumps and timings, and the function that does it."""
+
+    name: str
+    run: Callable[[LoopFunction], LoopFunction]
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("decompose_inits", decompose_inits),
+    Pass("flatten_blocks", flatten_blocks),
+    Pass("trim_guards", trim_guards),
+)
+
+
+class Hook(Protocol):
+    """Called after every pass with its name, the function it gave, and its seconds."""
+
+    def __call__(self, name: str, func: LoopFunction, seconds: float) -> None:
+        """Dump, time or verify."""
+
+
+def lower(func: LoopFunction, hooks: Sequence[Hook] = ()) -> LoopFunction:
+    """Lower a scheduled function to plain loops and stores, the form that code generation takes."""
+    for p in PIPELINE:
+        start = time.perf_counter()
+        func = p.run(func)
+        seconds = time.perf_counter() - start
+        for hook in hooks:
+            hook(p.name, func, seconds)
+    return func
