@@ -101,6 +101,17 @@ from tilewright.ir.index import (
     substitute_index,
     var,
 )
+from tilewright.ir.interp import run_function, run_program
+from tilewright.ir.interp_block import Instruction
+from tilewright.ir.interp_memory import (
+    DivergenceError,
+    DomainError,
+    ExecutionError,
+    OutOfBoundsError,
+    PoisonError,
+    RaceError,
+    RepeatedInstanceError,
+)
 from tilewright.ir.program import Program, SourceLocation, Stage, block_of, to_function
 from tilewright.ir.rewrite import (
     Location,
@@ -124,6 +135,7 @@ from tilewright.ir.rewrite import (
     substitute_body,
     substitute_pred,
 )
+from tilewright.ir.scalar_ops import UndefinedError
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -181,8 +193,11 @@ __all__ = [
     "Const",
     "DTYPES",
     "DType",
+    "DivergenceError",
+    "DomainError",
     "Env",
     "Exec",
+    "ExecutionError",
     "Expr",
     "F16",
     "F32",
@@ -198,6 +213,7 @@ __all__ = [
     "Index",
     "IndexLike",
     "IndexMap",
+    "Instruction",
     "Iter",
     "LOCAL",
     "Load",
@@ -210,12 +226,16 @@ __all__ = [
     "ONE",
     "OfIndex",
     "Opaque",
+    "OutOfBoundsError",
     "PARALLEL",
     "Param",
     "Path",
+    "PoisonError",
     "Pred",
     "Program",
     "REGISTER",
+    "RaceError",
+    "RepeatedInstanceError",
     "SERIAL",
     "SHARED",
     "Select",
@@ -231,6 +251,7 @@ __all__ = [
     "UNARY_OPS",
     "UNROLL",
     "Unary",
+    "UndefinedError",
     "VECTOR",
     "Var",
     "Window",
@@ -279,6 +300,8 @@ __all__ = [
     "prove_pred",
     "rename_loops",
     "replace_at",
+    "run_function",
+    "run_program",
     "seq",
     "simplify",
     "simplify_deep",

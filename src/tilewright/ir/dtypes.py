@@ -38,7 +38,8 @@ class DType:
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype with the same storage."""
-        return _NUMPY[self.name]
+        storage: np.dtype[np.generic] = _NUMPY[self.name]
+        return storage
 
     @property
     def min_value(self) -> float | int | bool:

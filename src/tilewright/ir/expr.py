@@ -27,8 +27,8 @@ BINARY_OPS = (
 COMPARE_OPS = ("lt", "le", "eq", "ne", "gt", "ge")
 #: Pure functions of one float argument (``pow``, ``atan2`` and ``copysign`` take two, ``fma`` three).
 CALLS = (
-    "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "tanh", "erf", "pow", "sin", "cos", "tan",
-    "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
+    "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "tanh", "erf", "pow", "sin", "cos",
+    "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
     "floor", "ceil", "round", "trunc", "copysign", "isnan", "isinf", "fma",
 )  # fmt: skip
 #: How ``Cast`` treats values the target cannot hold: ``wrap`` (C-like; float to int truncates towards zero,

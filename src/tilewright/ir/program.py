@@ -25,8 +25,9 @@ class SourceLocation:
 class Stage:
     """One definition (or ordered update) of buffers: ``for iters: body``, with ``init`` before reductions.
 
-    ``init`` and ``body`` are statements over the iterators, like those of a :class:`~tilewright.ir.stmt.Block`.
-    ``role`` says what a front end knows about it, e.g. the operator's name; it never changes meaning.
+    ``init`` and ``body`` are statements over the iterators, like those of a
+    :class:`~tilewright.ir.stmt.Block`. ``role`` says what a front end knows about it, e.g. the operator's
+    name; it never changes meaning.
     """
 
     name: str

@@ -13,13 +13,14 @@
 
 A function denotes an ordered set of block *instances*. For each point of the enclosing loops where ``where``
 holds (over the loop variables), the block runs once with ``iters := bind``. A block is a closed scope: its
-``init`` and ``body`` mention block iterators and parameters, never loop variables, so moving loops about never
-touches them. ``init`` runs before ``body`` in the instances whose ``red`` iterators all have their first
-values; ``decompose_init`` makes it a block of its own before code generation. ``red`` and ``ord`` instances run
-exactly once per written location; ``par`` instances may repeat only into a buffer allocated inside every
-enclosing parallel or thread loop.
+``init`` and ``body`` mention block iterators and parameters, never loop variables, so moving loops about
+never touches them. ``init`` runs before ``body`` in the instances whose ``red`` iterators all have their
+first values; ``decompose_init`` makes it a block of its own before code generation. ``red`` and ``ord``
+instances run exactly once per written location; ``par`` instances may repeat only into a buffer allocated
+inside every enclosing parallel or thread loop.
 
-Names of loop variables and blocks are unique in a function; nodes are frozen and rewriting shares what it keeps.
+Names of loop variables and blocks are unique in a function; nodes are frozen and rewriting shares what it
+keeps.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def holds(e: Expr) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class LoopKind:
-    """How a loop runs: ``serial``, ``parallel``, ``vector``, ``unroll`` or ``thread`` on a hardware ``axis``."""
+    """``serial``, ``parallel``, ``vector``, ``unroll`` or ``thread`` on a hardware ``axis``."""
 
     name: Literal["serial", "parallel", "vector", "unroll", "thread"]
     axis: str = ""

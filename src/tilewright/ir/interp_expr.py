@@ -1,0 +1,454 @@
+"""Indices, predicates, accesses and scalar expressions as Python closures over one flat environment.
+
+The interpreter keeps the state of one thread of control in a list: slot 0 holds its task, others the values
+of loop variables and iterators, and per buffer its storage (a list of values, ``None`` where uninitialised)
+and its :class:`~tilewright.ir.interp_memory.Shadow`. A name is resolved to its slot once, when a closure is
+built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tilewright.ir import scalar_ops
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtypes import DType
+from tilewright.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Load, OfIndex, Select, Unary
+from tilewright.ir.index import (
+    FloorDiv,
+    Index,
+    MinMax,
+    Mod,
+    Opaque,
+    Param,
+    Var,
+    floordiv,
+    imax,
+    imin,
+    index,
+    mod,
+)
+from tilewright.ir.interp_memory import ExecutionError, OutOfBoundsError, PoisonError, physical_position
+from tilewright.ir.stmt import Pred
+
+Env: TypeAlias = list[Any]
+IntFn: TypeAlias = Callable[[Env], int]
+ValueFn: TypeAlias = Callable[[Env], Any]
+
+TASK = 0  # the slot of the running task
+
+
+class Slots:
+    """Hands out positions of the environment."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.tracked = 0  # accesses that the race detector watches, so far
+
+    def new(self) -> int:
+        """A position nobody else has."""
+        self.count += 1
+        return self.count - 1
+
+
+@dataclass(slots=True)
+class Place:
+    """A buffer in scope: where its storage is, its box, and which accesses must be recorded.
+
+    ``level`` counts the forks around its storage: an access under more of them may race with another.
+    """
+
+    buffer: Buffer
+    data: int
+    shadow: int
+    writable: bool
+    level: int
+    logical: tuple[int, ...]
+    box: tuple[tuple[int, int], ...]  # physical [lo, hi), halo included
+    strides: tuple[int, ...]
+    size: int
+    once: bool = False
+    layout: tuple[IntFn, ...] = ()
+    dim_slots: tuple[int, ...] = ()
+    shadowed: bool = False
+    private: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """What names mean at one point of the function."""
+
+    slots: Slots
+    params: Mapping[str, int]
+    vars: dict[str, int] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    level: int = 0
+
+    def inner(self, **changes: Any) -> Scope:
+        """A copy whose tables can grow on their own."""
+        out = Scope(self.slots, self.params, dict(self.vars), dict(self.places), self.level)
+        for key, value in changes.items():
+            setattr(out, key, value)
+        return out
+
+    def place(self, name: str) -> Place:
+        """The buffer called ``name``; ExecutionError where none is in scope."""
+        try:
+            return self.places[name]
+        except KeyError:
+            raise ExecutionError(f"buffer {name} is not in scope") from None
+
+
+def bind_params(x: Index, params: Mapping[str, int]) -> Index:
+    """The index with parameters replaced by their values."""
+    out = Index(x.const)
+    for atom, c in x.terms:
+        match atom:
+            case Param():
+                new = Index(params[atom.name])
+            case FloorDiv(arg, d):
+                new = floordiv(bind_params(arg, params), d)
+            case Mod(arg, d):
+                new = mod(bind_params(arg, params), d)
+            case MinMax(op, args):
+                new = (imin if op == "min" else imax)(*(bind_params(a, params) for a in args))
+            case _:
+                new = index(atom)
+        out = out + new * c
+    return out
+
+
+def index_fn(x: Index, scope: Scope) -> IntFn:
+    """The value of an index as a function of the environment."""
+    const = x.const
+    plain: list[tuple[int, int]] = []
+    others: list[tuple[IntFn, int]] = []
+    for atom, c in x.terms:
+        match atom:
+            case Var(name):
+                if name not in scope.vars:
+                    raise ExecutionError(f"variable {name} is not in scope in the index {x}")
+                plain.append((scope.vars[name], c))
+            case Param():
+                const += c * scope.params[atom.name]
+            case _:
+                others.append((_atom_fn(atom, scope), c))
+    if others:
+        return _general_index(const, tuple(plain), tuple(others))
+    if not plain:
+        return lambda e: const
+    if len(plain) == 1:
+        ((s, c),) = plain
+        if c == 1:
+            return (lambda e: e[s]) if const == 0 else (lambda e: e[s] + const)
+        return lambda e: c * e[s] + const
+    if len(plain) == 2:
+        (s, c), (s2, c2) = plain
+        if c == 1 and c2 == 1:
+            return lambda e: e[s] + e[s2] + const
+        return lambda e: c * e[s] + c2 * e[s2] + const
+    if len(plain) == 3:
+        (s, c), (s2, c2), (s3, c3) = plain
+        return lambda e: c * e[s] + c2 * e[s2] + c3 * e[s3] + const
+    return _general_index(const, tuple(plain), ())
+
+
+def _general_index(
+    const: int, plain: tuple[tuple[int, int], ...], others: tuple[tuple[IntFn, int], ...]
+) -> IntFn:
+    if len(others) == 1 and not plain:
+        ((only, k),) = others
+        if k == 1 and const == 0:
+            return only
+        return lambda e: k * only(e) + const
+
+    def run(e: Env) -> int:
+        total: int = const
+        for s, c in plain:
+            total += c * e[s]
+        for f, c in others:
+            total += c * f(e)
+        return total
+
+    return run
+
+
+def _atom_fn(atom: FloorDiv | Mod | MinMax | Opaque, scope: Scope) -> IntFn:
+    match atom:
+        case FloorDiv(arg, d):
+            f = index_fn(arg, scope)
+            return lambda e: f(e) // d
+        case Mod(arg, d):
+            f = index_fn(arg, scope)
+            return lambda e: f(e) % d
+        case MinMax(op, args):
+            fs = [index_fn(a, scope) for a in args]
+            pick = min if op == "min" else max
+            return lambda e: pick([f(e) for f in fs])
+        case Opaque(expr):
+            value = expr_fn(expr, scope)
+            return lambda e: int(value(e))
+
+
+def pred_fn(pred: Pred, scope: Scope) -> Callable[[Env], bool] | None:
+    """Whether all conditions hold, as a function of the environment; ``None`` for the empty predicate."""
+    tests: list[Callable[[Env], bool]] = []
+    for c in pred:
+        if c.expr is not None:
+            tests.append(expr_fn(c.expr, scope))
+            continue
+        assert c.index is not None
+        tests.append(_sign_test(index_fn(c.index, scope), c.op == "ge"))
+    if not tests:
+        return None
+    if len(tests) == 1:
+        return tests[0]
+    return lambda e: all(t(e) for t in tests)
+
+
+def _sign_test(f: IntFn, ge: bool) -> Callable[[Env], bool]:
+    return (lambda e: f(e) >= 0) if ge else (lambda e: f(e) == 0)
+
+
+def flat_fn(place: Place) -> Callable[[Env, tuple[int, ...]], int]:
+    """The flat position of an element given by its logical indices; OutOfBoundsError outside of the box."""
+    box, strides, logical = place.box, place.strides, place.logical
+    layout, dim_slots = place.layout, place.dim_slots
+    base = -sum(lo * t for (lo, _), t in zip(box, strides, strict=True))
+    halo = place.buffer.halo is not None
+
+    def physical(e: Env, indices: tuple[int, ...]) -> tuple[int, ...]:
+        # the halo belongs to the physical box: only there may a logical index leave its range
+        if not halo and not all(0 <= i < n for i, n in zip(indices, logical, strict=True)):
+            raise _outside(place, indices, "outside of its shape")
+        for s, i in zip(dim_slots, indices, strict=True):
+            e[s] = i
+        return tuple(f(e) for f in layout)
+
+    def run(e: Env, indices: tuple[int, ...]) -> int:
+        at = physical(e, indices) if dim_slots or layout else indices
+        total = base
+        for i, (lo, hi), t in zip(at, box, strides, strict=True):
+            if not lo <= i < hi:
+                raise _outside(place, indices, "outside of its storage", at)
+            total += i * t
+        return total
+
+    return run
+
+
+def _outside(
+    place: Place, indices: tuple[int, ...], what: str, at: tuple[int, ...] | None = None
+) -> OutOfBoundsError:
+    shape = "[" + ", ".join(map(str, place.logical)) + "]"
+    text = f"access to {place.buffer.name}{list(indices)} {what}: its shape is {shape}"
+    if place.buffer.halo is not None:
+        text += f" with halo {place.buffer.halo}"
+    if at is not None and at != indices:
+        text += f", its physical indices are {list(at)} in a box of {[hi - lo for lo, hi in place.box]}"
+    return OutOfBoundsError(text)
+
+
+def locator(place: Place, indices: tuple[Index, ...], scope: Scope) -> IntFn:
+    """The flat position of an access as a function of the environment, checked against the buffer's box."""
+    if len(indices) != len(place.logical):
+        raise ExecutionError(
+            f"access to {place.buffer.name} with {len(indices)} indices, "
+            f"it has {len(place.logical)} dimensions"
+        )
+    fs = [index_fn(i, scope) for i in indices]
+    flat = flat_fn(place)
+    if place.layout:
+        return lambda e: flat(e, tuple([f(e) for f in fs]))
+    names = [i.as_var() for i in indices]
+    box, strides = place.box, place.strides
+    base = -sum(lo * t for (lo, _), t in zip(box, strides, strict=True))
+    direct = [scope.vars[n] for n in names if n is not None]
+    if len(direct) == len(fs) and 0 < len(fs) <= 3:
+        return _slot_locator(direct, box, strides, base, flat)
+    match len(fs):
+        case 0:
+            return lambda e: 0
+        case 1:
+            f0, ((l0, h0),) = fs[0], box
+
+            def one(e: Env) -> int:
+                i = f0(e)
+                return i + base if l0 <= i < h0 else flat(e, (i,))
+
+            return one
+        case 2:
+            (f0, f1), ((l0, h0), (l1, h1)), t0 = fs, box, strides[0]
+
+            def two(e: Env) -> int:
+                i, j = f0(e), f1(e)
+                return i * t0 + j + base if l0 <= i < h0 and l1 <= j < h1 else flat(e, (i, j))
+
+            return two
+        case 3:
+            (f0, f1, f2), ((l0, h0), (l1, h1), (l2, h2)), (t0, t1, _) = fs, box, strides
+
+            def three(e: Env) -> int:
+                i, j, k = f0(e), f1(e), f2(e)
+                if l0 <= i < h0 and l1 <= j < h1 and l2 <= k < h2:
+                    return i * t0 + j * t1 + k + base
+                return flat(e, (i, j, k))
+
+            return three
+        case 4:
+            (f0, f1, f2, f3), ((l0, h0), (l1, h1), (l2, h2), (l3, h3)) = fs, box
+            t0, t1, t2, _ = strides
+
+            def four(e: Env) -> int:
+                i, j, k, m = f0(e), f1(e), f2(e), f3(e)
+                if l0 <= i < h0 and l1 <= j < h1 and l2 <= k < h2 and l3 <= m < h3:
+                    return i * t0 + j * t1 + k * t2 + m + base
+                return flat(e, (i, j, k, m))
+
+            return four
+        case _:
+            return lambda e: flat(e, tuple([f(e) for f in fs]))
+
+
+def _slot_locator(
+    slots: list[int],
+    box: tuple[tuple[int, int], ...],
+    strides: tuple[int, ...],
+    base: int,
+    flat: Callable[[Env, tuple[int, ...]], int],
+) -> IntFn:
+    """:func:`locator` where every index is one variable: no calls on the way."""
+    if len(slots) == 1:
+        (s0,), ((l0, h0),) = slots, box
+
+        def one(e: Env) -> int:
+            i: int = e[s0]
+            return i + base if l0 <= i < h0 else flat(e, (i,))
+
+        return one
+    if len(slots) == 2:
+        (s0, s1), ((l0, h0), (l1, h1)), t0 = slots, box, strides[0]
+
+        def two(e: Env) -> int:
+            i: int = e[s0]
+            j: int = e[s1]
+            return i * t0 + j + base if l0 <= i < h0 and l1 <= j < h1 else flat(e, (i, j))
+
+        return two
+    (s0, s1, s2), ((l0, h0), (l1, h1), (l2, h2)), (t0, t1, _) = slots, box, strides
+
+    def three(e: Env) -> int:
+        i: int = e[s0]
+        j: int = e[s1]
+        k: int = e[s2]
+        if l0 <= i < h0 and l1 <= j < h1 and l2 <= k < h2:
+            return i * t0 + j * t1 + k + base
+        return flat(e, (i, j, k))
+
+    return three
+
+
+def poison_error(place: Place, at: int) -> PoisonError:
+    """The error of reading an element that nothing has written."""
+    kind = "physical index" if place.layout else "index"
+    return PoisonError(
+        f"read of uninitialised memory: buffer {place.buffer.name} at {kind} "
+        f"{physical_position(place.buffer, at)}"
+    )
+
+
+def is_tracked(place: Place, scope: Scope) -> bool:
+    """Whether accesses from here can race with others; marks the buffer as needing a shadow."""
+    tracked = place.writable and scope.level > place.level
+    if tracked:
+        place.shadowed = True
+        scope.slots.tracked += 1
+    return tracked
+
+
+def _load_fn(load: Load, scope: Scope) -> ValueFn:
+    place = scope.place(load.buffer)
+    if load.dtype != place.buffer.dtype:
+        raise ExecutionError(f"load of {load} as {load.dtype}, the buffer holds {place.buffer.dtype}")
+    at, data, shadow = locator(place, load.indices, scope), place.data, place.shadow
+    if not is_tracked(place, scope):
+
+        def plain(e: Env) -> Any:
+            n = at(e)
+            v = e[data][n]
+            if v is None:
+                raise poison_error(place, n)
+            return v
+
+        return plain
+
+    def tracked(e: Env) -> Any:
+        n = at(e)
+        v = e[data][n]
+        e[shadow].note_read(n, e[TASK])
+        if v is None:
+            raise poison_error(place, n)
+        return v
+
+    return tracked
+
+
+def expr_fn(x: Expr, scope: Scope) -> ValueFn:
+    """The value of a scalar expression as a function of the environment."""
+    match x:
+        case Const():
+            value = scalar_ops.constant(x.value, x.dtype)
+            return lambda e: value
+        case OfIndex():
+            return _of_index_fn(index_fn(x.index, scope), x.dtype)
+        case Load():
+            return _load_fn(x, scope)
+        case Unary():
+            op, a = scalar_ops.unary(x.op, x.a.dtype), expr_fn(x.a, scope)
+            return lambda e: op(a(e))
+        case Binary():
+            return _binary_fn(x, scope)
+        case Compare():
+            compare, a, b = scalar_ops.comparison(x.op), expr_fn(x.a, scope), expr_fn(x.b, scope)
+            return lambda e: bool(compare(a(e), b(e)))
+        case Select():
+            test, a, b = expr_fn(x.cond, scope), expr_fn(x.a, scope), expr_fn(x.b, scope)
+            return lambda e: a(e) if test(e) else b(e)
+        case Cast():
+            convert, a = scalar_ops.cast(x.a.dtype, x.dtype, x.mode), expr_fn(x.a, scope)
+            return lambda e: convert(a(e))
+        case Call():
+            fn = scalar_ops.call(x.fn, x.args[0].dtype)
+            args = [expr_fn(arg, scope) for arg in x.args]
+            if len(args) == 1:
+                a = args[0]
+                return lambda e: fn(a(e))
+            return lambda e: fn(*[arg(e) for arg in args])
+
+
+def _of_index_fn(f: IntFn, dtype: DType) -> ValueFn:
+    if dtype.kind == "bool":
+        return lambda e: f(e) != 0
+    convert: Callable[[int], Any]
+    convert = scalar_ops.rounder(dtype) if dtype.is_float else scalar_ops.wrapper(dtype)
+    return lambda e: convert(f(e))
+
+
+def _binary_fn(x: Binary, scope: Scope) -> ValueFn:
+    if x.a.dtype != x.b.dtype:
+        raise ExecutionError(f"operands of {x.op} have types {x.a.dtype} and {x.b.dtype}")
+    op = scalar_ops.binary(x.op, x.a.dtype)
+    a, b = expr_fn(x.a, scope), expr_fn(x.b, scope)
+    if x.a.dtype.is_float:  # the common cases without a call
+        match x.op:
+            case "add":
+                return lambda e: a(e) + b(e)
+            case "sub":
+                return lambda e: a(e) - b(e)
+            case "mul":
+                return lambda e: a(e) * b(e)
+            case _:
+                pass
+    return lambda e: op(a(e), b(e))
