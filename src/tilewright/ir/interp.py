@@ -68,7 +68,7 @@ def run_function(
         _check_assumptions(func, scope)
         places = [(b, compiler.place(b, scope, writable=b.name in func.outputs)) for b in func.buffers]
         scope.places.update({b.name: p for b, p in places})
-        data = {b.name: _load_argument(b, p, arrays, inout) for b, p in places if _is_given(b, func, arrays)}
+        data = {b.name: _load_argument(b, p, arrays, inout) for b, p in places if b.name in arrays}
         body = compiler.stmt(func.body, scope)
         env: Env = [0] * scope.slots.count
         env[0] = None
@@ -119,14 +119,6 @@ def _as_instruction(func: LoopFunction, seed: int) -> Instruction:
     return run
 
 
-def _is_given(b: Buffer, func: LoopFunction, arrays: Mapping[str, Array]) -> bool:
-    if b.name in arrays:
-        return True
-    if b.name not in func.outputs:
-        raise InputError(f"no array is given for the argument {b.name} of {func.name}")
-    return False
-
-
 def _bind_params(func: LoopFunction, arrays: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
     known = {b.name for b in func.buffers}
     for name in arrays:
@@ -134,6 +126,9 @@ def _bind_params(func: LoopFunction, arrays: Mapping[str, Array], given: Mapping
             raise InputError(
                 f"{func.name} has no argument {name}; its arguments are {', '.join(sorted(known))}"
             )
+    for b in func.buffers:
+        if b.name not in arrays and b.name not in func.outputs:
+            raise InputError(f"no array is given for the argument {b.name} of {func.name}")
     values: dict[str, int] = {}
     for p in func.params:
         value = given.get(p.name)

@@ -246,7 +246,7 @@ def _outside(
     text = f"access to {place.buffer.name}{list(indices)} {what}: its shape is {shape}"
     if place.buffer.halo is not None:
         text += f" with halo {place.buffer.halo}"
-    if at is not None and at != indices:
+    if at is not None and place.layout:
         text += f", its physical indices are {list(at)} in a box of {[hi - lo for lo, hi in place.box]}"
     return OutOfBoundsError(text)
 

@@ -272,7 +272,8 @@ def test_a_parallel_reduction_is_a_race():
             else s
         )
 
-    ones = {"A": np.ones((2, 3), np.float32), "B": np.ones((3, 2), np.float32)}
+    shapes = {"A": (2, 3), "B": (3, 2), "C": (2, 2)}
+    ones = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     for seed in range(5):
         with pytest.raises(RaceError, match=r"buffer C: its element .* of the parallel loop k"):
             run_function(f.with_body(parallel_k(f.body)), ones, seed=seed, inout=["C"])
@@ -331,7 +332,7 @@ def test_stores_of_one_statement_are_simultaneous():
     a, b = buffer("a", (), F32), buffer("b", (), F32)
     swap = Store((Access("a", (), Load("b", (), F32)), Access("b", (), Load("a", (), F32))))
     f = LoopFunction("swap", (), (a, b), ("a", "b"), Block("s", "s", (), (), swap))
-    out = run_function(f, {"a": np.float32(1).reshape(()), "b": np.float32(2).reshape(())}, inout=["a", "b"])
+    out = run_function(f, {"a": np.array(1, np.float32), "b": np.array(2, np.float32)}, inout=["a", "b"])
     assert (float(out["a"]), float(out["b"])) == (2, 1)
 
 
@@ -478,8 +479,8 @@ def test_barriers_inside_nested_thread_and_serial_loops():
 
     x = np.arange(16, dtype=np.float32).reshape(2, 8)
     for seed in range(4):
-        out = run_function(kernel(Barrier("shared")), {"x": x}, seed=seed)["y"]
-        np.testing.assert_array_equal(out, x.sum(0)[::-1])
+        y = run_function(kernel(Barrier("shared")), {"x": x}, seed=seed)["y"]
+        np.testing.assert_array_equal(y, x.sum(0)[::-1])
         with pytest.raises(RaceError, match="buffer s"):
             run_function(kernel(), {"x": x}, seed=seed)
 
