@@ -14,13 +14,13 @@ from tilewright.ir import (
     Seq,
     Stmt,
     map_accesses,
+    map_pred,
     prove_ge0,
     simplify_deep,
     simplify_expr,
     simplify_seqs,
     substitute,
 )
-from tilewright.ir.rewrite import map_pred
 from tilewright.support import InternalError
 
 
