@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.codegen.llvm.builder import PTR, Builder, Val
+from tilewright.codegen.llvm.builder import Builder, Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.ir import (
     BOOL,
@@ -227,7 +227,7 @@ class Expressions:
         return first.as_int(), self.state.width if lane == 1 else 1
 
     def address(self, name: str, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
-        """Pointer to a lane-free offset: outer terms first, so that each is computed where it is invariant."""
+        """Pointer to a lane-free offset: outer terms first, each computed where it is invariant."""
         b = self.b
         buf = self.state.buffers[name]
         assert isinstance(buf, MemoryBuffer)
@@ -284,7 +284,7 @@ class Expressions:
             if guard is not None:
                 if guard.lanes > 1:
                     guard = b.reduce("or", guard)
-                p = b.select(guard, p, Val("@tw_zeros", PTR, 1, 0, p.root)) if b.zeros() else p
+                p = b.select(guard, p, b.zeros(p.root))
             return b.load(p, dtype, 1, buf.version)
         mask = st.mask
         if guard is not None and guard.lanes > 1:
@@ -292,8 +292,8 @@ class Expressions:
             guard = None
         if not irregular and lane == 1:
             p = self.address(ld.buffer, rest, products)
-            if guard is not None and b.zeros():
-                p = b.select(guard, p, Val("@tw_zeros", PTR, 1, 0, p.root))
+            if guard is not None:
+                p = b.select(guard, p, b.zeros(p.root))
             return b.load(p, dtype, st.width, buf.version, mask)
         if guard is not None:
             g = b.splat(guard, st.width)
@@ -466,8 +466,8 @@ class Expressions:
                 "ge": ("ge", diff, False), "gt": ("ge", diff - 1, False), "le": ("ge", -diff, False),
                 "lt": ("ge", -diff - 1, False), "eq": ("eq", diff, False), "ne": ("eq", diff, True),
             }  # fmt: skip
-            op, x, negate = forms[e.op]
-            r = self._sign(x, op)
+            op, signed, negate = forms[e.op]
+            r = self._sign(signed, op)
             if isinstance(r, bool):
                 return b.const(r != negate, BOOL)
             return b.op("xor", r, b.const(True, BOOL)) if negate else r

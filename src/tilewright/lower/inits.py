@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir import (
@@ -10,6 +11,7 @@ from tilewright.ir import (
     Condition,
     For,
     Index,
+    Iter,
     LoopFunction,
     Stmt,
     blocks,
@@ -24,7 +26,7 @@ from tilewright.ir import (
 
 
 def decompose_inits(func: LoopFunction) -> LoopFunction:
-    """Place the ``init`` of every block that still has one before its outermost reduction loop.
+    """Place the ``init`` of every block that still has one before its reduction loops.
 
     No run-time test for the first iteration remains. The schedule primitive ``decompose_init`` chooses another
     place where that is faster.
@@ -76,7 +78,7 @@ def _decompose(root: Stmt, name: str, taken: set[str]) -> Stmt:
 
 def _init_block(
     block: Block,
-    kept: list[tuple[object, Index]],
+    kept: Sequence[tuple[Iter, Index]],
     dropped: tuple[str, ...],
     where: tuple[Condition, ...],
     taken: set[str],

@@ -390,10 +390,10 @@ class Builder:
             [v, ptrs, m],
         )
 
-    def zeros(self) -> Val:
-        """A pointer to readable zeros: where guarded loads go that must not happen."""
+    def zeros(self, root: str) -> Val:
+        """A pointer to readable zeros: where guarded loads of ``root`` go that must not happen."""
         self.uses_zero = True
-        return Val("@tw_zeros", PTR)
+        return Val("@tw_zeros", PTR, 1, 0, root)
 
     # -- control flow ---------------------------------------------------------------------------------------
 
