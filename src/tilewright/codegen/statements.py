@@ -69,7 +69,7 @@ class Emitter:
         self._name = ""
 
     def kernel(self, func: LoopFunction) -> Memory:
-        """Emit ``func`` as an exported kernel with the runtime's calling convention; returns what it needs."""
+        """Emit ``func`` as a kernel with the runtime's calling convention; returns what it needs."""
         b, st = self.b, self.state
         self._name = func.name
         names = ("ctx", "buffers", "params", "workspace", "scratch")
@@ -512,12 +512,10 @@ class Emitter:
         merged = b.end_if(thens, [buf.values[key] for buf, key in registers])
         for (buf, key), v in zip(registers, merged, strict=True):
             buf.values[key] = v
-        for name, buf in st.buffers.items():
-            if isinstance(buf, RegisterBuffer) and name in written:
-                known = {key for owner, key in registers if owner is buf}
-                for key in list(buf.values):
-                    if key not in known:
-                        del buf.values[key]
+        for name, owned in st.buffers.items():
+            if isinstance(owned, RegisterBuffer) and name in written:
+                known = {key for owner, key in registers if owner is owned}
+                owned.values = {key: v for key, v in owned.values.items() if key in known}
         self._forget(written)
 
     # -- storage --------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ Array = npt.NDArray[np.generic]
 class Kernel:
     """A compiled function, called with one array per argument buffer that it reads.
 
-    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are taken from
-    the arrays' shapes. Raises InputError for arrays of the wrong shape or dtype.
+    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are
+    taken from the arrays' shapes. Raises InputError for arrays of the wrong shape or dtype.
     """
 
     def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:
@@ -52,8 +52,8 @@ class Kernel:
                 raise InputError(f"input {quoted(b.name)} is missing")
             if a.shape != shape or a.dtype != b.dtype.numpy:
                 raise InputError(
-                    f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} of shape "
-                    f"{list(a.shape)}"
+                    f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} "
+                    f"of shape {list(a.shape)}"
                 )
             table.append(aligned_copy(a))
         self.run(table, [sizes[p.name] for p in func.params])

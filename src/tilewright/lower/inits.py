@@ -28,8 +28,8 @@ from tilewright.ir import (
 def decompose_inits(func: LoopFunction) -> LoopFunction:
     """Place the ``init`` of every block that still has one before its reduction loops.
 
-    No run-time test for the first iteration remains. The schedule primitive ``decompose_init`` chooses another
-    place where that is faster.
+    No run-time test for the first iteration remains. The schedule primitive ``decompose_init`` chooses
+    another place where that is faster.
     """
     taken = set(func.body.names)
     for loc in blocks(func.body):

@@ -2,9 +2,9 @@
 
 Every value knows the depth of the scope that defines it. A pure operation is written into the deepest scope
 of its operands, which hoists loop-invariant arithmetic as it is emitted; asking for the same operation again
-gives the same value. Functions opened in the middle of another one (outlined micro-kernels, bodies of parallel
-loops) capture outer values on first use as parameters or through a closure. Equal outlined functions are
-written once.
+gives the same value. Functions opened in the middle of another one (outlined micro-kernels,
+bodies of parallel loops) capture outer values on first use as parameters or through a closure. Equal outlined
+functions are written once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _TYPE = MappingProxyType(
         "i16": "i16", "i8": "i8", "u32": "i32", "u16": "i16", "u8": "i8", "bool": "i1", "ptr": "ptr",
     }
 )  # fmt: skip
-_SUFFIX = MappingProxyType(
-    {**{k: v for k, v in _TYPE.items()}, "f64": "f64", "f32": "f32", "f16": "f16", "bf16": "bf16"}
-)
+_SUFFIX = MappingProxyType(dict(_TYPE, f64="f64", f32="f32", f16="f16", bf16="bf16"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,7 @@ class Builder:
         root: str = "",
         local: bool = False,
     ) -> Val:
-        """A side-effect-free operation, at the deepest scope of its operands (the current one if ``local``)."""
+        """A side-effect-free operation, at the deepest scope of its operands (``local``: here)."""
         base = self.scope.func.base if not any(v.depth for v in operands) else 1
         depth = self.depth if local else max([base, *(v.depth for v in operands)])
         scope = self.scopes[depth]
@@ -324,7 +322,10 @@ class Builder:
             self.declare(name, t, ["ptr", "i32", f"<{lanes} x i1>", t])
             out = self.impure(
                 stored, lanes, [ptr, m],
-                lambda o: f"call {t} @{name}(ptr {o[0].text}, i32 {stored.bytes}, {o[1].typed}, {t} zeroinitializer)",
+                lambda o: (
+                    f"call {t} @{name}(ptr {o[0].text}, i32 {stored.bytes}, {o[1].typed}, "
+                    f"{t} zeroinitializer)"
+                ),
             )  # fmt: skip
         if dtype.kind == "bool":
             out = self.compare("icmp ne", out, self.const(0, stored, lanes))
@@ -346,7 +347,9 @@ class Builder:
         self.declare(name, vt, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", vt])
         out = self.impure(
             stored, lanes, [ptrs, m],
-            lambda o: f"call {vt} @{name}({o[0].typed}, i32 {stored.bytes}, {o[1].typed}, {vt} zeroinitializer)",
+            lambda o: (
+                f"call {vt} @{name}({o[0].typed}, i32 {stored.bytes}, {o[1].typed}, {vt} zeroinitializer)"
+            ),
         )  # fmt: skip
         return self.compare("icmp ne", out, self.const(0, stored, lanes)) if dtype.kind == "bool" else out
 
