@@ -1,0 +1,579 @@
+"""All executions of a loop function, listed: the exact, finite counterpart of an isl extraction.
+
+For concrete parameters the loops are expanded with numpy into *statements* (one per ``Store`` or ``Exec`` of
+a block) whose *instances* are rows: logical coordinates, a time, and the memory cells read and written.
+Cells are physical: layouts are applied, and storage allocated inside loops is fresh in each execution of its
+``Alloc``. Data-dependent indices read or write every element that they may touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from tilewright.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Exec,
+    For,
+    If,
+    Index,
+    Load,
+    LoopFunction,
+    Pred,
+    Seq,
+    Stmt,
+    Store,
+    Window,
+    fresh_name,
+    stmt_children,
+)
+from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar, store_loads
+from tilewright.support import ResourceError
+
+MAX_ELEMENTS = 20_000_000
+"""Limit on the listed accesses of one function: beyond it the symbolic mode is the tool."""
+
+_KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """One load of a statement: ``cells[n]`` is read by the instance ``rows[n]``.
+
+    ``spread``: the exact cell is not known, and an instance is listed with every cell that it may read.
+    """
+
+    load: Load | None
+    buffer: str
+    rows: Ints
+    cells: Ints
+    spread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """One written access of a statement; with ``spread`` (as in :class:`Reads`) it may write each cell."""
+
+    buffer: str
+    rows: Ints
+    cells: Ints
+    spread: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelLoop:
+    """A loop whose iterations run in any order, seen from a statement inside of it.
+
+    Per instance: which execution of the loop, which iteration, and how many barriers its threads have passed.
+    """
+
+    var: str
+    kind: str
+    execution: Ints
+    iteration: Ints
+    phase: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One store (or instruction) of a block with all its instances.
+
+    ``coords[k]`` holds the values of ``names[k]``: the block's iterators, then loops inside its body.
+    ``kinds`` are the iterators' kinds, ``loop`` for inner loops. ``part`` is ``init`` or ``body``;
+    ``position`` counts the stores of that part. ``time`` orders instances across all statements of the
+    function. A block without reduction iterators in a stage that has some is that stage's ``init``.
+    """
+
+    stage: str
+    block: str
+    part: str
+    position: int
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    node: Store | Exec
+    coords: tuple[Ints, ...]
+    time: Ints
+    reads: tuple[Reads, ...]
+    writes: tuple[Writes, ...]
+    parallel: tuple[ParallelLoop, ...]
+    env: Mapping[str, Ints | int] = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """Number of instances."""
+        return len(self.time)
+
+    def describe(self, row: int) -> str:
+        """The instance as ``stage[i=0, j=3]``."""
+        values = ", ".join(f"{n}={int(c[row])}" for n, c in zip(self.names, self.coords, strict=True))
+        return f"{self.stage}{'.init' if self.part == 'init' else ''}[{values}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The statements of a function for concrete parameters, and the numbering of memory cells.
+
+    Cells of a buffer are ``base + execution of its Alloc * size + position`` in its physical box, whose
+    dimensions are ``boxes[buffer]``: first position and extent, halo included. Every position outside of the
+    box counts as one more cell; ``outside`` lists the buffers and blocks of such accesses. ``span`` is above
+    all times.
+    """
+
+    function: LoopFunction
+    params: Mapping[str, int]
+    statements: tuple[Statement, ...]
+    base: Mapping[str, int]
+    size: Mapping[str, int]
+    executions: Mapping[str, int]
+    boxes: Mapping[str, tuple[tuple[int, int], ...]]
+    cells: int
+    span: int
+    outside: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Columns of values for the executions of one place in the tree: a matrix with named rows."""
+
+    matrix: Ints
+    loops: Mapping[str, int]  # loop variables
+    scope: Mapping[str, int]  # variables that expressions see: loops, or a block's iterators
+    fresh: Mapping[str, tuple[int, str]]  # buffer -> row: which execution of its Alloc; name of the storage
+    outer: Mapping[str, tuple[int, str]]  # parallel loop -> row with the number of its execution, kind
+    unsure: bool = False  # under a data-dependent condition
+
+    @property
+    def n(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def env(self, params: Mapping[str, int]) -> dict[str, Ints | int]:
+        out: dict[str, Ints | int] = dict(params)
+        for name, row in self.scope.items():
+            out[name] = self.matrix[row]
+        return out
+
+    def storage(self, buffer: str) -> str:
+        """The name under which the storage of a buffer is numbered."""
+        return self.fresh[buffer][1] if buffer in self.fresh else buffer
+
+    def take(self, rows: Ints | Bools) -> _Frame:
+        return replace(self, matrix=self.matrix[:, rows])
+
+    def added(self, columns: list[Ints]) -> tuple[Ints, int]:
+        return np.concatenate(
+            [self.matrix, np.stack(columns)]
+        ) if columns else self.matrix, self.matrix.shape[0]
+
+
+@dataclass(slots=True)
+class _Timed:
+    """What a subtree executed, with times relative to the subtree; both lists are changed on the way up."""
+
+    events: list[tuple[int, Ints]]  # statement number, times
+    barriers: list[Ints]
+    span: int
+
+    def renumbered(self) -> None:
+        """Replace times by their ranks."""
+        parts = [t for _, t in self.events] + self.barriers
+        if not parts:
+            self.span = 1
+            return
+        values, inverse = np.unique(np.concatenate(parts), return_inverse=True)
+        at = 0
+        for k, (number, t) in enumerate(self.events):
+            self.events[k] = (number, inverse[at : at + len(t)].astype(np.int64))
+            at += len(t)
+        for k, t in enumerate(self.barriers):
+            self.barriers[k] = inverse[at : at + len(t)].astype(np.int64)
+            at += len(t)
+        self.span = len(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which part of which block a store belongs to, and the coordinates of its instances."""
+
+    stage: str
+    block: str
+    part: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    counter: list[int]
+
+    def inside(self, var: str) -> _Place:
+        """The place inside a loop of the block's body (of the function, outside of blocks)."""
+        return replace(self, names=(*self.names, var), kinds=(*self.kinds, "loop"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A statement whose time is not known yet."""
+
+    frame: _Frame
+    place: _Place
+    position: int
+    node: Store | Exec
+    reads: tuple[Reads, ...]
+    writes: tuple[Writes, ...]
+    env: Mapping[str, Ints | int]
+    phases: dict[str, Ints] = field(default_factory=dict)
+
+    def finished(self, time: Ints, base: Mapping[str, int]) -> Statement:
+        f, place = self.frame, self.place
+        zero = np.zeros(f.n, np.int64)
+        return Statement(
+            stage=place.stage,
+            block=place.block,
+            part=place.part,
+            position=self.position,
+            names=place.names,
+            kinds=place.kinds,
+            node=self.node,
+            coords=tuple(f.matrix[f.scope[n]] for n in place.names),
+            time=time,
+            reads=tuple(replace(r, cells=r.cells + base[r.buffer]) for r in self.reads),
+            writes=tuple(replace(w, cells=w.cells + base[w.buffer]) for w in self.writes),
+            parallel=tuple(
+                ParallelLoop(v, kind, f.matrix[row], f.matrix[f.loops[v]], self.phases.get(v, zero))
+                for v, (row, kind) in f.outer.items()
+            ),
+            env=self.env,
+        )
+
+
+class _Lister:
+    def __init__(self, func: LoopFunction, params: Mapping[str, int]) -> None:
+        self.params = params
+        self.buffers: dict[str, Buffer] = {b.name: b for b in func.buffers}
+        self.boxes: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.fresh_count: dict[str, int] = {b.name: 1 for b in func.buffers}
+        self.drafts: list[_Draft] = []
+        self.outside: dict[tuple[str, str], None] = {}
+        self.elements = 0
+
+    # -- the tree, outermost first ------------------------------------------------------------------------
+
+    def visit(self, s: Stmt, f: _Frame, place: _Place) -> _Timed:
+        if f.n == 0:
+            place.counter[0] += _count_stores(s)
+            return _Timed([], [], 1)
+        match s:
+            case Seq():
+                return self.sequence([partial(self.visit, k, f, place) for k in s.stmts])
+            case For():
+                return self.loop(s, f, place)
+            case If():
+                return self.branch(s, f, place)
+            case Alloc():
+                return self.alloc(s, f, place)
+            case Barrier():
+                return _Timed([], [np.zeros(f.n, np.int64)], 1)
+            case Block():
+                return self.block(s, f)
+            case Store() | Exec():
+                return self.leaf(s, f, place)
+
+    def alloc(self, s: Alloc, f: _Frame, place: _Place) -> _Timed:
+        # copies of a subtree (peeled tails) may declare one name several times: each is storage of its own
+        name = fresh_name(s.buffer.name, self.buffers)
+        self.buffers[name] = s.buffer.with_(name=name)
+        self.fresh_count[name] = f.n
+        matrix, at = f.added([np.arange(f.n, dtype=np.int64)])
+        fresh = {**f.fresh, s.buffer.name: (at, name)}
+        return self.visit(s.body, replace(f, matrix=matrix, fresh=fresh), place)
+
+    def sequence(self, parts: Sequence[Callable[[], _Timed]]) -> _Timed:
+        out = _Timed([], [], 0)
+        for part in parts:
+            t = part()
+            out.events.extend((n, k + out.span) for n, k in t.events)
+            out.barriers.extend(k + out.span for k in t.barriers)
+            out.span += t.span
+        out.span = max(out.span, 1)
+        return out
+
+    def loop(self, s: For, f: _Frame, place: _Place) -> _Timed:
+        env = f.env(self.params)
+        lo, hi = evaluate(s.lo, env), evaluate(s.hi, env)
+        counts = np.broadcast_to(np.maximum((np.asarray(hi) - lo + (s.step - 1)) // s.step, 0), (f.n,))
+        total = int(counts.sum())
+        self.elements += total * f.matrix.shape[0]
+        if self.elements > MAX_ELEMENTS:
+            raise ResourceError(
+                f"more than {MAX_ELEMENTS} listed values in loop {s.var}",
+                hint="check smaller sizes, or use the symbolic mode",
+            )
+        if total == 0:
+            place.counter[0] += _count_stores(s)
+            return _Timed([], [], 1)
+        old = np.repeat(np.arange(f.n), counts)
+        first = np.cumsum(counts) - counts
+        step = np.arange(total, dtype=np.int64) - np.repeat(first, counts)
+        values: Ints = (lo[old] if isinstance(lo, np.ndarray) else lo) + step * s.step
+        columns = [values]
+        rows = f.matrix.shape[0]
+        outer = f.outer
+        if s.kind.name in ("parallel", "vector", "thread"):
+            columns.append(old.astype(np.int64))
+            outer = {**outer, s.var: (rows + 1, str(s.kind))}
+        matrix = np.concatenate([f.matrix[:, old], np.stack(columns)])
+        inner = replace(
+            f, matrix=matrix, loops={**f.loops, s.var: rows}, scope={**f.scope, s.var: rows}, outer=outer
+        )
+        t = self.visit(s.body, inner, place.inside(s.var))
+        vmin, vmax = int(values.min()), int(values.max())
+        extent = vmax - vmin + 1
+        if s.kind.name == "thread" and t.barriers and not s.kind.axis.startswith("block"):
+            return self.threads(s, t, vmin, extent)
+        if t.span * extent >= _KEY_LIMIT:
+            t.renumbered()
+        shift = t.span
+        for k, (number, times) in enumerate(t.events):
+            t.events[k] = (number, times + (self.values_of(number, s.var) - vmin) * shift)
+        if s.kind.axis.startswith("block"):
+            t.barriers = []  # different blocks of threads never wait for each other
+        if t.barriers:
+            distinct = np.unique(values)
+            t.barriers = [
+                (np.unique(b)[None, :] + (distinct[:, None] - vmin) * shift).ravel() for b in t.barriers
+            ]
+        t.span = shift * extent
+        return t
+
+    def threads(self, s: For, t: _Timed, vmin: int, extent: int) -> _Timed:
+        """Threads run side by side: all of them up to a barrier, then all of them on to the next one."""
+        t.renumbered()
+        marks = np.unique(np.concatenate(t.barriers))
+        shift = t.span * extent
+        for k, (number, times) in enumerate(t.events):
+            phase = np.searchsorted(marks, times, side="right").astype(np.int64)
+            self.drafts[number].phases[s.var] = phase
+            t.events[k] = (number, phase * shift + (self.values_of(number, s.var) - vmin) * t.span + times)
+        t.barriers = [np.arange(1, len(marks) + 1, dtype=np.int64) * shift]
+        t.span = shift * (len(marks) + 1)
+        return t
+
+    def values_of(self, number: int, name: str) -> Ints:
+        frame = self.drafts[number].frame
+        column: Ints = frame.matrix[frame.loops[name]]
+        return column
+
+    def branch(self, s: If, f: _Frame, place: _Place) -> _Timed:
+        known, sure = self.condition(s.cond, f)
+        then = f.take(known) if sure else replace(f.take(known), unsure=True)
+        parts = [partial(self.visit, s.then, then, place)]
+        if s.orelse is not None:
+            other = f.take(~known) if sure else replace(f, unsure=True)
+            parts.append(partial(self.visit, s.orelse, other, place))
+        return self.sequence(parts)
+
+    def condition(self, pred: Pred, f: _Frame) -> tuple[Bools, bool]:
+        """Where a predicate may hold, and whether that is exact."""
+        env = f.env(self.params)
+        out = np.ones(f.n, np.bool_)
+        sure = True
+        for c in pred:
+            if c.index is not None and not is_opaque(c.index):
+                v = evaluate(c.index, env)
+                out &= np.asarray(v >= 0 if c.op == "ge" else v == 0)
+            else:
+                value = scalar(c.expr, env) if c.expr is not None else None
+                if value is None:
+                    sure = False
+                else:
+                    out &= np.asarray(value, np.bool_)
+        return out, sure
+
+    def block(self, b: Block, f: _Frame) -> _Timed:
+        keep, sure = self.condition(b.where, f)
+        if not keep.all():
+            f = f.take(keep)
+        env = f.env(self.params)
+        columns = [np.broadcast_to(np.asarray(evaluate(x, env), np.int64), (f.n,)) for x in b.bind]
+        matrix, at = f.added(columns)
+        scope = {it.name: at + k for k, it in enumerate(b.iters)}
+        inner = replace(f, matrix=matrix, scope=scope, unsure=f.unsure or not sure)
+        names, kinds = tuple(it.name for it in b.iters), tuple(it.kind for it in b.iters)
+        parts: list[Callable[[], _Timed]] = []
+        if b.init is not None:
+            starts = np.ones(f.n, np.bool_)
+            ienv = inner.env(self.params)
+            for it, column in zip(b.iters, columns, strict=True):
+                if it.kind == "red":
+                    starts &= np.asarray(column == evaluate(it.lo, ienv))
+            par = tuple(it.name for it in b.iters if it.kind != "red")
+            kept = tuple(it.kind for it in b.iters if it.kind != "red")
+            place = _Place(b.stage, b.name, "init", par, kept, [0])
+            parts.append(partial(self.visit, b.init, inner.take(starts), place))
+        place = _Place(b.stage, b.name, "body", names, kinds, [0])
+        parts.append(partial(self.visit, b.body, inner, place))
+        return self.sequence(parts)
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def leaf(self, s: Store | Exec, f: _Frame, place: _Place) -> _Timed:
+        number = len(self.drafts)
+        env = f.env(self.params)
+        reads: list[Reads] = []
+        writes: list[Writes] = []
+        if isinstance(s, Store):
+            for load, mask in store_loads(s, env, f.n):
+                reads.append(self.read(load, mask, f, env))
+            for w in s.writes:
+                rows, cells, spread = self.cells(w.buffer, w.indices, None, f, env, place)
+                if spread or f.unsure:
+                    # what may not be overwritten flows through
+                    reads.append(Reads(None, f.storage(w.buffer), rows, cells, spread))
+                writes.append(Writes(f.storage(w.buffer), rows, cells, spread))
+        else:
+            for win in s.windows:
+                rows, cells = self.window(win, f, env, place)
+                if win.mode != "w" or f.unsure:
+                    reads.append(Reads(None, f.storage(win.buffer), rows, cells, True))
+                if win.mode != "r":
+                    writes.append(Writes(f.storage(win.buffer), rows, cells, False))
+        position = place.counter[0]
+        place.counter[0] += 1
+        self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env))
+        return _Timed([(number, np.zeros(f.n, np.int64))], [], 1)
+
+    def read(self, load: Load, mask: Bools | None, f: _Frame, env: Mapping[str, Ints | int]) -> Reads:
+        rows, cells, spread = self.cells(load.buffer, load.indices, mask, f, env, None)
+        return Reads(load, f.storage(load.buffer), rows, cells, spread)
+
+    def cells(
+        self,
+        buffer: str,
+        indices: tuple[Index, ...],
+        mask: Bools | None,
+        f: _Frame,
+        env: Mapping[str, Ints | int],
+        place: _Place | None,
+    ) -> tuple[Ints, Ints, bool]:
+        """Instances and cells of an access; the flag says that an unknown one of several cells is meant."""
+        rows = np.arange(f.n, dtype=np.int64) if mask is None else np.flatnonzero(mask).astype(np.int64)
+        logical: list[Ints | int] = []
+        shape = self.buffers[f.storage(buffer)].shape
+        spread = False
+        for d, x in enumerate(indices):
+            if not is_opaque(x):
+                v = evaluate(x, env)
+                logical.append(v[rows] if isinstance(v, np.ndarray) else v)
+                continue
+            extent = int(evaluate(shape[d], self.params))
+            m = len(rows)
+            self.elements += m * extent
+            if self.elements > MAX_ELEMENTS:
+                raise ResourceError(
+                    f"a data-dependent access of {buffer} touches too many elements",
+                    hint="check smaller sizes, or use the symbolic mode",
+                )
+            rows = np.repeat(rows, extent)
+            logical = [np.repeat(v, extent) if isinstance(v, np.ndarray) else v for v in logical]
+            logical.append(np.tile(np.arange(extent, dtype=np.int64), m))
+            spread = True
+        return rows, self.number(buffer, logical, rows, f, place), spread
+
+    def window(self, w: Window, f: _Frame, env: Mapping[str, Ints | int], place: _Place) -> tuple[Ints, Ints]:
+        rows = np.arange(f.n, dtype=np.int64)
+        logical: list[Ints] = []
+        for x, extent in zip(w.offsets, w.extents, strict=True):
+            base = np.broadcast_to(np.asarray(evaluate(x, env), np.int64), (f.n,))[rows]
+            m = len(rows)
+            rows = np.repeat(rows, extent)
+            logical = [np.repeat(v, extent) for v in logical]
+            logical.append(np.repeat(base, extent) + np.tile(np.arange(extent, dtype=np.int64), m))
+        return rows, self.number(w.buffer, list(logical), rows, f, place)
+
+    def box(self, buffer: Buffer) -> tuple[tuple[int, int], ...]:
+        """Per physical dimension the first valid position and the number of positions, halo included."""
+        if buffer.name not in self.boxes:
+            halo = buffer.halo or tuple((0, 0) for _ in buffer.physical_shape)
+            self.boxes[buffer.name] = tuple(
+                (-before, int(evaluate(x, self.params)) + before + after)
+                for x, (before, after) in zip(buffer.physical_shape, halo, strict=True)
+            )
+        return self.boxes[buffer.name]
+
+    def size(self, buffer: Buffer) -> int:
+        n = 1
+        for _, extent in self.box(buffer):
+            n *= extent
+        return n + 1  # the last position stands for everything outside
+
+    def number(
+        self, name: str, logical: list[Ints | int], rows: Ints, f: _Frame, place: _Place | None
+    ) -> Ints:
+        buffer = self.buffers[f.storage(name)]
+        physical: list[Ints | int] = logical
+        if buffer.layout is not None:
+            lenv: dict[str, Ints | int] = dict(self.params)
+            for loop in buffer.layout.vars:
+                if loop in f.loops:
+                    lenv[loop] = f.matrix[f.loops[loop]][rows]
+            lenv.update(zip(buffer.layout.dims, logical, strict=True))
+            physical = [evaluate(x, lenv) for x in buffer.layout.exprs]
+        out: Ints = np.zeros(len(rows), np.int64)
+        inside: Bools = np.ones(len(rows), np.bool_)
+        for v, (first, extent) in zip(physical, self.box(buffer), strict=True):
+            at = v - first
+            inside &= (at >= 0) & (at < extent)
+            out = out * extent + at
+        size = self.size(buffer)
+        if not inside.all():
+            self.outside[(name, place.block if place is not None else "")] = None
+            out = np.where(inside, out, size - 1)
+        if name in f.fresh:
+            out = out + f.matrix[f.fresh[name][0]][rows] * size
+        return out
+
+
+def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) -> Instances:
+    """Execute the loops of ``func`` for the given parameters and list every statement instance.
+
+    Raises :class:`~tilewright.support.ResourceError` beyond :data:`MAX_ELEMENTS` listed values, ``KeyError``
+    for a parameter without a value and for data-dependent loop bounds.
+    """
+    given = dict(params or {})
+    lister = _Lister(func, given)
+    frame = _Frame(np.zeros((0, 1), np.int64), {}, {}, {}, {})
+    timed = lister.visit(func.body, frame, _Place("", "", "body", (), (), [0]))
+    times = dict(timed.events)
+    base: dict[str, int] = {}
+    size: dict[str, int] = {}
+    total = 0
+    for name, buffer in lister.buffers.items():
+        size[name] = lister.size(buffer)
+        base[name] = total
+        total += size[name] * lister.fresh_count.get(name, 1)
+    statements = tuple(d.finished(times[k], base) for k, d in enumerate(lister.drafts))
+    reducing = {s.stage for s in statements if "red" in s.kinds}
+    statements = tuple(
+        replace(s, part="init") if s.stage in reducing and "red" not in s.kinds else s for s in statements
+    )
+    return Instances(
+        function=func,
+        params=given,
+        statements=statements,
+        base=base,
+        size=size,
+        executions=lister.fresh_count,
+        boxes=lister.boxes,
+        cells=total,
+        span=timed.span,
+        outside=tuple(lister.outside),
+    )
+
+
+def _count_stores(s: Stmt) -> int:
+    """Stores and instructions of a tree, those of other blocks inside of it left out."""
+    if isinstance(s, Store | Exec):
+        return 1
+    return sum(_count_stores(k) for k in stmt_children(s))

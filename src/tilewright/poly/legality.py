@@ -1,0 +1,307 @@
+"""Does a scheduled function still compute what it did? The exact judge of schedule steps.
+
+:func:`check_legal` compares two loop functions of the same arguments:
+
+* every instance of a stage that both have reads values of the same provenance, argument by argument
+  (reductions may be reordered, copies and inlined stages are looked through);
+* the outputs end with the same values, no instance of a stage that writes an output is lost or invented;
+* iterations of parallel, vector and thread loops touch no common memory that one of them writes, and no
+  write leaves its buffer.
+
+Stages are matched by name, instances by the values of their iterators, loads by their place in the stage's
+expression. The list mode enumerates concrete sizes and is exact; use it with small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tilewright.ir import (
+    Const,
+    Exec,
+    Expr,
+    Load,
+    LoopFunction,
+    OfIndex,
+    Store,
+    children,
+)
+from tilewright.poly.dataflow import Dataflow, dataflow
+from tilewright.poly.instances import Statement, list_instances
+from tilewright.poly.provenance import Key, Prints, Provenance, instance_prints, key_of, provenance
+from tilewright.poly.races import races
+from tilewright.poly.values import Ints
+
+ViolationKind = Literal["flow", "final", "missing", "extra", "race", "bounds", "arguments"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One way in which the second function differs: the ``stage`` or buffer concerned and an example."""
+
+    kind: ViolationKind
+    stage: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A function with its listed dataflow; keep it to compare one function with several others."""
+
+    flow: Dataflow
+
+    @property
+    def stages(self) -> frozenset[str]:
+        """Names of the stages that execute at all."""
+        return frozenset(s.stage for s in self.flow.instances.statements)
+
+
+def list_function(func: LoopFunction, params: Mapping[str, int] | None = None) -> Listing:
+    """The dataflow of ``func`` for concrete parameters; raises as :func:`list_instances` does."""
+    return Listing(dataflow(list_instances(func, params)))
+
+
+def check_legal(
+    before: LoopFunction | Listing, after: LoopFunction | Listing, params: Mapping[str, int] | None = None
+) -> list[Violation]:
+    """All ways in which ``after`` fails to do what ``before`` does, for the given parameters; empty: legal.
+
+    ``before`` may be any earlier state of the same program; the unscheduled one judges most strictly, since
+    stages that only one side has count as copies. Pass a :class:`Listing` for a side that is compared often.
+    Raises :class:`~tilewright.support.ResourceError` where there are too many instances to list.
+    """
+    a = before if isinstance(before, Listing) else list_function(before, params)
+    b = after if isinstance(after, Listing) else list_function(after, params)
+    shared = a.stages & b.stages
+    old = provenance(a.flow, shared)
+    new = provenance(b.flow, shared, old)
+    out: list[Violation] = []
+    out.extend(_bounds(b.flow))
+    out.extend(_stages(old, new, shared))
+    out.extend(_outputs(old, new))
+    for r in races(b.flow.instances):
+        out.append(
+            Violation(
+                "race",
+                r.stages[0],
+                f"iterations of the {r.kind} loop {r.loop} conflict on {r.buffer}: {r.first} writes what"
+                f" {r.second} accesses",
+            )
+        )
+    return out
+
+
+def _bounds(flow: Dataflow) -> list[Violation]:
+    return [
+        Violation("bounds", block, f"a write of block {block} leaves the buffer {buffer}")
+        for buffer, block in flow.instances.outside
+        if block
+    ]
+
+
+def _grouped(p: Provenance, shared: frozenset[str]) -> dict[Key, list[int]]:
+    out: dict[Key, list[int]] = {}
+    for k, s in enumerate(p.flow.instances.statements):
+        if s.stage in shared:
+            out.setdefault(key_of(s), []).append(k)
+    return out
+
+
+def _stages(old: Provenance, new: Provenance, shared: frozenset[str]) -> list[Violation]:
+    out: list[Violation] = []
+    before, after = _grouped(old, shared), _grouped(new, shared)
+    for key, members in after.items():
+        if key in before:
+            out.extend(_statement(old, before[key], new, members))
+    arguments = {b.name for b in new.flow.instances.function.buffers}
+    for key, members in before.items():
+        first = old.flow.instances.statements[members[0]]
+        if key[1] == "body" and any(w.buffer in arguments for w in first.writes):
+            out.extend(_coverage(old, members, new, after.get(key, [])))
+    return out
+
+
+def _prints(p: Provenance, members: list[int]) -> Prints:
+    return np.concatenate([instance_prints(p.flow.instances.statements[k]) for k in members])
+
+
+def _instance(p: Provenance, members: list[int], position: int) -> tuple[int, int]:
+    """Statement and row of a position in the concatenation of several statements."""
+    for k in members:
+        n = p.flow.instances.statements[k].count
+        if position < n:
+            return k, position
+        position -= n
+    raise AssertionError
+
+
+def _coverage(old: Provenance, was: list[int], new: Provenance, now: list[int]) -> list[Violation]:
+    """Instances of a stage that writes arguments: none may be missing or new."""
+    expected = _prints(old, was)
+    actual = _prints(new, now) if now else np.zeros(0, np.uint64)
+    out: list[Violation] = []
+    missing = ~np.isin(expected, actual)
+    if missing.any():
+        k, row = _instance(old, was, int(np.flatnonzero(missing)[0]))
+        s = old.flow.instances.statements[k]
+        count = int(missing.sum())
+        out.append(Violation("missing", s.stage, f"{s.describe(row)} never runs ({count} instances in all)"))
+    extra = ~np.isin(actual, expected)
+    if extra.any():
+        k, row = _instance(new, now, int(np.flatnonzero(extra)[0]))
+        s = new.flow.instances.statements[k]
+        count = int(extra.sum())
+        out.append(
+            Violation("extra", s.stage, f"{s.describe(row)} is outside of its domain ({count} in all)")
+        )
+    return out
+
+
+def _statement(old: Provenance, was: list[int], new: Provenance, now: list[int]) -> list[Violation]:
+    """Compare what the instances of one statement read."""
+    statements = new.flow.instances.statements
+    reference = old.flow.instances.statements[was[0]]
+    expected = _prints(old, was)
+    order = np.argsort(expected, kind="stable")
+    ordered = expected[order]
+    alike = all(
+        same_computation(reference, s)
+        for s in (
+            *(old.flow.instances.statements[k] for k in was[1:]),
+            *(statements[k] for k in now),
+        )
+    )
+    slots: list[int | None] = list(range(len(reference.reads))) if alike else [None]
+    wanted = [_column(old, was, slot) for slot in slots]
+    out: list[Violation] = []
+    for k in now:
+        s = statements[k]
+        prints = instance_prints(s)
+        at = np.minimum(np.searchsorted(ordered, prints), len(ordered) - 1)
+        known = ordered[at] == prints
+        for slot, column in zip(slots, wanted, strict=True):
+            differs = known & (column[order][at] != _column(new, [k], slot))
+            if differs.any():
+                row = int(np.flatnonzero(differs)[0])
+                there = _instance(old, was, int(order[at[row]]))
+                out.append(_flow_violation(old, there, new, (k, row), slot, int(differs.sum())))
+                break
+    return out
+
+
+def _column(p: Provenance, members: list[int], slot: int | None) -> Prints:
+    return np.concatenate([p.origins(k) if slot is None else p.column(k, slot) for k in members])
+
+
+def _flow_violation(
+    old: Provenance,
+    there: tuple[int, int],
+    new: Provenance,
+    here: tuple[int, int],
+    slot: int | None,
+    count: int,
+) -> Violation:
+    s = new.flow.instances.statements[here[0]]
+    where = f"{s.describe(here[1])} ({count} instances in all)"
+    if slot is None:
+        return Violation("flow", s.stage, f"{where} depends on other values than before")
+    return Violation(
+        "flow",
+        s.stage,
+        f"{where} reads {s.reads[slot].load or s.reads[slot].buffer} from {_source(new, *here, slot)},"
+        f" before from {_source(old, *there, slot)}",
+    )
+
+
+def _source(p: Provenance, k: int, row: int, slot: int) -> str:
+    """In words what a read gets."""
+    read = p.flow.instances.statements[k].reads[slot]
+    if (k, slot) in p.chains:
+        node = int(p.root[p.chains[k, slot][row]])
+        return f"an accumulation started from {p.flow.describe(node)}"
+    at = np.flatnonzero(read.rows == row)
+    if not len(at):
+        return "nothing"
+    names = dict.fromkeys(p.flow.describe(int(p.root[p.flow.sources[k][slot][n]])) for n in at[:4])
+    return " or ".join(names)
+
+
+def _outputs(old: Provenance, new: Provenance) -> list[Violation]:
+    out: list[Violation] = []
+    for name, was in old.flow.final.items():
+        now = new.flow.final.get(name)
+        if now is None or len(now) != len(was):
+            out.append(Violation("arguments", name, f"the output {name} is gone or has another shape"))
+            continue
+        differs = _values(old, was) != _values(new, now)
+        if differs.any():
+            n = int(np.flatnonzero(differs)[0])
+            out.append(
+                Violation(
+                    "final",
+                    name,
+                    f"element {n} of {name} ends as {_two_values(new, int(now[n]), old, int(was[n]))}"
+                    f" ({int(differs.sum())} elements in all)",
+                )
+            )
+    return out
+
+
+def _two_values(new: Provenance, now: int, old: Provenance, was: int) -> str:
+    """Two definitions in words, told apart where only the course of a reduction differs."""
+    mine, theirs = new.flow.describe(int(new.root[now])), old.flow.describe(int(old.root[was]))
+    if mine == theirs:
+        mine += ", the end of another reduction,"
+    return f"{mine}, before as {theirs}"
+
+
+def _values(p: Provenance, definitions: Ints) -> Prints:
+    out: Prints = p.prints[p.root[definitions]]
+    return out
+
+
+def same_computation(a: Statement, b: Statement) -> bool:
+    """Whether two statements are the same expression but for what their loads address."""
+    if len(a.reads) != len(b.reads) or any(
+        (x.load is None) != (y.load is None) for x, y in zip(a.reads, b.reads, strict=True)
+    ):
+        return False
+    if isinstance(a.node, Exec) or isinstance(b.node, Exec):
+        return isinstance(a.node, Exec) and isinstance(b.node, Exec) and a.node.instr == b.node.instr
+    return _same_store(a.node, b.node)
+
+
+def _same_store(a: Store, b: Store) -> bool:
+    if a is b:
+        return True
+    return len(a.writes) == len(b.writes) and all(
+        _same_expr(x.value, y.value) for x, y in zip(a.writes, b.writes, strict=True)
+    )
+
+
+def _same_expr(a: Expr, b: Expr) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b) or a.dtype != b.dtype:
+        return False
+    match a:
+        case Load():
+            return True
+        case Const() | OfIndex():
+            return a == b
+        case _:
+            for name in ("op", "fn", "mode"):
+                if getattr(a, name, None) != getattr(b, name, None):
+                    return False
+            mine, theirs = children(a), children(b)
+            return len(mine) == len(theirs) and all(map(_same_expr, mine, theirs))
+
+
+__all__ = ["Listing", "Violation", "ViolationKind", "check_legal", "list_function", "same_computation"]

@@ -1,0 +1,346 @@
+"""What a value is, independent of how it was stored: definitions reduced to 64-bit fingerprints.
+
+Two programs compute the same when their instances read values of equal provenance. The provenance of a value
+is the instance that computed it (stage, iterators), an element of an argument, or a constant. Copies, and
+stages that only one of the programs has, are looked through. A reduction may run in any order: its
+accumulator counts as the value it started from, a finished sum as one value, whichever instance came last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.ir import Const, Expr, Load, OfIndex, Select, Store, walk
+from tilewright.poly.dataflow import Dataflow
+from tilewright.poly.instances import Statement
+from tilewright.poly.values import Bools, Ints, scalar
+
+Prints = npt.NDArray[np.uint64]
+Key = tuple[str, str, int]
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: the increment of splitmix64
+
+
+def fingerprint(*parts: object) -> int:
+    """64 bits that depend on the printed parts only."""
+    text = "\0".join(map(str, parts)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def mix(x: Prints) -> Prints:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit changes half of the output."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+UNDEFINED = fingerprint("undefined")
+OUTSIDE = fingerprint("outside")
+
+
+def key_of(s: Statement) -> Key:
+    """What identifies a statement across programs."""
+    return s.stage, s.part, s.position
+
+
+def instance_prints(s: Statement, *parts: object, reductions: bool = True) -> Prints:
+    """Fingerprints of a statement's instances, with or without the values of reduction iterators."""
+    out = np.full(s.count, fingerprint(*key_of(s), *parts), np.uint64)
+    for n, (name, kind, column) in enumerate(zip(s.names, s.kinds, s.coords, strict=True)):
+        if kind == "red" and not reductions:
+            continue
+        salt = np.uint64(fingerprint(name if kind != "loop" else n))
+        out += mix(column.astype(np.uint64) * _ODD ^ salt)
+    return mix(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Fingerprints of all definitions of one function, relative to a set of stages.
+
+    ``prints[root[d]]`` is the fingerprint of definition ``d``. ``chains[s, r]`` exists where read ``r`` of
+    statement ``s`` is an accumulator. ``needed`` says, per reducing write, how many instances each
+    place takes. ``computed`` are the statements of foreign stages that are no copies.
+    """
+
+    flow: Dataflow
+    prints: Prints
+    root: Ints
+    chains: Mapping[tuple[int, int], Ints]
+    needed: Mapping[tuple[Key, int], tuple[Prints, Ints]]
+    computed: frozenset[int]
+    constants: frozenset[int] = field(repr=False)
+
+    def column(self, s: int, r: int) -> Prints:
+        """Per instance the fingerprint of what read ``r`` of statement ``s`` gets; 0 where it is skipped."""
+        statement = self.flow.instances.statements[s]
+        if (s, r) in self.chains:
+            return self.prints[self.root[self.chains[s, r]]]
+        read = statement.reads[r]
+        values = self.prints[self.root[self.flow.sources[s][r]]]
+        if read.spread:
+            return _set_prints(read.rows, values, statement.count)
+        out = np.zeros(statement.count, np.uint64)
+        out[read.rows] = values
+        return out
+
+    def origins(self, s: int) -> Prints:
+        """Per instance a fingerprint of the set of values it depends on, foreign computations looked through.
+
+        Constants and undefined contents do not count.
+        """
+        statement = self.flow.instances.statements[s]
+        rows, nodes = self._edges(s)
+        done_rows: list[Ints] = []
+        done: list[Ints] = []
+        while len(rows):
+            pairs = np.unique(np.stack([rows, nodes]), axis=1)
+            rows, nodes = pairs[0], pairs[1]
+            owner = self._owner(nodes)
+            foreign = np.isin(owner, list(self.computed))
+            done_rows.append(rows[~foreign])
+            done.append(nodes[~foreign])
+            next_rows: list[Ints] = []
+            next_nodes: list[Ints] = []
+            for k in np.unique(owner[foreign]):
+                at = foreign & (owner == k)
+                inner_rows, inner_nodes = self._edges(int(k))
+                order = np.argsort(inner_rows, kind="stable")
+                inner_rows, inner_nodes = inner_rows[order], inner_nodes[order]
+                wanted = self._row(nodes[at], int(k))
+                lo = np.searchsorted(inner_rows, wanted, side="left")
+                counts = np.searchsorted(inner_rows, wanted, side="right") - lo
+                starts = np.repeat(lo - (np.cumsum(counts) - counts), counts)
+                next_nodes.append(inner_nodes[starts + np.arange(int(counts.sum()))])
+                next_rows.append(np.repeat(rows[at], counts))
+            if not next_rows:
+                break
+            rows, nodes = np.concatenate(next_rows), np.concatenate(next_nodes)
+        if not done:
+            return np.zeros(statement.count, np.uint64)
+        all_rows, values = np.concatenate(done_rows), self.prints[np.concatenate(done)]
+        ignored = np.array([UNDEFINED, OUTSIDE, *sorted(self.constants)], np.uint64)
+        keep = ~np.isin(values, ignored)
+        return _set_prints(all_rows[keep], values[keep], statement.count)
+
+    def _edges(self, s: int) -> tuple[Ints, Ints]:
+        """All (instance, definition) pairs of a statement's reads."""
+        statement = self.flow.instances.statements[s]
+        rows: list[Ints] = [np.zeros(0, np.int64)]
+        nodes: list[Ints] = [np.zeros(0, np.int64)]
+        for r, read in enumerate(statement.reads):
+            if (s, r) in self.chains:
+                rows.append(np.arange(statement.count))
+                nodes.append(self.root[self.chains[s, r]])
+            else:
+                rows.append(read.rows)
+                nodes.append(self.root[self.flow.sources[s][r]])
+        return np.concatenate(rows), np.concatenate(nodes)
+
+    def _owner(self, nodes: Ints) -> Ints:
+        """Per definition the statement that owns it; -1 for contents before the start."""
+        bases = [(b, k) for k, bs in enumerate(self.flow.first) for b in bs]
+        bounds = np.array([b for b, _ in bases] + [self.flow.written], np.int64)
+        owners = np.array([k for _, k in bases] + [-1], np.int64)
+        out: Ints = owners[np.searchsorted(bounds, nodes, side="right") - 1]
+        return out
+
+    def _row(self, nodes: Ints, s: int) -> Ints:
+        bases = np.array(self.flow.first[s], np.int64)
+        out: Ints = nodes - bases[np.searchsorted(bases, nodes, side="right") - 1]
+        return out
+
+
+def _set_prints(rows: Ints, values: Prints, n: int) -> Prints:
+    """Per row a fingerprint of the set of its values."""
+    out = np.zeros(n, np.uint64)
+    if not len(rows):
+        return out
+    order = np.lexsort((values, rows))
+    r, v = rows[order], values[order]
+    fresh = np.ones(len(r), np.bool_)
+    fresh[1:] = (r[1:] != r[:-1]) | (v[1:] != v[:-1])
+    np.add.at(out, r[fresh], mix(v[fresh]))
+    return out
+
+
+def _constant(e: Expr) -> str | None:
+    """The text of a value that depends on nothing, else ``None``."""
+    for node in walk(e):
+        if isinstance(node, Load) or (isinstance(node, OfIndex) and node.index.terms):
+            return None
+    return str(e)
+
+
+def _forward(flow: Dataflow, s: int, w: int, follow: Ints, prints: Prints, constants: set[int]) -> bool:
+    """Let the definitions of a copy follow its sources; ``False`` where the statement is no copy."""
+    statement = flow.instances.statements[s]
+    node = statement.node
+    if not isinstance(node, Store) or any(r.load is None or r.spread for r in statement.reads):
+        return False
+    base = flow.first[s][w]
+    pending: list[tuple[Expr, Bools]] = [(node.writes[w].value, np.ones(statement.count, np.bool_))]
+    steps: list[tuple[Ints, Ints]] = []
+    fixed: list[tuple[Bools, int]] = []
+    while pending:
+        e, mask = pending.pop()
+        match e:
+            case Const():
+                fixed.append((mask, fingerprint("constant", e)))
+            case Load():
+                for read, source in zip(statement.reads, flow.sources[s], strict=True):
+                    if read.load == e:
+                        chosen = mask[read.rows]
+                        steps.append((read.rows[chosen], source[chosen]))
+            case Select():
+                value = scalar(e.cond, statement.env)
+                if value is None:
+                    return False
+                side = np.broadcast_to(np.asarray(value, np.bool_), mask.shape)
+                pending += [(e.a, mask & side), (e.b, mask & ~side)]
+            case _:
+                return False
+    for rows, source in steps:
+        follow[base + rows] = source
+    for mask, value in fixed:
+        prints[base : base + statement.count][mask] = value
+        constants.add(value)
+    return True
+
+
+def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | None = None) -> Provenance:
+    """Fingerprints of ``flow`` in terms of the given stages; all others are looked through.
+
+    A reduction counts as finished when it has as many instances as in ``reference`` (default: as here).
+    """
+    inst = flow.instances
+    total = flow.written + inst.cells
+    prints = np.full(total, UNDEFINED, np.uint64)
+    for buffer in inst.function.buffers:
+        start, n = flow.written + inst.base[buffer.name], inst.size[buffer.name]
+        salt = np.full(n, fingerprint("argument", buffer.name), np.uint64)
+        prints[start : start + n] = mix(salt + mix(np.arange(n, dtype=np.uint64) * _ODD))
+    for name, base in inst.base.items():
+        n, count = inst.size[name], inst.executions.get(name, 1)
+        prints[flow.written + base + n - 1 : flow.written + base + n * count : n] = OUTSIDE
+    follow = np.arange(total)
+    computed: set[int] = set()
+    constants: set[int] = set()
+    for k, s in enumerate(inst.statements):
+        for w, base in enumerate(flow.first[k]):
+            constant = None
+            if isinstance(s.node, Store) and not s.reads:
+                constant = _constant(s.node.writes[w].value)
+            if constant is not None:
+                value = fingerprint("constant", constant)
+                prints[base : base + s.count] = value
+                constants.add(value)
+            elif s.stage in stages:
+                prints[base : base + s.count] = instance_prints(s, w)
+            elif not _forward(flow, k, w, follow, prints, constants):
+                prints[base : base + s.count] = instance_prints(s, w, "foreign")
+                computed.add(k)
+    while True:
+        further = follow[follow]
+        if np.array_equal(further, follow):
+            break
+        follow = further
+    chains: dict[tuple[int, int], Ints] = {}
+    needed: dict[tuple[Key, int], tuple[Prints, Ints]] = {}
+    groups: dict[Key, list[int]] = {}
+    for k, s in enumerate(inst.statements):
+        if s.stage in stages and "red" in s.kinds and isinstance(s.node, Store):
+            groups.setdefault(key_of(s), []).append(k)
+    for key, members in groups.items():
+        writes = len(flow.first[members[0]])
+        for w in range(writes):
+            given = None if reference is None else reference.needed.get((key, w))
+            found = _follow_reduction(flow, members, w, follow, prints, chains, given)
+            if found is not None:
+                needed[key, w] = found
+    return Provenance(flow, prints, follow, chains, needed, frozenset(computed), frozenset(constants))
+
+
+def _accumulator(flow: Dataflow, k: int, w: int) -> tuple[list[int], Ints] | None:
+    """Reads of a statement that load what its write ``w`` replaces, and their definitions per instance."""
+    s = flow.instances.statements[k]
+    assert isinstance(s.node, Store)
+    if w >= len(s.node.writes):
+        return None
+    target = s.node.writes[w]
+    source = np.full(s.count, -1, np.int64)
+    found = []
+    for r, read in enumerate(s.reads):
+        load = read.load
+        if load is not None and load.buffer == target.buffer and load.indices == target.indices:
+            if read.spread:
+                return None
+            source[read.rows] = flow.sources[k][r]
+            found.append(r)
+    if not found or (source < 0).any():
+        return None
+    return found, source
+
+
+def _follow_reduction(
+    flow: Dataflow,
+    members: list[int],
+    w: int,
+    root: Ints,
+    prints: Prints,
+    chains: dict[tuple[int, int], Ints],
+    needed: tuple[Prints, Ints] | None,
+) -> tuple[Prints, Ints] | None:
+    """Record where each chain of accumulations starts, and give complete ones a common fingerprint."""
+    statements = [flow.instances.statements[k] for k in members]
+    found = [_accumulator(flow, k, w) for k in members]
+    if any(f is None for f in found):
+        return None
+    rows_of = np.full(flow.written + flow.instances.cells, -1, np.int64)
+    offset = 0
+    for k, s in zip(members, statements, strict=True):
+        base = flow.first[k][w]
+        rows_of[base : base + s.count] = np.arange(offset, offset + s.count)
+        offset += s.count
+    source = root[np.concatenate([f[1] for f in found if f is not None])]
+    place = np.concatenate([instance_prints(s, w, "all", reductions=False) for s in statements])
+    full = np.concatenate([instance_prints(s) for s in statements])
+    previous = rows_of[source]
+    linked = (previous >= 0) & (place[previous] == place)
+    own = np.arange(offset)
+    parent = np.where(linked, previous, own)
+    length = linked.astype(np.int64)
+    while True:
+        further = parent[parent]
+        if np.array_equal(further, parent):
+            break
+        length += length[parent]
+        parent = further
+    if needed is None:
+        _, index = np.unique(full, return_index=True)
+        needed = np.unique(place[index], return_counts=True)
+    at_place = np.minimum(np.searchsorted(needed[0], place), len(needed[0]) - 1)
+    complete = (needed[0][at_place] == place) & (length + 1 == needed[1][at_place])
+    order = np.lexsort((full, parent))
+    p, f = parent[order], full[order]
+    again = np.zeros(offset, np.bool_)
+    twice = np.flatnonzero((p[1:] == p[:-1]) & (f[1:] == f[:-1]))
+    again[p[twice]] = True
+    complete &= ~again[parent]
+    start = source[parent]
+    at = 0
+    for k, s, acc in zip(members, statements, found, strict=True):
+        assert acc is not None
+        here = slice(at, at + s.count)
+        for r in acc[0]:
+            chains[k, r] = start[here]
+        base = flow.first[k][w]
+        part = prints[base : base + s.count]
+        part[complete[here]] = place[here][complete[here]]
+        at += s.count
+    return needed
