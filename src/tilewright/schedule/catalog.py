@@ -7,20 +7,40 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tilewright.schedule.loop.annotate import annotate
-from tilewright.schedule.producer.compute_at import compute_at
-from tilewright.schedule.producer.stage import stage
+from tilewright.schedule.loop.bind import bind
+from tilewright.schedule.loop.decompose_init import decompose_init
+from tilewright.schedule.loop.fuse import fuse
+from tilewright.schedule.loop.parallel import parallel
+from tilewright.schedule.loop.partition import partition
+from tilewright.schedule.loop.peel import peel
+from tilewright.schedule.loop.reorder import reorder
+from tilewright.schedule.loop.set_scope import set_scope
+from tilewright.schedule.loop.split import split
+from tilewright.schedule.loop.tile import tile
+from tilewright.schedule.loop.unroll import unroll
+from tilewright.schedule.loop.vectorize import vectorize
 from tilewright.schedule.registry import Primitive, primitive_of
 
-_FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # order of loops
+    split,
+    reorder,
+    fuse,
+    tile,
+    partition,
+    peel,
+    parallel,
+    vectorize,
+    unroll,
+    bind,
     annotate,
+    decompose_init,
+    set_scope,
     # producers, consumers and storage
-    compute_at,
-    stage,
     # layouts and other program-phase primitives
 )
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(
-    {p.name: p for p in map(primitive_of, _FUNCTIONS)}
+    {p.name: p for p in (primitive_of(f) for f in _FUNCTIONS)}
 )
 """Read-only: every primitive by name."""

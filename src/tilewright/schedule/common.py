@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from tilewright.ir import Block, For, Index, Location, LoopFunction, bind_env, find, fresh_name, loop_env
+from tilewright.ir import (
+    Block,
+    For,
+    Index,
+    Location,
+    LoopFunction,
+    bind_env,
+    find,
+    fresh_name,
+    loop_env,
+    simplify,
+)
 from tilewright.schedule.show import show
 from tilewright.support import ScheduleError, suggestion
-
-Names = tuple[str, ...]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -57,9 +66,11 @@ def taken_names(func: LoopFunction) -> set[str]:
     return set(func.body.names) | {p.name for p in func.params}
 
 
-def new_names(func: LoopFunction, defaults: Names, names: Names) -> Names:
-    """Names for new loops: ``names`` where given (unused identifiers), else ``defaults`` made unique."""
-    taken = taken_names(func)
+def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
+    """Names for new loops: ``names`` where given (unused identifiers), else ``defaults`` made unique.
+
+    ``taken`` (see :func:`taken_names`) grows by them.
+    """
     if not names:
         out = []
         for base in defaults:
@@ -75,7 +86,7 @@ def new_names(func: LoopFunction, defaults: Names, names: Names) -> Names:
         if name in taken:
             raise ScheduleError(f"the name {name!r} is taken", hint="choose another or leave names= out")
         taken.add(name)
-    return names
+    return tuple(names)
 
 
 def env_at(place: Location) -> dict[str, tuple[Index, Index]]:
@@ -87,3 +98,16 @@ def block_env(place: Location) -> dict[str, tuple[Index, Index]]:
     """Ranges of the loops around a block and of its iterators."""
     assert isinstance(place.node, Block)
     return bind_env(place.node, loop_env(place.loops))
+
+
+def constant_extent(func: LoopFunction, place: Location, node: For, wanted: str) -> int:
+    """The loop's extent; ScheduleError where it is not a constant."""
+    extent = simplify(node.extent, env_at(place))
+    if not extent.is_const or node.step != 1:
+        raise refusal(
+            func,
+            f"{node.var!r} has {extent} iterations, not a constant number, and cannot be {wanted}",
+            hint="split it by a constant first",
+            at=[node.var],
+        )
+    return extent.const

@@ -1,0 +1,298 @@
+"""Which loops may carry a dependence: a conservative test on index expressions, without isl.
+
+Two accesses to one element conflict if one of them writes. For a pair of accesses the test asks which loop
+variables must be *equal* in any two conflicting instances: from ``8*o + i == 8*o' + i'`` with ``0 <= i < 8``
+follows ``o == o'`` and then ``i == i'``. A loop that every pair forces to be equal carries nothing. Divisions
+and remainders by the same number, as fused loops and blocked layouts make them, are recombined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright.ir import (
+    Alloc,
+    Atom,
+    Block,
+    Buffer,
+    Env,
+    Exec,
+    For,
+    Index,
+    Mod,
+    Stmt,
+    Store,
+    Var,
+    floordiv,
+    index,
+    int_range,
+    simplify,
+    stmt_children,
+    substitute_index,
+    var,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One access of a block below a loop: physical or logical ``indices`` over loop variables."""
+
+    block: Block
+    buffer: str
+    indices: tuple[Index, ...]
+    write: bool
+    loops: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses to ``buffer``, one or both writes, that may meet in different iterations of ``loops``."""
+
+    buffer: str
+    first: Block
+    second: Block
+    loops: frozenset[str]
+
+
+def conflicts(
+    node: For,
+    env: Env,
+    buffers: Mapping[str, Buffer],
+    candidates: frozenset[str],
+    *,
+    ignore_scopes: frozenset[str] = frozenset(),
+    reorderable: bool = False,
+) -> Iterator[Conflict]:
+    """Pairs of accesses below ``node`` that may conflict in different iterations of some ``candidates``.
+
+    ``env`` are the ranges of the loops around ``node``. Buffers allocated below it, or of a scope in
+    ``ignore_scopes``, are private and left out. With ``reorderable`` so are pairs whose order does not
+    matter: instances of one stage, as far as its parallel and reduction iterators say so.
+    """
+    touches, ranges = _touches(node, env)
+    groups: dict[str, list[Touch]] = {}
+    for t in touches:
+        buffer = buffers.get(t.buffer)
+        if buffer is None or buffer.scope in ignore_scopes:
+            continue
+        groups.setdefault(buffer.alias or t.buffer, []).append(t)
+    for name, items in groups.items():
+        if not any(t.write for t in items):
+            continue
+        free = reorderable and not any(folded(buffers[b]) for b in {t.buffer for t in items})
+        for n, a in enumerate(items):
+            for b in items[n:]:
+                if not (a.write or b.write) or (free and _order_free(a.block, b.block)):
+                    continue
+                common = candidates & a.loops & b.loops
+                held = _equal_loops(a, b, buffers, ranges, frozenset(env)) if a.buffer == b.buffer else set()
+                if not common <= held:
+                    yield Conflict(name, a.block, b.block, common - held)
+
+
+def _order_free(a: Block, b: Block) -> bool:
+    """Whether the kinds of a stage's iterators allow any order of these blocks' instances."""
+    kinds = {it.kind for it in (*a.iters, *b.iters)}
+    return a.stage == b.stage and "ord" not in kinds and a.is_reduction == b.is_reduction
+
+
+def _touches(node: For, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
+    ranges = dict(env)
+    out: list[Touch] = []
+
+    def visit(s: Stmt, loops: frozenset[str], private: frozenset[str]) -> None:
+        match s:
+            case For():
+                ranges[s.var] = (s.lo, s.hi - 1)
+                visit(s.body, loops | {s.var}, private)
+            case Alloc():
+                visit(s.body, loops, private | {s.buffer.name})
+            case Block():
+                out.extend(t for t in _of_block(s, loops, ranges) if t.buffer not in private)
+            case _:
+                for k in stmt_children(s):
+                    visit(k, loops, private)
+
+    visit(node, frozenset(), frozenset())
+    return out, ranges
+
+
+def _of_block(block: Block, loops: frozenset[str], ranges: dict[str, tuple[Index, Index]]) -> list[Touch]:
+    mapping = block.binding()
+    found: dict[tuple[str, tuple[Index, ...]], bool] = {}
+    for part in (block.init, block.body):
+        if part is not None:
+            _inner_loops(part, mapping, ranges)
+    for ld in block.reads:
+        found.setdefault((ld.buffer, ld.indices), False)
+    for part in (block.init, block.body):
+        if part is not None:
+            for name, indices, write in _accesses(part, mapping, ranges):
+                found[name, indices] = write or found.get((name, indices), False)
+    return [
+        Touch(block, name, tuple(simplify(substitute_index(i, mapping), ranges) for i in idx), write, loops)
+        for (name, idx), write in found.items()
+    ]
+
+
+def _inner_loops(s: Stmt, mapping: dict[str, Index], ranges: dict[str, tuple[Index, Index]]) -> None:
+    """Give loops inside an opaque body variables of their own, which no equation can force."""
+    if isinstance(s, For):
+        inner = "@" + s.var
+        ranges[inner] = (substitute_index(s.lo, mapping), substitute_index(s.hi, mapping) - 1)
+        mapping[s.var] = var(inner)
+    for k in stmt_children(s):
+        _inner_loops(k, mapping, ranges)
+
+
+def _accesses(
+    s: Stmt, mapping: dict[str, Index], ranges: dict[str, tuple[Index, Index]]
+) -> Iterator[tuple[str, tuple[Index, ...], bool]]:
+    """Stored elements, and the windows of instructions with a variable of its own for each dimension."""
+    match s:
+        case Store():
+            for w in s.writes:
+                yield w.buffer, w.indices, True
+        case Exec():
+            for win in s.windows:
+                indices = []
+                for offset, extent in zip(win.offsets, win.extents, strict=True):
+                    name = f"@w{len(ranges)}"
+                    ranges[name] = (Index(0), Index(extent - 1))
+                    mapping[name] = var(name)
+                    indices.append(offset + var(name))
+                yield win.buffer, tuple(indices), win.mode != "r"
+        case _:
+            for k in stmt_children(s):
+                yield from _accesses(k, mapping, ranges)
+
+
+def folded(buffer: Buffer) -> bool:
+    """Whether two logical elements of a buffer may share a place, as in rolled buffers."""
+    layout = buffer.layout
+    if layout is None or not any(isinstance(a, Mod) for e in layout.exprs for a, _ in e.terms):
+        return False
+    ranges = {d: (Index(0), n - 1) for d, n in zip(layout.dims, buffer.shape, strict=True)}
+    return not frozenset(layout.dims) <= _forced(
+        [(e, e) for e in layout.exprs], ranges, frozenset(layout.vars)
+    )
+
+
+def _equal_loops(
+    a: Touch, b: Touch, buffers: Mapping[str, Buffer], ranges: Env, shared: frozenset[str]
+) -> set[str]:
+    """Loops whose variables are equal wherever the two accesses meet."""
+    if len(a.indices) != len(b.indices):
+        return set()
+    buffer = buffers[a.buffer]
+    first, second = a.indices, b.indices
+    wrapped = folded(buffer)
+    if wrapped:
+        first, second = buffer.physical(first), buffer.physical(second)
+    pairs = list(zip(first, second, strict=True))
+    if a.block.stage == b.block.stage and not wrapped:
+        # one stage writes an element for one value of its parallel iterators only
+        other = b.block.binding()
+        kinds = {it.kind for it in (*a.block.iters, *b.block.iters)}
+        if "ord" not in kinds and a.write and b.write:
+            pairs += [
+                (x, other[it.name])
+                for it, x in zip(a.block.iters, a.block.bind, strict=True)
+                if it.kind == "par" and it.name in other
+            ]
+    return set(_forced(pairs, ranges, shared))
+
+
+def _forced(pairs: list[tuple[Index, Index]], ranges: Env, shared: frozenset[str]) -> frozenset[str]:
+    """Variables ``v`` that ``x(v...) == y(v'...)`` for all pairs forces to ``v == v'``."""
+    primes = {v: var(v + "'") for v in ranges if v not in shared}
+    both: dict[str, tuple[Index, Index]] = dict(ranges)
+    for v, (lo, hi) in ranges.items():
+        if v in primes:
+            both[v + "'"] = (substitute_index(lo, primes), substitute_index(hi, primes))
+    system = _System(primes, both)
+    for x, y in pairs:
+        system.add(x, substitute_index(y, primes))
+    system.solve()
+    return frozenset(system.equal)
+
+
+class _System:
+    """Equations between indices over variables and their primed twins, solved by ranges."""
+
+    __slots__ = ("_atoms", "_back", "_primes", "_ranges", "_todo", "equal")
+
+    def __init__(self, primes: Mapping[str, Index], ranges: Env) -> None:
+        self._primes = primes
+        self._ranges = ranges
+        self._back: dict[str, Index] = {}
+        self._atoms: dict[Atom, Atom] = {}
+        self._todo: list[Index] = []
+        self.equal: set[str] = set()
+
+    def add(self, x: Index, primed: Index) -> None:
+        """Demand ``x == primed``."""
+        self._todo.append(x - primed)
+
+    def solve(self) -> None:
+        """Force what can be forced, until nothing changes."""
+        progress = True
+        while progress:
+            progress = False
+            left: list[Index] = []
+            pending, self._todo = self._todo, []
+            for eq in pending:
+                eq = self._reduced(eq)
+                step = self._force_one(eq)
+                progress = progress or step
+                if step or eq.terms:
+                    left.append(eq)
+            self._todo.extend(left)
+
+    def _reduced(self, eq: Index) -> Index:
+        eq = substitute_index(eq, self._back)
+        if self._atoms and any(a in self._atoms for a, _ in eq.terms):
+            out = Index(eq.const)
+            for a, c in eq.terms:
+                out = out + index(self._atoms.get(a, a)) * c
+            return out
+        return eq
+
+    def _twin(self, atom: Atom) -> Atom:
+        moved = substitute_index(substitute_index(index(atom), self._primes), self._back)
+        return moved.terms[0][0] if len(moved.terms) == 1 and moved.terms[0][1] == 1 else atom
+
+    def _force_one(self, eq: Index) -> bool:
+        coefficients = dict(eq.terms)
+        # the largest coefficient is the first that can dominate the rest
+        for atom, c in sorted(eq.terms, key=lambda t: -abs(t[1])):
+            twin = self._twin(atom)
+            if twin == atom or coefficients.get(twin) != -c:
+                continue
+            rest = eq - index(atom) * c + index(twin) * c
+            lo, hi = int_range(rest, self._ranges)
+            if lo is not None and hi is not None and -abs(c) < lo and hi < abs(c):
+                self._learn(atom, twin)
+                return True
+        return False
+
+    def _learn(self, atom: Atom, twin: Atom) -> None:
+        if isinstance(atom, Var):
+            self.equal.add(atom.name)
+            assert isinstance(twin, Var)
+            self._back[twin.name] = var(atom.name)
+            return
+        self._atoms[twin] = atom
+        for known in [atom, *self._atoms.values()]:
+            if isinstance(known, Mod):
+                # x // d and x % d both equal make x equal
+                quotient = floordiv(known.arg, known.divisor)
+                primed = substitute_index(quotient, self._primes)
+                if not self._reduced(quotient - primed).terms:
+                    self.add(known.arg, substitute_index(known.arg, self._primes))
+
+
+def name_list(names: Iterable[str]) -> str:
+    """Names for a message: ``'i', 'j'``, sorted."""
+    return ", ".join(repr(n) for n in sorted(names))

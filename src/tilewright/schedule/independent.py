@@ -1,0 +1,59 @@
+"""Whether the iterations of a loop may run at the same time."""
+
+from __future__ import annotations
+
+from tilewright.ir import LOCAL, REGISTER, SHARED, For, Location, LoopFunction, buffers_of
+from tilewright.schedule.carried import conflicts
+from tilewright.schedule.common import env_at, refusal
+from tilewright.schedule.nests import allocated_below, blocks_below, fed
+
+
+def check_independent(func: LoopFunction, place: Location, node: For, wanted: str) -> None:
+    """Refuse unless no two iterations of ``node`` touch one element, one of them writing.
+
+    ``wanted`` is ``parallel`` or a hardware axis; threads of a block may share buffers of ``shared`` scope.
+    """
+    loop = node.var
+    if node.kind.name not in ("serial", "unroll"):
+        raise refusal(func, f"{loop!r} is already a {node.kind} loop", at=[loop])
+    for other in place.loops:
+        if other.kind.name == "vector" or (wanted == "parallel" and other.kind.name == "parallel"):
+            raise refusal(
+                func,
+                f"{loop!r} is inside of the {other.kind} loop {other.var!r}",
+                hint="fuse two parallel loops into one; vector loops hold serial ones only",
+                at=[other.var, loop],
+            )
+    for block, it, _ in fed(node.body, loop):
+        if it.kind != "par":
+            what = "reduction" if it.kind == "red" else "ordered"
+            raise refusal(
+                func,
+                f"{loop!r} runs the {what} iterator {it.name!r} of block {block.name!r}: "
+                "its iterations depend on each other",
+                hint="choose a loop of a parallel iterator, or give each its own sum with rfactor",
+                at=[loop, block.name],
+            )
+    buffers = buffers_of(func)
+    private = allocated_below(node)
+    for block in blocks_below(node.body):
+        for name, _ in block.writes:
+            if name not in private and buffers[name].scope in (LOCAL, REGISTER):
+                raise refusal(
+                    func,
+                    f"block {block.name!r} writes {name!r}, of scope {buffers[name].scope}, "
+                    f"allocated outside of {loop!r}",
+                    hint="such buffers belong to one thread: allocate inside of the loop",
+                    at=[loop, block.name, name],
+                )
+    scopes = frozenset((SHARED,)) if wanted.startswith("thread") else frozenset[str]()
+    for c in conflicts(node, env_at(place), buffers, frozenset((loop,)), ignore_scopes=scopes):
+        who = (
+            repr(c.first.name) if c.first.name == c.second.name else f"{c.first.name!r} and {c.second.name!r}"
+        )
+        raise refusal(
+            func,
+            f"iterations of {loop!r} may touch the same elements of {c.buffer!r} in {who}",
+            hint="allocate the buffer inside of the loop, or choose another loop",
+            at=[loop, c.first.name, c.second.name],
+        )

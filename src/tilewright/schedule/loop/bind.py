@@ -1,0 +1,31 @@
+"""bind: give a loop's iterations to the units of a hardware axis."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tilewright.ir import LoopFunction, replace_at, thread
+from tilewright.schedule.common import find_loop, refusal
+from tilewright.schedule.independent import check_independent
+from tilewright.schedule.registry import primitive
+
+_AXIS = re.compile(r"(block|thread)\.[xyz]\Z")
+
+
+@primitive("bind", phase="loop")
+def bind(func: LoopFunction, loop: str, axis: str) -> LoopFunction:
+    """Run ``loop`` on the hardware ``axis``: ``block.x`` to ``block.z`` or ``thread.x`` to ``thread.z``.
+
+    As :func:`~tilewright.schedule.loop.parallel.parallel`; threads of one block may share ``shared`` buffers,
+    whose accesses barriers order.
+    """
+    place, node = find_loop(func, loop)
+    if not _AXIS.match(axis):
+        raise refusal(
+            func, f"there is no axis {axis[:80]!r}", hint="axes are block.x … z and thread.x … z", at=[loop]
+        )
+    if any(f.kind.name == "thread" and f.kind.axis == axis for f in place.loops):
+        raise refusal(func, f"a loop around {loop!r} already has the axis {axis}", at=[loop])
+    check_independent(func, place, node, axis)
+    return func.with_body(replace_at(func.body, place.path, replace(node, kind=thread(axis))))

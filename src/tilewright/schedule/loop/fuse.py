@@ -1,0 +1,56 @@
+"""fuse: two perfectly nested loops become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import For, Index, LoopFunction, floordiv, mod, replace_at, substitute, var
+from tilewright.schedule.common import env_at, find_loop, new_names, refusal, taken_names
+from tilewright.schedule.nests import settle
+from tilewright.schedule.registry import primitive
+
+
+@primitive("fuse", phase="loop")
+def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = ()) -> LoopFunction:
+    """Replace ``outer`` and the loop ``inner`` directly in it by one loop, ``outer_inner``.
+
+    The inner extent must be a constant that does not depend on ``outer``; the order of execution stays.
+    """
+    place, a = find_loop(func, outer)
+    _, b = find_loop(func, inner)
+    if a.body is not b:
+        raise refusal(
+            func,
+            f"{inner!r} is not directly inside of {outer!r}",
+            hint="fuse neighbours of a perfect nest; reorder brings loops together",
+            at=[outer, inner],
+        )
+    if a.step != 1 or b.step != 1:
+        raise refusal(func, "only loops of step 1 are fused", at=[outer, inner])
+    if outer in b.lo.vars or outer in b.hi.vars:
+        raise refusal(func, f"the bounds of {inner!r} depend on {outer!r}", at=[outer, inner])
+    n = b.extent
+    if not n.is_const or n.const < 1:
+        raise refusal(
+            func,
+            f"the extent of {inner!r} is {n}, not a positive constant",
+            hint="fuse the other way round, or split the symbolic loop first",
+            at=[inner],
+        )
+    if a.kind != b.kind or a.kind.name in ("vector", "thread"):
+        raise refusal(
+            func,
+            f"a {a.kind} and a {b.kind} loop cannot be fused",
+            hint="fuse loops before they get a kind",
+            at=[outer, inner],
+        )
+    env = env_at(place)
+    (name,) = new_names([f"{outer}_{inner}"], names, taken_names(func) - {outer, inner})
+    total = a.extent * n.const
+    position = var(name)
+    values = {outer: a.lo + floordiv(position, n.const), inner: b.lo + mod(position, n.const)}
+    body = settle(substitute(b.body, values), {**env, name: (Index(0), total - 1)})
+    hints = (*a.hints, *(h for h in b.hints if h not in a.hints))
+    return func.with_body(
+        replace_at(func.body, place.path, For(name, Index(0), total, body, a.kind, 1, hints))
+    )

@@ -1,0 +1,67 @@
+"""partition: cut a loop's range into two or more loops that follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.ir import (
+    For,
+    Index,
+    LoopFunction,
+    Stmt,
+    imax,
+    imin,
+    replace_at,
+    seq,
+    simplify,
+    simplify_seqs,
+    var,
+)
+from tilewright.schedule.common import env_at, find_loop, new_names, refusal, taken_names
+from tilewright.schedule.copies import renamed_copy, tidy
+from tilewright.schedule.nests import require_blocks
+from tilewright.schedule.registry import primitive
+
+
+@primitive("partition", phase="loop")
+def partition(
+    func: LoopFunction, loop: str, at: int | Sequence[int], *, names: Sequence[str] = ()
+) -> LoopFunction:
+    """Cut the range of ``loop`` at the given values: ``lo:at`` and ``at:hi``; negative: from the end.
+
+    The first part keeps all names; loops, blocks and allocations of the next ones have ``_1``, ``_2`` …
+    appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
+    disappear, and so do empty parts; cuts outside of the range are moved to its ends.
+    """
+    place, node = find_loop(func, loop)
+    cuts = [at] if isinstance(at, int) else list(at)
+    if node.step != 1 or node.kind.name in ("vector", "thread"):
+        raise refusal(
+            func,
+            f"{loop!r} is a {node.kind} loop of step {node.step}",
+            hint="cut loops of step 1 before they get a kind",
+            at=[loop],
+        )
+    if not cuts or any((a < 0) != (cuts[0] < 0) for a in cuts) or sorted(set(cuts)) != cuts:
+        raise refusal(
+            func,
+            f"{loop!r} cannot be cut at {cuts}",
+            hint="cuts rise, and count all from the start or, negative, all from the end",
+            at=[loop],
+        )
+    require_blocks(func, node, "partition")
+    env = env_at(place)
+    taken = taken_names(func)
+    heads = new_names([f"{loop}_{n}" for n in range(1, len(cuts) + 1)], names, taken)
+    bounds = [node.lo]
+    for a in cuts:
+        cut = node.hi + a if a < 0 else Index(a)
+        bounds.append(simplify(imin(imax(cut, bounds[-1]), node.hi), env))
+    bounds.append(node.hi)
+    parts: list[Stmt] = [tidy(replace(node, lo=bounds[0], hi=bounds[1]), env)]
+    for n, head in enumerate(heads, start=1):
+        body = renamed_copy(node.body, f"_{n}", taken, {loop: var(head)})
+        part = For(head, bounds[n], bounds[n + 1], body, node.kind, 1, node.hints)
+        parts.append(tidy(part, env))
+    return func.with_body(simplify_seqs(replace_at(func.body, place.path, seq(*parts))))

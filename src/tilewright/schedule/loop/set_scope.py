@@ -1,0 +1,38 @@
+"""set_scope: choose the memory of an allocated buffer."""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.ir import CONST, LoopFunction, buffers_of, map_buffers
+from tilewright.schedule.common import refusal
+from tilewright.schedule.registry import primitive
+from tilewright.support import suggestion
+
+_SCOPE = re.compile(r"[a-z][a-z0-9_.]*\Z")
+
+
+@primitive("set_scope", phase="loop")
+def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
+    """Place an allocated ``buffer`` in ``scope``: global, local, shared, register or a name of the target.
+
+    Refused for arguments. What a scope asks for (registers: constant indices once loops are expanded) is
+    checked in code generation.
+    """
+    known = buffers_of(func)
+    if buffer not in known:
+        raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
+    if any(b.name == buffer for b in func.buffers):
+        raise refusal(
+            func, f"{buffer!r} is an argument; its memory is the caller's", hint="stage a copy of it"
+        )
+    if not _SCOPE.match(scope) or scope == CONST:
+        raise refusal(
+            func,
+            f"{scope[:80]!r} is no scope for an allocation",
+            hint="scopes are global, local, shared, register and the target's own",
+            at=[buffer],
+        )
+    return func.with_body(
+        map_buffers(func.body, lambda b: b.with_(scope=scope) if b.name == buffer and b.scope != scope else b)
+    )

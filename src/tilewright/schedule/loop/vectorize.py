@@ -1,0 +1,53 @@
+"""vectorize: run the iterations of a loop as vector lanes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import VECTOR, For, LoopFunction, Stmt, buffers_of, replace_at, stmt_children
+from tilewright.schedule.carried import conflicts
+from tilewright.schedule.common import constant_extent, env_at, find_loop, refusal
+from tilewright.schedule.nests import fed
+from tilewright.schedule.registry import primitive
+
+
+@primitive("vectorize", phase="loop")
+def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
+    """Run ``loop`` in vector lanes; its extent must be a constant.
+
+    Reduction loops are allowed (lanes are summed at the end, in some order), ordered ones are not, nor are
+    loops whose iterations pass values from one block to another, or that hold loops run in parallel.
+    """
+    place, node = find_loop(func, loop)
+    if node.kind.name not in ("serial", "unroll"):
+        raise refusal(func, f"{loop!r} is already a {node.kind} loop", at=[loop])
+    constant_extent(func, place, node, "vectorized")
+    for other in (*place.loops, *_loops_below(node.body)):
+        inside = other.var in node.body.names
+        if other.kind.name == "vector" or (inside and other.kind.name in ("parallel", "thread")):
+            where = "inside of" if inside else "around"
+            raise refusal(
+                func, f"{loop!r} cannot be a vector loop: the {other.kind} loop {other.var!r} is {where} it",
+                at=[loop, other.var],
+            )  # fmt: skip
+    for block, it, _ in fed(node.body, loop):
+        if it.kind == "ord":
+            raise refusal(
+                func,
+                f"{loop!r} runs the ordered iterator {it.name!r} of block {block.name!r}: no vector loop",
+                hint="vectorize a loop of a parallel iterator",
+                at=[loop, block.name],
+            )
+    for c in conflicts(node, env_at(place), buffers_of(func), frozenset((loop,)), reorderable=True):
+        raise refusal(
+            func,
+            f"lanes of {loop!r} may pass values of {c.buffer!r} from {c.first.name!r} to {c.second.name!r}",
+            hint="vectorize a loop around one of the blocks only",
+            at=[loop, c.first.name, c.second.name],
+        )
+    return func.with_body(replace_at(func.body, place.path, replace(node, kind=VECTOR)))
+
+
+def _loops_below(s: Stmt) -> list[For]:
+    own = [s] if isinstance(s, For) else []
+    return own + [f for k in stmt_children(s) for f in _loops_below(k)]
