@@ -139,8 +139,8 @@ def _check_first(func: LoopFunction, node: Block, loop: str, plan: _Plan) -> Non
         if it.kind == "red" and not (prove_ge0(gap, plan.env) and prove_ge0(-gap, plan.env)):
             raise refusal(
                 func,
-                f"the reduction iterator {it.name!r} of block {node.name!r} starts at {b} inside of {loop!r}, "
-                f"not at its first value {it.lo}",
+                f"the reduction iterator {it.name!r} of block {node.name!r} starts at {b} inside of "
+                f"{loop!r}, not at its first value {it.lo}",
                 hint="decompose the copy of the block that runs first",
                 at=[node.name, loop],
             )

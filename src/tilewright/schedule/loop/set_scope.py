@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import re
 
-from tilewright.ir import CONST, LoopFunction, buffers_of, map_buffers
+from tilewright.ir import (
+    CONST,
+    LOCAL,
+    REGISTER,
+    Alloc,
+    Block,
+    For,
+    LoopFunction,
+    blocks,
+    buffers_of,
+    map_buffers,
+)
 from tilewright.schedule.common import refusal
 from tilewright.schedule.registry import primitive
 from tilewright.support import suggestion
@@ -33,6 +44,28 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
             hint="scopes are global, local, shared, register and the target's own",
             at=[buffer],
         )
+    if scope in (LOCAL, REGISTER):
+        _check_private(func, buffer, scope)
     return func.with_body(
         map_buffers(func.body, lambda b: b.with_(scope=scope) if b.name == buffer and b.scope != scope else b)
     )
+
+
+def _check_private(func: LoopFunction, buffer: str, scope: str) -> None:
+    """Refuse thread-private memory for what several threads write."""
+    for place in blocks(func.body):
+        assert isinstance(place.node, Block)
+        if buffer not in dict(place.node.writes):
+            continue
+        for at in range(len(place.ancestors) - 1, -1, -1):
+            above = place.ancestors[at]
+            if isinstance(above, Alloc) and above.buffer.name == buffer:
+                break
+            if isinstance(above, For) and above.kind.name in ("parallel", "thread"):
+                raise refusal(
+                    func,
+                    f"{buffer!r} cannot be {scope}: the {above.kind} loop {above.var!r} inside of its "
+                    "allocation writes it",
+                    hint="allocate it inside of the loop",
+                    at=[buffer, above.var],
+                )

@@ -15,7 +15,7 @@ from tilewright.schedule.registry import primitive
 def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
     """Run ``loop`` in vector lanes; its extent must be a constant.
 
-    Reduction loops are allowed (lanes are summed at the end, in some order), ordered ones are not, nor are
+    Reduction loops are allowed once decomposed (lanes are summed at the end), ordered ones are not, nor are
     loops whose iterations pass values from one block to another, or that hold loops run in parallel.
     """
     place, node = find_loop(func, loop)
@@ -36,6 +36,14 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
                 func,
                 f"{loop!r} runs the ordered iterator {it.name!r} of block {block.name!r}: no vector loop",
                 hint="vectorize a loop of a parallel iterator",
+                at=[loop, block.name],
+            )
+        if it.kind == "red" and block.init is not None:
+            raise refusal(
+                func,
+                f"{loop!r} runs the reduction iterator {it.name!r} of block {block.name!r}, which still has "
+                "its initialisation",
+                hint=f"decompose_init({block.name!r}, ...) first",
                 at=[loop, block.name],
             )
     for c in conflicts(node, env_at(place), buffers_of(func), frozenset((loop,)), reorderable=True):
