@@ -12,6 +12,7 @@ vectorise or unroll could only undo decisions, so the default pipeline cleans up
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 from functools import lru_cache
@@ -142,18 +143,29 @@ def frame(content: bytes) -> bytes:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until the stream ends."""
+    """Answer requests until the stream ends. The option ``ping`` alone asks for an empty answer."""
+    _initialised()
     while True:
-        options, text = read_frame(requests), read_frame(requests)
-        if options is None or text is None:
+        head, text = read_frame(requests), read_frame(requests)
+        if head is None or text is None:
             return
+        options = json.loads(head)
+        status, content = {"ok": True}, b""
         try:
-            status, content = {"ok": True}, compile_text(text.decode(), **json.loads(options))
+            if "ping" not in options:
+                content = compile_text(text.decode(), **options)
         except LlvmError as error:
             status, content = {"ok": False}, str(error).encode()
         answers.write(frame(json.dumps(status).encode()) + frame(content))
         answers.flush()
 
 
+def main() -> None:
+    """Serve standard input; whatever LLVM may print goes to standard error instead of into the answers."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        serve(sys.stdin.buffer, answers)
+
+
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    main()
