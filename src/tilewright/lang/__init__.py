@@ -24,6 +24,7 @@ from tilewright.lang.composed import (
     square,
 )
 from tilewright.lang.compute import compute
+from tilewright.lang.evaluation import evaluate, infer_params, roundings
 from tilewright.lang.functions import (
     absolute,
     acos,
@@ -69,6 +70,7 @@ from tilewright.lang.functions import (
     trunc,
     truncdiv,
 )
+from tilewright.lang.ordered import Write, scan, scatter, update, write
 from tilewright.lang.program import program
 from tilewright.lang.reductions import (
     all,
@@ -123,6 +125,7 @@ __all__ = [
     "cosh",
     "elu",
     "erf",
+    "evaluate",
     "exp",
     "exp2",
     "expm1",
@@ -134,6 +137,7 @@ __all__ = [
     "hard_swish",
     "IndexExpr",
     "IndexLike",
+    "infer_params",
     "isinf",
     "isnan",
     "leaky_relu",
@@ -160,10 +164,13 @@ __all__ = [
     "relu",
     "rem",
     "round",
+    "roundings",
     "rsqrt",
     "Scalar",
     "scalar",
     "ScalarParam",
+    "scan",
+    "scatter",
     "select",
     "sigmoid",
     "silu",
@@ -181,5 +188,8 @@ __all__ = [
     "to_scalar",
     "trunc",
     "truncdiv",
+    "update",
     "ValueLike",
+    "Write",
+    "write",
 ]

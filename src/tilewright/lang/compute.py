@@ -133,7 +133,7 @@ def _define(
     if whole is not None:
         reds = list(dict.fromkeys(w.reduction for w in whole))
         first = reds[0]
-        _check_scope(iterators, first.axes, [e for r in reds for e in _parts(r)], at)
+        check_scope(iterators, first.axes, [e for r in reds for e in _parts(r)], at)
         outputs: list[Tensor] = []
         for w, n in zip(whole, names, strict=True):
             outputs.append(Tensor(extents, w.reduction.dtypes[w.output], n, hint, None, at))
@@ -142,7 +142,7 @@ def _define(
         }
         _reduction_stage(reds, iterators, targets, label, role, at)
         return tuple(outputs)
-    _check_scope(iterators, (), exprs, at)
+    check_scope(iterators, (), exprs, at)
     values = [_resolve(e, iterators, label) for e in exprs]
     outs = tuple(Tensor(extents, v.dtype, n, hint, None, at) for v, n in zip(values, names, strict=True))
     where = tuple(a.index for a in iterators)
@@ -185,9 +185,7 @@ def _whole_reductions(exprs: list[Expr]) -> list[ReductionName] | None:
     return found if len(set(found)) == len(found) else None
 
 
-def _check_scope(
-    iterators: Sequence[Axis], reduced: Sequence[Axis], exprs: Iterable[Expr], at: Place
-) -> None:
+def check_scope(iterators: Sequence[Axis], reduced: Sequence[Axis], exprs: Iterable[Expr], at: Place) -> None:
     """Every axis in sight is an iterator of the stage or of a reduction around it."""
     known = {a.key for a in (*iterators, *reduced)}
     for name in sorted(free_axes(exprs)):
@@ -204,6 +202,18 @@ def _check_scope(
             "use the indices that the function is given",
             at,
         )
+
+
+def check_no_reduction(exprs: Iterable[Expr], at: Place) -> None:
+    """Ordered definitions do not split reductions off."""
+    for e in exprs:
+        for ld in ir.loads(e):
+            if isinstance(ld.buffer, ReductionName):
+                raise problem(
+                    f"lang.{ld.buffer.reduction.kind} inside an ordered definition",
+                    "compute it in a stage before, or make its axis one of the update",
+                    at,
+                )
 
 
 def _resolve(e: Expr, scope: tuple[Axis, ...], label: str) -> Expr:
