@@ -1,0 +1,330 @@
+"""From an ONNX model to a typed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
+
+from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
+from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
+from tilewright.frontend.onnx.tensors import DTYPES, tensor_array, type_name
+from tilewright.graph import (
+    Array,
+    Attribute,
+    Dim,
+    Graph,
+    Limits,
+    Node,
+    Subgraph,
+    TensorType,
+    type_of,
+    typed_graph,
+)
+from tilewright.support import (
+    InputError,
+    ModelError,
+    NodeLocation,
+    ResourceError,
+    UnsupportedOperatorError,
+    quoted,
+    suggestion,
+)
+
+#: Attributes that name an element type by its number in the format.
+_TYPE_ATTRIBUTES: Final = frozenset({"to", "dtype", "output_dtype"})
+
+Shapes = Mapping[str, Sequence[int] | int]
+
+
+def import_onnx(
+    source: Source,
+    *,
+    shapes: Shapes | None = None,
+    constants: Mapping[str, Array] | None = None,
+    limits: Limits | None = None,
+) -> Graph:
+    """Import a model: a path, the bytes of a file, or a `ModelProto`.
+
+    `shapes` settles sizes that the model leaves open: an input's name with its whole shape, or the name of an
+    unknown size with its value. `constants` fixes inputs to values known when compiling, such as the shape
+    given to a Reshape. Raises ModelError, ResourceError or InputError naming the culprit, and
+    UnsupportedOperatorError listing every node that cannot be compiled.
+    """
+    limits = limits or Limits()
+    loaded = load(source)
+    weights = _weights(loaded, limits)
+    model = inline_local_functions(loaded.skeleton, loaded.label)
+    fixed = dict(constants or {})
+    inputs = _inputs(model.graph, weights, dict(shapes or {}), fixed, limits)
+    reader = _Reader(versions_of(model), limits)
+    nodes = reader.nodes(model.graph)
+    known = {**reader.constants, **weights, **fixed}
+    outputs = [value.name for value in model.graph.output]
+    graph = typed_graph(
+        inputs,
+        outputs,
+        nodes,
+        known,
+        name=model.graph.name,
+        limits=limits,
+        refused=reader.refused,
+        expand=reader.expand,
+    )
+    _check_outputs(model.graph, graph)
+    return graph
+
+
+def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
+    weights: dict[str, Array] = {}
+    refused: list[tuple[NodeLocation, str]] = []
+    if loaded.skeleton.graph.sparse_initializer:
+        name = loaded.skeleton.graph.sparse_initializer[0].values.name
+        raise UnsupportedOperatorError(f"the sparse initializer {quoted(name)} is not supported")
+    for tensor in loaded.weights:
+        if tensor.name in weights:
+            raise ModelError(f"two initializers are called {quoted(tensor.name)}")
+        try:
+            weights[tensor.name] = tensor_array(tensor, loaded.folder, limits.tensor_bytes, "initializer")
+        except UnsupportedOperatorError as error:
+            refused.append((NodeLocation(tensor.name, "initializer"), error.what))
+    if refused:
+        raise UnsupportedOperatorError.of(refused)
+    return weights
+
+
+def declared_type(value: ValueInfoProto) -> TensorType:
+    """The type an input or output is declared with; unknown sizes get their names, or `name[axis]`."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        found = (kind or "no type").removesuffix("_type").replace("_", " ")
+        raise UnsupportedOperatorError(f"{quoted(value.name)} is not a dense tensor but: {found}")
+    tensor = value.type.tensor_type
+    dtype = DTYPES.get(tensor.elem_type)
+    if dtype is None:
+        raise UnsupportedOperatorError(f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}")
+    dims: list[Dim] = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        if dim.HasField("dim_value"):
+            dims.append(dim.dim_value)
+        else:
+            dims.append(dim.dim_param or f"{value.name}[{axis}]")
+    return TensorType(dtype, tuple(dims))
+
+
+def _inputs(
+    graph: GraphProto,
+    weights: Mapping[str, Array],
+    shapes: Shapes,
+    fixed: Mapping[str, Array],
+    limits: Limits,
+) -> dict[str, TensorType]:
+    """The types of the inputs that are given at run time. Every size is known after this."""
+    # Weights are listed as inputs by old models, and in the skeleton.
+    values = [value for value in graph.input if value.name not in weights]
+    names = [value.name for value in values]
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
+    _check_keys([name for name in shapes if name not in sizes], names, "shapes= names the input")
+    _check_keys([name for name in sizes if name not in dims], dims, "shapes= names the unknown size")
+    _check_keys(fixed, names, "constants= names the input")
+    types: dict[str, TensorType] = {}
+    unknown: list[str] = []
+    for value in values:
+        given = shapes.get(value.name)
+        whole = None if given is None or isinstance(given, int) else tuple(int(size) for size in given)
+        if value.name in fixed:
+            _check_fixed(value, fixed[value.name])
+            continue
+        type_ = _settled(value, whole, sizes, unknown)
+        if type_.is_static:
+            if type_.nbytes > limits.tensor_bytes:
+                raise ResourceError(
+                    f"the input {quoted(value.name)}, {type_}, is larger than any tensor may be"
+                )
+            types[value.name] = type_
+    if unknown:
+        raise InputError(
+            "the model leaves sizes open: " + "; ".join(unknown),
+            hint="give them: shapes={'input': (1, 3, 224, 224)} or shapes={'name of the size': 1}",
+        )
+    return types
+
+
+def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            has = ", ".join(quoted(other) for other in names) or "none"
+            hint = suggestion(name, names)
+            raise InputError(f"{what} {quoted(name)}, which the model does not have; it has {has}", hint=hint)
+
+
+def _settled(
+    value: ValueInfoProto, given: tuple[int, ...] | None, sizes: Mapping[str, int], unknown: list[str]
+) -> TensorType:
+    """The input's type with unknown sizes filled in; what stays unknown is noted."""
+    type_ = declared_type(value)
+    has_shape = value.type.tensor_type.HasField("shape")
+    name = quoted(value.name)
+    if given is not None:
+        fits = not has_shape or (
+            len(given) == type_.rank
+            and all(
+                not isinstance(dim, int) or dim == size for dim, size in zip(type_.shape, given, strict=True)
+            )
+        )
+        if not fits or min(given, default=0) < 0:
+            raise InputError(f"the shape {list(given)} does not fit the input {name}, which is {type_}")
+        return replace(type_, shape=given)
+    if not has_shape:
+        unknown.append(f"{name}: its whole shape")
+        return replace(type_, shape=("?",))
+    shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in type_.shape)
+    missing = [f"axis {axis} ({quoted(dim)})" for axis, dim in enumerate(shape) if isinstance(dim, str)]
+    if any(isinstance(dim, int) and dim < 0 for dim in shape):
+        raise ModelError(f"the input {name} has a negative size: {type_}")
+    if missing:
+        unknown.append(f"{name}: {', '.join(missing)}")
+    return replace(type_, shape=shape)
+
+
+def _matches(shape: Sequence[Dim], declared: Sequence[Dim]) -> bool:
+    """Whether a shape has the declared rank and the sizes that are declared as numbers."""
+    return len(shape) == len(declared) and all(
+        not isinstance(wanted, int) or wanted == size for wanted, size in zip(declared, shape, strict=True)
+    )
+
+
+def _check_fixed(value: ValueInfoProto, array: Array) -> None:
+    declared, found = declared_type(value), type_of(array)
+    any_shape = not value.type.tensor_type.HasField("shape")
+    if found.dtype != declared.dtype or not (any_shape or _matches(found.shape, declared.shape)):
+        raise InputError(f"constants= gives {found} for the input {quoted(value.name)}, which is {declared}")
+
+
+def _check_outputs(graph: GraphProto, typed: Graph) -> None:
+    """Compare what the model declares of its outputs with what they are."""
+    for value, made in zip(graph.output, typed.outputs, strict=True):
+        found = typed.types[made]
+        if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
+            continue
+        declared = declared_type(value)
+        fits = declared.dtype == found.dtype
+        if value.type.tensor_type.HasField("shape"):
+            fits = fits and _matches(found.shape, declared.shape)
+        if not fits:
+            raise ModelError(f"the output {quoted(value.name)} is declared as {declared}, but is {found}")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Turns the format's nodes into the graph's.
+
+    `refused` notes, by a node's first output, what cannot be read; `protos` keeps the originals.
+    """
+
+    versions: Mapping[str, int]
+    limits: Limits
+    constants: dict[str, Array] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    protos: dict[str, NodeProto] = field(default_factory=dict)
+    expanded: int = 0
+
+    def nodes(self, graph: GraphProto) -> list[Node]:
+        """The nodes of a graph, not yet in any order."""
+        return [self.node(proto, self.versions) for proto in graph.node]
+
+    def expand(self, node: Node, types: Sequence[TensorType | None]) -> list[Node] | None:
+        """The nodes that the standard composes an operator of; None if it has no such definition."""
+        key = next(iter(node.used_outputs), "")
+        proto = self.protos.get(key)
+        body = body_of(proto, node.domain, node.version, types) if proto is not None else None
+        if proto is None or body is None:
+            return None
+        if len(self.protos) > MAX_NODES:
+            raise ResourceError(f"the model expands to more than {MAX_NODES} nodes", where=node.location)
+        self.expanded += 1
+        prefix = f"{key}/{node.op}.{self.expanded}/"
+        inner = instantiated(body, proto, node.domain, node.version, prefix)
+        return [self.node(made, versions_of(body)) for made in inner]
+
+    def node(self, proto: NodeProto, versions: Mapping[str, int]) -> Node:
+        """One node."""
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        node = Node(
+            op=proto.op_type,
+            inputs=_trimmed(proto.input),
+            outputs=_trimmed(proto.output),
+            name=proto.name,
+            domain=domain,
+            version=versions.get(domain, 1),
+        )
+        self.protos[next(iter(node.used_outputs), "")] = proto
+        attributes: dict[str, Attribute] = {}
+        for attribute in proto.attribute:
+            try:
+                attributes[attribute.name] = self._attribute(attribute)
+            except UnsupportedOperatorError as error:
+                self.refused.setdefault(next(iter(node.used_outputs), ""), error.what)
+            except ModelError as error:
+                raise ModelError(error.what, where=node.location, hint=error.hint) from None
+        return replace(node, attributes=attributes)
+
+    def _attribute(self, attribute: AttributeProto) -> Attribute:
+        name = f"the attribute {quoted(attribute.name)}"
+        match attribute.type:
+            case AttributeProto.FLOAT:
+                return float(attribute.f)
+            case AttributeProto.INT:
+                if attribute.name in _TYPE_ATTRIBUTES:
+                    if attribute.i not in DTYPES:
+                        raise UnsupportedOperatorError(
+                            f"{name} asks for elements of {type_name(attribute.i)}"
+                        )
+                    return DTYPES[attribute.i]
+                return int(attribute.i)
+            case AttributeProto.STRING:
+                return _decoded(attribute.s, name)
+            case AttributeProto.TENSOR:
+                return tensor_array(attribute.t, None, self.limits.tensor_bytes, "tensor of " + name)
+            case AttributeProto.FLOATS:
+                return tuple(float(value) for value in attribute.floats)
+            case AttributeProto.INTS:
+                return tuple(int(value) for value in attribute.ints)
+            case AttributeProto.STRINGS:
+                return tuple(_decoded(value, name) for value in attribute.strings)
+            case AttributeProto.GRAPH:
+                return self._subgraph(attribute.g)
+            case _:
+                kind = AttributeProto.AttributeType.Name(attribute.type).lower()
+                raise UnsupportedOperatorError(f"{name} is of the kind {kind}")
+
+    def _subgraph(self, graph: GraphProto) -> Subgraph:
+        constants = {
+            tensor.name: tensor_array(tensor, None, self.limits.tensor_bytes, "initializer")
+            for tensor in graph.initializer
+        }
+        return Subgraph(
+            inputs=tuple(value.name for value in graph.input),
+            outputs=tuple(value.name for value in graph.output),
+            nodes=tuple(self.nodes(graph)),
+            constants=constants,
+        )
+
+
+def _trimmed(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without absent ones at the end."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return tuple(kept)
+
+
+def _decoded(text: bytes, name: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ModelError(f"{name} is not valid text") from None

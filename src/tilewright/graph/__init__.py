@@ -1,0 +1,39 @@
+"""The model graph: typed values and nodes, operators, passes, fusion groups, memory planning.
+
+Read `model.py` first, then `registry.py` and one file of `ops/`.
+"""
+
+from tilewright.graph import ops
+from tilewright.graph.evaluate import evaluate_graph
+from tilewright.graph.infer import Limits, typed_graph
+from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
+from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.program import NodesProgram, nodes_program
+from tilewright.graph.registry import REGISTRY, Kind, Operator, UndeterminedError, find_operator, is_supported
+
+__all__ = [
+    "Array",
+    "Attribute",
+    "Dim",
+    "Graph",
+    "Kind",
+    "Limits",
+    "MemoryPlan",
+    "Node",
+    "NodesProgram",
+    "Operator",
+    "REGISTRY",
+    "Step",
+    "Subgraph",
+    "TensorType",
+    "UndeterminedError",
+    "evaluate_graph",
+    "find_operator",
+    "is_supported",
+    "live_bytes",
+    "nodes_program",
+    "ops",
+    "plan_memory",
+    "type_of",
+    "typed_graph",
+]

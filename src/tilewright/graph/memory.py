@@ -1,0 +1,160 @@
+"""Static memory planning: where in one arena each intermediate tensor of a run lives.
+
+A run is a list of steps, each reading and writing whole tensors. A tensor is alive from the step that writes
+it first to the last step that reads it, both included; two tensors alive at the same step get disjoint bytes,
+except where a step may work in place and the tensor it reads dies there.
+
+Offsets are chosen greedily, the largest tensor first, each into the smallest gap that fits (best fit) among
+the tensors placed before it that are alive at the same time: "greedy by size" of Pisarchyk & Lee, Efficient
+memory management for deep neural net inference, 2020, arXiv:2001.03288, section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.support import InternalError, quoted
+
+#: Alignment of every tensor in the arena: a cache line, and the widest vector.
+ALIGNMENT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run: the tensors it reads and writes, scratch included as tensors written by it alone.
+
+    `in_place` lists pairs (written, read): the written tensor may take the bytes of the read one, because
+    each element is read before the element at the same place is written. The planner uses such a pair only
+    where the read tensor is not needed later and has the same size.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    in_place: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The offset of each planned tensor in bytes, and the size of the arena.
+
+    `shared` maps a tensor that was put in place of another one to that other one.
+    """
+
+    offsets: Mapping[str, int]
+    size: int
+    shared: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", MappingProxyType(dict(self.offsets)))
+        object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    first: int
+    last: int
+
+    def meets(self, other: _Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def plan_memory(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str] = ()) -> MemoryPlan:
+    """Choose an offset for every tensor named in `sizes` (bytes). Tensors not named there live elsewhere.
+
+    `kept` are tensors needed after the last step. Offsets are multiples of `ALIGNMENT`. Raises InternalError
+    where a step reads a planned tensor that no earlier step wrote.
+    """
+    lives = _lives(steps, sizes, kept)
+    shared = _in_place(steps, sizes, lives)
+    slots: dict[str, _Life] = {}
+    for tensor, life in lives.items():
+        root = _root(shared, tensor)
+        old = slots.get(root, life)
+        slots[root] = _Life(min(old.first, life.first), max(old.last, life.last))
+    offsets, size = _place(slots, sizes)
+    return MemoryPlan({tensor: offsets[_root(shared, tensor)] for tensor in lives}, size, shared)
+
+
+def live_bytes(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str] = ()) -> int:
+    """The largest sum of the aligned sizes of tensors alive at one step, nothing shared.
+
+    Without in-place pairs no plan can be smaller.
+    """
+    lives = _lives(steps, sizes, kept)
+    return max(
+        (sum(_aligned(sizes[t]) for t, life in lives.items() if life.first <= at <= life.last))
+        for at in range(-1, len(steps))
+    )
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _root(shared: Mapping[str, str], tensor: str) -> str:
+    while tensor in shared:
+        tensor = shared[tensor]
+    return tensor
+
+
+def _lives(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str]) -> dict[str, _Life]:
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, step in enumerate(steps):
+        for tensor in step.reads:
+            if tensor in sizes:
+                if tensor not in first:
+                    raise InternalError(f"step {at} reads {quoted(tensor)}, which no earlier step writes")
+                last[tensor] = at
+        for tensor in step.writes:
+            if tensor in sizes:
+                first.setdefault(tensor, at)
+                last[tensor] = at
+    for tensor in kept:
+        if tensor in last:
+            last[tensor] = len(steps)
+    return {tensor: _Life(begin, last[tensor]) for tensor, begin in first.items()}
+
+
+def _in_place(steps: Sequence[Step], sizes: Mapping[str, int], lives: Mapping[str, _Life]) -> dict[str, str]:
+    """The pairs (written -> read) that share their bytes. Each tensor is overwritten at most once."""
+    shared: dict[str, str] = {}
+    overwritten: set[str] = set()
+    for at, step in enumerate(steps):
+        for written, read in step.in_place:
+            if written not in lives or read not in lives or written in shared or read in overwritten:
+                continue
+            dies_here = lives[read].last == at and lives[written].first == at and lives[read].first < at
+            if dies_here and sizes[written] == sizes[read] and read not in step.writes:
+                shared[written] = read
+                overwritten.add(read)
+    return shared
+
+
+def _place(slots: Mapping[str, _Life], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Offsets of the slots, and the arena's size. Ties are broken by time, then by name."""
+    order = sorted(slots, key=lambda tensor: (-sizes[tensor], slots[tensor].first, tensor))
+    offsets: dict[str, int] = {}
+    placed: list[tuple[int, int, _Life]] = []  # (offset, end, life), by offset
+    arena = 0
+    for tensor in order:
+        life, need = slots[tensor], _aligned(sizes[tensor])
+        best: tuple[int, int] | None = None  # (gap, offset)
+        free = 0
+        for offset, end, other in placed:
+            if need == 0 or not life.meets(other):
+                continue
+            gap = offset - free
+            if gap >= need and (best is None or gap < best[0]):
+                best = (gap, free)
+            free = max(free, end)
+        at = best[1] if best is not None else free
+        offsets[tensor] = at
+        if need:
+            placed.append((at, at + need, life))
+            placed.sort(key=lambda entry: (entry[0], entry[1]))
+        arena = max(arena, at + need)
+    return offsets, arena

@@ -1,0 +1,92 @@
+"""What operators' definitions compute with: operands of known shape, over tensors of `tilewright.lang`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from tilewright import lang
+from tilewright.graph.model import Array, TensorType
+from tilewright.ir import dtype_of
+
+#: The axes that a stage's function is given, and arithmetic on them.
+Ix: TypeAlias = lang.IndexExpr
+#: What may index an operand.
+At: TypeAlias = lang.IndexExpr | int
+Place: TypeAlias = tuple[At, ...]
+
+
+class Readable(Protocol):
+    """Anything whose elements are scalars: an operand, or an operand with a boundary condition."""
+
+    def __getitem__(self, index: Place) -> lang.Scalar:
+        """The element at the given index."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A tensor of the language with its sizes as integers, or a constant of one element.
+
+    A constant becomes part of the expressions that read it: `tensor` is None then.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    tensor: lang.Tensor | None
+    value: float | int | bool = 0
+
+    def __getitem__(self, index: Place) -> lang.Scalar:
+        if self.tensor is None:
+            return lang.const(self.value, self.dtype)
+        return self.tensor[index]
+
+    @property
+    def type(self) -> TensorType:
+        """The operand's type in a graph."""
+        return TensorType(self.dtype, self.shape)
+
+
+def literal(array: Array) -> Operand:
+    """The operand of an array with one element."""
+    return Operand(tuple(array.shape), dtype_of(array.dtype).name, None, array.reshape(()).item())
+
+
+def placeholder(type_: TensorType, name: str) -> Operand:
+    """The operand that stands for an input of a program."""
+    return Operand(type_.sizes, type_.dtype, lang.placeholder(type_.sizes, type_.dtype, name))
+
+
+def compute(
+    shape: Sequence[int],
+    fn: Callable[..., lang.Scalar],
+    name: str,
+    dtype: str | None = None,
+    axes: Sequence[str] | None = None,
+) -> Operand:
+    """A stage: the operand whose element at `i, j, ...` is `fn(i, j, ...)`.
+
+    `name` is what the stage's name begins with, `dtype` states what `fn` gives (it converts nothing), `axes`
+    names the stage's axes.
+    """
+    tensor = lang.compute(tuple(shape), fn, dtype=dtype, axes=axes, hint=name, role=name)
+    return Operand(tuple(shape), tensor.dtype.name, tensor)
+
+
+def bounded(x: Operand, value: float | int | bool) -> Readable:
+    """The operand with `value` outside its bounds."""
+    if x.tensor is None:
+        x = compute(x.shape, lambda *i: x[i], name="filled")
+    assert x.tensor is not None
+    return lang.boundary(x.tensor, value=value)
+
+
+def index_value(at: At, dtype: str) -> lang.Scalar:
+    """An index as a number."""
+    return lang.to_scalar(at, dtype)
+
+
+def clamped(at: lang.Scalar, size: int) -> Ix:
+    """An index read from data, limited to an axis of that size."""
+    return lang.to_index(lang.clamp(at, 0, max(size - 1, 0)))

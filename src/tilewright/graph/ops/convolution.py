@@ -1,0 +1,217 @@
+"""Convolutions of any number of spatial axes: plain, grouped, depthwise, transposed, quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright import lang
+from tilewright.graph.operand import At, Ix, Operand, bounded, compute
+from tilewright.graph.ops.common import Scalar, cast, stem, wide
+from tilewright.graph.ops.quantisation import requantised, shifted
+from tilewright.graph.ops.reduction import as_dtype
+from tilewright.graph.registry import Context, Kind, operator
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding window, one entry a spatial axis: `before` and `after` are the paddings."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def span(self, axis: int) -> int:
+        """The input elements that the window reaches over, dilation included."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether any window begins before the input or ends after it."""
+        return any(self.before) or any(self.after)
+
+
+def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Window:
+    """The window that the attributes describe, `auto_pad` resolved for an input of these sizes."""
+    rank = len(kernel)
+    ctx.require(rank == len(sizes), f"a kernel of {rank} axes slides over {len(sizes)}")
+    strides = ctx.integers("strides", (1,) * rank)
+    dilations = ctx.integers("dilations", (1,) * rank)
+    pads = ctx.integers("pads", (0,) * (2 * rank))
+    sane = len(strides) == len(dilations) == rank and len(pads) == 2 * rank
+    ctx.require(sane, "strides, dilations and pads must have an entry for each spatial axis")
+    ctx.require(
+        all(v > 0 for v in (*kernel, *strides, *dilations)), "kernel, strides, dilations must be positive"
+    )
+    mode = ctx.text("auto_pad", "NOTSET")
+    before, after = pads[:rank], pads[rank:]
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [
+            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            for size, s, k, d in zip(sizes, strides, kernel, dilations, strict=True)
+        ]
+        small = tuple(total // 2 for total in wanted)
+        large = tuple(total - total // 2 for total in wanted)
+        before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
+    elif mode == "VALID":
+        before = after = (0,) * rank
+    return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
+
+
+def _output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[int, ...]:
+    out = []
+    for axis, size in enumerate(sizes):
+        room = size + window.before[axis] + window.after[axis] - window.span(axis)
+        ctx.require(room >= 0, f"a window of {window.span(axis)} does not fit into {size} elements")
+        out.append(room // window.strides[axis] + 1)
+    return tuple(out)
+
+
+def convolve(ctx: Context, x: Operand, w: Operand, inner: str) -> Operand:
+    """The convolution's sums, without bias, accumulated in `inner`.
+
+    `x` is [batch, channels, *sizes], `w` is [output channels, channels / group, *kernel].
+    """
+    ctx.require(len(x.shape) >= 3 and len(x.shape) == len(w.shape), "input and weights differ in rank")
+    group = ctx.integer("group", 1)
+    batch, channels, *sizes = x.shape
+    outputs, depth, *kernel = w.shape
+    sane = group > 0 and outputs % group == 0 and depth * group == channels
+    ctx.require(sane, f"weights {list(w.shape)} in {group} groups do not fit {channels} channels")
+    declared = ctx.integers("kernel_shape", kernel)
+    ctx.require(
+        declared == tuple(kernel), f"kernel_shape {list(declared)} is not that of the weights {kernel}"
+    )
+    window = window_of(ctx, kernel, sizes)
+    out_sizes = _output_sizes(ctx, window, sizes)
+    source = bounded(x, 0) if window.padded else x
+    reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
+    # A depth of one (depthwise convolution) has no loop over input channels at all.
+    deep = lang.reduce_axis(depth, "ic") if depth > 1 else None
+    per_group = outputs // group
+
+    def of(n: Ix, oc: Ix, *o: Ix) -> Scalar:
+        ic: At = deep if deep is not None else 0
+        channel = ic if group == 1 else (oc // per_group) * depth + ic
+        place = [
+            at * window.strides[axis] + reduced[axis] * window.dilations[axis] - window.before[axis]
+            for axis, at in enumerate(o)
+        ]
+        value = cast(source[(n, channel, *place)], x.dtype, inner)
+        weight = cast(w[(oc, ic, *reduced)], w.dtype, inner)
+        axes = reduced if deep is None else [deep, *reduced]
+        return lang.sum(value * weight, axis=axes)
+
+    return compute((batch, outputs, *out_sizes), of, name=stem(ctx))
+
+
+def _with_bias(ctx: Context, total: Operand, bias: Operand | None, dtype: str) -> Operand:
+    if bias is None:
+        return as_dtype(ctx, total, dtype)
+    ctx.require(bias.shape == (total.shape[1],), f"a bias {list(bias.shape)} for {total.shape[1]} channels")
+
+    def of(n: Ix, c: Ix, *o: Ix) -> Scalar:
+        return cast(total[(n, c, *o)] + cast(bias[(c,)], bias.dtype, total.dtype), total.dtype, dtype)
+
+    return compute(total.shape, of, name=f"{stem(ctx)}_bias")
+
+
+@operator("Conv", kind=Kind.CONTRACTION)
+def conv(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> Operand:
+    """A convolution with optional bias by output channel."""
+    return _with_bias(ctx, convolve(ctx, x, w, wide(x.dtype)), bias, x.dtype)
+
+
+@operator("ConvInteger", kind=Kind.CONTRACTION)
+def conv_integer(
+    ctx: Context, x: Operand, w: Operand, x_zero: Operand | None = None, w_zero: Operand | None = None
+) -> Operand:
+    """A convolution of integers less their zero points, in i32."""
+    return convolve(ctx, shifted(ctx, x, x_zero, 0, "x"), shifted(ctx, w, w_zero, 0, "w"), "i32")
+
+
+@operator("QLinearConv", kind=Kind.CONTRACTION)
+def quantised_conv(
+    ctx: Context,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    w: Operand,
+    w_scale: Operand,
+    w_zero: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+    bias: Operand | None = None,
+) -> Operand:
+    """A convolution of quantised tensors, its result quantised."""
+    total = convolve(ctx, shifted(ctx, x, x_zero, 0, "x"), shifted(ctx, w, w_zero, 0, "w"), "i32")
+    total = _with_bias(ctx, total, bias, "i32")
+    return requantised(ctx, total, (x_scale, w_scale, y_scale), y_zero, 1)
+
+
+@operator("ConvTranspose", kind=Kind.CONTRACTION)
+def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> Operand:
+    """The transposed convolution, written as a sum over the inputs that reach an output.
+
+    `w` is [channels, output channels / group, *kernel]. Output o receives input i through kernel place k
+    where i * stride + k * dilation - pad == o.
+    """
+    ctx.require(len(x.shape) >= 3 and len(x.shape) == len(w.shape), "input and weights differ in rank")
+    group = ctx.integer("group", 1)
+    batch, channels, *sizes = x.shape
+    _, per_group, *kernel = w.shape
+    ctx.require(
+        group > 0 and channels % group == 0 and w.shape[0] == channels, "weights do not fit the channels"
+    )
+    out_sizes, window = _transposed_window(ctx, kernel, sizes)
+    depth = channels // group
+    inner = wide(x.dtype)
+    reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
+    deep = lang.reduce_axis(depth, "ic")
+    source = bounded(x, 0)
+
+    def of(n: Ix, oc: Ix, *o: Ix) -> Scalar:
+        channel = deep if group == 1 else (oc // per_group) * depth + deep
+        reach = [
+            at + window.before[axis] - reduced[axis] * window.dilations[axis] for axis, at in enumerate(o)
+        ]
+        meets = None
+        for axis, at in enumerate(reach):
+            if window.strides[axis] > 1:
+                hit = at % window.strides[axis] == 0
+                meets = hit if meets is None else meets & hit
+        place = [at // window.strides[axis] for axis, at in enumerate(reach)]
+        column = oc if group == 1 else oc % per_group
+        value = cast(source[(n, channel, *place)], x.dtype, inner)
+        weight = cast(w[(channel, column, *reduced)], w.dtype, inner)
+        return lang.sum(value * weight, axis=[deep, *reduced], where=meets)
+
+    total = compute((batch, per_group * group, *out_sizes), of, name=stem(ctx))
+    return _with_bias(ctx, total, bias, x.dtype)
+
+
+def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tuple[tuple[int, ...], Window]:
+    rank = len(kernel)
+    window = window_of(ctx, kernel, sizes) if ctx.text("auto_pad", "NOTSET") in ("NOTSET", "VALID") else None
+    strides, dilations = ctx.integers("strides", (1,) * rank), ctx.integers("dilations", (1,) * rank)
+    extra = ctx.integers("output_padding", (0,) * rank)
+    full = [
+        (size - 1) * strides[axis] + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        for axis, size in enumerate(sizes)
+    ]
+    if not ctx.has("output_shape") and window is not None:
+        out = tuple(full[axis] - window.before[axis] - window.after[axis] for axis in range(rank))
+        ctx.require(all(size > 0 for size in out), "the padding leaves nothing of the output")
+        return out, window
+    if ctx.has("output_shape"):
+        out = ctx.integers("output_shape")[-rank:]
+    else:
+        out = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
+    total = [max(full[axis] - out[axis], 0) for axis in range(rank)]
+    small = tuple(pad // 2 for pad in total)
+    large = tuple(pad - pad // 2 for pad in total)
+    upper = ctx.text("auto_pad", "NOTSET") == "SAME_UPPER"
+    before, after = (small, large) if upper else (large, small)
+    return out, Window(tuple(kernel), strides, dilations, before, after)

@@ -1,0 +1,354 @@
+"""Arithmetic, comparisons, logic, conversions: one element in from each operand, one element out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from types import MappingProxyType
+from typing import Final
+
+from tilewright import lang
+from tilewright.graph.operand import Ix, Operand, compute
+from tilewright.graph.ops.common import (
+    Scalar,
+    broadcast_shape,
+    cast,
+    elementwise,
+    is_float,
+    is_signed,
+    number,
+    read,
+    stem,
+)
+from tilewright.graph.registry import Context, Kind, operator
+from tilewright.ir import dtype_of
+
+_ELEMENTWISE = Kind.ELEMENTWISE
+
+_FUNCTIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
+    {
+        "Exp": lang.exp,
+        "Log": lang.log,
+        "Sqrt": lang.sqrt,
+        "Floor": lang.floor,
+        "Ceil": lang.ceil,
+        "Round": lang.round,
+        "Sin": lang.sin,
+        "Cos": lang.cos,
+        "Tan": lang.tan,
+        "Asin": lang.asin,
+        "Acos": lang.acos,
+        "Atan": lang.atan,
+        "Sinh": lang.sinh,
+        "Cosh": lang.cosh,
+        "Asinh": lang.asinh,
+        "Acosh": lang.acosh,
+        "Atanh": lang.atanh,
+        "Tanh": lang.tanh,
+        "Erf": lang.erf,
+        "Sigmoid": lang.sigmoid,
+        "Reciprocal": lambda x: 1.0 / x,
+    }
+)
+
+
+@operator(*_FUNCTIONS, kind=_ELEMENTWISE)
+def function(ctx: Context, x: Operand) -> Operand:
+    """A function of one floating-point argument."""
+    if ctx.node.op == "Erf" and not is_float(x.dtype):
+        raise ctx.unsupported(f"{ctx.node.op} of {x.dtype}")
+    return elementwise(ctx, _FUNCTIONS[ctx.node.op], x)
+
+
+@operator("Abs", kind=_ELEMENTWISE)
+def absolute(ctx: Context, x: Operand) -> Operand:
+    """|x|."""
+    return elementwise(ctx, lang.absolute if is_signed(x.dtype) else lambda a: a, x)
+
+
+@operator("Neg", kind=_ELEMENTWISE)
+def negate(ctx: Context, x: Operand) -> Operand:
+    """-x."""
+    return elementwise(ctx, lambda a: -a, x)
+
+
+@operator("Sign", kind=_ELEMENTWISE)
+def sign(ctx: Context, x: Operand) -> Operand:
+    """-1, 0 or 1."""
+    zero, one = number(0, x.dtype), number(1, x.dtype)
+    below = number(-1, x.dtype) if is_signed(x.dtype) else zero
+
+    def of(a: Scalar) -> Scalar:
+        # A NaN stays what it is: it is neither above nor below zero, and not equal to it.
+        return lang.select(a > zero, one, lang.select(a < zero, below, a))
+
+    return elementwise(ctx, of, x)
+
+
+@operator("Not", "BitwiseNot", kind=_ELEMENTWISE)
+def negation(ctx: Context, x: Operand) -> Operand:
+    """Logical negation of a bool, the complement of every bit of an integer."""
+    return elementwise(ctx, lambda a: ~a, x)
+
+
+@operator("IsNaN", kind=_ELEMENTWISE)
+def is_nan(ctx: Context, x: Operand) -> Operand:
+    """Whether an element is not a number."""
+    return elementwise(ctx, lang.isnan, x)
+
+
+@operator("IsInf", kind=_ELEMENTWISE)
+def is_inf(ctx: Context, x: Operand) -> Operand:
+    """Whether an element is infinite, of the signs that the attributes ask for."""
+    positive, negative = ctx.integer("detect_positive", 1), ctx.integer("detect_negative", 1)
+    infinity = number(math.inf, x.dtype)
+
+    def of(a: Scalar) -> Scalar:
+        if positive and negative:
+            return lang.isinf(a)
+        if positive or negative:
+            return a == (infinity if positive else number(-math.inf, x.dtype))
+        return lang.const(False, "bool")
+
+    return elementwise(ctx, of, x, dtype="bool")
+
+
+def _divide(x: Scalar, y: Scalar, dtype: str) -> Scalar:
+    # Integer division of the standard truncates, as C's does.
+    return x / y if is_float(dtype) else lang.truncdiv(x, y)
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
+    {
+        "Add": lambda x, y: x + y,
+        "Sub": lambda x, y: x - y,
+        "Mul": lambda x, y: x * y,
+        "BitwiseAnd": lambda x, y: x & y,
+        "BitwiseOr": lambda x, y: x | y,
+        "BitwiseXor": lambda x, y: x ^ y,
+        "And": lambda x, y: x & y,
+        "Or": lambda x, y: x | y,
+        "Xor": lambda x, y: x ^ y,
+    }
+)
+
+
+def _aligned(ctx: Context, *xs: Operand) -> tuple[Operand, ...]:
+    """The operands under the `axis` attribute of old operator sets: later operands start at that axis."""
+    if not ctx.integer("broadcast", 0) or not ctx.has("axis"):
+        return xs
+    raise ctx.unsupported("the broadcast axis of operator sets before 7")
+
+
+@operator(*_ARITHMETIC, kind=_ELEMENTWISE)
+def arithmetic(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """A binary operation whose operands and result have one dtype."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    return elementwise(ctx, _ARITHMETIC[ctx.node.op], *_aligned(ctx, x, y))
+
+
+@operator("Div", kind=_ELEMENTWISE)
+def divide(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """`x / y`; integers round towards zero."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    return elementwise(ctx, partial(_divide, dtype=x.dtype), *_aligned(ctx, x, y))
+
+
+@operator("Mod", kind=_ELEMENTWISE)
+def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """The remainder, with the sign of y, or of x where `fmod` is set."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    truncated = bool(ctx.integer("fmod", 0))
+    if not is_float(x.dtype):
+        return elementwise(ctx, lang.rem if truncated else lambda a, b: a % b, x, y)
+
+    def of(a: Scalar, b: Scalar) -> Scalar:
+        wide_a, wide_b = cast(a, x.dtype, "f64"), cast(b, x.dtype, "f64")
+        quotient = lang.trunc(wide_a / wide_b)
+        # 0 * inf is no number: where nothing is taken away, a is the remainder itself.
+        rest = lang.select(quotient == 0.0, wide_a, wide_a - quotient * wide_b)
+        if not truncated:
+            opposed = (rest < 0.0) != (wide_b < 0.0)
+            signed = lang.select(opposed, rest + wide_b, rest)
+            rest = lang.select(rest == 0.0, lang.copysign(rest, wide_b), signed)
+        return cast(rest, "f64", x.dtype)
+
+    return elementwise(ctx, of, x, y)
+
+
+@operator("Pow", kind=_ELEMENTWISE)
+def power(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """`x ** y`, in the dtype of x. Small constant whole powers become products."""
+    exponent = ctx.values[1]
+    if exponent is not None and exponent.size == 1:
+        whole = float(exponent.reshape(()))
+        if whole in (1.0, 2.0, 3.0, 4.0):
+            shape = broadcast_shape(ctx, x.shape, y.shape)
+
+            def product(*i: Ix) -> Scalar:
+                return reduce(lambda p, q: p * q, [read(x, i)] * int(whole))
+
+            return compute(shape, product, name=stem(ctx))
+        if whole == 0.5 and is_float(x.dtype):
+            return elementwise(ctx, lambda a, b: lang.sqrt(a), x, y)
+    inner = x.dtype if is_float(x.dtype) else "f64"
+
+    def of(a: Scalar, b: Scalar) -> Scalar:
+        result = lang.pow(cast(a, x.dtype, inner), cast(b, y.dtype, inner))
+        return cast(result, inner, x.dtype)
+
+    return elementwise(ctx, of, x, y)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
+    {
+        "Equal": lambda x, y: x == y,
+        "Less": lambda x, y: x < y,
+        "Greater": lambda x, y: x > y,
+        "LessOrEqual": lambda x, y: x <= y,
+        "GreaterOrEqual": lambda x, y: x >= y,
+    }
+)
+
+
+@operator(*_COMPARISONS, kind=_ELEMENTWISE)
+def compare(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """A comparison: bool."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    return elementwise(ctx, _COMPARISONS[ctx.node.op], *_aligned(ctx, x, y), dtype="bool")
+
+
+_FOLDS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
+    {
+        "Sum": lambda x, y: x + y,
+        "Mean": lambda x, y: x + y,
+        "Max": lang.maximum,
+        "Min": lang.minimum,
+    }
+)
+
+
+@operator(*_FOLDS, kind=_ELEMENTWISE)
+def fold(ctx: Context, *xs: Operand) -> Operand:
+    """Sum, mean, maximum or minimum of any number of operands."""
+    combine = _FOLDS[ctx.node.op]
+
+    def of(*scalars: Scalar) -> Scalar:
+        total = reduce(combine, scalars)
+        return total / number(len(scalars), xs[0].dtype) if ctx.node.op == "Mean" else total
+
+    return elementwise(ctx, of, *xs)
+
+
+@operator("BitShift", kind=_ELEMENTWISE)
+def bit_shift(ctx: Context, x: Operand, y: Operand) -> Operand:
+    """Bits of x shifted by y places; y from the dtype's width on shifts all of them out."""
+    left = ctx.text("direction") == "LEFT"
+    bits = dtype_of(x.dtype).bits
+
+    def of(a: Scalar, b: Scalar) -> Scalar:
+        if not left and is_signed(x.dtype):
+            # Copies of the sign come in: shifting by all bits but one leaves nothing else.
+            return a >> lang.minimum(b, number(bits - 1, x.dtype))
+        return lang.select(b < number(bits, x.dtype), a << b if left else a >> b, number(0, x.dtype))
+
+    return elementwise(ctx, of, x, y)
+
+
+@operator("Where", kind=_ELEMENTWISE)
+def where(ctx: Context, condition: Operand, x: Operand, y: Operand) -> Operand:
+    """The elements of x where the condition holds, those of y elsewhere."""
+    ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
+    return elementwise(ctx, lang.select, condition, x, y)
+
+
+@operator("Clip", kind=_ELEMENTWISE)
+def clip(ctx: Context, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Operand:
+    """The elements limited to [low, high]; where low > high, high wins."""
+
+    def of(*index: Ix) -> Scalar:
+        result = x[index]
+        if low is not None:
+            result = lang.maximum(result, read(low, index))
+        elif ctx.has("min"):
+            result = lang.maximum(result, number(ctx.real("min"), x.dtype))
+        if high is not None:
+            result = lang.minimum(result, read(high, index))
+        elif ctx.has("max"):
+            result = lang.minimum(result, number(ctx.real("max"), x.dtype))
+        return result
+
+    return compute(x.shape, of, name=stem(ctx))
+
+
+def convert(ctx: Context, a: Scalar, source: str, target: str, saturate: bool = False) -> Scalar:
+    """The conversion of the standard: to bool by comparison with zero, to integers towards zero."""
+    if source == target:
+        return a
+    if target == "bool":
+        return a != number(0, source)
+    if source == "bool":
+        return lang.select(a, number(1, target), number(0, target))
+    return lang.cast(a, target, "saturate") if saturate else lang.cast(a, target)
+
+
+@operator("Cast", kind=_ELEMENTWISE)
+def castcast(ctx: Context, x: Operand) -> Operand:
+    """The elements converted to the dtype that the attribute `to` names."""
+    target = ctx.text("to")
+    return elementwise(ctx, lambda a: convert(ctx, a, x.dtype, target), x, dtype=target)
+
+
+@operator("CastLike", kind=_ELEMENTWISE)
+def cast_like(ctx: Context, x: Operand, like: Operand) -> Operand:
+    """The elements converted to the dtype of another tensor."""
+    return elementwise(ctx, lambda a: convert(ctx, a, x.dtype, like.dtype), x, dtype=like.dtype)
+
+
+@operator("BitCast", kind=_ELEMENTWISE)
+def bit_cast(ctx: Context, x: Operand) -> Operand:
+    """The same bits under another dtype of the same width."""
+    target = ctx.text("to")
+    if dtype_of(target).bits != dtype_of(x.dtype).bits or "bool" in (target, x.dtype):
+        raise ctx.unsupported(f"reinterpreting {x.dtype} as {target}")
+    if target == x.dtype:
+        return elementwise(ctx, lambda a: a, x)
+    return elementwise(ctx, lambda a: lang.cast(a, target, "bits"), x, dtype=target)
+
+
+@operator("Dropout", kind=_ELEMENTWISE, static=(1, 2))
+def dropout(
+    ctx: Context, x: Operand, ratio: Operand | None = None, training: Operand | None = None
+) -> tuple[Operand, ...]:
+    """Dropout when inferring: the input itself, and a mask that keeps everything."""
+    rate = ctx.values[1] if ratio is not None else None
+    nothing_dropped = rate is not None and float(rate.reshape(())) == 0.0
+    if training is not None and not nothing_dropped and bool(ctx.static(2).reshape(())):
+        raise ctx.unsupported("dropout in training mode")
+    same = compute(x.shape, lambda *i: x[i], name=stem(ctx))
+    if not ctx.wants(1):
+        return (same,)
+    mask_dtype = "bool" if ctx.version >= 10 else x.dtype
+    mask = compute(
+        x.shape, lambda *i: lang.const(True, mask_dtype), name=f"{stem(ctx)}_mask", dtype=mask_dtype
+    )
+    return same, mask
+
+
+@operator("BatchNormalization", kind=_ELEMENTWISE)
+def batch_normalization(
+    ctx: Context, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand
+) -> Operand:
+    """`(x - mean) / sqrt(variance + epsilon) * scale + bias, by channel (axis 1)."""
+    if ctx.integer("training_mode", 0) or any(ctx.wants(output) for output in range(1, 5)):
+        raise ctx.unsupported("batch normalisation in training mode")
+    epsilon = ctx.real("epsilon", 1e-5)
+
+    def of(*i: Ix) -> Scalar:
+        c = (i[1],) if len(i) > 1 else (0,)
+        factor = scale[c] * lang.rsqrt(variance[c] + number(epsilon, variance.dtype))
+        centred = cast(x[i], x.dtype, mean.dtype) - mean[c]
+        return cast(centred * factor + bias[c], mean.dtype, x.dtype)
+
+    return compute(x.shape, of, name=stem(ctx), dtype=x.dtype)

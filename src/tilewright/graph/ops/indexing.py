@@ -1,0 +1,160 @@
+"""Places that depend on data: gathers, one-hot, sorting, sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright import lang
+from tilewright.graph.operand import At, Ix, Operand, Place, clamped, compute, index_value
+from tilewright.graph.ops.common import Scalar, insert_axes, number, size_of, split_index, stem
+from tilewright.graph.registry import Context, Kind, operator
+
+
+def looked_up(index: Scalar, size: int, dtype: str) -> Ix:
+    """A place read from data: negative ones count from the end, what is out of range is clamped."""
+    if dtype.startswith("i"):
+        index = lang.select(index < number(0, dtype), index + number(size, dtype), index)
+    return clamped(index, size)
+
+
+@operator("Gather", kind=Kind.GATHER)
+def gather(ctx: Context, x: Operand, indices: Operand) -> Operand:
+    """The slices of x along `axis` that the indices name; the axis is replaced by the axes of the indices."""
+    axis = ctx.axis("axis", len(x.shape), 0)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    width = len(indices.shape)
+    known = ctx.values[1]
+    if known is not None and known.size == 1:
+        chosen = int(known.reshape(()))
+        ctx.require(
+            -x.shape[axis] <= chosen < x.shape[axis], f"index {chosen} is out of range for {x.shape[axis]}"
+        )
+        chosen %= x.shape[axis]
+        return compute(shape, lambda *i: x[(*i[:axis], chosen, *i[axis + width :])], name=stem(ctx))
+
+    def of(*i: Ix) -> Scalar:
+        place = looked_up(indices[i[axis : axis + width]], x.shape[axis], indices.dtype)
+        return x[(*i[:axis], place, *i[axis + width :])]
+
+    return compute(shape, of, name=stem(ctx))
+
+
+@operator("ArrayFeatureExtractor", kind=Kind.GATHER, domain="ai.onnx.ml")
+def array_feature_extractor(ctx: Context, x: Operand, indices: Operand) -> Operand:
+    """The named elements of the last axis."""
+    count = size_of(indices.shape)
+    shape = (*x.shape[:-1], count) if len(x.shape) > 1 else (1, count)
+
+    def of(*i: Ix) -> Scalar:
+        place = looked_up(indices[split_index(i[-1], indices.shape)], x.shape[-1], indices.dtype)
+        return x[(*i[:-1], place)] if len(x.shape) > 1 else x[(place,)]
+
+    return compute(shape, of, name=stem(ctx))
+
+
+@operator("GatherElements", kind=Kind.GATHER)
+def gather_elements(ctx: Context, x: Operand, indices: Operand) -> Operand:
+    """The elements of x at the indices along `axis`, all other axes in step."""
+    axis = ctx.axis("axis", len(x.shape), 0)
+    ctx.require(len(indices.shape) == len(x.shape), "input and indices differ in rank")
+
+    def of(*i: Ix) -> Scalar:
+        place = looked_up(indices[i], x.shape[axis], indices.dtype)
+        return x[(*i[:axis], place, *i[axis + 1 :])]
+
+    return compute(indices.shape, of, name=stem(ctx))
+
+
+@operator("GatherND", kind=Kind.GATHER)
+def gather_nd(ctx: Context, x: Operand, indices: Operand) -> Operand:
+    """The slices of x that the tuples along the last axis of the indices name."""
+    batch = ctx.integer("batch_dims", 0)
+    ctx.require(len(indices.shape) > batch and len(x.shape) > batch >= 0, "too many batch axes")
+    depth, outer = indices.shape[-1], len(indices.shape) - 1
+    ctx.require(batch + depth <= len(x.shape), f"tuples of {depth} are too long for rank {len(x.shape)}")
+
+    def of(*i: Ix) -> Scalar:
+        named = [
+            looked_up(indices[(*i[:outer], at)], x.shape[batch + at], indices.dtype) for at in range(depth)
+        ]
+        return x[(*i[:batch], *named, *i[outer:])]
+
+    return compute((*indices.shape[:-1], *x.shape[batch + depth :]), of, name=stem(ctx))
+
+
+@operator("OneHot", kind=Kind.GATHER, static=(1,))
+def one_hot(ctx: Context, indices: Operand, depth: Operand, values: Operand) -> Operand:
+    """The second of two values where the new axis is at the index, the first elsewhere."""
+    size = int(ctx.static(1).reshape(()))
+    ctx.require(size >= 0, "its depth is negative")
+    rank = len(indices.shape) + 1
+    axis = ctx.axis("axis", rank, -1)
+    shape = list(indices.shape)
+    shape.insert(axis, size)
+
+    def of(*i: Ix) -> Scalar:
+        index = lang.cast(indices[(*i[:axis], *i[axis + 1 :])], "i64")
+        index = lang.select(index < number(0, "i64"), index + number(size, "i64"), index)
+        return lang.select(index == index_value(i[axis], "i64"), values[(1,)], values[(0,)])
+
+    return compute(shape, of, name=stem(ctx))
+
+
+@operator("ReverseSequence", kind=Kind.GATHER)
+def reverse_sequence(ctx: Context, x: Operand, lengths: Operand) -> Operand:
+    """The first elements of each sequence in reverse, the rest as it is."""
+    rank = len(x.shape)
+    time, batch = ctx.axis("time_axis", rank, 0), ctx.axis("batch_axis", rank, 1)
+
+    def of(*i: Ix) -> Scalar:
+        length = lang.cast(lengths[(i[batch],)], "i64")
+        at = index_value(i[time], "i64")
+        source = lang.select(at < length, length - number(1, "i64") - at, at)
+        return x[
+            insert_axes(
+                [a for axis, a in enumerate(i) if axis != time],
+                {time: clamped(source, x.shape[time])},
+                rank,
+            )
+        ]
+
+    return compute(x.shape, of, name=stem(ctx))
+
+
+@operator("TopK", kind=Kind.OPAQUE, static=(1,))
+def top_k(ctx: Context, x: Operand, k: Operand | None = None) -> tuple[Operand, Operand]:
+    """The k largest (or smallest) elements along an axis in order, and where they were.
+
+    Written without sorting: an element's rank is the number of elements that go before it.
+    """
+    rank = len(x.shape)
+    axis = ctx.axis("axis", rank, -1)
+    count = ctx.integer("k") if ctx.has("k") else int(ctx.static(1).reshape(()))
+    size = x.shape[axis]
+    ctx.require(0 <= count <= size, f"the {count} largest of {size} elements")
+    largest = bool(ctx.integer("largest", 1))
+    other = lang.reduce_axis(size, "other")
+
+    def moved(i: Sequence[At], to: Ix) -> Place:
+        return (*i[:axis], to, *i[axis + 1 :])
+
+    def before(*i: Ix) -> Scalar:
+        mine, theirs = x[i], x[moved(i, other)]
+        ahead = theirs > mine if largest else theirs < mine
+        ahead = ahead | ((theirs == mine) & (other < i[axis]))
+        return lang.sum(lang.select(ahead, number(1, "i64"), number(0, "i64")), axis=other)
+
+    ranks = compute(x.shape, before, name=f"{stem(ctx)}_rank")
+    at = lang.reduce_axis(size, "at")
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+
+    def position(*i: Ix) -> Scalar:
+        hit = ranks[moved(i, at)] == index_value(i[axis], "i64")
+        return lang.sum(lang.select(hit, index_value(at, "i64"), number(0, "i64")), axis=at)
+
+    where = compute(shape, position, name=f"{stem(ctx)}_where")
+
+    def value(*i: Ix) -> Scalar:
+        return x[moved(i, clamped(where[i], size))]
+
+    return compute(shape, value, name=stem(ctx)), where

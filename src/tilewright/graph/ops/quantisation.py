@@ -1,0 +1,110 @@
+"""Quantised tensors: conversion from and to integers with scales and zero points, products of them."""
+
+from __future__ import annotations
+
+from tilewright import lang
+from tilewright.graph.operand import Ix, Operand, Place, compute
+from tilewright.graph.ops.common import Scalar, cast, is_float, number, stem
+from tilewright.graph.registry import Context, Kind, operator
+from tilewright.ir import dtype_of
+
+
+def shifted(ctx: Context, x: Operand, zero: Operand | None, axis: int, name: str) -> Operand:
+    """`x` - zero point in i32, the zero point a scalar or one for each place along `axis`."""
+    rank = len(x.shape)
+
+    def of(*i: Ix) -> Scalar:
+        value = cast(x[i], x.dtype, "i32")
+        if zero is None:
+            return value
+        return value - cast(_parameter(zero, i, axis % rank if rank else 0), zero.dtype, "i32")
+
+    return compute(x.shape, of, name=f"{stem(ctx)}_{name}")
+
+
+def _parameter(p: Operand, i: Place, axis: int) -> Scalar:
+    """The scale or zero point of the element `i`: one for all, one a place of `axis`, or one each."""
+    if all(size == 1 for size in p.shape):
+        return p[tuple(0 for _ in p.shape)]
+    if len(p.shape) == 1:
+        return p[(i[axis],)]
+    return p[tuple(0 if size == 1 else at for size, at in zip(p.shape, i, strict=True))]
+
+
+def _blocked(ctx: Context, x: Operand, scale: Operand, axis: int) -> int:
+    """The block size along `axis` where scales are given by block, else 0."""
+    block = ctx.integer("block_size", 0)
+    if len(scale.shape) == len(x.shape) and len(x.shape) > 1 and scale.shape != (1,) * len(x.shape):
+        ctx.require(block > 0, "scales of the input's rank need the attribute block_size")
+        return block
+    return 0
+
+
+def _at(p: Operand, i: Place, axis: int, block: int) -> Scalar:
+    if block:
+        return p[tuple(at // block if a == axis else at for a, at in enumerate(i))]
+    return _parameter(p, i, axis)
+
+
+def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Scalar:
+    """round(value) + zero, limited to the range of `target`; ties go to even."""
+    rounded = lang.round(value)
+    if zero is not None:
+        rounded = rounded + lang.cast(zero, source)
+    low, high = dtype_of(target).min_value, dtype_of(target).max_value
+    limited = lang.minimum(lang.maximum(rounded, number(low, source)), number(high, source))
+    return lang.cast(limited, target)
+
+
+@operator("QuantizeLinear", kind=Kind.ELEMENTWISE)
+def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    """round(x / scale) + zero point, saturated."""
+    target = zero.dtype if zero is not None else ctx.text("output_dtype", "u8")
+    if is_float(target):
+        raise ctx.unsupported(f"quantisation to {target}")
+    axis = ctx.integer("axis", 1) % max(len(x.shape), 1)
+    block = _blocked(ctx, x, scale, axis)
+    inner = "f64" if target in ("i32", "u32") else "f32"
+
+    def of(*i: Ix) -> Scalar:
+        value = cast(x[i], x.dtype, inner) / cast(_at(scale, i, axis, block), scale.dtype, inner)
+        return quantise(value, None if zero is None else _at(zero, i, axis, block), target, inner)
+
+    return compute(x.shape, of, name=stem(ctx))
+
+
+@operator("DequantizeLinear", kind=Kind.ELEMENTWISE)
+def dequantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    """(x - zero point) * scale."""
+    axis = ctx.integer("axis", 1) % max(len(x.shape), 1)
+    block = _blocked(ctx, x, scale, axis)
+    target = ctx.text("output_dtype", scale.dtype)
+
+    def of(*i: Ix) -> Scalar:
+        value = cast(x[i], x.dtype, "i32")
+        if zero is not None:
+            value = value - cast(_at(zero, i, axis, block), zero.dtype, "i32")
+        return cast(
+            lang.cast(value, "f32") * cast(_at(scale, i, axis, block), scale.dtype, "f32"), "f32", target
+        )
+
+    return compute(x.shape, of, name=stem(ctx))
+
+
+def requantised(
+    ctx: Context, total: Operand, scales: tuple[Operand, Operand, Operand], zero: Operand, channel: int
+) -> Operand:
+    """An i32 accumulator scaled by (scale of a) (scale of b) / (scale of y), rounded and shifted."""
+    a_scale, b_scale, y_scale = scales
+    inner = "f32"
+
+    def of(*i: Ix) -> Scalar:
+        factor = (
+            cast(_parameter(a_scale, i, len(total.shape) - 2), a_scale.dtype, inner)
+            * cast(_parameter(b_scale, i, channel), b_scale.dtype, inner)
+            / cast(_parameter(y_scale, i, channel), y_scale.dtype, inner)
+        )
+        value = lang.cast(total[i], inner) * factor
+        return quantise(value, _parameter(zero, i, channel), zero.dtype, inner)
+
+    return compute(total.shape, of, name=f"{stem(ctx)}_out")

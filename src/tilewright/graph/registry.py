@@ -1,0 +1,341 @@
+"""The operator registry: one definition gives an operator's shape rule, its computation and its properties.
+
+A definition is a function under `ops/`, registered by a decorator:
+
+    @operator("Relu", kind=Kind.ELEMENTWISE)
+    def relu(ctx: Context, x: Operand) -> Operand:
+        return compute(x.shape, lambda *i: lang.relu(x[i]), name="relu")
+
+It receives the node's attributes and what is known when the model is compiled (`Context`), and its inputs as
+operands; it returns operands made by `compute`. Their shapes and dtypes are the shape rule, what they compute
+is the computation, so the two never disagree. Where an operator cannot be compiled with the given attributes,
+the definition raises `ctx.unsupported`; where the model is wrong, it calls `ctx.require`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from tilewright.graph.model import Array, Attribute, Node, TensorType, type_of
+from tilewright.graph.operand import Operand, literal, placeholder
+from tilewright.support import (
+    InternalError,
+    ModelError,
+    NodeLocation,
+    ResourceError,
+    UnsupportedOperatorError,
+    format_bytes,
+    quoted,
+)
+
+#: The largest tensor that is allowed unless a caller says otherwise: 8 GiB.
+DEFAULT_MAX_BYTES: Final = 1 << 33
+
+
+class NotStaticError(UnsupportedOperatorError):
+    """A node needs the elements of `value` when the model is compiled, and they are not known."""
+
+    def __init__(self, at: int, value: str) -> None:
+        super().__init__(f"its input {at} ({quoted(value)}) must be known when the model is compiled")
+        self.value = value
+
+
+class UndeterminedError(UnsupportedOperatorError):
+    """Nodes cannot be compiled, some because they depend on what model `inputs` hold at run time.
+
+    The model can be compiled for fixed values of those inputs.
+    """
+
+    def __init__(self, nodes: Sequence[tuple[NodeLocation, str]], inputs: Sequence[str]) -> None:
+        names = ", ".join(quoted(name) for name in inputs)
+        super().__init__(
+            UnsupportedOperatorError.of(nodes).what,
+            nodes=nodes,
+            hint=f"compile for fixed values of {names}: constants={{name: array}}",
+        )
+        self.inputs = tuple(inputs)
+
+
+class Kind(Enum):
+    """What fusion may know about an operator."""
+
+    ELEMENTWISE = "elementwise"
+    """An output element is a function of the input elements at its place, sizes of one broadcast."""
+    VIEW = "view"
+    """The output is the first input's buffer under another shape."""
+    MOVEMENT = "movement"
+    """An output element is an element of an input, chosen by index arithmetic, or a constant."""
+    GATHER = "gather"
+    """Like MOVEMENT, but the place depends on data."""
+    REDUCTION = "reduction"
+    """Combines elements along some axes, rows independent of one another: reductions, softmax, layer norm."""
+    CONTRACTION = "contraction"
+    """Sums of products of elements of two inputs."""
+    WINDOW = "window"
+    """Combines the elements of a sliding window."""
+    OPAQUE = "opaque"
+    """Compiled alone."""
+    STATIC = "static"
+    """Evaluated when the model is compiled; never reaches a kernel."""
+
+
+Results: TypeAlias = Operand | Sequence[Operand]
+Builder: TypeAlias = Callable[..., Results]
+Evaluator: TypeAlias = "Callable[[Context], Sequence[Array]]"
+_B = TypeVar("_B", bound=Builder)
+_E = TypeVar("_E", bound="Evaluator")
+_A = TypeVar("_A")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """A registered operator: how to build its computation, or how to evaluate it when compiling."""
+
+    name: str
+    domain: str
+    kind: Kind
+    build: Builder | None = None
+    evaluate: Evaluator | None = None
+    static: tuple[int, ...] = ()
+    min_inputs: int = 0
+    max_inputs: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Domain and name."""
+        return (self.domain, self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What a definition may ask about the node it builds.
+
+    `types` and `values` belong to the node's inputs, in order; None for an input that is absent, and, in
+    `values`, for one whose elements are not known when compiling. `tables` collects the constants that the
+    definition itself makes, by names numbered from `table_base`. No tensor may have more than `max_bytes`.
+    """
+
+    node: Node
+    types: tuple[TensorType | None, ...]
+    values: tuple[Array | None, ...]
+    max_bytes: int = DEFAULT_MAX_BYTES
+    table_base: int = 0
+    tables: dict[str, tuple[Array, Operand]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """The version of the operator set that the model is written in."""
+        return self.node.version
+
+    def unsupported(self, reason: str) -> UnsupportedOperatorError:
+        """The error to raise where this node cannot be compiled. `reason` completes "node ...:"."""
+        return UnsupportedOperatorError(reason)
+
+    def require(self, condition: bool, problem: str) -> None:
+        """Raise ModelError, naming the node, unless the condition holds."""
+        if not condition:
+            raise ModelError(problem, where=self.node.location)
+
+    def has(self, name: str) -> bool:
+        """Whether the attribute is given."""
+        return name in self.node.attributes
+
+    def wants(self, output: int) -> bool:
+        """Whether anything may read that output."""
+        return output < len(self.node.outputs) and bool(self.node.outputs[output])
+
+    def has_input(self, at: int) -> bool:
+        """Whether that optional input is present."""
+        return at < len(self.types) and self.types[at] is not None
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An integer attribute. Raises ModelError where it is absent without a default, or something else."""
+        return self._attribute(name, default, lambda value: isinstance(value, int), "an integer")
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """A float attribute."""
+        return self._attribute(name, default, lambda value: isinstance(value, float), "a float")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string attribute."""
+        return self._attribute(name, default, lambda value: isinstance(value, str), "a string")
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """An attribute that is a list of integers."""
+        fallback = None if default is None else tuple(default)
+        return self._attribute(name, fallback, lambda v: _all_of(v, int), "a list of integers")
+
+    def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        """An attribute that is a list of floats."""
+        fallback = None if default is None else tuple(default)
+        return self._attribute(name, fallback, lambda v: _all_of(v, float), "a list of floats")
+
+    def tensor(self, name: str) -> Array:
+        """An attribute that is a tensor."""
+        found = self.node.attributes.get(name)
+        self.require(isinstance(found, np.ndarray), f"the attribute {name} must be a tensor")
+        assert isinstance(found, np.ndarray)
+        return found
+
+    def _attribute(self, name: str, default: _A | None, fits: Callable[[Attribute], bool], what: str) -> _A:
+        found = self.node.attributes.get(name)
+        if found is None:
+            self.require(default is not None, f"the attribute {name} is missing")
+            assert default is not None
+            return default
+        self.require(fits(found), f"the attribute {name} must be {what}")
+        return found  # type: ignore[return-value]  # `fits` has just checked it
+
+    def axis(self, name: str, rank: int, default: int | None = None) -> int:
+        """An attribute that names an axis, counted from the front. Raises ModelError for one out of range."""
+        return self.normal_axis(self.integer(name, default), rank)
+
+    def normal_axis(self, axis: int, rank: int) -> int:
+        """The axis counted from the front. Raises ModelError where there is no such axis."""
+        self.require(-rank <= axis < rank, f"axis {axis} is out of range for rank {rank}")
+        return axis % rank if rank else 0
+
+    def static(self, at: int) -> Array:
+        """The elements of an input that must be known when compiling. Refuses the node where they are not."""
+        value = self.values[at] if at < len(self.values) else None
+        if value is None:
+            raise NotStaticError(at, self.node.inputs[at] if at < len(self.node.inputs) else "")
+        return value
+
+    def static_ints(self, at: int) -> tuple[int, ...]:
+        """A static input as integers."""
+        return tuple(int(value) for value in self.static(at).reshape(-1))
+
+    def ints_from(self, name: str, at: int) -> tuple[int, ...] | None:
+        """Integers that are an attribute in older operator sets, an input in newer ones; None if absent."""
+        if self.has(name):
+            return self.integers(name)
+        return self.static_ints(at) if self.has_input(at) else None
+
+    def type(self, at: int) -> TensorType:
+        """The type of an input that must be present."""
+        found = self.types[at] if at < len(self.types) else None
+        if found is None:
+            raise ModelError(f"its input {at} is missing", where=self.node.location)
+        return found
+
+    def limit_bytes(self, count: int, what: str = "its output") -> None:
+        """Raise ResourceError, naming the node, for a tensor of more bytes than are allowed."""
+        if count > self.max_bytes:
+            raise ResourceError(
+                f"{what} would take {format_bytes(count)}",
+                where=self.node.location,
+                hint=f"one tensor may have at most {format_bytes(self.max_bytes)}",
+            )
+
+    def table(self, array: Array, name: str) -> Operand:
+        """A constant tensor made by the definition, such as an index table."""
+        if array.size == 1:
+            return literal(array)
+        unique = f"{name}_{self.table_base + len(self.tables)}"
+        operand = placeholder(type_of(array), unique)
+        self.tables[unique] = (array, operand)
+        return operand
+
+
+def _all_of(value: Attribute, kind: type) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+
+
+def _arity(build: Builder) -> tuple[int, int | None]:
+    """How many inputs a definition takes at least and at most (None: any number), from its signature."""
+    parameters = list(inspect.signature(build).parameters.values())[1:]
+    many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    plain = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    needed = sum(p.default is p.empty for p in plain)
+    return needed, None if many else len(plain)
+
+
+class Registry(Mapping[tuple[str, str], Operator]):
+    """The operators by (domain, name). Read-only once the package is imported."""
+
+    __slots__ = ("_operators",)
+
+    def __init__(self) -> None:
+        self._operators: dict[tuple[str, str], Operator] = {}
+
+    def __getitem__(self, key: tuple[str, str]) -> Operator:
+        return self._operators[key]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._operators)
+
+    def __len__(self) -> int:
+        return len(self._operators)
+
+    def operator(
+        self, *names: str, kind: Kind, static: Sequence[int] = (), domain: str = ""
+    ) -> Callable[[_B], _B]:
+        """Register the decorated definition under one or more names.
+
+        `static` lists the inputs whose elements must be known when compiling.
+        """
+
+        def register(build: _B) -> _B:
+            least, most = _arity(build)
+            for name in names:
+                self._add(Operator(name, domain, kind, build, None, tuple(static), least, most))
+            return build
+
+        return register
+
+    def static_operator(
+        self, *names: str, static: Sequence[int] = (), domain: str = ""
+    ) -> Callable[[_E], _E]:
+        """Register an operator that is evaluated when compiling, from shapes and from static inputs."""
+
+        def register(evaluate: _E) -> _E:
+            for name in names:
+                self._add(Operator(name, domain, Kind.STATIC, evaluate=evaluate, static=tuple(static)))
+            return evaluate
+
+        return register
+
+    def _add(self, entry: Operator) -> None:
+        if entry.key in self._operators:
+            raise InternalError(f"the operator {entry.name} is defined twice")
+        self._operators[entry.key] = entry
+
+
+REGISTRY: Final = Registry()
+operator = REGISTRY.operator
+static_operator = REGISTRY.static_operator
+
+#: Other names of the standard domain.
+_STANDARD: Final = MappingProxyType({"ai.onnx": ""})
+
+#: Operators that inference resolves by itself.
+_CONTROL: Final = frozenset({("", "If")})
+
+
+def find_operator(node: Node) -> Operator | None:
+    """The definition of a node's operator, or None."""
+    return REGISTRY.get((_STANDARD.get(node.domain, node.domain), node.op))
+
+
+def is_supported(domain: str, op: str) -> bool:
+    """Whether there is a definition of that operator (some of its attributes may still be refused)."""
+    return (_STANDARD.get(domain, domain), op) in REGISTRY or (domain, op) in _CONTROL
+
+
+def build(entry: Operator, context: Context, operands: Sequence[Operand | None]) -> tuple[Operand, ...]:
+    """Run a definition: one tensor for each output of the node, optional ones at the end perhaps missing.
+
+    Raises UnsupportedOperatorError or ModelError as the definition decides.
+    """
+    if entry.build is None:
+        raise InternalError(f"{entry.name} has no computation")
+    made = entry.build(context, *operands)
+    return tuple(made) if isinstance(made, Sequence) else (made,)

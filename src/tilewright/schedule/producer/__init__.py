@@ -1,1 +1,0 @@
-"""Primitives that move computation and storage of producers and consumers: one a file."""

@@ -1,0 +1,124 @@
+"""Importing ONNX models: the reference architectures, sizes left open, fixed inputs, functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tilewright.frontend import import_onnx, zoo
+from tilewright.graph import TensorType, UndeterminedError, evaluate_graph
+from tilewright.support import InputError, ModelError
+
+
+def feeds_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    feeds: dict[str, np.ndarray] = {}
+    for value in model.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if "mask" in value.name:
+            feeds[value.name] = np.ones(shape, np.int64)
+        elif value.type.tensor_type.elem_type == TensorProto.INT64:
+            feeds[value.name] = random.integers(0, 50, shape)
+        else:
+            feeds[value.name] = random.standard_normal(shape, dtype=np.float32)
+    return feeds
+
+
+@pytest.mark.parametrize("name", sorted(zoo.SMALL))
+def test_the_reference_architectures_compute_what_onnx_says(name: str) -> None:
+    model = zoo.SMALL[name]()
+    graph = import_onnx(model.SerializeToString())
+    feeds = feeds_of(model)
+    found = evaluate_graph(graph, feeds)
+    expected = ReferenceEvaluator(model).run(None, feeds)
+    for value, array in zip(model.graph.output, expected, strict=True):
+        # The two evaluators add in different orders, and so differ by a few roundings a layer.
+        np.testing.assert_allclose(found[value.name], array, rtol=2e-4, atol=2e-4)
+
+
+def _model(
+    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], rank: int = 2, **kwargs: object
+) -> onnx.ModelProto:
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * rank)
+    graph = helper.make_graph(nodes, "g", inputs, [output], **kwargs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _input(name: str, *shape: int | str | None, elem: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, elem, list(shape))
+
+
+def test_open_sizes_are_settled_by_name_or_by_shape() -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])], [_input("x", "batch", 3, None)], rank=3)
+    with pytest.raises(InputError, match=r"'x': axis 0 \('batch'\), axis 2"):
+        import_onnx(model)
+    assert import_onnx(model, shapes={"x": (2, 3, 5)}).types["y"] == TensorType("f32", (2, 3, 5))
+    assert import_onnx(model, shapes={"batch": 4, "x[2]": 7}).types["y"].shape == (4, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": (2, 4, 5)}, "does not fit the input 'x'"),
+        ({"x": (2, 3)}, "does not fit the input 'x'"),
+        ({"X": (2, 3, 5)}, "'X', which the model does not have"),
+        ({"bach": 2}, "'bach', which the model does not have"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, object], message: str) -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])], [_input("x", "batch", 3, 5)], rank=3)
+    with pytest.raises(InputError, match=message):
+        import_onnx(model, shapes=shapes)
+
+
+def test_an_input_may_be_fixed_when_compiling() -> None:
+    inputs = [_input("x", 2, 6), _input("shape", 2, elem=TensorProto.INT64)]
+    model = _model([helper.make_node("Reshape", ["x", "shape"], ["y"])], inputs)
+    with pytest.raises(UndeterminedError, match="'shape'"):
+        import_onnx(model)
+    graph = import_onnx(model, constants={"shape": np.array([3, 4])})
+    assert graph.inputs == ("x",)
+    assert graph.types["y"].shape == (3, 4)
+    with pytest.raises(InputError, match="'shape', which is i64"):
+        import_onnx(model, constants={"shape": np.array([3, 4], np.int32)})
+
+
+def test_old_models_list_their_weights_as_inputs() -> None:
+    weight = onnx.numpy_helper.from_array(np.full(2000, 3, np.float32), "w")
+    inputs = [_input("x", 2000), _input("w", 2000)]
+    model = _model([helper.make_node("Mul", ["x", "w"], ["y"])], inputs, rank=1, initializer=[weight])
+    graph = import_onnx(model)
+    assert graph.inputs == ("x",)
+    assert evaluate_graph(graph, {"x": np.ones(2000, np.float32)})["y"].max() == 3
+
+
+def test_local_functions_and_composed_operators_are_expanded() -> None:
+    body = helper.make_function(
+        "custom",
+        "Twice",
+        ["a"],
+        ["b"],
+        [helper.make_node("Add", ["a", "a"], ["b"])],
+        [helper.make_opsetid("", 21)],
+    )
+    nodes = [
+        helper.make_node("Twice", ["x"], ["t"], domain="custom"),
+        helper.make_node("SoftmaxCrossEntropyLoss", ["t", "labels"], ["y"]),
+    ]
+    model = _model(nodes, [_input("x", 4, 5), _input("labels", 4, elem=TensorProto.INT64)], rank=0)
+    model.functions.append(body)
+    model.opset_import.append(helper.make_opsetid("custom", 1))
+    graph = import_onnx(model)
+    feeds = {"x": np.eye(4, 5, dtype=np.float32), "labels": np.array([1, 2, 3, 4])}
+    expected = ReferenceEvaluator(model).run(None, feeds)[0]
+    np.testing.assert_allclose(evaluate_graph(graph, feeds)["y"], expected, rtol=1e-5)
+
+
+def test_a_declared_output_that_is_wrong_is_refused() -> None:
+    model = _model([helper.make_node("Relu", ["x"], ["y"])], [_input("x", 2, 3)])
+    model.graph.output[0].CopyFrom(_input("y", 2, 4))
+    with pytest.raises(ModelError, match=r"'y' is declared as f32\[2, 4\], but is f32\[2, 3\]"):
+        import_onnx(model)
