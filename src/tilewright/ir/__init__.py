@@ -112,6 +112,15 @@ from tilewright.ir.interp_memory import (
     RaceError,
     RepeatedInstanceError,
 )
+from tilewright.ir.parser import parse_function, parse_program
+from tilewright.ir.printer import (
+    function_lines,
+    print_expr,
+    print_function,
+    print_index,
+    print_program,
+    print_stmt,
+)
 from tilewright.ir.program import Program, SourceLocation, Stage, block_of, to_function
 from tilewright.ir.rewrite import (
     Location,
@@ -268,6 +277,7 @@ __all__ = [
     "find",
     "floordiv",
     "fresh_name",
+    "function_lines",
     "ge0",
     "holds",
     "identity_map",
@@ -295,6 +305,13 @@ __all__ = [
     "map_stmt",
     "mod",
     "params_of",
+    "parse_function",
+    "parse_program",
+    "print_expr",
+    "print_function",
+    "print_index",
+    "print_program",
+    "print_stmt",
     "prove_ge0",
     "prove_lt",
     "prove_pred",

@@ -7,17 +7,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilewright.poly.dependences import Dependence, dependences
+    from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract
     from tilewright.poly.legality import Listing, Violation, check_legal, list_function
 
 # Public name -> the module that defines it.
 _EXPORTS = {
+    "Dependence": "dependences",
+    "Model": "extract",
+    "PolyAccess": "extract",
+    "PolyStatement": "extract",
+    "dependences": "dependences",
+    "extract": "extract",
     "Listing": "legality",
     "Violation": "legality",
     "check_legal": "legality",
     "list_function": "legality",
 }
 
-__all__ = ["Listing", "Violation", "check_legal", "list_function"]
+__all__ = [
+    "Dependence",
+    "Listing",
+    "Model",
+    "PolyAccess",
+    "PolyStatement",
+    "Violation",
+    "check_legal",
+    "dependences",
+    "extract",
+    "list_function",
+]
 
 
 def __getattr__(name: str) -> object:

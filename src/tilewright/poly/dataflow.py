@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir import Buffer, LoopFunction
-from tilewright.poly.instances import Instances
+from tilewright.poly.statements import Instances
 from tilewright.poly.values import Ints, evaluate
 
 

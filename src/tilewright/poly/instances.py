@@ -15,6 +15,8 @@ from functools import partial
 import numpy as np
 
 from tilewright.ir import (
+    LOCAL,
+    REGISTER,
     Alloc,
     Barrier,
     Block,
@@ -31,110 +33,20 @@ from tilewright.ir import (
     Store,
     Window,
     fresh_name,
+    int_upper,
+    locate,
+    loop_env,
     stmt_children,
 )
+from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
 from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar, store_loads
 from tilewright.support import ResourceError
 
 MAX_ELEMENTS = 20_000_000
 """Limit on the listed accesses of one function: beyond it the symbolic mode is the tool."""
 
+_AXIS_BITS = 12  # a hardware axis has fewer threads than this many bits count
 _KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """One load of a statement: ``cells[n]`` is read by the instance ``rows[n]``.
-
-    ``spread``: the exact cell is not known, and an instance is listed with every cell that it may read.
-    """
-
-    load: Load | None
-    buffer: str
-    rows: Ints
-    cells: Ints
-    spread: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Writes:
-    """One written access of a statement; with ``spread`` (as in :class:`Reads`) it may write each cell."""
-
-    buffer: str
-    rows: Ints
-    cells: Ints
-    spread: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ParallelLoop:
-    """A loop whose iterations run in any order, seen from a statement inside of it.
-
-    Per instance: which execution of the loop, which iteration, and how many barriers its threads have passed.
-    """
-
-    var: str
-    kind: str
-    execution: Ints
-    iteration: Ints
-    phase: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One store (or instruction) of a block with all its instances.
-
-    ``coords[k]`` holds the values of ``names[k]``: the block's iterators, then loops inside its body.
-    ``kinds`` are the iterators' kinds, ``loop`` for inner loops. ``part`` is ``init`` or ``body``;
-    ``position`` counts the stores of that part. ``time`` orders instances across all statements of the
-    function. A block without reduction iterators in a stage that has some is that stage's ``init``.
-    """
-
-    stage: str
-    block: str
-    part: str
-    position: int
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    node: Store | Exec
-    coords: tuple[Ints, ...]
-    time: Ints
-    reads: tuple[Reads, ...]
-    writes: tuple[Writes, ...]
-    parallel: tuple[ParallelLoop, ...]
-    env: Mapping[str, Ints | int] = field(repr=False)
-
-    @property
-    def count(self) -> int:
-        """Number of instances."""
-        return len(self.time)
-
-    def describe(self, row: int) -> str:
-        """The instance as ``stage[i=0, j=3]``."""
-        values = ", ".join(f"{n}={int(c[row])}" for n, c in zip(self.names, self.coords, strict=True))
-        return f"{self.stage}{'.init' if self.part == 'init' else ''}[{values}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Instances:
-    """The statements of a function for concrete parameters, and the numbering of memory cells.
-
-    Cells of a buffer are ``base + execution of its Alloc * size + position`` in its physical box, whose
-    dimensions are ``boxes[buffer]``: first position and extent, halo included. Every position outside of the
-    box counts as one more cell; ``outside`` lists the buffers and blocks of such accesses. ``span`` is above
-    all times.
-    """
-
-    function: LoopFunction
-    params: Mapping[str, int]
-    statements: tuple[Statement, ...]
-    base: Mapping[str, int]
-    size: Mapping[str, int]
-    executions: Mapping[str, int]
-    boxes: Mapping[str, tuple[tuple[int, int], ...]]
-    cells: int
-    span: int
-    outside: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +56,10 @@ class _Frame:
     matrix: Ints
     loops: Mapping[str, int]  # loop variables
     scope: Mapping[str, int]  # variables that expressions see: loops, or a block's iterators
-    fresh: Mapping[str, tuple[int, str]]  # buffer -> row: which execution of its Alloc; name of the storage
+    fresh: Mapping[str, tuple[int, str, Mapping[str, int]]]  # buffer -> execution of its Alloc, name, threads
     outer: Mapping[str, tuple[int, str]]  # parallel loop -> row with the number of its execution, kind
+    team: tuple[int, str] | None = None  # row with the number of a block of threads, the loop that makes it
+    threads: Mapping[str, int] = field(default_factory=dict)  # hardware axis -> row with the coordinate
     unsure: bool = False  # under a data-dependent condition
 
     @property
@@ -223,11 +137,20 @@ class _Draft:
     reads: tuple[Reads, ...]
     writes: tuple[Writes, ...]
     env: Mapping[str, Ints | int]
-    phases: dict[str, Ints] = field(default_factory=dict)
 
-    def finished(self, time: Ints, base: Mapping[str, int]) -> Statement:
+    def finished(self, time: Ints, base: Mapping[str, int], barriers: Ints) -> Statement:
         f, place = self.frame, self.place
         zero = np.zeros(f.n, np.int64)
+        loops = [
+            ParallelLoop(v, kind, f.matrix[row], f.matrix[f.loops[v]], zero)
+            for v, (row, kind) in f.outer.items()
+        ]
+        if f.team is not None:
+            thread = zero
+            for k, axis in enumerate(sorted(f.threads)):
+                thread = thread + (f.matrix[f.threads[axis]] << (_AXIS_BITS * k))
+            phase = np.searchsorted(barriers, time, side="right").astype(np.int64)
+            loops.append(ParallelLoop(f.team[1], "thread", f.matrix[f.team[0]], thread, phase))
         return Statement(
             stage=place.stage,
             block=place.block,
@@ -240,10 +163,7 @@ class _Draft:
             time=time,
             reads=tuple(replace(r, cells=r.cells + base[r.buffer]) for r in self.reads),
             writes=tuple(replace(w, cells=w.cells + base[w.buffer]) for w in self.writes),
-            parallel=tuple(
-                ParallelLoop(v, kind, f.matrix[row], f.matrix[f.loops[v]], self.phases.get(v, zero))
-                for v, (row, kind) in f.outer.items()
-            ),
+            parallel=tuple(loops),
             env=self.env,
         )
 
@@ -255,6 +175,7 @@ class _Lister:
         self.boxes: dict[str, tuple[tuple[int, int], ...]] = {}
         self.fresh_count: dict[str, int] = {b.name: 1 for b in func.buffers}
         self.drafts: list[_Draft] = []
+        self.axes = _axis_extents(func, params)
         self.outside: dict[tuple[str, str], None] = {}
         self.elements = 0
 
@@ -284,9 +205,18 @@ class _Lister:
         # copies of a subtree (peeled tails) may declare one name several times: each is storage of its own
         name = fresh_name(s.buffer.name, self.buffers)
         self.buffers[name] = s.buffer.with_(name=name)
-        self.fresh_count[name] = f.n
-        matrix, at = f.added([np.arange(f.n, dtype=np.int64)])
-        fresh = {**f.fresh, s.buffer.name: (at, name)}
+        # every thread has its own registers and local memory, wherever they are declared
+        own = s.buffer.scope in (LOCAL, REGISTER) and f.team is not None
+        strides: dict[str, int] = {}
+        count = 1
+        if own:
+            for axis, extent in sorted(self.axes.items()):
+                if axis not in f.threads:
+                    strides[axis] = count
+                    count *= extent
+        self.fresh_count[name] = f.n * count
+        matrix, at = f.added([np.arange(f.n, dtype=np.int64) * count])
+        fresh = {**f.fresh, s.buffer.name: (at, name, strides)}
         return self.visit(s.body, replace(f, matrix=matrix, fresh=fresh), place)
 
     def sequence(self, parts: Sequence[Callable[[], _Timed]]) -> _Timed:
@@ -319,26 +249,38 @@ class _Lister:
         values: Ints = (lo[old] if isinstance(lo, np.ndarray) else lo) + step * s.step
         columns = [values]
         rows = f.matrix.shape[0]
-        outer = f.outer
-        if s.kind.name in ("parallel", "vector", "thread"):
+        outer, team, threads = f.outer, f.team, f.threads
+        is_block = s.kind.axis.startswith("block")
+        if s.kind.name in ("parallel", "vector") or is_block:
             columns.append(old.astype(np.int64))
             outer = {**outer, s.var: (rows + 1, str(s.kind))}
-        matrix = np.concatenate([f.matrix[:, old], np.stack(columns)])
+        if is_block:
+            team, threads = (rows + len(columns), f"threads of {s.var}"), {}
+            columns.append(np.arange(total, dtype=np.int64))
+        elif s.kind.name == "thread":
+            threads = {**threads, s.kind.axis: rows}
+            if team is None:
+                team = (rows + 1, f"threads of {s.var}")
+                columns.append(old.astype(np.int64))
         inner = replace(
-            f, matrix=matrix, loops={**f.loops, s.var: rows}, scope={**f.scope, s.var: rows}, outer=outer
+            f,
+            matrix=np.concatenate([f.matrix[:, old], np.stack(columns)]),
+            loops={**f.loops, s.var: rows},
+            scope={**f.scope, s.var: rows},
+            outer=outer,
+            team=team,
+            threads=threads,
         )
         t = self.visit(s.body, inner, place.inside(s.var))
         vmin, vmax = int(values.min()), int(values.max())
         extent = vmax - vmin + 1
-        if s.kind.name == "thread" and t.barriers and not s.kind.axis.startswith("block"):
+        if s.kind.name == "thread" and t.barriers and not is_block:
             return self.threads(s, t, vmin, extent)
         if t.span * extent >= _KEY_LIMIT:
             t.renumbered()
         shift = t.span
         for k, (number, times) in enumerate(t.events):
             t.events[k] = (number, times + (self.values_of(number, s.var) - vmin) * shift)
-        if s.kind.axis.startswith("block"):
-            t.barriers = []  # different blocks of threads never wait for each other
         if t.barriers:
             distinct = np.unique(values)
             t.barriers = [
@@ -354,7 +296,6 @@ class _Lister:
         shift = t.span * extent
         for k, (number, times) in enumerate(t.events):
             phase = np.searchsorted(marks, times, side="right").astype(np.int64)
-            self.drafts[number].phases[s.var] = phase
             t.events[k] = (number, phase * shift + (self.values_of(number, s.var) - vmin) * t.span + times)
         t.barriers = [np.arange(1, len(marks) + 1, dtype=np.int64) * shift]
         t.span = shift * (len(marks) + 1)
@@ -531,7 +472,12 @@ class _Lister:
             self.outside[(name, place.block if place is not None else "")] = None
             out = np.where(inside, out, size - 1)
         if name in f.fresh:
-            out = out + f.matrix[f.fresh[name][0]][rows] * size
+            at_row, _, strides = f.fresh[name]
+            execution = f.matrix[at_row][rows]
+            for axis, stride in strides.items():
+                if axis in f.threads:
+                    execution = execution + f.matrix[f.threads[axis]][rows] * stride
+            out = out + execution * size
         return out
 
 
@@ -553,7 +499,8 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
         size[name] = lister.size(buffer)
         base[name] = total
         total += size[name] * lister.fresh_count.get(name, 1)
-    statements = tuple(d.finished(times[k], base) for k, d in enumerate(lister.drafts))
+    barriers = np.unique(np.concatenate(timed.barriers)) if timed.barriers else np.zeros(0, np.int64)
+    statements = tuple(d.finished(times[k], base, barriers) for k, d in enumerate(lister.drafts))
     reducing = {s.stage for s in statements if "red" in s.kinds}
     statements = tuple(
         replace(s, part="init") if s.stage in reducing and "red" not in s.kinds else s for s in statements
@@ -570,6 +517,20 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
         span=timed.span,
         outside=tuple(lister.outside),
     )
+
+
+def _axis_extents(func: LoopFunction, params: Mapping[str, int]) -> dict[str, int]:
+    """Upper bounds of the coordinates on the threads' hardware axes, plus one."""
+    out: dict[str, int] = {}
+    for place in locate(func.body, lambda s: isinstance(s, For) and s.kind.name == "thread"):
+        loop = place.node
+        assert isinstance(loop, For)
+        if not loop.kind.axis.startswith("block"):
+            bound = int_upper(loop.hi, loop_env(place.loops))
+            if loop.hi.is_const or not loop.hi.vars:
+                bound = int(evaluate(loop.hi, params))
+            out[loop.kind.axis] = max(out.get(loop.kind.axis, 1), bound or 1 << _AXIS_BITS)
+    return out
 
 
 def _count_stores(s: Stmt) -> int:

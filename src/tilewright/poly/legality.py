@@ -31,9 +31,10 @@ from tilewright.ir import (
     children,
 )
 from tilewright.poly.dataflow import Dataflow, dataflow
-from tilewright.poly.instances import Statement, list_instances
+from tilewright.poly.instances import list_instances
 from tilewright.poly.provenance import Key, Prints, Provenance, instance_prints, key_of, provenance
 from tilewright.poly.races import races
+from tilewright.poly.statements import Statement
 from tilewright.poly.values import Ints
 
 ViolationKind = Literal["flow", "final", "missing", "extra", "race", "bounds", "arguments"]
@@ -91,8 +92,7 @@ def check_legal(
             Violation(
                 "race",
                 r.stages[0],
-                f"iterations of the {r.kind} loop {r.loop} conflict on {r.buffer}: {r.first} writes what"
-                f" {r.second} accesses",
+                f"{r.who} conflict on {r.buffer}: {r.first} writes what {r.second} accesses",
             )
         )
     return out

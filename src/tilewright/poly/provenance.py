@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tilewright.ir import Const, Expr, Load, OfIndex, Select, Store, walk
 from tilewright.poly.dataflow import Dataflow
-from tilewright.poly.instances import Statement
+from tilewright.poly.statements import Statement
 from tilewright.poly.values import Bools, Ints, scalar
 
 Prints = npt.NDArray[np.uint64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.poly.instances import Instances, Statement
+from tilewright.poly.statements import Instances, Statement
 from tilewright.poly.values import Bools, Ints
 
 
@@ -26,6 +26,13 @@ class Race:
     first: str
     second: str
     stages: tuple[str, str]
+
+    @property
+    def who(self) -> str:
+        """What conflicts, in words."""
+        if self.loop.startswith("threads of"):
+            return f"the {self.loop}"
+        return f"iterations of the {self.kind} loop {self.loop}"
 
 
 @dataclass(frozen=True, slots=True)

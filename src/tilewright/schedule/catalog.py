@@ -19,6 +19,8 @@ from tilewright.schedule.loop.split import split
 from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
+from tilewright.schedule.producer.compute_at import compute_at
+from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -37,6 +39,8 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     decompose_init,
     set_scope,
     # producers, consumers and storage
+    compute_at,
+    stage,
     # layouts and other program-phase primitives
 )
 

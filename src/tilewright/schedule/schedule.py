@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self, final
 
-from tilewright.ir import Buffer, LoopFunction, Program, blocks, buffers_of, to_function
+from tilewright.ir import Block, Buffer, LoopFunction, Program, blocks, buffers_of, to_function
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.common import find_block
 from tilewright.schedule.loop_methods import LoopMethods
@@ -62,6 +62,10 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         for place in blocks(self.func.body):
             seen.update(dict.fromkeys(loop.var for loop in place.loops))
         return tuple(seen)
+
+    def block(self, name: str) -> Block:
+        """The block of that name; raises ScheduleError where there is none."""
+        return find_block(self.func, name)[1]
 
     def blocks(self) -> tuple[str, ...]:
         """Names of the blocks, in program order."""

@@ -1,6 +1,9 @@
-"""Methods of a schedule for the primitives on producers, consumers and storage."""
+"""Methods of a schedule for the primitives on producers, consumers and storage (``schedule/producer/``)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from tilewright.schedule.methods import Methods
 
@@ -9,3 +12,21 @@ class StorageMethods(Methods):
     """Primitives that move computation and storage."""
 
     __slots__ = ()
+
+    def compute_at(self, block: str, loop: str, *, keep_storage: bool = False) -> Self:
+        """Compute a producer inside a loop: :func:`tilewright.schedule.producer.compute_at.compute_at`."""
+        return self.apply("compute_at", block, loop, keep_storage=keep_storage)
+
+    def stage(
+        self,
+        buffer: str,
+        at: str | None = None,
+        *,
+        scope: str = "local",
+        layout: Sequence[str] = (),
+        mode: Literal["read", "write", "accumulate"] = "read",
+        name: str | None = None,
+        pad: Sequence[int] = (),
+    ) -> Self:
+        """Stage a buffer's part used below a loop: :func:`tilewright.schedule.producer.stage.stage`."""
+        return self.apply("stage", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad)

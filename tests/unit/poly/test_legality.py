@@ -283,3 +283,27 @@ def test_integer_division_of_negative_values_lists_like_python():
     (s,) = listing.flow.instances.statements
     assert [int(c) for c in s.reads[0].cells] == [(v - 7) // 2 + 4 for v in range(6)]
     assert [int(c) for c in s.reads[1].cells] == [(v - 7) % 3 for v in range(6)]
+
+
+def two_loops(barrier):
+    """Threads fill a shared row in one loop over the axis and read their neighbour's element in another."""
+    p = chain(4, 1)
+    t1, t2 = var("t1"), var("t2")
+    parts = [nest([("t1", 0, 6, thread("thread.x"))], block(p, "B", (t1,)))]
+    if barrier:
+        parts.append(Barrier("shared"))
+    parts.append(nest([("t2", 0, 4, thread("thread.x"))], block(p, "C", (t2,))))
+    shared = replace(p.temps[0], scope="shared")
+    return p, nest([("g", 0, 1, thread("block.x"))], Alloc(shared, seq(*parts)))
+
+
+def test_loops_on_one_hardware_axis_need_a_barrier_between_them():
+    assert judged(*two_loops(True)) == []
+    assert judged(*two_loops(False)) == ["race"]
+
+
+def test_registers_belong_to_one_thread():
+    p, body = two_loops(True)
+    private = replace(body.body, buffer=replace(p.temps[0], scope="local"))
+    found = kinds(to_function(p), with_body(p, replace(body, body=private)))
+    assert found == ["flow"]  # the neighbour's element is undefined

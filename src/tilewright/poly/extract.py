@@ -1,0 +1,568 @@
+"""The polyhedral model of a loop function: domains, access relations and the textual schedule.
+
+One :class:`PolyStatement` per store of a block. Its domain is over the enclosing loops; accesses are
+physical (layouts applied), and storage allocated inside loops has those loops as further dimensions, so that
+iterations with storage of their own have no false dependences. Data-dependent indices and conditions are
+over-approximated and marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import islpy as isl
+
+from tilewright.ir import (
+    LOCAL,
+    REGISTER,
+    Alloc,
+    Barrier,
+    Binary,
+    Block,
+    Buffer,
+    Cast,
+    Compare,
+    Const,
+    Exec,
+    Expr,
+    For,
+    If,
+    Index,
+    Load,
+    LoopFunction,
+    LoopKind,
+    OfIndex,
+    Opaque,
+    Param,
+    Pred,
+    Select,
+    Seq,
+    Stmt,
+    Store,
+    Unary,
+    Window,
+    children,
+    eq0,
+    fresh_name,
+    ge0,
+    index,
+    substitute_index,
+    substitute_pred,
+    var,
+)
+from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
+from tilewright.poly.values import is_opaque
+from tilewright.support import ProgramError
+
+TimePart: TypeAlias = int | str  # a textual position or a loop variable
+
+
+@dataclass(frozen=True, slots=True)
+class PolyAccess:
+    """``relation``: instances to elements ``storage[enclosing loops of its Alloc..., physical indices...]``.
+
+    ``exact`` is false where more elements are related than are touched, or the access may not happen.
+    """
+
+    buffer: str
+    relation: isl.Map
+    exact: bool
+    load: Load | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolyStatement:
+    """One store of a block: ``name[dims]`` over its ``domain``.
+
+    ``coords`` are its logical coordinates (block iterators ``coord_names`` of ``coord_kinds``, then loops of
+    the block's own body, kind ``loop``) as indices over ``dims``. ``kinds`` are the kinds of the loops
+    ``dims``; ``time`` is the textual schedule: positions and loops in turn.
+    """
+
+    name: str
+    block: Block
+    part: str
+    position: int
+    node: Store | Exec
+    dims: tuple[str, ...]
+    kinds: tuple[LoopKind, ...]
+    domain: isl.Set
+    exact: bool
+    coord_names: tuple[str, ...]
+    coord_kinds: tuple[str, ...]
+    coords: tuple[Index, ...]
+    time: tuple[TimePart, ...]
+    reads: tuple[PolyAccess, ...]
+    writes: tuple[PolyAccess, ...]
+
+    @property
+    def stage(self) -> str:
+        """The stage of the block."""
+        return self.block.stage
+
+    @property
+    def logical(self) -> str:
+        """Name of the space of logical instances, the same for all blocks of a stage."""
+        suffix = "" if self.part == "body" and self.position == 0 else f"__{self.part}{self.position}"
+        return self.stage + suffix
+
+
+@dataclass(frozen=True, slots=True)
+class PolyBarrier:
+    """A barrier: its loops, domain and time, as of a statement."""
+
+    name: str
+    dims: tuple[str, ...]
+    kinds: tuple[LoopKind, ...]
+    domain: isl.Set
+    time: tuple[TimePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The statements of a function in textual order, and what is known of its parameters."""
+
+    function: LoopFunction
+    params: tuple[Param, ...]
+    context: isl.Set
+    statements: tuple[PolyStatement, ...]
+    barriers: tuple[PolyBarrier, ...]
+    buffers: Mapping[str, Buffer] = field(repr=False)
+
+    def statement(self, name: str) -> PolyStatement:
+        """The statement called ``name``; ``KeyError`` where there is none."""
+        for s in self.statements:
+            if s.name == name:
+                return s
+        raise KeyError(name)
+
+    def space(self, s: PolyStatement | PolyBarrier) -> Domain:
+        """The space of a statement's instances."""
+        return Domain(s.name, s.dims, self.params)
+
+    def domain(self) -> isl.UnionSet:
+        """All instances."""
+        return union_set(s.domain for s in self.statements)
+
+    def reads(self) -> isl.UnionMap:
+        """All reads: instances to elements."""
+        return union_map(a.relation for s in self.statements for a in s.reads)
+
+    def writes(self) -> isl.UnionMap:
+        """All writes: instances to elements."""
+        return union_map(a.relation for s in self.statements for a in s.writes)
+
+    def schedule(self, *, lockstep: bool = False) -> isl.UnionMap:
+        """The textual order as a union map to time vectors of one length.
+
+        With ``lockstep`` the threads of a block advance together: their loops move to the end of the vector.
+        """
+        return union_map(self.time(s, lockstep=lockstep) for s in self.statements)
+
+    def time(
+        self, s: PolyStatement | PolyBarrier, *, lockstep: bool = False, threads: bool = True
+    ) -> isl.Map:
+        """The time vectors of one statement; without ``threads`` the loops over threads count as 0."""
+        everything: list[PolyStatement | PolyBarrier] = [*self.statements, *self.barriers]
+        parts = list(s.time)
+        length = max(1, *(len(o.time) for o in everything))
+        parts += [0] * (length - len(parts))
+        if lockstep or not threads:
+            hardware = [d for d, k in zip(s.dims, s.kinds, strict=True) if is_thread(k)]
+            parts = [0 if p in hardware else p for p in parts]
+            if threads:
+                deepest = max(sum(map(is_thread, o.kinds)) for o in everything)
+                parts += hardware + [0] * (deepest - len(hardware))
+        values = [index(p) if isinstance(p, int) else var(p) for p in parts]
+        return self.space(s).map_to("", values).intersect_domain(s.domain)
+
+    def instances(self, s: PolyStatement) -> isl.Map:
+        """From a statement's loops to its logical instances ``stage[iterators]``."""
+        return self.space(s).map_to(s.logical, s.coords).intersect_domain(s.domain)
+
+
+def is_thread(kind: LoopKind) -> bool:
+    """Whether a loop runs over the threads inside a block of threads."""
+    return kind.name == "thread" and not kind.axis.startswith("block")
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Where in the tree: enclosing loops, conditions over them, allocations, time."""
+
+    dims: tuple[str, ...] = ()
+    kinds: tuple[LoopKind, ...] = ()
+    conditions: Pred = ()
+    excluded: tuple[Pred, ...] = ()  # conditions of which each must fail somewhere
+    time: tuple[TimePart, ...] = ()
+    storage: Mapping[str, tuple[str, tuple[str, ...], bool]] = field(default_factory=dict)
+    block: Block | None = None
+    part: str = "body"
+    scope: Mapping[str, Index] | None = None  # iterators to loops, inside a block
+    inner: tuple[str, ...] = ()  # loops of the block's body
+    counter: list[int] = field(default_factory=lambda: [0])
+
+    def domain(self, space: Domain) -> tuple[isl.Set, bool]:
+        """The executions of this place, and whether no data decides about them."""
+        out, exact = space.where(self.conditions)
+        for pred in self.excluded:
+            region, sure = space.where(pred)
+            if sure:
+                out = out.subtract(region)
+            exact = exact and sure
+        return out, exact
+
+    def index(self, x: Index) -> Index:
+        return x if self.scope is None else substitute_index(x, self.scope)
+
+    def pred(self, p: Pred) -> Pred:
+        return p if self.scope is None else substitute_pred(p, self.scope)
+
+
+class _Extractor:
+    def __init__(self, func: LoopFunction) -> None:
+        self.params = func.params
+        self.buffers: dict[str, Buffer] = {b.name: b for b in func.buffers}
+        self.statements: list[PolyStatement] = []
+        self.barriers: list[PolyBarrier] = []
+        self.names: set[str] = set()
+
+    def visit(self, s: Stmt, c: _Context) -> None:
+        match s:
+            case Seq():
+                for n, child in enumerate(s.stmts):
+                    self.visit(child, replace(c, time=(*c.time, n)))
+            case For():
+                self.loop(s, c)
+            case If():
+                cond = c.pred(s.cond)
+                self.visit(s.then, replace(c, conditions=(*c.conditions, *cond), time=(*c.time, 0)))
+                if s.orelse is not None:
+                    self.visit(s.orelse, replace(c, excluded=(*c.excluded, cond), time=(*c.time, 1)))
+            case Alloc():
+                self.visit(s.body, self.alloc(s, c))
+            case Barrier():
+                name = self.fresh("barrier")
+                domain, _ = c.domain(Domain(name, c.dims, self.params))
+                self.barriers.append(PolyBarrier(name, c.dims, c.kinds, domain, c.time))
+            case Block():
+                self.block(s, c)
+            case Store() | Exec():
+                self.leaf(s, c)
+
+    def fresh(self, base: str) -> str:
+        name = fresh_name(base, self.names)
+        self.names.add(name)
+        return name
+
+    def loop(self, s: For, c: _Context) -> None:
+        lo, hi = c.index(s.lo), c.index(s.hi)
+        if is_opaque(lo) or is_opaque(hi):
+            raise ProgramError(
+                f"the bounds of loop {s.var} depend on data",
+                hint="the model has no exact set for such a loop",
+            )
+        name = fresh_name(s.var, set(c.dims))
+        v = var(name)
+        bounds = [ge0(v - lo), ge0(hi - v - 1)]
+        if s.step != 1:
+            bounds.append(eq0((v - lo) % s.step))
+        scope = c.scope
+        if scope is not None or name != s.var:
+            scope = {**(scope or {}), s.var: v}
+        inside = replace(
+            c,
+            dims=(*c.dims, name),
+            kinds=(*c.kinds, s.kind),
+            conditions=(*c.conditions, *bounds),
+            time=(*c.time, name),
+            scope=scope,
+            inner=(*c.inner, name),
+        )
+        self.visit(s.body, inside)
+
+    def alloc(self, s: Alloc, c: _Context) -> _Context:
+        name = fresh_name(s.buffer.name, self.buffers)
+        self.buffers[name] = s.buffer.with_(name=name)
+        own = s.buffer.scope in (LOCAL, REGISTER) and any(
+            k.name == "thread" and not is_thread(k) for k in c.kinds
+        )
+        return replace(c, storage={**c.storage, s.buffer.name: (name, c.dims, own)})
+
+    def block(self, b: Block, c: _Context) -> None:
+        binding = {it.name: c.index(x) for it, x in zip(b.iters, b.bind, strict=True)}
+        inside = replace(
+            c,
+            conditions=(*c.conditions, *c.pred(b.where)),
+            block=b,
+            scope=binding,
+            inner=(),
+        )
+        if b.init is not None:
+            first = tuple(
+                eq0(binding[it.name] - substitute_index(it.lo, binding)) for it in b.iters if it.kind == "red"
+            )
+            self.visit(
+                b.init,
+                replace(
+                    inside,
+                    part="init",
+                    conditions=(*inside.conditions, *first),
+                    time=(*c.time, 0),
+                    counter=[0],
+                ),
+            )
+            inside = replace(inside, time=(*c.time, 1))
+        self.visit(b.body, replace(inside, counter=[0]))
+
+    def leaf(self, s: Store | Exec, c: _Context) -> None:
+        position = c.counter[0]
+        c.counter[0] += 1
+        block = c.block if c.block is not None else Block("loose", "loose", (), (), s)
+        suffix = "" if c.part == "body" and position == 0 else f"__{c.part}{position}"
+        name = self.fresh(block.name + suffix)
+        space = Domain(name, c.dims, self.params)
+        domain, exact = c.domain(space)
+        iters = [it for it in block.iters if c.part == "body" or it.kind != "red"]
+        names = [it.name for it in iters] + list(c.inner)
+        coords = [c.index(var(n)) for n in names]
+        reads: list[PolyAccess] = []
+        writes: list[PolyAccess] = []
+        if isinstance(s, Store):
+            for load, region, sure in _executed(s, space, domain, c):
+                reads.append(self.access(load.buffer, load.indices, space, region, sure and exact, c, load))
+            for w in s.writes:
+                access = self.access(w.buffer, w.indices, space, domain, exact, c, None)
+                if not access.exact:
+                    reads.append(access)  # what may not be overwritten flows through
+                writes.append(access)
+        else:
+            for win in s.windows:
+                relation = self.window(win, space, domain, c)
+                access = PolyAccess(self.storage(win.buffer, c), relation, exact)
+                if win.mode != "w":
+                    reads.append(access)
+                if win.mode != "r":
+                    writes.append(access)
+        self.statements.append(
+            PolyStatement(
+                name=name,
+                block=block,
+                part=c.part,
+                position=position,
+                node=s,
+                dims=c.dims,
+                kinds=c.kinds,
+                domain=domain,
+                exact=exact,
+                coord_names=tuple(names),
+                coord_kinds=tuple([it.kind for it in iters] + ["loop"] * len(c.inner)),
+                coords=tuple(coords),
+                time=c.time,
+                reads=tuple(reads),
+                writes=tuple(writes),
+            )
+        )
+
+    def storage(self, buffer: str, c: _Context) -> str:
+        return c.storage[buffer][0] if buffer in c.storage else buffer
+
+    def prefix(self, buffer: str, c: _Context) -> list[Index]:
+        """Which incarnation of a buffer: the loops around its Alloc, and the thread that owns it."""
+        if buffer not in c.storage:
+            return []
+        _, dims, own = c.storage[buffer]
+        out = [var(d) for d in dims]
+        if own:
+            axes = {k.axis: d for d, k in zip(c.dims, c.kinds, strict=True) if is_thread(k) and d not in dims}
+            out += [var(axes[a]) if a in axes else index(0) for a in _AXES]
+        return out
+
+    def access(
+        self,
+        buffer: str,
+        indices: tuple[Index, ...],
+        space: Domain,
+        region: isl.Set,
+        exact: bool,
+        c: _Context,
+        load: Load | None,
+    ) -> PolyAccess:
+        declared = self.buffers[self.storage(buffer, c)]
+        logical = [None if is_opaque(x) else c.index(x) for x in indices]
+        relation = self.relation(buffer, declared, logical, space, region, c)
+        return PolyAccess(
+            self.storage(buffer, c), relation, exact and all(x is not None for x in logical), load
+        )
+
+    def relation(
+        self,
+        buffer: str,
+        declared: Buffer,
+        logical: list[Index | None],
+        space: Domain,
+        region: isl.Set,
+        c: _Context,
+        extents: tuple[int, ...] | None = None,
+    ) -> isl.Map:
+        """Instances of ``region`` to physical elements; a ``None`` index stands for the whole dimension.
+
+        With ``extents`` an index is the first of that many.
+        """
+        name = self.storage(buffer, c)
+        prefix = self.prefix(buffer, c)
+        loose = [n for n, x in enumerate(logical) if x is None or extents is not None]
+        if declared.layout is None and not loose:
+            return space.map_to(name, [*prefix, *logical]).intersect_domain(region)
+        # the loose indices become dimensions of a larger space, projected out at the end
+        free = {n: f"free{n}" for n in loose}
+        wide = Domain(space.name, (*space.dims, *free.values()), space.params)
+        bounds: list[isl.Set] = []
+        values: list[Index] = []
+        for n, x in enumerate(logical):
+            if n not in free:
+                assert x is not None
+                values.append(x)
+                continue
+            v = var(free[n])
+            values.append(v)
+            if x is None:
+                bounds += [wide.at_least(v), wide.at_least(declared.shape[n] - v - 1)]
+            else:
+                assert extents is not None
+                bounds += [wide.at_least(v - x), wide.at_least(x + extents[n] - v - 1)]
+        physical = declared.physical(tuple(values))
+        out = wide.map_to(name, [*prefix, *physical])
+        for b in bounds:
+            out = out.intersect_domain(b)
+        if free:
+            out = out.project_out(DIM.in_, len(space.dims), len(free))
+            out = out.set_tuple_name(DIM.in_, space.name)
+        return out.intersect_domain(region)
+
+    def window(self, w: Window, space: Domain, region: isl.Set, c: _Context) -> isl.Map:
+        declared = self.buffers[self.storage(w.buffer, c)]
+        offsets: list[Index | None] = [c.index(x) for x in w.offsets]
+        return self.relation(w.buffer, declared, offsets, space, region, c, w.extents)
+
+
+_AXES = ("thread.x", "thread.y", "thread.z")
+
+
+def _executed(s: Store, space: Domain, domain: isl.Set, c: _Context) -> Iterator[tuple[Load, isl.Set, bool]]:
+    """Loads of a store in the order of ``values.store_loads``, each with the instances that execute it."""
+
+    def of_index(x: Index, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
+        for atom, _ in x.terms:
+            if isinstance(atom, Opaque):
+                yield from of_expr(atom.expr, region, sure)
+            else:
+                for sub in getattr(atom, "args", ()) or ((atom.arg,) if hasattr(atom, "arg") else ()):
+                    yield from of_index(sub, region, sure)
+
+    def of_expr(e: Expr, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
+        match e:
+            case Load():
+                for x in e.indices:
+                    yield from of_index(x, region, sure)
+                yield e, region, sure
+            case OfIndex():
+                yield from of_index(e.index, region, sure)
+            case Select():
+                yield from of_expr(e.cond, region, sure)
+                holds = truth(e.cond, space, c.scope or {})
+                if holds is None:
+                    yield from of_expr(e.a, region, False)
+                    yield from of_expr(e.b, region, False)
+                else:
+                    yield from of_expr(e.a, region.intersect(holds), sure)
+                    yield from of_expr(e.b, region.subtract(holds), sure)
+            case _:
+                for k in children(e):
+                    yield from of_expr(k, region, sure)
+
+    for w in s.writes:
+        for x in w.indices:
+            yield from of_index(x, domain, True)
+        yield from of_expr(w.value, domain, True)
+
+
+def truth(e: Expr, space: Domain, scope: Mapping[str, Index]) -> isl.Set | None:
+    """Points where a boolean expression over indices holds; ``None`` where data decides."""
+    match e:
+        case Const():
+            return space.universe() if e.value else space.empty()
+        case Compare():
+            a, b = integer(e.a, scope), integer(e.b, scope)
+            if a is None or b is None:
+                return None
+            match e.op:
+                case "lt":
+                    return space.at_least(b - a - 1)
+                case "le":
+                    return space.at_least(b - a)
+                case "gt":
+                    return space.at_least(a - b - 1)
+                case "ge":
+                    return space.at_least(a - b)
+                case "eq":
+                    return space.equal(a - b)
+                case _:
+                    return space.equal(a - b).complement()
+        case Unary(op="not"):
+            inner = truth(e.a, space, scope)
+            return None if inner is None else inner.complement()
+        case Binary(op="and" | "or"):
+            p, q = truth(e.a, space, scope), truth(e.b, space, scope)
+            if p is None or q is None:
+                return None
+            return p.intersect(q) if e.op == "and" else p.union(q)
+        case _:
+            return None
+
+
+def integer(e: Expr, scope: Mapping[str, Index]) -> Index | None:
+    """An integer expression as an index over the loops, ``None`` where it is not quasi-affine."""
+    match e:
+        case Const() if isinstance(e.value, int):
+            return index(int(e.value))
+        case OfIndex():
+            return None if is_opaque(e.index) else substitute_index(e.index, scope)
+        case Cast() if e.dtype.is_integer and e.mode == "wrap":
+            return integer(e.a, scope)
+        case Binary(op="add" | "sub" | "mul") if e.dtype.is_integer:
+            a, b = integer(e.a, scope), integer(e.b, scope)
+            if a is None or b is None or (e.op == "mul" and a.terms and b.terms):
+                return None
+            return a + b if e.op == "add" else a - b if e.op == "sub" else a * b
+        case _:
+            return None
+
+
+def extract(func: LoopFunction, params: Mapping[str, int] | None = None) -> Model:
+    """The polyhedral model of a loop function, symbolic in its parameters except for those given.
+
+    Raises :class:`~tilewright.support.ProgramError` for loops whose bounds depend on data.
+    """
+    context = context_set(func.params, func.assumes)
+    for name, value in (params or {}).items():
+        at = context.find_dim_by_name(DIM.param, name)
+        context = context.fix_val(DIM.param, at, value)
+    extractor = _Extractor(func)
+    extractor.visit(func.body, _Context())
+    statements = extractor.statements
+    reducing = {s.stage for s in statements if "red" in s.coord_kinds}
+    done = []
+    for s in statements:
+        inside = replace(
+            s,
+            domain=s.domain.intersect_params(context),
+            reads=tuple(replace(a, relation=a.relation.intersect_params(context)) for a in s.reads),
+            writes=tuple(replace(a, relation=a.relation.intersect_params(context)) for a in s.writes),
+        )
+        if s.stage in reducing and "red" not in s.coord_kinds:
+            inside = replace(inside, part="init")
+        done.append(inside)
+    return Model(func, func.params, context, tuple(done), tuple(extractor.barriers), extractor.buffers)

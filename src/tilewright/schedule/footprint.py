@@ -1,0 +1,249 @@
+"""Box footprints: which elements of a buffer a part of a function touches.
+
+A :class:`Box` has one :class:`~tilewright.ir.Span` a dimension: ``lo`` is an expression of the loops *around*
+the part, the extent a constant or, for whole symbolic dimensions, an expression of parameters. So a box can
+become an allocation. Boxes err on the large side: they hold every element that may be touched, clipped to the
+buffer where that leaves extents constant. Tiles at a ragged edge may therefore reach past the buffer; whoever
+fills a box guards that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilewright.ir import (
+    NOTHING,
+    ZERO,
+    Block,
+    Buffer,
+    Env,
+    Exec,
+    For,
+    If,
+    Index,
+    IndexMap,
+    Load,
+    Span,
+    Stmt,
+    Store,
+    iter_env,
+    prove_ge0,
+    span,
+    stmt_children,
+    stmt_loads,
+    substitute_index,
+    union_span,
+    var,
+)
+
+Mode = Literal["r", "w", "rw"]
+Bounds = tuple[Index, Index]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box of elements: per dimension the first index and the number of elements."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def lo(self) -> tuple[Index, ...]:
+        """First index of every dimension, over the loops around."""
+        return tuple(s.lo for s in self.spans)
+
+    @property
+    def extents(self) -> tuple[Index, ...]:
+        """Number of elements of every dimension."""
+        return tuple(s.extent for s in self.spans)
+
+    def holds(self, other: Box, env: Env) -> bool:
+        """Whether ``other`` is shown to lie inside this box for all values in ``env``."""
+        return all(
+            prove_ge0(b.lo - a.lo, env) and prove_ge0(a.lo + a.extent - b.lo - b.extent, env)
+            for a, b in zip(self.spans, other.spans, strict=True)
+        )
+
+    def layout(self) -> IndexMap:
+        """The layout of a buffer that stores just this box: ``(d) -> d - lo``, row by row."""
+        dims = map_dims(len(self.spans))
+        return IndexMap(
+            dims, tuple(var(d) - s.lo for d, s in zip(dims, self.spans, strict=True)), self.extents
+        )
+
+    def __str__(self) -> str:
+        return " x ".join(f"[{s.lo}, +{s.extent})" for s in self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One access of a block: ``buffer[indices]``, over the block's iterators and the loops of its body.
+
+    ``extents`` are those of an instruction's window (``None``: a single element); ``local`` bounds the loops
+    inside the body.
+    """
+
+    buffer: str
+    indices: tuple[Index, ...]
+    write: bool
+    extents: tuple[int, ...] | None = None
+    local: tuple[tuple[str, Bounds], ...] = ()
+
+
+def map_dims(rank: int) -> tuple[str, ...]:
+    """Names for the dimensions of an index map, apart from those of loops (which it may mention too)."""
+    return tuple(f"__{n}" for n in range(rank))
+
+
+def touches(block: Block, mode: Mode = "rw") -> Iterator[Touch]:
+    """The accesses of a block's init and body."""
+    if isinstance(block.body, Store) and (block.init is None or isinstance(block.init, Store)):
+        if "w" in mode:
+            for name, indices in block.writes:
+                yield Touch(name, indices, True)
+        if "r" in mode:
+            for ld in block.reads:
+                yield Touch(ld.buffer, ld.indices, False)
+        return
+    for part in (block.init, block.body):
+        if part is not None:
+            yield from _body_touches(part, mode, {}, ())
+
+
+def _body_touches(
+    s: Stmt, mode: Mode, renamed: Mapping[str, Index], local: tuple[tuple[str, Bounds], ...]
+) -> Iterator[Touch]:
+    def place(indices: Iterable[Index]) -> tuple[Index, ...]:
+        return tuple(substitute_index(i, renamed) for i in indices)
+
+    if "r" in mode:
+        for ld in control_loads(s) if stmt_children(s) or isinstance(s, Block) else stmt_loads(s):
+            yield Touch(ld.buffer, place(ld.indices), False, None, local)
+    match s:
+        case For():
+            # the loops of a body are a scope of their own: rename them apart from the loops around the block
+            name = f"{s.var}@{len(local)}"
+            lo, hi = place((s.lo, s.hi))
+            yield from _body_touches(
+                s.body, mode, {**renamed, s.var: var(name)}, (*local, (name, (lo, hi - 1)))
+            )
+        case Block():
+            bound = dict(zip((it.name for it in s.iters), place(s.bind), strict=True))
+            for part in (s.init, s.body):
+                if part is not None:
+                    yield from _body_touches(part, mode, bound, local)
+        case Exec():
+            for w in s.windows:
+                if "r" in mode and "r" in w.mode:
+                    yield Touch(w.buffer, place(w.offsets), False, w.extents, local)
+                if "w" in mode and "w" in w.mode:
+                    yield Touch(w.buffer, place(w.offsets), True, w.extents, local)
+        case Store():
+            if "w" in mode:
+                for a in s.writes:
+                    yield Touch(a.buffer, place(a.indices), True, None, local)
+        case _:
+            for k in stmt_children(s):
+                yield from _body_touches(k, mode, renamed, local)
+
+
+def control_loads(s: Stmt) -> list[Load]:
+    """Loads in a statement's own bounds, conditions and bindings (over loop variables), not in its parts."""
+    match s:
+        case For():
+            return stmt_loads(replace(s, body=NOTHING))
+        case If():
+            return stmt_loads(If(s.cond, NOTHING))
+        case Block():
+            return stmt_loads(replace(s, init=None, body=NOTHING))
+        case _:
+            return []
+
+
+def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | None:
+    """The box of ``buffer`` that one execution of ``part`` touches; ``None`` where it does not.
+
+    ``env`` bounds the loops around ``part``, outermost first; ``lo`` mentions only those. ``mode`` selects
+    reads, writes or both. A dimension with no known bound (data-dependent, or extents that would not be
+    constant) counts as touched as a whole.
+    """
+    per_dim: list[list[Span | None]] = [[] for _ in buffer.shape]
+
+    def add(touch: Touch, binding: Mapping[str, Index], inner: dict[str, Bounds], domain: Env) -> None:
+        everything: dict[str, Bounds] = {**env, **inner}
+        for name, (lo, hi) in touch.local:
+            everything[name] = (substitute_index(lo, binding), substitute_index(hi, binding))
+        names = [n for n in everything if n not in env]
+        for d, x in enumerate(touch.indices):
+            s = _span(x, binding, everything, names, domain, touch.local)
+            if s is not None and touch.extents is not None:
+                s = Span(s.lo, s.extent + (touch.extents[d] - 1))
+            per_dim[d].append(s)
+
+    def visit(s: Stmt, inner: dict[str, Bounds]) -> None:
+        if "r" in mode:
+            for ld in control_loads(s):
+                if ld.buffer == buffer.name:
+                    add(Touch(ld.buffer, ld.indices, False), {}, inner, {})
+        match s:
+            case Block():
+                found = [t for t in touches(s, mode) if t.buffer == buffer.name]
+                if found:
+                    binding, domain = s.binding(), iter_env(s.iters)
+                    for t in dict.fromkeys(found):
+                        add(t, binding, inner, domain)
+            case For():
+                visit(s.body, {**inner, s.var: (s.lo, s.hi - 1)})
+            case Store() | Exec():
+                raise NotImplementedError("footprints are taken of scheduled functions, not of lowered code")
+            case _:
+                for k in stmt_children(s):
+                    visit(k, inner)
+
+    visit(part, {})
+    if not per_dim or not per_dim[0]:
+        # no access, or a scalar buffer: then the empty box is the whole of it
+        return None if buffer.shape or not _mentions(part, buffer.name, mode) else Box(())
+    return Box(tuple(_clip(_union(s, env), n) for s, n in zip(per_dim, buffer.shape, strict=True)))
+
+
+def _mentions(part: Stmt, name: str, mode: Mode) -> bool:
+    if isinstance(part, Block):
+        return any(t.buffer == name for t in touches(part, mode))
+    return any(_mentions(k, name, mode) for k in stmt_children(part))
+
+
+def _span(
+    x: Index,
+    binding: Mapping[str, Index],
+    env: Env,
+    names: list[str],
+    domain: Env,
+    local: tuple[tuple[str, Bounds], ...],
+) -> Span | None:
+    """The span of one index while the loops ``names`` run: from their ranges or the iterators' domains."""
+    s = span(substitute_index(x, binding), env, names)
+    if not domain or (s is not None and s.extent.is_const and s.extent.const == 1):
+        return s
+    whole: dict[str, Bounds] = {**domain, **dict(local)}
+    clipped = span(x, whole, list(whole))
+    if clipped is None or clipped.lo.vars:
+        return s
+    if s is None or (
+        clipped.extent.is_const and (not s.extent.is_const or clipped.extent.const < s.extent.const)
+    ):
+        return clipped
+    return s
+
+
+def _union(spans: list[Span | None], env: Env) -> Span | None:
+    known = [s for s in dict.fromkeys(spans) if s is not None]
+    return union_span(known, env) if len(known) == len(dict.fromkeys(spans)) else None
+
+
+def _clip(s: Span | None, size: Index) -> Span:
+    """The whole dimension where the span is unknown or no smaller."""
+    if s is None or (s.extent.is_const == size.is_const and prove_ge0(s.extent - size, {})):
+        return Span(ZERO, size)
+    return s

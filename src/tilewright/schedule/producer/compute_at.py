@@ -1,0 +1,253 @@
+"""compute_at: compute a producer where it is used, tile by tile."""
+
+from __future__ import annotations
+
+from tilewright.ir import (
+    Block,
+    Buffer,
+    Env,
+    For,
+    If,
+    Location,
+    LoopFunction,
+    Span,
+    Stmt,
+    find,
+    loop_env,
+    replace_at,
+    seq,
+)
+from tilewright.schedule.common import find_block, find_loop, refusal, taken_names
+from tilewright.schedule.footprint import Box, Touch, footprint, touches
+from tilewright.schedule.producer.nest import (
+    Site,
+    Unsolvable,
+    around,
+    as_tile,
+    below_allocs,
+    buffer_at,
+    build_nest,
+    check_visible,
+    is_tile,
+    sites,
+    solve,
+    touching,
+    union_ranges,
+    without,
+    without_alloc,
+)
+from tilewright.schedule.regions import disjoint
+from tilewright.schedule.registry import primitive
+
+
+@primitive("compute_at", phase="loop")
+def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool = False) -> LoopFunction:
+    """Compute the stage of ``block`` inside ``loop``: in each iteration just the box that is read there.
+
+    The stage's nests are rebuilt as serial loops ``<block>_<iterator>`` at the start of the loop's body,
+    before the first statement that reads the result, and guarded where the box reaches past the stage's
+    domain; earlier loop primitives on the stage are forgotten. Its buffers are allocated just inside ``loop``
+    and store only the box, logical indices unchanged. With ``keep_storage`` the allocation stays.
+
+    Before and after ``compute_at(func, "T", "i_o")``, with ``i`` of ``C`` split by 4::
+
+        for i in 0:10:                              for i_o in 0:3:
+            T[i] = X[i] + X[i + 1]                      alloc T: f32[5]          # T[d] lives at d - 4*i_o
+        for i_o in 0:3:                                 for T_i in 0:5:          # where 4*i_o + T_i < 11
+            for i_i in 0:4:  # where ... < 10               T[4*i_o + T_i] = X[...] + X[...]
+                C[...] = T[...] * T[... + 1]            for i_i in 0:4:
+                                                            C[...] = T[...] * T[... + 1]
+
+    Legal where the stage alone writes its buffers, none of them is an argument, every reader is inside
+    ``loop``, and the stage has parallel and reduction iterators only; each dimension of its writes must be
+    one iterator times a constant plus a constant. With ``keep_storage``, a reduction (or any stage, where a
+    loop between storage and computation is parallel) needs boxes that do not overlap.
+
+    Raises ScheduleError where that does not hold.
+    """
+    _, node = find_block(func, block)
+    at, target = find_loop(func, loop)
+    all_sites = sites(func)
+    group = [s for s in all_sites if s.block.stage == node.stage]
+    made = frozenset(name for s in group for name in s.writes)
+    _check(func, block, loop, at, target, all_sites, group, made)
+
+    env = loop_env((*at.loops, target))
+    boxes: dict[str, Box] = {}
+    declared: dict[str, Buffer] = {}
+    for name in sorted(made):
+        declared[name], _ = buffer_at(func, name)
+        box = footprint(target.body, env, declared[name], "r")
+        if box is not None:
+            boxes[name] = box
+    taken = taken_names(func) - _names_of(group)
+    nests: list[Stmt] = []
+    for b in _distinct(group):
+        try:
+            ranges = required(b, boxes, env)
+        except Unsolvable as why:
+            raise refusal(
+                func,
+                f"cannot tell which instances of {block!r} the loop {loop!r} needs: {why}",
+                hint="compute it at an outer loop, or change the layout of its buffer first",
+                at=[block, loop],
+            ) from None
+        nests.append(build_nest(b, ranges, env, taken, b.name))
+
+    if keep_storage:
+        _check_kept(func, block, loop, at, target, group, nests, declared, env)
+    body = without(func.body, frozenset(s.block.name for s in group))
+    buffers, inside = below_allocs(target.body)
+    first = next(n for n, s in enumerate(inside) if touching(s, made, "r"))
+    inner = seq(*inside[:first], *nests, *inside[first:])
+    if not keep_storage:
+        tiles = []
+        for name in sorted(made):
+            body = without_alloc(body, name)
+            box = footprint(inner, env, declared[name])
+            assert box is not None
+            tiles.append(as_tile(declared[name], box))
+        inner = around(tiles, inner)
+    place = find(body, loop)
+    assert place is not None and isinstance(place.node, For)
+    new = For(
+        target.var, target.lo, target.hi, around(buffers, inner), target.kind, target.step, target.hints
+    )
+    return func.with_body(replace_at(body, place.path, new))
+
+
+def required(block: Block, boxes: dict[str, Box], env: Env) -> dict[str, Span]:
+    """Ranges of the iterators whose instances write the given boxes; raises :class:`Unsolvable`."""
+    found = [solve(block, t, boxes[t.buffer], env) for t in _writes(block) if t.buffer in boxes]
+    return union_ranges(block, found, env) if found else {}
+
+
+def _writes(block: Block) -> list[Touch]:
+    return list(dict.fromkeys(touches(block, "w")))
+
+
+def _names_of(group: list[Site]) -> set[str]:
+    """Names of the group's blocks and of the loops around nothing else."""
+    return {s.block.name for s in group}
+
+
+def _distinct(group: list[Site]) -> list[Block]:
+    """One block of each kind: tails and copies of one another differ in their bindings only."""
+    kinds: dict[tuple[object, ...], Block] = {}
+    for s in group:
+        b = s.block
+        kinds.setdefault((b.iters, b.body, b.init), b)
+    return list(kinds.values())
+
+
+def _check(
+    func: LoopFunction,
+    block: str,
+    loop: str,
+    at: Location,
+    target: For,
+    all_sites: list[Site],
+    group: list[Site],
+    made: frozenset[str],
+) -> None:
+    """Refuse what :func:`compute_at` cannot do."""
+    mine = {s.block.name for s in group}
+    if not mine.isdisjoint(target.names):
+        raise refusal(func, f"{block!r} is computed inside loop {loop!r} already", at=[block, loop])
+    if target.kind.name == "vector":
+        raise refusal(
+            func,
+            f"loop {loop!r} is a vector loop: no nest can be put into it",
+            hint="name a loop around it",
+            at=[loop],
+        )
+    arguments = {b.name for b in func.buffers}
+    for name in sorted(made):
+        if name in arguments:
+            raise refusal(
+                func,
+                f"{block!r} defines {name!r}, an argument of the function, which must be computed in full",
+                hint="move its consumer instead, with reverse_compute_at",
+                at=[block, loop],
+            )
+        if not is_tile(buffer_at(func, name)[0]):
+            raise refusal(
+                func, f"buffer {name!r} has a layout of its own, which a tile cannot keep", at=[name, block]
+            )
+    if any(it.kind == "ord" for s in group for it in s.block.iters):
+        raise refusal(
+            func,
+            f"{block!r} runs in a given order (an ord iterator) and cannot be recomputed in tiles",
+            at=[block],
+        )
+    readers = [s for s in all_sites if s.block.name not in mine and not made.isdisjoint(s.reads)]
+    for s in all_sites:
+        if s.block.name not in mine and not made.isdisjoint(s.writes):
+            raise refusal(
+                func,
+                f"{s.block.name!r} writes {', '.join(sorted(made & s.writes))} too: {block!r} is not its only"
+                " producer",
+                at=[block, s.block.name],
+            )
+    outside = [s.block.name for s in readers if not s.under(at)]
+    if outside or not readers:
+        raise refusal(
+            func,
+            f"{block!r} is also read outside of loop {loop!r}: by {', '.join(map(repr, outside))}"
+            if outside
+            else f"nothing inside loop {loop!r} reads what {block!r} computes",
+            hint="name a loop around all its readers" if outside else None,
+            at=[block, loop, *outside],
+        )
+    end = (*at.path, 1 << 30)
+    for s in group:
+        if s.path > at.path:
+            raise refusal(func, f"{block!r} is computed after loop {loop!r}", at=[block, loop])
+        for n, a in enumerate(s.place.ancestors):
+            if isinstance(a, If) and at.path[: n + 1] != s.path[: n + 1]:
+                raise refusal(func, f"{block!r} is computed under a condition", at=[block])
+        inputs = s.reads - made
+        for other in all_sites:
+            if s.path < other.path < end and not inputs.isdisjoint(other.writes):
+                raise refusal(
+                    func,
+                    f"{other.block.name!r} changes {', '.join(sorted(inputs & other.writes))}, which"
+                    f" {block!r} reads, before loop {loop!r} is done",
+                    at=[block, other.block.name, loop],
+                )
+        check_visible(func, inputs, at, (block, loop))
+    check_visible(func, made, at, (block, loop))
+
+
+def _check_kept(
+    func: LoopFunction,
+    block: str,
+    loop: str,
+    at: Location,
+    target: For,
+    group: list[Site],
+    nests: list[Stmt],
+    declared: dict[str, Buffer],
+    env: Env,
+) -> None:
+    """Refuse repeated computation into storage that outlives an iteration, where that matters."""
+    for name, buf in declared.items():
+        place = buffer_at(func, name)[1]
+        depth = 0 if place is None else len(place.loops)
+        between = (*at.loops, target)[depth:]
+        parallel = [f.var for f in between if f.kind.name in ("parallel", "thread")]
+        reduction = any(s.block.is_reduction for s in group)
+        if not parallel and not reduction:
+            continue
+        for nest in nests:
+            box = footprint(nest, env, buf, "w")
+            bad = disjoint(box.spans, between) if box is not None else ()
+            if bad:
+                what = f"parallel loop {parallel[0]!r}" if parallel else "a reduction"
+                raise refusal(
+                    func,
+                    f"the iterations of {', '.join(map(repr, bad))} compute overlapping parts of {name!r}"
+                    f" into storage that they share, which {what} must not",
+                    hint="leave out keep_storage=True",
+                    at=[block, *bad],
+                )

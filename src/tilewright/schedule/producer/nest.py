@@ -1,0 +1,296 @@
+"""What the primitives of this package share: taking nests out, building nests over boxes, placing storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir import (
+    NOTHING,
+    ZERO,
+    Alloc,
+    Block,
+    Buffer,
+    Condition,
+    Env,
+    For,
+    If,
+    Index,
+    Iter,
+    Location,
+    LoopFunction,
+    Path,
+    Seq,
+    Span,
+    Stmt,
+    blocks,
+    floordiv,
+    fresh_name,
+    ge0,
+    iter_env,
+    locate,
+    lower,
+    prove_ge0,
+    replace_at,
+    seq,
+    simplify,
+    span,
+    stmt_children,
+    substitute_index,
+    union_span,
+    upper,
+    var,
+    with_stmt_children,
+)
+from tilewright.schedule.common import refusal
+from tilewright.schedule.footprint import Box, Mode, Touch, control_loads, touches
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A block with the buffers it reads and writes and its place in the function."""
+
+    place: Location
+    block: Block
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def path(self) -> Path:
+        """Child positions from the root: comparing paths compares positions in the text."""
+        return self.place.path
+
+    def under(self, place: Location) -> bool:
+        """Whether the block lies inside the loop at ``place``."""
+        return self.path[: len(place.path)] == place.path
+
+
+def sites(func: LoopFunction) -> list[Site]:
+    """All blocks in program order with what they touch (their conditions and bindings included)."""
+    out = []
+    for place in blocks(func.body):
+        block = place.node
+        assert isinstance(block, Block)
+        found = list(touches(block))
+        reads = {t.buffer for t in found if not t.write} | {ld.buffer for ld in control_loads(block)}
+        for a in place.ancestors:
+            if isinstance(a, If | For):
+                reads |= {ld.buffer for ld in control_loads(a)}
+        out.append(Site(place, block, frozenset(reads), frozenset(t.buffer for t in found if t.write)))
+    return out
+
+
+def allocation(func: LoopFunction, buffer: str) -> Location | None:
+    """Where ``buffer`` is allocated; ``None`` for an argument."""
+    return next(locate(func.body, lambda s: isinstance(s, Alloc) and s.buffer.name == buffer), None)
+
+
+def buffer_at(func: LoopFunction, buffer: str) -> tuple[Buffer, Location | None]:
+    """A buffer's declaration and its allocation; ScheduleError where there is none of that name."""
+    place = allocation(func, buffer)
+    if place is not None:
+        assert isinstance(place.node, Alloc)
+        return place.node.buffer, place
+    for b in func.buffers:
+        if b.name == buffer:
+            return b, None
+    raise refusal(func, f"there is no buffer {buffer!r}", hint="name an argument or an allocated buffer")
+
+
+def without(s: Stmt, names: frozenset[str]) -> Stmt:
+    """``s`` without the blocks ``names`` and the loops, branches and allocations left around nothing."""
+    if s.names.isdisjoint(names):
+        return s
+    match s:
+        case Block():
+            return NOTHING
+        case Seq():
+            kept = [k for k in (without(k, names) for k in s.stmts) if k != NOTHING]
+            return seq(*kept)
+        case If() if s.orelse is not None:
+            then, orelse = without(s.then, names), without(s.orelse, names)
+            return If(s.cond, then, None if orelse == NOTHING else orelse)
+        case For() | Alloc() | If():
+            child = s.then if isinstance(s, If) else s.body
+            new = without(child, names)
+            return NOTHING if new == NOTHING else with_stmt_children(s, (new,))
+        case _:
+            return s
+
+
+def without_alloc(s: Stmt, buffer: str) -> Stmt:
+    """``s`` with the allocation of ``buffer`` replaced by its body."""
+    place = next(locate(s, lambda n: isinstance(n, Alloc) and n.buffer.name == buffer), None)
+    if place is None:
+        return s
+    assert isinstance(place.node, Alloc)
+    return flat(replace_at(s, place.path, place.node.body), place.path)
+
+
+def flat(s: Stmt, path: Path) -> Stmt:
+    """``s`` with the sequence above ``path`` flattened where a sequence was put into it."""
+    if not path:
+        return s
+    parent = s
+    for step in path[:-1]:
+        parent = stmt_children(parent)[step]
+    if not isinstance(parent, Seq):
+        return s
+    return replace_at(s, path[:-1], seq(*parent.stmts))
+
+
+class Unsolvable(Exception):  # noqa: N818 - a signal between the helpers, turned into a ScheduleError
+    """An access cannot be solved for the iterators; ``args[0]`` says why."""
+
+
+def solve(block: Block, touch: Touch, box: Box, env: Env) -> dict[str, Span]:
+    """Ranges of the block's iterators in which ``touch`` may hit ``box``.
+
+    An iterator without an entry takes its whole domain. Each dimension of the access must be a constant or
+    one iterator times a constant plus a constant; others are admitted only where the box holds all that the
+    block touches in the dimension. Raises :class:`Unsolvable`.
+    """
+    iters = {it.name: it for it in block.iters}
+    local = dict(touch.local)
+    out: dict[str, Span] = {}
+    for d, (x, s) in enumerate(zip(touch.indices, box.spans, strict=True)):
+        names = [n for n in x.vars if n in iters]
+        if not names:
+            continue
+        name = names[0]
+        c = x.coefficient(name)
+        rest = x - var(name) * c
+        low, high = lower(rest, local), upper(rest, local)
+        if (
+            len(names) > 1
+            or not c
+            or low is None
+            or high is None
+            or not (high - low).is_const
+            or rest.vars - local.keys()
+        ):
+            if _holds_all(x, s, iters, local):
+                continue
+            raise Unsolvable(
+                f"dimension {d} of {touch.buffer!r} is accessed at {x}, not at a multiple of one iterator"
+            )
+        # the access is the interval [c*it + low, c*it + low + slack]
+        slack = (high - low).const + (0 if touch.extents is None else touch.extents[d] - 1)
+        last = s.lo + s.extent - 1
+        first = s.lo - low - slack if c > 0 else low - last
+        extent = floordiv(s.extent - 1 + slack, abs(c)) + 1
+        new = Span(simplify(floordiv(first + (abs(c) - 1), abs(c)), env), extent)
+        size = iters[name].extent
+        if size.is_const == extent.is_const and not size.vars and prove_ge0(extent - size, {}):
+            continue
+        old = out.get(name)
+        if old is None or (
+            extent.is_const and not (old.extent.is_const and old.extent.const <= extent.const)
+        ):
+            out[name] = new
+    return out
+
+
+def _holds_all(x: Index, s: Span, iters: Mapping[str, Iter], local: Env) -> bool:
+    """Whether the span holds all values of ``x`` over the iterators' domains."""
+    env = {**iter_env(iters.values()), **local}
+    whole = span(x, env, list(env))
+    return whole is not None and Box((s,)).holds(Box((whole,)), {})
+
+
+def union_ranges(block: Block, ranges: Sequence[Mapping[str, Span]], env: Env) -> dict[str, Span]:
+    """Per iterator the union of its ranges; an iterator missing in one of them takes its whole domain."""
+    out: dict[str, Span] = {}
+    for it in block.iters:
+        if all(it.name in r for r in ranges):
+            s = union_span([r[it.name] for r in ranges], env)
+            if s is not None:
+                out[it.name] = s
+    return out
+
+
+def build_nest(block: Block, ranges: Mapping[str, Span], env: Env, taken: set[str], prefix: str) -> Stmt:
+    """Serial loops ``<prefix>_<iterator>`` around ``block``, over ``ranges`` or else over whole domains.
+
+    Where a range may leave the iterator's domain the block is guarded. ``taken`` grows by the new names.
+    """
+    bind: dict[str, Index] = {}
+    inner = dict(env)
+    loops: list[tuple[str, Index, Index]] = []
+    where: list[Condition] = []
+    for it in block.iters:
+        name = fresh_name(f"{prefix}_{it.name}", taken)
+        taken.add(name)
+        dom_lo, dom_hi = substitute_index(it.lo, bind), substitute_index(it.hi, bind)
+        r = ranges.get(it.name)
+        if r is None:
+            lo, hi, x = dom_lo, dom_hi, var(name)
+        elif r.lo.is_const:
+            lo, hi, x = r.lo, r.lo + r.extent, var(name)
+        else:
+            lo, hi, x = ZERO, r.extent, r.lo + var(name)
+        loops.append((name, lo, hi))
+        inner[name] = (lo, hi - 1)
+        bind[it.name] = x
+        if r is not None:
+            where += [ge0(c) for c in (x - dom_lo, dom_hi - 1 - x) if not prove_ge0(c, inner)]
+    nest: Stmt = replace(block, bind=tuple(bind[it.name] for it in block.iters), where=tuple(where))
+    for name, lo, hi in reversed(loops):
+        nest = For(name, lo, hi, nest)
+    return nest
+
+
+def below_allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """The buffers allocated directly around a loop's body and the statements inside, in order."""
+    buffers: list[Buffer] = []
+    while isinstance(body, Alloc):
+        buffers.append(body.buffer)
+        body = body.body
+    return buffers, list(body.stmts) if isinstance(body, Seq) else [body]
+
+
+def around(buffers: Iterable[Buffer], body: Stmt) -> Stmt:
+    """``body`` with the buffers allocated around it, the first outermost."""
+    for b in reversed(list(buffers)):
+        body = Alloc(b, body)
+    return body
+
+
+def touching(s: Stmt, buffers: frozenset[str], mode: Mode = "rw") -> bool:
+    """Whether a statement touches one of the buffers."""
+    if isinstance(s, Block) and any(t.buffer in buffers for t in touches(s, mode)):
+        return True
+    if "r" in mode and any(ld.buffer in buffers for ld in control_loads(s)):
+        return True
+    return any(touching(k, buffers, mode) for k in stmt_children(s))
+
+
+def is_tile(buffer: Buffer) -> bool:
+    """Whether the storage is the plain box or a shifted one: then it can be laid out anew."""
+    m = buffer.layout
+    if m is None:
+        return True
+    return all(
+        e.coefficient(d) == 1 and not (e - var(d)).vars & set(m.dims)
+        for d, e in zip(m.dims, m.exprs, strict=False)
+    ) and len(m.dims) == len(m.exprs)
+
+
+def as_tile(buffer: Buffer, box: Box) -> Buffer:
+    """``buffer`` storing just the box, its logical indices kept."""
+    if all(s.lo == ZERO and s.extent == n for s, n in zip(box.spans, buffer.shape, strict=True)):
+        return buffer.with_(layout=None, halo=None)
+    return buffer.with_(layout=box.layout(), halo=None)
+
+
+def check_visible(func: LoopFunction, buffers: Iterable[str], at: Location, names: Sequence[str]) -> None:
+    """Refuse where a buffer's allocation does not enclose the inside of the loop at ``at``."""
+    for name in sorted(buffers):
+        place = allocation(func, name)
+        if place is not None and at.path[: len(place.path)] != place.path:
+            raise refusal(
+                func,
+                f"buffer {name!r}, which {names[0]!r} needs, is not allocated around loop {names[-1]!r}",
+                hint="move its storage out with hoist_alloc first",
+                at=[*names, name],
+            )

@@ -1,0 +1,365 @@
+"""stage: keep the part of a buffer that is used below a loop in storage of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilewright.ir import (
+    I64,
+    ZERO,
+    Block,
+    Buffer,
+    Compare,
+    Const,
+    Env,
+    Expr,
+    For,
+    Index,
+    Iter,
+    Load,
+    LoopFunction,
+    OfIndex,
+    Path,
+    Select,
+    Span,
+    Stmt,
+    buffers_of,
+    floordiv,
+    fresh_name,
+    imax,
+    loop_env,
+    map_blocks,
+    prove_ge0,
+    replace_at,
+    seq,
+    store,
+    upper,
+    var,
+)
+from tilewright.schedule.common import find_loop, refusal, taken_names
+from tilewright.schedule.footprint import Box, Touch, footprint
+from tilewright.schedule.producer.nest import (
+    Unsolvable,
+    around,
+    below_allocs,
+    buffer_at,
+    build_nest,
+    solve,
+    touching,
+)
+from tilewright.schedule.producer.packing import packed_map
+from tilewright.schedule.producer.redirect import dimension_names, redirect, redirect_body
+from tilewright.schedule.producer.written import Writer, defined, domain_of, own_box, writers, writes_all
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+Mode = Literal["read", "write", "accumulate"]
+SCOPES = ("global", "local", "shared", "register")
+
+
+@primitive("stage", phase="loop")
+def stage(
+    func: LoopFunction,
+    buffer: str,
+    at: str | None = None,
+    *,
+    scope: str = "local",
+    layout: Sequence[str] = (),
+    mode: Mode = "read",
+    name: str | None = None,
+    pad: Sequence[int] = (),
+) -> LoopFunction:
+    """Give the box of ``buffer`` that one iteration of ``at`` uses a buffer of its own, allocated there.
+
+    ``mode``
+
+    * ``read``: a nest ``name`` copies the box in, before its first use; loads below are redirected.
+    * ``write``: stores (and loads) below are redirected, a nest ``<name>_out`` copies the box out at the end.
+      Every element of the box must be defined below ``at`` before it is read.
+    * ``accumulate``: the running values of a reduction. If all reduction loops are below ``at``, a nest
+      ``<name>_init`` starts them (the block's own init is taken away); if some are outside, the nest ``name``
+      loads what is there, which needs ``decompose_init`` first. ``<name>_out`` stores them at the end.
+
+    The new buffer is called ``name`` (default ``<buffer>_<scope>``), keeps the logical indices of ``buffer``
+    and stores the box row by row, or as ``layout`` says: one string for each physical dimension,
+    ``("j//48", "k", "j%48")``, see :mod:`~tilewright.schedule.producer.packing`. Dimensions are called as
+    the iterator that indexes them in the first access, or ``d0``, ``d1`` … The copying nests are ordinary
+    blocks with loops ``<name>_<dimension>`` (``<name>_out_<dimension>``, ``<name>_init_<iterator>``).
+
+    ``pad`` rounds the box up to multiples, one a dimension (1: leave it), in mode ``read``; what lies past
+    the end of ``buffer`` is then filled with zeros. Without ``at`` the whole function counts as the loop.
+
+    Before and after ``stage(func, "B", "j_o", layout=("k", "j"), name="P")``, with ``j`` split by 4::
+
+        for j_o in 0:2:                               for j_o in 0:2:
+            for k in 0:8:                                 alloc P: f32[8, 4] local
+                for j_i in 0:4:                           for P_k in 0:8:
+                    C[4*j_o + j_i] += B[k, 4*j_o + j_i]       for P_j in 0:4:
+                                                                  P[P_k, 4*j_o + P_j] = B[...]
+                                                          for k in 0:8:
+                                                              for j_i in 0:4:
+                                                                  C[4*j_o + j_i] += P[k, 4*j_o + j_i]
+
+    Raises ScheduleError where nothing below ``at`` uses the buffer that way, where copying would change
+    results, or for a layout that does not hold the box.
+    """
+    spot = _spot(func, buffer, at)
+    _check_arguments(func, spot, scope, mode, pad)
+    taken = taken_names(func)
+    known = set(buffers_of(func))
+    new = name if name is not None else fresh_name(f"{buffer}_{scope}", taken | known)
+    if name is not None and (not _is_name(name) or name in taken | known):
+        raise ScheduleError(f"the name {name[:80]!r} is taken or no identifier", hint="choose another name")
+    taken.add(new)
+    if mode == "read":
+        inside = _read(func, spot, new, scope, tuple(layout), tuple(pad), taken)
+    else:
+        inside = _write(func, spot, new, scope, tuple(layout), mode, taken)
+    body = around(spot.allocated, inside)
+    if spot.loop is not None:
+        body = replace(spot.loop, body=body)
+    return func.with_body(replace_at(func.body, spot.path, body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where to stage: the loop (``None``: the whole function), what is allocated and what runs inside it."""
+
+    buffer: Buffer
+    loop: For | None
+    path: Path
+    env: Env
+    allocated: tuple[Buffer, ...]
+    inside: tuple[Stmt, ...]
+    parallel: tuple[str, ...]
+    at: str
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Names to mark in a refusal."""
+        return (self.buffer.name, *((self.at,) if self.loop is not None else ()))
+
+
+def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
+    buf, storage = buffer_at(func, name)
+    loop: For | None = None
+    path: Path = ()
+    env: Env = {}
+    around_it: tuple[For, ...] = ()
+    body = func.body
+    if at is not None:
+        place, loop = find_loop(func, at)
+        if loop.kind.name == "vector":
+            raise refusal(func, f"loop {at!r} is a vector loop: nothing can be staged in it", at=[at])
+        path, env, around_it = place.path, loop_env((*place.loops, loop)), (*place.loops, loop)
+        body = loop.body
+    allocated, inside = below_allocs(body)
+    if storage is not None and name not in {b.name for b in allocated}:
+        if path[: len(storage.path)] != storage.path or at is None:
+            raise refusal(
+                func,
+                f"buffer {name!r} is allocated further in",
+                hint="stage at a loop inside its allocation",
+                at=[name, *([at] if at else [])],
+            )
+    depth = 0 if storage is None else len(storage.loops)
+    parallel = tuple(f.var for f in around_it[depth:] if f.kind.name in ("parallel", "thread"))
+    shown = "the function" if at is None else f"loop {at!r}"
+    return _Spot(buf, loop, path, env, tuple(allocated), tuple(inside), parallel, at or shown)
+
+
+def _check_arguments(func: LoopFunction, spot: _Spot, scope: str, mode: Mode, pad: Sequence[int]) -> None:
+    rank = len(spot.buffer.shape)
+    if not rank:
+        raise refusal(func, f"buffer {spot.buffer.name!r} is a scalar", at=spot.marks)
+    if not _is_name(scope):
+        raise ScheduleError(f"{scope[:80]!r} is no name of a scope", hint=f"such as {', '.join(SCOPES)}")
+    if pad and mode != "read":
+        raise ScheduleError("pad is for mode 'read' only: what is copied out has the buffer's own size")
+    if pad and (len(pad) != rank or any(p < 1 for p in pad)):
+        raise ScheduleError(
+            f"pad={tuple(pad)} does not fit buffer {spot.buffer.name!r}",
+            hint=f"give {rank} positive multiples, 1 for a dimension that stays as it is",
+        )
+
+
+def _declare(
+    spot: _Spot, new: str, scope: str, layout: tuple[str, ...], names: tuple[str, ...], box: Box
+) -> Buffer:
+    """The staged buffer, storing ``box``."""
+    index_map = packed_map(layout, names, box) if layout else box.layout()
+    return Buffer(new, spot.buffer.shape, spot.buffer.dtype, scope, index_map)
+
+
+def _read(
+    func: LoopFunction,
+    spot: _Spot,
+    new: str,
+    scope: str,
+    layout: tuple[str, ...],
+    pad: tuple[int, ...],
+    taken: set[str],
+) -> Stmt:
+    name = spot.buffer.name
+    only = frozenset((name,))
+    written = [n for n, s in enumerate(spot.inside) if touching(s, only, "w")]
+    first = written[-1] + 1 if written else 0
+    using = [n for n, s in enumerate(spot.inside) if n >= first and touching(s, only, "r")]
+    if not using:
+        what = "reads" if not written else "reads, after it is written,"
+        raise refusal(func, f"nothing inside {_shown(spot)} {what} {name!r}", at=spot.marks)
+    used = seq(*spot.inside[using[0] :])
+    box = footprint(used, spot.env, spot.buffer, "r")
+    assert box is not None
+    names = dimension_names(used, name, len(box.spans))
+    shape = list(spot.buffer.shape)
+    value: Expr = Load(name, tuple(var(n) for n in names), spot.buffer.dtype)
+    for d, multiple in enumerate(pad):
+        if multiple > 1:
+            s = box.spans[d]
+            s = Span(s.lo, floordiv(s.extent + (multiple - 1), multiple) * multiple)
+            box = Box((*box.spans[:d], s, *box.spans[d + 1 :]))
+            end = upper(s.lo + s.extent, spot.env)
+            if end is None or prove_ge0(shape[d] - end, {}):
+                continue
+            # zeros past the end: the logical shape grows, and only real elements are loaded
+            inside = Compare("lt", OfIndex(var(names[d]), I64), OfIndex(shape[d], I64))
+            value = Select(inside, value, _zero(spot.buffer))
+            shape[d] = end if prove_ge0(end - shape[d], {}) else imax(end, shape[d])
+    staged = replace(_declare(spot, new, scope, layout, names, box), shape=tuple(shape))
+    copy = _copy_block(new, names, [(ZERO, n) for n in shape], staged.name, value)
+    nest = build_nest(copy, _ranges(names, box, copy), spot.env, taken, new)
+    items = [*spot.inside[: using[0]], nest, *(redirect(s, name, new, "r") for s in spot.inside[using[0] :])]
+    return around([staged], seq(*items))
+
+
+def _write(
+    func: LoopFunction,
+    spot: _Spot,
+    new: str,
+    scope: str,
+    layout: tuple[str, ...],
+    mode: Mode,
+    taken: set[str],
+) -> Stmt:
+    name = spot.buffer.name
+    only = frozenset((name,))
+    using = [n for n, s in enumerate(spot.inside) if touching(s, only)]
+    part = spot.inside[using[0] : using[-1] + 1] if using else ()
+    found = writers(part, name)
+    if found is None:
+        raise refusal(func, f"a block inside {_shown(spot)} writes {name!r} in several places", at=spot.marks)
+    if not found:
+        raise refusal(func, f"nothing inside {_shown(spot)} writes {name!r}", at=spot.marks)
+    marks = (*spot.marks, *(w.block.name for w in found))
+    box = footprint(seq(*part), spot.env, spot.buffer, "rw")
+    domain = domain_of(found)
+    assert box is not None
+    if domain is None:
+        raise refusal(func, f"the part of {name!r} that is defined is no box", at=marks)
+    names = dimension_names(seq(*part), name, len(box.spans))
+    staged = _declare(spot, new, scope, layout, names, box)
+    indices = tuple(var(n) for n in names)
+
+    starting = [w for w in found if w.reads and w.starts] if mode == "accumulate" else []
+    complete = defined(found, spot.buffer, box, spot.env)
+    before: list[Stmt] = []
+    if not complete:
+        if mode == "write" or starting:
+            raise refusal(
+                func,
+                f"not every element of {name!r} that would be copied out is first defined inside"
+                f" {_shown(spot)}",
+                hint=None
+                if starting
+                else "use mode='accumulate', which loads what is there; for a reduction decompose_init first",
+                at=marks,
+            )
+        _check_loadable(func, spot, found, marks)
+        copy = _copy_block(new, names, domain, new, Load(name, indices, spot.buffer.dtype))
+        before.append(build_nest(copy, _ranges(names, box, copy), spot.env, taken, new))
+    new_part = [redirect(s, name, new, "rw") for s in part]
+    for w in starting:
+        before.append(_init_nest(func, w, spot, new, taken))
+    started = frozenset(w.block.name for w in starting)
+    new_part = [map_blocks(s, lambda b: replace(b, init=None) if b.name in started else b) for s in new_part]
+    out = _copy_block(f"{new}_out", names, domain, name, Load(new, indices, spot.buffer.dtype))
+    after = build_nest(out, _ranges(names, box, out), spot.env, taken, f"{new}_out")
+    return seq(
+        *spot.inside[: using[0]],
+        around([staged], seq(*before, *new_part, after)),
+        *spot.inside[using[-1] + 1 :],
+    )
+
+
+def _check_loadable(func: LoopFunction, spot: _Spot, found: list[Writer], marks: tuple[str, ...]) -> None:
+    """Refuse loading running values that are not there yet, or copying back what others may change."""
+    name = spot.buffer.name
+    for w in found:
+        if w.block.init is not None:
+            raise refusal(
+                func,
+                f"{w.block.name!r} starts {name!r} in the first iteration of a loop around {_shown(spot)}",
+                hint=f"decompose_init on {w.block.name!r} first",
+                at=marks,
+            )
+        own = own_box(w, spot.buffer, spot.env)
+        if spot.parallel and (own is None or not writes_all(w, own, spot.env)):
+            raise refusal(
+                func,
+                f"copying {name!r} back would race with other iterations of loop {spot.parallel[0]!r}",
+                at=[*marks, spot.parallel[0]],
+            )
+
+
+def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[str]) -> Stmt:
+    """The nest that starts the running values of a writer, in the staged buffer."""
+    iters = tuple(it for it in w.block.iters if it.kind == "par")
+    box = own_box(w, spot.buffer, spot.env)
+    assert w.block.init is not None and box is not None
+    start = Block(
+        fresh_name(f"{new}_init", taken),
+        w.block.stage,
+        iters,
+        tuple(ZERO for _ in iters),
+        redirect_body(w.block.init, spot.buffer.name, new),
+    )
+    taken.add(start.name)
+    try:
+        ranges = solve(start, Touch(new, w.indices, True), box, spot.env)
+    except Unsolvable as why:
+        raise refusal(func, f"cannot start {new!r}: {why}", at=[w.block.name]) from None
+    return build_nest(start, ranges, spot.env, taken, start.name)
+
+
+def _copy_block(
+    name: str, names: tuple[str, ...], domain: Sequence[tuple[Index, Index]], target: str, value: Expr
+) -> Block:
+    """The block ``target[names] = value`` over a domain; its bindings are still to be set."""
+    iters = tuple(Iter(n, lo, hi, "par") for n, (lo, hi) in zip(names, domain, strict=True))
+    body = store(target, tuple(var(n) for n in names), value)
+    return Block(name, name, iters, tuple(ZERO for _ in iters), body)
+
+
+def _ranges(names: tuple[str, ...], box: Box, block: Block) -> dict[str, Span]:
+    """The box as ranges of a copying block's iterators, without those that are its whole domain."""
+    return {
+        n: s
+        for n, s, it in zip(names, box.spans, block.iters, strict=True)
+        if not (s.lo == it.lo and s.extent == it.extent)
+    }
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.isidentifier()
+
+
+def _zero(buffer: Buffer) -> Const:
+    kind = buffer.dtype.kind
+    return Const(0.0 if kind == "float" else False if kind == "bool" else 0, buffer.dtype)
+
+
+def _shown(spot: _Spot) -> str:
+    return "the function" if spot.loop is None else f"loop {spot.loop.var!r}"

@@ -1,0 +1,165 @@
+"""What the blocks below a loop write: is every element of a box written, and before it is read?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import (
+    ONE,
+    Block,
+    Buffer,
+    Env,
+    For,
+    If,
+    Index,
+    Location,
+    Span,
+    Stmt,
+    Store,
+    blocks,
+    ge0,
+    iter_env,
+    lower,
+    prove_ge0,
+    seq,
+    substitute_index,
+    union_span,
+    upper,
+)
+from tilewright.schedule.footprint import Box, footprint, touches
+from tilewright.schedule.regions import uncovered
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A block that writes the buffer, with the loops around it inside the part."""
+
+    place: Location
+    block: Block
+    loops: tuple[For, ...]
+    indices: tuple[Index, ...]
+    reads: bool
+
+    @property
+    def starts(self) -> bool:
+        """Whether the block starts its running values itself: init, with all of its red loops in the part."""
+        inner = {f.var for f in self.loops}
+        return self.block.init is not None and all(
+            b.vars <= inner
+            for it, b in zip(self.block.iters, self.block.bind, strict=True)
+            if it.kind == "red"
+        )
+
+
+def writers(part: Sequence[Stmt], buffer: str) -> list[Writer] | None:
+    """The blocks of ``part`` that write ``buffer``; ``None`` where one writes it in several places."""
+    out: list[Writer] = []
+    for place in blocks(seq(*part)):
+        block = place.node
+        assert isinstance(block, Block)
+        found = list(dict.fromkeys(t for t in touches(block) if t.buffer == buffer))
+        mine = [t for t in found if t.write]
+        if not mine:
+            continue
+        if len({t.indices for t in mine}) != 1 or any(t.local or t.extents for t in mine):
+            return None
+        out.append(Writer(place, block, place.loops, mine[0].indices, any(not t.write for t in found)))
+    return out
+
+
+def domain_of(found: Sequence[Writer]) -> list[tuple[Index, Index]] | None:
+    """Per dimension ``[lo, hi)`` of what the writers' stages define; ``None`` where that is no box."""
+    out: list[tuple[Index, Index]] = []
+    for d in range(len(found[0].indices)):
+        spans = []
+        for w in found:
+            env = iter_env(w.block.iters)
+            lo, hi = lower(w.indices[d], env), upper(w.indices[d], env)
+            if lo is None or hi is None or lo.vars or hi.vars:
+                return None
+            spans.append(Span(lo, hi - lo + 1))
+        s = union_span(spans, {})
+        if s is None:
+            return None
+        out.append((s.lo, s.lo + s.extent))
+    return out
+
+
+def writes_all(w: Writer, box: Box, env: Env) -> bool:
+    """Whether the writer writes every element of ``box`` that lies in its stage's domain."""
+    its = {it.name: it for it in w.block.iters}
+    binding = w.block.binding()
+    for x in w.indices:
+        names = [n for n in x.vars if n in its]
+        if len(names) > 1 or (names and x.coefficient(names[0]) not in (1, -1)):
+            return False
+    if any(isinstance(a, If) for a in w.place.ancestors):
+        return False
+    if not (w.starts or isinstance(w.block.body, Store)):
+        return False
+    domain = set()
+    for it in w.block.iters:
+        x = binding[it.name]
+        domain |= {
+            ge0(x - substitute_index(it.lo, binding)),
+            ge0(substitute_index(it.hi, binding) - 1 - x),
+        }
+    if not domain.issuperset(w.block.where):
+        return False
+    points = [Span(substitute_index(x, binding), ONE) for x in w.indices]
+    around = [(s.lo, s.lo + s.extent) for s in box.spans]
+    return uncovered(points, around, w.loops, env) is None
+
+
+def own_box(w: Writer, buffer: Buffer, env: Env) -> Box | None:
+    """The box that the writer alone writes."""
+    nest: Stmt = w.block
+    for f in reversed(w.loops):
+        nest = For(f.var, f.lo, f.hi, nest, f.kind, f.step, f.hints)
+    return footprint(nest, env, buffer, "w")
+
+
+def defined(found: Sequence[Writer], buffer: Buffer, box: Box, env: Env) -> bool:
+    """Whether the writers define every element of ``box`` (in the domain) before one of them reads it."""
+    parts: list[Box] = []
+    reading = False
+    for w in found:
+        if w.reads and not w.starts:
+            reading = True
+            continue
+        own = own_box(w, buffer, env)
+        if own is None or reading or not writes_all(w, own, env):
+            return False
+        parts.append(own)
+    return _joined(parts, box, env)
+
+
+def _joined(parts: list[Box], box: Box, env: Env) -> bool:
+    """Whether boxes together hold ``box``: neighbours that agree in all dimensions but one are merged."""
+    parts = list(parts)
+    while True:
+        if any(p.holds(box, env) for p in parts):
+            return True
+        for n, a in enumerate(parts):
+            merged = next((m for b in parts[n + 1 :] if (m := _merge(a, b, env)) is not None), None)
+            if merged is not None:
+                parts = [merged[0], *(p for p in parts if p is not a and p is not merged[1])]
+                break
+        else:
+            return False
+
+
+def _merge(a: Box, b: Box, env: Env) -> tuple[Box, Box] | None:
+    """The union of two boxes that differ in one dimension where they touch or overlap, and ``b``."""
+    differ = [d for d, (s, t) in enumerate(zip(a.spans, b.spans, strict=True)) if s != t]
+    if len(differ) != 1:
+        return None
+    d = differ[0]
+    for s, t in ((a.spans[d], b.spans[d]), (b.spans[d], a.spans[d])):
+        s_end, t_end = s.lo + s.extent, t.lo + t.extent
+        if all(prove_ge0(x, env) for x in (t.lo - s.lo, s_end - t.lo, t_end - s_end)):
+            spans = list(a.spans)
+            spans[d] = Span(s.lo, t_end - s.lo)
+            return Box(tuple(spans)), b
+    return None

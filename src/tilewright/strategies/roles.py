@@ -1,0 +1,108 @@
+"""The roles of a stage's axes, read off its access functions; default schedules are chosen by them.
+
+For ``out[...] += a[...] * b[...]`` an axis of the result is
+
+* ``batch`` where both operands move with it, ``m`` where only ``a`` does, ``n`` where only ``b`` does
+  (``a`` is the operand that does not move with the vector axis, if there is one);
+
+and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the taps
+of a convolution), else ``k``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewright.ir import Binary, Expr, Load, Program, Stage, Store, loads
+
+Role = Literal["batch", "m", "n", "k", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A stage that sums products: its operands and the role of each iterator, in iterator order.
+
+    ``vector`` is the iterator that moves the last dimension of the result with stride 1. ``b`` is ``None`` for
+    reductions of one operand (sums, maxima over windows).
+    """
+
+    stage: Stage
+    vector: str
+    a: Load
+    b: Load | None
+    roles: tuple[tuple[str, Role], ...]
+
+    def axes(self, *roles: Role) -> tuple[str, ...]:
+        """Iterators with one of the roles, in order."""
+        return tuple(name for name, role in self.roles if role in roles)
+
+    def extent(self, name: str) -> int | None:
+        """Extent of an iterator, ``None`` where it is symbolic."""
+        for it in self.stage.iters:
+            if it.name == name:
+                return it.extent.as_int() if it.extent.is_const else None
+        raise KeyError(name)
+
+
+def contraction(program: Program, stage: Stage) -> Contraction | None:
+    """The roles of a reduction stage whose result has a stride-1 parallel axis; ``None`` for other stages.
+
+    The vector axis must move the loads of the term by single steps in their last dimension, or not at all.
+    """
+    body = stage.body
+    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
+        return None
+    write = body.writes[0]
+    if not write.indices or not isinstance(write.value, Binary):
+        return None
+    vector = write.indices[-1].as_var()
+    kinds = {it.name: it.kind for it in stage.iters}
+    if vector is None or kinds.get(vector) != "par":
+        return None
+    old = Load(write.buffer, write.indices, write.value.dtype)
+    if old == write.value.a:
+        term: Expr = write.value.b
+    elif old == write.value.b:
+        term = write.value.a
+    else:
+        return None
+    a, b = _operands(term, vector)
+    if a is None:
+        return None
+    roles: list[tuple[str, Role]] = []
+    for it in stage.iters:
+        in_a = _moves(a, it.name)
+        in_b = b is not None and _moves(b, it.name)
+        if it.kind == "red":
+            windowed = any(
+                it.name in i.vars and any(kinds.get(v) == "par" for v in i.vars if v != it.name)
+                for i in (*a.indices, *(b.indices if b is not None else ()))
+            )
+            roles.append((it.name, "window" if windowed else "k"))
+        elif b is None:
+            roles.append((it.name, "batch" if it.name == vector else "m"))
+        else:
+            roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
+    return Contraction(stage, vector, a, b, tuple(roles))
+
+
+def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
+    if isinstance(term, Binary) and term.op == "mul":
+        left, right = list(loads(term.a)), list(loads(term.b))
+        if len(left) == 1 and len(right) == 1:
+            a, b = left[0], right[0]
+            return (b, a) if _moves(a, vector) and not _moves(b, vector) else (a, b)
+    found = list(dict.fromkeys(loads(term)))
+    return (found[0], None) if len(found) == 1 else (None, None)
+
+
+def _moves(ld: Load, name: str) -> bool:
+    return any(name in i.vars for i in ld.indices)
+
+
+def stride_one(ld: Load, name: str) -> bool:
+    """Whether an iterator moves a load along its last dimension by single steps, and nothing else."""
+    return bool(ld.indices) and ld.indices[-1].coefficient(name) == 1 and not any(
+        name in i.vars for i in ld.indices[:-1]
+    )

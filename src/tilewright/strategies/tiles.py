@@ -1,0 +1,60 @@
+"""Register tiles by an analytic model of the machine's vector unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.target import Target
+
+#: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
+LOADS_PER_FMA: Final = 2.0
+#: Reduction steps between loop overheads of a micro-kernel: loop counter, jump and address updates.
+LOOP_OVERHEAD_CYCLES: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` results along an m axis times ``vectors`` vectors along the n axes, held in registers."""
+
+    rows: int
+    vectors: int
+    cycles: float
+
+
+def register_tile(
+    target: Target,
+    row_extent: int,
+    vector_counts: tuple[int, ...],
+    *,
+    spare: int = 1,
+    max_rows: int = 28,
+    broadcast: bool = True,
+) -> RegisterTile:
+    """The tile that needs the fewest cycles per reduction step for the whole result.
+
+    ``row_extent`` is the extent of the tiled m axis, ``vector_counts`` the allowed numbers of vectors along n
+    (each divides the extent or leaves a tail that is counted as a full one). ``spare`` registers stay free for
+    the broadcast operand. With ``broadcast`` each row costs a load of its own per step.
+    """
+    best: RegisterTile | None = None
+    registers = target.vector_registers
+    for vectors in vector_counts:
+        limit = min(max_rows, row_extent, (registers - spare - vectors) // vectors)
+        for rows in range(1, max(1, limit) + 1):
+            whole, tail = divmod(row_extent, rows)
+            cost = whole * _step(target, rows, vectors, broadcast)
+            if tail:
+                cost += _step(target, tail, vectors, broadcast) * 1.05
+            cost /= vectors
+            if best is None or cost < best.cycles - 1e-9 or (abs(cost - best.cycles) < 1e-9 and rows > best.rows):
+                best = RegisterTile(rows, vectors, cost)
+    assert best is not None
+    return best
+
+
+def _step(target: Target, rows: int, vectors: int, broadcast: bool) -> float:
+    """Cycles of one reduction step: multiply-adds, loads, or the latency of dependent accumulation."""
+    fma = rows * vectors / target.fma_per_cycle
+    loads = (vectors + (rows if broadcast else 0)) / (LOADS_PER_FMA * target.fma_per_cycle)
+    return max(fma, loads, float(target.fma_latency)) + LOOP_OVERHEAD_CYCLES / 4

@@ -1,0 +1,100 @@
+"""The symbolic model and its dependences agree with the listed instances."""
+
+import pytest
+
+from tilewright.ir import F32, Param, Program, Stage, buffer, index, store, to_function, var
+from tilewright.poly.dependences import dependences, sources, violated
+from tilewright.poly.extract import extract
+from tilewright.poly.legality import list_function
+from tilewright.poly.spaces import DIM, maps_of, pairs, points
+from unit.poly.builders import chain, it, ld, matmul, mul, x
+from unit.poly.cases import CASES
+
+
+def listed_pairs(listing, s, r):
+    """(reader coordinates, writer's name and coordinates or None) of every element read, from the listing."""
+    flow = listing.flow
+    statement = flow.instances.statements[s]
+    out = set()
+    for row, source in zip(statement.reads[r].rows, flow.sources[s][r], strict=True):
+        reader = tuple(int(c[row]) for c in statement.coords)
+        found = flow.owner(int(source))
+        if found is None:
+            out.add((reader, None))
+        else:
+            w = flow.instances.statements[found[0]]
+            out.add((reader, (w.block, w.part, w.position, *(int(c[found[2]]) for c in w.coords))))
+    return out
+
+
+def isl_pairs(model, s, slot):
+    found = sources(model, s, slot)
+    coords = model.instances(s)
+    out = set()
+    for m in maps_of(found.writers):
+        w = model.statement(m.get_tuple_name(DIM.in_))
+        logical = m.apply_domain(model.instances(w)).apply_range(coords)
+        out |= {(b, (w.block.name, w.part, w.position, *a)) for a, b in pairs(logical)}
+    for m in maps_of(found.initial):
+        out |= {(p, None) for p in points(m.domain().apply(coords))}
+    return out
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sources_agree_with_the_listing(name):
+    func = CASES[name]()
+    listing, model = list_function(func), extract(func)
+    listed = {(s.block, s.part, s.position): n for n, s in enumerate(listing.flow.instances.statements)}
+    assert len(listed) == len(model.statements)
+    for s in model.statements:
+        n = listed[s.block.name, s.part, s.position]
+        statement = listing.flow.instances.statements[n]
+        instances = {tuple(int(c[row]) for c in statement.coords) for row in range(statement.count)}
+        assert set(points(s.domain.apply(model.instances(s)))) == instances
+        assert len(statement.reads) == len(s.reads)
+        for slot in range(len(s.reads)):
+            assert isl_pairs(model, s, slot) == listed_pairs(listing, n, slot), (s.name, slot)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_textual_order_respects_all_dependences(name):
+    model = extract(CASES[name]())
+    found = dependences(model)
+    assert name == "strided" or found
+    for d in found:
+        times = model.time(model.statement(d.source)), model.time(model.statement(d.sink))
+        assert violated(d.relation, *times).is_empty(), (d.kind, d.source, d.sink)
+
+
+def test_symbolic_dependences_of_a_stencil():
+    n = Param("n", 3, 1 << 20)
+    b = Stage("B", (it("x", n),), store("B", (x,), mul(ld("A", x), ld("A", x))))
+    c = Stage("C", (it("x", index(n) - 2),), store("C", (x,), mul(ld("B", x), ld("B", x + 2))))
+    p = Program("st", (n,), (buffer("A", (n,), F32),), (buffer("C", (index(n) - 2,), F32),),
+                (buffer("B", (n,), F32),), (b, c))  # fmt: skip
+    model = extract(to_function(p))
+    flow = [d for d in dependences(model, ["flow"]) if d.source == "B"]
+    assert [(d.sink, d.slot, d.exact) for d in flow] == [("C", 0, True), ("C", 1, True)]
+    # for every n: instance x + 2 of B feeds instance x of C
+    distance = flow[1].relation.set_tuple_name(DIM.in_, "").set_tuple_name(DIM.out, "").deltas()
+    assert distance.dim_max_val(0).to_python() == distance.dim_min_val(0).to_python() == -2
+    fixed = extract(to_function(p), {"n": 5})
+    assert list(points(fixed.statement("C").domain)) == [(0,), (1,), (2,)]
+
+
+def test_reversing_a_producer_is_seen():
+    model = extract(to_function(chain()))
+    b, c = model.statement("B"), model.statement("C")
+    (d, *_) = [d for d in dependences(model, ["flow"]) if d.source == "B"]
+    late = model.space(b).map_to("", (1, x, 0))
+    early = model.space(c).map_to("", (0, var(c.dims[0]), 0))
+    assert not violated(d.relation, late, early).is_empty()
+
+
+def test_accumulators_depend_on_the_instance_before():
+    model = extract(to_function(matmul(2, 2, 3)))
+    (d,) = [d for d in dependences(model, ["flow"]) if d.source == d.sink]
+    assert pairs(d.relation) == {
+        ((a, b, c), (a, b, c + 1)) for a in range(2) for b in range(2) for c in range(2)
+    }
+    assert (d.buffer, d.slot, d.exact) == ("C", 0, True)
