@@ -373,13 +373,8 @@ def span(x: Index, env: Env, inner: Iterable[str]) -> Span | None:
     if lo is None or hi is None:
         return None
     lo, hi = simplify(lo, env), simplify(hi, env)
-    extent = hi - lo + 1
-    if extent.vars:
-        n = int_upper(extent, env)
-        if n is None:
-            return None
-        extent = Index(n)
-    return Span(lo, extent)
+    extent = _constant(hi - lo + 1, env)
+    return None if extent is None else Span(lo, extent)
 
 
 def union_span(spans: Iterable[Span], env: Env) -> Span | None:
@@ -389,15 +384,33 @@ def union_span(spans: Iterable[Span], env: Env) -> Span | None:
         return None
     if all(s == items[0] for s in items):
         return items[0]
-    lo = simplify(imin(*(s.lo for s in items)), env)
-    hi = simplify(imax(*(s.lo + s.extent for s in items)), env)
-    extent = hi - lo
-    if extent.vars or any(isinstance(a, MinMax) for a, _ in extent.terms):
+    lo = simplify(_extreme([s.lo for s in items], imin), env)
+    hi = simplify(_extreme([s.lo + s.extent for s in items], imax), env)
+    extent = _constant(hi - lo, env)
+    return None if extent is None else Span(lo, extent)
+
+
+def _constant(extent: Index, env: Env) -> Index | None:
+    """An upper bound without variables or minima: an integer, or for whole symbolic sizes of parameters."""
+    if not extent.vars and not any(isinstance(a, MinMax) for a, _ in extent.terms):
+        return extent
+    bound = upper(extent, env)
+    if bound is not None and bound.terms and not bound.vars and not any(
+        isinstance(a, MinMax) for a, _ in bound.terms
+    ):
+        # a parameter is a better bound than the largest value it may have
         n = int_upper(extent, env)
-        if n is None:
-            return None
-        extent = Index(n)
-    return Span(lo, extent)
+        low = int_lower(bound, {})
+        return Index(n) if n is not None and low is not None and n <= low else bound
+    n = int_upper(extent, env)
+    return None if n is None else Index(n)
+
+
+def _extreme(values: list[Index], pick: Callable[..., Index]) -> Index:
+    """The least or largest of indices; those that differ by a constant (a min() in them too) are compared."""
+    if all(v.terms == values[0].terms for v in values):
+        return Index(pick(*(v.const for v in values)).const, values[0].terms)
+    return pick(*values)
 
 
 def map_env(env: Env, fn: Callable[[Index], Index]) -> dict[str, tuple[Index, Index]]:

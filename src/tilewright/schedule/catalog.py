@@ -20,6 +20,9 @@ from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
 from tilewright.schedule.producer.compute_at import compute_at
+from tilewright.schedule.producer.inline import inline
+from tilewright.schedule.producer.inline_stage import inline_stage
+from tilewright.schedule.producer.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 
@@ -40,8 +43,11 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     set_scope,
     # producers, consumers and storage
     compute_at,
+    reverse_compute_at,
+    inline,
     stage,
     # layouts and other program-phase primitives
+    inline_stage,
 )
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from tilewright.schedule.methods import Methods
 
 
@@ -9,3 +11,7 @@ class ProgramMethods(Methods):
     """Primitives that change the program before its loops exist."""
 
     __slots__ = ()
+
+    def inline_stage(self, stage: str) -> Self:
+        """Put a stage's definition into its readers, in the program: see ``producer/inline_stage.py``."""
+        return self.apply("inline_stage", stage)

@@ -17,6 +17,14 @@ class StorageMethods(Methods):
         """Compute a producer inside a loop: :func:`tilewright.schedule.producer.compute_at.compute_at`."""
         return self.apply("compute_at", block, loop, keep_storage=keep_storage)
 
+    def reverse_compute_at(self, block: str, loop: str, *, keep_storage: bool = False) -> Self:
+        """Compute a consumer at its operand's loop: see ``producer/reverse_compute_at.py``."""
+        return self.apply("reverse_compute_at", block, loop, keep_storage=keep_storage)
+
+    def inline(self, block: str) -> Self:
+        """Put a stage's definition into its readers: :func:`tilewright.schedule.producer.inline.inline`."""
+        return self.apply("inline", block)
+
     def stage(
         self,
         buffer: str,

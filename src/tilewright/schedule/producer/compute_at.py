@@ -80,7 +80,8 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
         box = footprint(target.body, env, declared[name], "r")
         if box is not None:
             boxes[name] = box
-    taken = taken_names(func) - _names_of(group)
+    body = without(func.body, frozenset(s.block.name for s in group))
+    taken = taken_names(func.with_body(body))
     nests: list[Stmt] = []
     for b in _distinct(group):
         try:
@@ -96,7 +97,6 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
 
     if keep_storage:
         _check_kept(func, block, loop, at, target, group, nests, declared, env)
-    body = without(func.body, frozenset(s.block.name for s in group))
     buffers, inside = below_allocs(target.body)
     first = next(n for n, s in enumerate(inside) if touching(s, made, "r"))
     inner = seq(*inside[:first], *nests, *inside[first:])
@@ -124,11 +124,6 @@ def required(block: Block, boxes: dict[str, Box], env: Env) -> dict[str, Span]:
 
 def _writes(block: Block) -> list[Touch]:
     return list(dict.fromkeys(touches(block, "w")))
-
-
-def _names_of(group: list[Site]) -> set[str]:
-    """Names of the group's blocks and of the loops around nothing else."""
-    return {s.block.name for s in group}
 
 
 def _distinct(group: list[Site]) -> list[Block]:

@@ -1,0 +1,346 @@
+"""reverse_compute_at: compute a consumer, such as an epilogue, where its operand is produced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir import (
+    Block,
+    Buffer,
+    Env,
+    For,
+    If,
+    Index,
+    Location,
+    LoopFunction,
+    Span,
+    Stmt,
+    find,
+    loop_env,
+    replace_at,
+    seq,
+    span,
+)
+from tilewright.schedule.common import find_block, find_loop, refusal, taken_names
+from tilewright.schedule.footprint import Box, footprint, touches
+from tilewright.schedule.producer.nest import (
+    Site,
+    Unsolvable,
+    around,
+    as_tile,
+    below_allocs,
+    buffer_at,
+    build_nest,
+    check_visible,
+    is_tile,
+    sites,
+    solve,
+    without,
+    without_alloc,
+)
+from tilewright.schedule.regions import disjoint, uncovered
+from tilewright.schedule.registry import primitive
+
+
+@primitive("reverse_compute_at", phase="loop")
+def reverse_compute_at(
+    func: LoopFunction, block: str, loop: str, *, keep_storage: bool = False
+) -> LoopFunction:
+    """Compute the stage of ``block`` inside ``loop``, over the box of its operand that is produced there.
+
+    The stage's nest is rebuilt as serial loops ``<block>_<iterator>`` at the end of the loop's body, guarded
+    where the box reaches past the stage's domain; earlier loop primitives on the stage are forgotten. An
+    operand that is produced inside ``loop`` only and that nothing outside reads is then allocated there and
+    stores just the box, unless ``keep_storage``.
+
+    Before and after ``reverse_compute_at(func, "C", "i_o")``, with ``i`` of ``T`` split by 4::
+
+        for i_o in 0:3:                                 for i_o in 0:3:
+            for i_i in 0:4:  # where ... < 10               alloc T: f32[4]     # T[d] lives at d - 4*i_o
+                T[...] = X[...] + X[...]                    for i_i in 0:4:
+        for i in 0:10:                                          T[...] = X[...] + X[...]
+            C[i] = T[i] * T[i]                              for C_i in 0:4:     # where 4*i_o + C_i < 10
+                                                                C[...] = T[...] * T[...]
+
+    Legal where the operand's values are final: all loops of its reduction are inside ``loop``, and different
+    iterations produce boxes that do not overlap; where these boxes lead to every instance of the stage; and
+    where everything else that the stage reads is there before. Each dimension of the access to the operand
+    must be one iterator times 1 or -1 plus a constant.
+
+    Raises ScheduleError where that does not hold.
+    """
+    here, node = find_block(func, block)
+    at, target = find_loop(func, loop)
+    all_sites = sites(func)
+    mine = _own_sites(func, block, loop, node, at, target, all_sites)
+    shared = _shared_depth(here, at)
+    moving = (*at.loops, target)[shared:]
+    env = loop_env((*at.loops, target))
+    inputs = frozenset(name for s in mine for name in s.reads - s.writes)
+    made = frozenset(name for s in mine for name in s.writes)
+    job = _Job(
+        func, block, loop, node, at, target, all_sites, frozenset(s.block.name for s in mine), moving, env
+    )
+    operands = [name for name in sorted(inputs) if job.writers(name, under=True)]
+    if not operands:
+        raise refusal(
+            func, f"nothing that {block!r} reads is produced inside loop {loop!r}", at=[block, loop]
+        )
+    _check_order(job, mine, inputs, made, here)
+    boxes = {name: box for name in sorted(inputs) if (box := _final_box(job, name)) is not None}
+    ranges = _solve(job, mine[0], operands, boxes, shared)
+    body = without(func.body, job.own)
+    nest = build_nest(node, ranges, env, taken_names(func.with_body(body)), block)
+    for name, box in boxes.items():
+        read = footprint(nest, env, buffer_at(func, name)[0], "r")
+        if read is not None and not box.holds(read, env):
+            raise refusal(
+                func,
+                f"{block!r} reads {name!r} beyond what an iteration of {loop!r} produces ({box})",
+                at=[block, loop],
+            )
+    check_visible(func, inputs | made, at, (block, loop))
+    return _place(job, body, nest, operands, keep_storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is moved where: ``moving`` are the loops around the new place that are not around the old one."""
+
+    func: LoopFunction
+    block: str
+    loop: str
+    node: Block
+    at: Location
+    target: For
+    sites: list[Site]
+    own: frozenset[str]
+    moving: tuple[For, ...]
+    env: Env
+
+    def writers(self, name: str, *, under: bool) -> list[Site]:
+        """Other blocks that write a buffer inside the target loop (or outside of it)."""
+        return [
+            s
+            for s in self.sites
+            if name in s.writes and s.block.name not in self.own and s.under(self.at) == under
+        ]
+
+    @property
+    def root(self) -> tuple[int, ...]:
+        """Path of the outermost moving loop."""
+        depth = len(self.at.loops) + 1 - len(self.moving)
+        loops = [n for n, a in enumerate(self.at.ancestors) if isinstance(a, For)]
+        return self.at.path[: loops[depth]] if depth < len(loops) else self.at.path
+
+
+def _own_sites(
+    func: LoopFunction, block: str, loop: str, node: Block, at: Location, target: For, all_sites: list[Site]
+) -> list[Site]:
+    mine = [s for s in all_sites if s.block.stage == node.stage]
+    for s in mine:
+        if s.under(at):
+            raise refusal(func, f"{block!r} is computed inside loop {loop!r} already", at=[block, loop])
+        if (s.block.iters, s.block.body, s.block.init) != (node.iters, node.body, node.init):
+            raise refusal(
+                func,
+                f"stage {node.stage!r} has blocks of different kinds: {block!r} and {s.block.name!r}",
+                hint="move it before decompose_init",
+                at=[block, s.block.name],
+            )
+        if s.path < at.path:
+            raise refusal(func, f"{block!r} is computed before loop {loop!r}", at=[block, loop])
+        for n, a in enumerate(s.place.ancestors):
+            if isinstance(a, If) and at.path[: n + 1] != s.path[: n + 1]:
+                raise refusal(func, f"{block!r} is computed under a condition", at=[block])
+    if target.kind.name == "vector":
+        raise refusal(
+            func,
+            f"loop {loop!r} is a vector loop: no nest can be put into it",
+            hint="name a loop around it",
+            at=[loop],
+        )
+    if any(it.kind == "ord" for it in node.iters):
+        raise refusal(func, f"{block!r} runs in a given order (an ord iterator)", at=[block])
+    return mine
+
+
+def _shared_depth(here: Location, at: Location) -> int:
+    """Number of loops around both places."""
+    depth = 0
+    for a, b in zip(here.ancestors, (*at.ancestors, at.node), strict=False):
+        if a is not b:
+            break
+        depth += isinstance(a, For)
+    return depth
+
+
+def _check_order(
+    job: _Job, mine: list[Site], inputs: frozenset[str], made: frozenset[str], here: Location
+) -> None:
+    """Refuse where moving to an earlier place changes what is read or overwritten."""
+    func, block, loop = job.func, job.block, job.loop
+    root = job.root
+    last = max(s.path for s in mine)
+    for n, a in enumerate(job.at.ancestors):
+        if n >= len(root) and isinstance(a, If):
+            raise refusal(func, f"loop {loop!r} runs under a condition", at=[loop])
+    for s in job.sites:
+        if s.block.name in job.own or s.path > last:
+            continue
+        if s.path[: len(root)] < root:
+            continue
+        clash = sorted(s.writes & made | s.reads & made)
+        if clash:
+            raise refusal(
+                func,
+                f"{s.block.name!r} uses {clash[0]!r}, which {block!r} would then have defined earlier",
+                at=[block, s.block.name],
+            )
+        late = sorted(s.writes & inputs)
+        if late and s.path[: len(job.at.path)] > job.at.path:
+            raise refusal(
+                func,
+                f"{s.block.name!r} writes {late[0]!r}, which {block!r} reads, only after loop {loop!r}",
+                hint="move that one first" if s.path[: len(root)] > root else "name a loop around both",
+                at=[block, s.block.name, loop],
+            )
+
+
+def _final_box(job: _Job, name: str) -> Box | None:
+    """What is there of an input that is written inside the moving loops, at the target loop's end.
+
+    ``None`` where nothing inside the moving loops writes it. Refuses where that is not final.
+    """
+    func, block, loop = job.func, job.block, job.loop
+    inside = [s for s in job.sites if name in s.writes and s.path[: len(job.root)] == job.root]
+    if not inside:
+        return None
+    buf, _ = buffer_at(func, name)
+    fixed = len(job.at.loops) + 1 - len(job.moving)
+    best: Box | None = None
+    for common in sorted({_shared_depth(s.place, job.at) - fixed for s in inside}):
+        # common moving loops around the writers and the target; all of their iterations must differ
+        level = job.moving[common - 1]
+        around_it = (*job.at.loops, job.target)[: fixed + common]
+        box = footprint(level.body, loop_env(around_it), buf, "w")
+        assert box is not None
+        bad = disjoint(box.spans, job.moving[:common])
+        if bad:
+            over = {
+                v
+                for s in inside
+                for it, b in zip(s.block.iters, s.block.bind, strict=True)
+                if it.kind != "par"
+                for v in b.vars & set(bad)
+            }
+            shown = ", ".join(map(repr, bad))
+            raise refusal(
+                func,
+                f"the reduction into {name!r} also runs over {shown}, outside of {loop!r}: not final there"
+                if over
+                else f"iterations of {shown} produce overlapping parts of {name!r}, so none is final",
+                hint="name a loop outside of the reduction" if over else None,
+                at=[block, loop, *bad],
+            )
+        best = box
+    return best
+
+
+def _solve(job: _Job, site: Site, operands: list[str], boxes: dict[str, Box], shared: int) -> dict[str, Span]:
+    """The instances to run per iteration, each exactly once over all iterations."""
+    func, block, loop, node = job.func, job.block, job.loop, job.node
+    ranges: dict[str, Span] = {}
+    found: str | None = None
+    why = ""
+    for t in touches(node, "r"):
+        if t.buffer not in operands:
+            continue
+        try:
+            ranges = solve(node, t, boxes[t.buffer], job.env)
+        except Unsolvable as reason:
+            why = str(reason)
+            continue
+        if _unit(node, t.indices):
+            found = t.buffer
+            break
+        why = f"{t.buffer!r} is read at {', '.join(map(str, t.indices))}"
+    if found is None:
+        raise refusal(
+            func, f"cannot tell which instances of {block!r} loop {loop!r} serves: {why}", at=[block]
+        )
+    here_env = loop_env(site.place.loops[:shared])
+    inner = loop_env(site.place.loops)
+    names = [f.var for f in site.place.loops[shared:]]
+    solved: list[tuple[str, Span, tuple[Index, Index]]] = []
+    for it, bound in zip(node.iters, site.block.bind, strict=True):
+        # the instances that ran per iteration of the loops around both places
+        was = span(bound, inner, names)
+        if was is not None and not was.lo.is_const:
+            if it.name in ranges:
+                solved.append((it.name, ranges[it.name], (was.lo, was.lo + was.extent)))
+            else:
+                ranges[it.name] = was
+        elif it.name in ranges:
+            solved.append((it.name, ranges[it.name], (it.lo, it.hi)))
+    missing = uncovered([s for _, s, _ in solved], [d for _, _, d in solved], job.moving, here_env)
+    if missing is not None:
+        raise refusal(
+            func,
+            f"the iterations of {loop!r} are not shown to reach every {solved[missing][0]!r} of {block!r}",
+            hint="the operand must be produced completely, in one nest",
+            at=[block, loop],
+        )
+    spans = [ranges.get(it.name, Span(it.lo, it.extent)) for it in node.iters]
+    again = disjoint(spans, job.moving)
+    if again:
+        raise refusal(
+            func,
+            f"{block!r} would run more than once for different {', '.join(map(repr, again))}",
+            at=[block, loop, *again],
+        )
+    for it in node.iters:
+        s = ranges.get(it.name)
+        if it.kind == "red" and s is not None:
+            unordered = [f.var for f in job.moving if f.var in s.lo.vars and f.kind.name != "serial"]
+            if unordered:
+                raise refusal(
+                    func,
+                    f"{block!r} reduces over {unordered[0]!r}, which is no serial loop",
+                    at=[block, *unordered],
+                )
+    return ranges
+
+
+def _unit(node: Block, indices: Sequence[Index]) -> bool:
+    """Whether every index is a constant or one iterator times 1 or -1 plus a constant."""
+    names = {it.name for it in node.iters}
+    for x in indices:
+        used = [v for v in x.vars if v in names]
+        if len(used) > 1 or (used and x.coefficient(used[0]) not in (1, -1)):
+            return False
+    return True
+
+
+def _place(job: _Job, body: Stmt, nest: Stmt, operands: list[str], keep_storage: bool) -> LoopFunction:
+    """Put the nest at the end of the loop's body and shrink what is used there only."""
+    func = job.func
+    place = find(body, job.loop)
+    assert place is not None and isinstance(place.node, For)
+    buffers, inside = below_allocs(place.node.body)
+    inner = seq(*inside, nest)
+    arguments = {b.name for b in func.buffers}
+    tiles: list[Buffer] = []
+    for name in [] if keep_storage else operands:
+        buf, _ = buffer_at(func, name)
+        users = [s for s in job.sites if name in s.reads | s.writes and s.block.name not in job.own]
+        if name in arguments or not is_tile(buf) or not all(s.under(job.at) for s in users):
+            continue
+        box = footprint(inner, job.env, buf)
+        assert box is not None
+        tiles.append(as_tile(buf, box))
+    body = replace_at(body, place.path, replace(place.node, body=around([*buffers, *tiles], inner)))
+    for tile in tiles:
+        body = without_alloc(body, tile.name)  # the outer one, which comes first
+    return func.with_body(body)

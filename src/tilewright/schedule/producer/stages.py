@@ -1,0 +1,34 @@
+"""What program-phase primitives share: finding stages and buffers, refusing at the user's line."""
+
+from __future__ import annotations
+
+from tilewright.ir import Buffer, Program, Stage
+from tilewright.support import ScheduleError, suggestion
+
+
+def find_stage(program: Program, name: str) -> Stage:
+    """The stage of that name; ScheduleError where there is none."""
+    for s in program.stages:
+        if s.name == name:
+            return s
+    names = [s.name for s in program.stages]
+    raise ScheduleError(
+        f"program {program.name!r} has no stage {name[:80]!r}",
+        hint=suggestion(name, names) or f"the stages are {', '.join(names[:20])}",
+    )
+
+
+def find_tensor(program: Program, name: str) -> Buffer:
+    """The buffer of that name; ScheduleError where there is none."""
+    known = {b.name: b for b in (*program.inputs, *program.outputs, *program.temps)}
+    if name not in known:
+        raise ScheduleError(
+            f"program {program.name!r} has no tensor {name[:80]!r}",
+            hint=suggestion(name, known) or f"the tensors are {', '.join(list(known)[:20])}",
+        )
+    return known[name]
+
+
+def refused(stage: Stage, what: str, hint: str | None = None) -> ScheduleError:
+    """The error of a refused program-phase primitive, at the stage's line of the user's source."""
+    return ScheduleError(what, where=None if stage.source is None else str(stage.source), hint=hint)

@@ -1,0 +1,169 @@
+"""compute_at, reverse_compute_at: tiles of producers and consumers, at sizes that leave tails."""
+
+import pytest
+
+from tilewright import lang
+from tilewright.ir import buffers_of
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from unit.schedule.storage_programs import assert_same, blur, gemm, stencil
+
+SIZES = [1, 3, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize("tail", ["guard", "mask", "shift"])
+@pytest.mark.parametrize("n", SIZES)
+def test_producer_in_a_tile_of_its_consumer(n, tail):
+    p = blur(n)
+    if tail == "shift" and n < 4:
+        pytest.skip("shift needs a whole tile")
+    s = Schedule(p).split("C_i", 4, tail=tail).compute_at("T", "C_i_o")
+    assert_same(p, s.func)
+    size = buffers_of(s.func)["T"].physical_shape[0]
+    assert size.as_int() <= 6
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_producer_around_a_peeled_consumer(n):
+    p = stencil(3, n)
+    s = Schedule(p).split("C_x", 4, tail="peel").compute_at("T", "C_y")
+    assert_same(p, s.func)
+    assert buffers_of(s.func)["T"].physical_shape[0].as_int() == 3
+
+
+@pytest.mark.parametrize(("h", "w"), [(1, 1), (2, 7), (4, 5), (7, 9)])
+def test_overlapping_tiles_of_symbolic_size(h, w):
+    p = stencil(lang.param("H"), lang.param("W"))
+    s = Schedule(p).tile(["C_y", "C_x"], [3, 4]).compute_at("T", "C_x_o").parallel("C_y_o")
+    assert [n.as_int() for n in buffers_of(s.func)["T"].physical_shape] == [5, 6]
+    assert_same(p, s.func, H=h, W=w)
+
+
+def test_producer_in_a_fused_loop():
+    p = stencil(6, 8)
+    s = Schedule(p).tile(["C_y", "C_x"], [3, 4]).fuse("C_y_o", "C_x_o", names=("t",))
+    s = s.parallel("t").compute_at("T", "t")
+    assert_same(p, s.func)
+
+
+def test_producer_in_the_reduction_of_its_consumer():
+    A = lang.placeholder((5, 7), name="A")
+    B = lang.placeholder((7, 6), name="B")
+    E = lang.compute((7, 6), lambda k, j: B[k, j] * 2 + 1, name="E")
+    kk = lang.reduce_axis(7, "k")
+    C = lang.compute((5, 6), lambda i, j: lang.sum(A[i, kk] * E[kk, j], axis=kk), name="C")
+    p = lang.program([A, B], [C])
+    s = Schedule(p)
+    i, j, k = s.loops("C")
+    s = s.split(k, 3).reorder(f"{k}_o", i, j, f"{k}_i").compute_at("E", f"{k}_o")
+    assert_same(p, s.func)
+    assert [str(n) for n in buffers_of(s.func)["E"].physical_shape] == ["3", "6"]
+
+
+def test_a_decomposed_producer_moves_with_its_initialisation():
+    p = stencil(4, 5)
+    s = Schedule(p).decompose_init("T", "r").split("C_y", 2).compute_at("T", "C_y_o")
+    assert_same(p, s.func)
+
+
+def test_a_chain_of_producers():
+    X = lang.placeholder((9,), name="X")
+    T = lang.compute((8,), lambda i: X[i] + X[i + 1], name="T")
+    U = lang.compute((7,), lambda i: T[i] * T[i + 1], name="U")
+    V = lang.compute((5,), lambda i: U[i] - U[i + 2], name="V")
+    p = lang.program([X], [V])
+    s = Schedule(p)
+    s = s.split(s.loops("V")[0], 2)
+    at = s.loops("V")[0]
+    s = s.compute_at("U", at).compute_at("T", at)
+    assert_same(p, s.func)
+    inner = Schedule(p).split(Schedule(p).loops("V")[0], 2)
+    inner = inner.compute_at("U", at).compute_at("T", "U_i")
+    assert_same(p, inner.func)
+    assert buffers_of(inner.func)["T"].physical_shape[0].as_int() == 2
+
+
+def test_kept_storage_stays_outside():
+    p = blur(8, taps=1)
+    s = Schedule(p).split("C_i", 4).parallel("C_i_o").compute_at("T", "C_i_o", keep_storage=True)
+    assert_same(p, s.func)
+    assert buffers_of(s.func)["T"].layout is None
+
+
+def test_kept_storage_refuses_overlap_in_parallel_loops():
+    s = Schedule(blur(8)).split("C_i", 4).parallel("C_i_o")
+    with pytest.raises(ScheduleError, match="'C_i_o' compute overlapping parts of 'T'") as e:
+        s.compute_at("T", "C_i_o", keep_storage=True)
+    assert ">>" in str(e.value)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (4, 6, 3), (7, 13, 5)])
+def test_epilogue_in_the_tile_of_a_contraction(m, n, k):
+    p = gemm(m, n, k, epilogue=True)
+    s = Schedule(p).split("i", 4).split("j", 6)
+    o = [v for v in s.loops("C") if not v.endswith("_i") and v != "k"]
+    s = s.reorder(*o, "k", *[v for v in s.loops("C") if v.endswith("_i")])
+    s = s.reverse_compute_at("D", o[-1])
+    assert_same(p, s.func)
+    assert len(buffers_of(s.func)["C"].physical_shape) == 2
+    kept = Schedule(p).reverse_compute_at("D", "i", keep_storage=True)
+    assert_same(p, kept.func)
+    assert buffers_of(kept.func)["C"].layout is None
+
+
+def test_two_epilogues_after_one_another():
+    A = lang.placeholder((5, 7), name="A")
+    k = lang.reduce_axis(7, "k")
+    S = lang.compute((5,), lambda i: lang.sum(A[i, k], axis=k), name="S")
+    U = lang.compute((5,), lambda i: S[i] + 1, name="U")
+    V = lang.compute((5,), lambda i: U[i] * S[i], name="V")
+    p = lang.program([A], [V])
+    s = Schedule(p).split("i", 2).reverse_compute_at("U", "i_o").reverse_compute_at("V", "i_o")
+    assert_same(p, s.func)
+    assert {str(b.physical_shape[0]) for n, b in buffers_of(s.func).items() if n in "SU"} == {"2"}
+
+
+def test_a_row_reduction_follows_its_operand():
+    A = lang.placeholder((4, 6), name="A")
+    E = lang.compute((4, 6), lambda i, j: A[i, j] * 2, name="E")
+    j = lang.reduce_axis(6, "j")
+    S = lang.compute((4,), lambda i: lang.sum(E[i, j], axis=j), name="S")
+    p = lang.program([A], [S])
+    s = Schedule(p).reverse_compute_at("S", "i")
+    assert_same(p, s.func)
+    running = Schedule(p).reverse_compute_at("S", "j")
+    assert_same(p, running.func)
+    with pytest.raises(ScheduleError, match="reduces over 'j', which is no serial loop"):
+        Schedule(p).parallel("j").reverse_compute_at("S", "j")
+
+
+def _pair():
+    """T and U from X, V from U alone."""
+    X = lang.placeholder((4,), name="X")
+    T = lang.compute((4,), lambda i: X[i] + 1, name="T")
+    U = lang.compute((4,), lambda i: X[i] + 2, name="U")
+    V = lang.compute((4,), lambda i: U[i] * 2, name="V")
+    s = Schedule(lang.program([X], [T, V]))
+    return s.split(s.loops("T")[0], 2, names=("T_i", "q"))
+
+
+def _refused(text, make):
+    with pytest.raises(ScheduleError, match=text):
+        make()
+
+
+def test_refusals():
+    p = gemm(4, 6, 5, epilogue=True)
+    s = Schedule(p)
+    _refused("argument of the function", lambda: s.compute_at("D", "i"))
+    _refused("there is no block 'Q'", lambda: s.compute_at("Q", "i"))
+    _refused("there is no loop 'q'", lambda: s.compute_at("C", "q"))
+    _refused("not final there", lambda: s.reorder("k", "i", "j").reverse_compute_at("D", "j"))
+    _refused("is computed before loop", lambda: s.reverse_compute_at("C", s.loops("D")[0]))
+    _refused("nothing that 'V' reads", lambda: _pair().reverse_compute_at("V", "T_i"))
+    b = Schedule(blur(8))
+    _refused(
+        "is also read outside",
+        lambda: b.partition("C_i", 3).compute_at("T", b.partition("C_i", 3).loops("C")[0]),
+    )
+    _refused("already", lambda: b.compute_at("T", "C_i").compute_at("T", "C_i"))
