@@ -1,0 +1,249 @@
+"""Small random programs for the schedule fuzzer: one to four stages of pointwise, stencil and reduction kind.
+
+Every program computes exactly whatever the order of its sums: integers, or floats that hold small integers
+(`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tilewright.ir import (
+    BOOL,
+    F32,
+    I32,
+    Access,
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Index,
+    Iter,
+    Load,
+    OfIndex,
+    Param,
+    Program,
+    Select,
+    Stage,
+    Store,
+    buffer,
+    imax,
+    imin,
+    index,
+    store,
+    var,
+)
+
+TILES = (2, 3, 4)
+KINDS = ("pointwise", "clamped", "padded", "window", "rowsum", "matmul", "conv", "transpose", "prefix", "triangle", "argmax", "update")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with values of its parameters, and whether its results do not depend on the order of sums."""
+
+    program: Program
+    params: dict
+    exact: bool
+    terms: int
+
+    def inputs(self, seed=0):
+        """Random arguments by name."""
+        rng = np.random.default_rng(seed)
+        out = {}
+        for b in self.program.inputs:
+            shape = tuple(_value(n, self.params) for n in b.shape)
+            if b.dtype == I32:
+                out[b.name] = rng.integers(-3, 4, shape).astype(np.int32)
+            elif self.exact:
+                out[b.name] = rng.integers(-3, 4, shape).astype(np.float32)
+            else:
+                out[b.name] = (0.5 + rng.random(shape)).astype(np.float32)
+        return out
+
+
+def _value(n: Index, params):
+    return n.const + sum(c * params[a.name] for a, c in n.terms)
+
+
+class _Builder:
+    """Stages over a growing list of readable two-dimensional buffers of one type."""
+
+    def __init__(self, draw, exact, dtype):
+        self.draw = draw
+        self.exact = exact
+        self.dtype = dtype
+        self.params = {}
+        self.inputs = []
+        self.temps = []
+        self.stages = []
+        self.terms = 4
+
+    def size(self, tile, symbolic=False):
+        n = self.draw(st.integers(1, 2 * tile + 1), label="size")
+        if symbolic and len(self.params) < 2:
+            p = Param(f"N{len(self.params)}", 1, 64)
+            self.params[p] = n
+            return index(p)
+        return index(n)
+
+    def given(self, shape):
+        b = buffer(f"A{len(self.inputs)}", shape, self.dtype)
+        self.inputs.append(b)
+        return b
+
+    def made(self, shape, dtype=None):
+        b = buffer(f"T{len(self.temps)}", shape, dtype or self.dtype)
+        self.temps.append(b)
+        return b
+
+    def const(self, x):
+        return Const(int(x) if self.dtype == I32 else float(x), self.dtype)
+
+    def combine(self, a, b):
+        ops = ["add", "max", "min"] + (["sub"] if self.exact else [])
+        return Binary(self.draw(st.sampled_from(ops), label="op"), a, b)
+
+    def stage(self, out, iters, body, init=None):
+        name = f"S{len(self.stages)}"
+        self.stages.append(Stage(name, tuple(iters), body, init))
+        return out
+
+
+def _ld(b: Buffer, *at):
+    return Load(b.name, tuple(index(i) for i in at), b.dtype)
+
+
+def _iters(shape, names=("i", "j"), kinds=("par", "par")):
+    return [Iter(v, index(0), n, k) for v, n, k in zip(names, shape, kinds, strict=False)]
+
+
+def _add_stage(b: _Builder, kind, src: Buffer, tile):
+    n, m = src.shape
+    i, j, k = var("i"), var("j"), var("k")
+    if kind == "pointwise":
+        out = b.made((n, m))
+        other = b.draw(st.sampled_from(["const", "row", "same", "index"]), label="operand")
+        if other == "const":
+            rhs = b.const(2)
+        elif other == "row":
+            rhs = _ld(b.given((m,)), j)
+        elif other == "same":
+            rhs = _ld(b.given((n, m)), i, j)
+        else:
+            rhs = OfIndex(i + j * 2, b.dtype)
+        value = b.combine(_ld(src, i, j), rhs)
+        return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
+    if kind == "clamped":
+        out = b.made((n, m))
+        value = b.combine(_ld(src, imax(i - 1, 0), imin(j, m - 1)), _ld(src, imin(i + 1, n - 1), imin(j, m - 1)))
+        return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
+    if kind == "padded":
+        out = b.made((n, m))
+        cond = Compare("ge", OfIndex(j - 1, I32), Const(0, I32))
+        value = b.combine(Select(cond, _ld(src, i, j - 1), b.const(1)), _ld(src, i, j))
+        return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
+    if kind == "window":
+        if not (m.is_const and m.const >= 2):
+            return _add_stage(b, "pointwise", src, tile)
+        out = b.made((n, m - 1))
+        value = b.combine(_ld(src, i, j), _ld(src, i, j + 1))
+        return b.stage(out, _iters((n, m - 1)), store(out.name, (i, j), value))
+    if kind == "transpose":
+        out = b.made((m, n))
+        return b.stage(out, _iters((m, n)), store(out.name, (i, j), b.combine(_ld(src, j, i), b.const(1))))
+    if kind == "prefix":  # an ordered stage: a running sum along j
+        out = b.made((n, m))
+        first = Compare("le", OfIndex(j, I32), Const(0, I32))
+        before = Select(first, b.const(0), _ld(out, i, j - 1))
+        b.terms += 9
+        iters = _iters((n, m), kinds=("par", "ord"))
+        return b.stage(out, iters, store(out.name, (i, j), Binary("add", before, _ld(src, i, j))))
+    if kind == "update":  # changes the last temporary in place
+        if not b.temps or src not in b.temps:
+            return _add_stage(b, "pointwise", src, tile)
+        return b.stage(src, _iters((n, m)), store(src.name, (i, j), Binary("add", _ld(src, i, j), b.const(1))))
+    if kind == "argmax":
+        best, at = b.made((n, index(1))), b.made((n, index(1)), I32)
+        x = _ld(src, i, k)
+        old, where = _ld(best, i, 0), _ld(at, i, 0)
+        here = OfIndex(k, I32)
+        # ties go to the smaller index, so that any order gives the same answer
+        tie = Binary("and", Compare("eq", x, old), Compare("lt", here, where))
+        better = Binary("or", Compare("gt", x, old), tie)
+        assert better.dtype == BOOL
+        body = Store(
+            (
+                Access(best.name, (i, index(0)), Select(better, x, old)),
+                Access(at.name, (i, index(0)), Select(better, here, where)),
+            )
+        )
+        low = Const(-1000 if b.dtype == I32 else -1000.0, b.dtype)
+        init = Store((Access(best.name, (i, index(0)), low), Access(at.name, (i, index(0)), Const(0, I32))))
+        iters = [*_iters((n,)), Iter("k", index(0), m, "red")]
+        b.stage(best, iters, body, init)
+        return best
+    return _add_reduction(b, kind, src, tile)
+
+
+def _add_reduction(b: _Builder, kind, src: Buffer, tile):
+    n, m = src.shape
+    i, j, k = var("i"), var("j"), var("k")
+    b.terms += 20
+    if kind == "rowsum":
+        out = b.made((n, index(1)))
+        at = (i, index(0))
+        iters = [*_iters((n,)), Iter("k", index(0), m, "red")]
+        value = _ld(src, i, k)
+    elif kind == "triangle":
+        out = b.made((n, m))
+        at = (i, j)
+        iters = [*_iters((n, m)), Iter("k", index(0), j + 1, "red")]
+        value = _ld(src, i, k)
+    elif kind == "conv":
+        taps = b.draw(st.integers(1, 3), label="taps")
+        if not (m.is_const and m.const >= taps):
+            return _add_reduction(b, "rowsum", src, tile)
+        out = b.made((n, m - taps + 1))
+        at = (i, j)
+        iters = [*_iters((n, m - taps + 1)), Iter("k", index(0), index(taps), "red")]
+        w = b.given((index(taps),))
+        value = Binary("mul", _ld(src, i, j + k), _ld(w, k))
+    else:  # matmul
+        cols = b.size(tile)
+        w = b.given((m, cols))
+        out = b.made((n, cols))
+        at = (i, j)
+        iters = [*_iters((n, cols)), Iter("k", index(0), m, "red")]
+        value = Binary("mul", _ld(src, i, k), _ld(w, k, j))
+    op = b.draw(st.sampled_from(["add", "add", "max"]), label="reduction")
+    zero = b.const(0 if op == "add" else -1000)
+    body = store(out.name, at, Binary(op, _ld(out, *at), value))
+    return b.stage(out, iters, body, store(out.name, at, zero))
+
+
+@st.composite
+def cases(draw, kinds=KINDS, first=None, stages=(1, 4)):
+    """A random :class:`Case`; ``first`` restricts the kind of the first stage."""
+    exact = draw(st.booleans(), label="exact")
+    dtype = draw(st.sampled_from([F32, I32]), label="dtype") if exact else F32
+    tile = draw(st.sampled_from(TILES), label="T")
+    b = _Builder(draw, exact, dtype)
+    symbolic = draw(st.integers(0, 3), label="symbolic") == 0
+    src = b.given((b.size(tile, symbolic), b.size(tile, symbolic)))
+    count = draw(st.integers(*stages), label="stages")
+    for n in range(count):
+        kind = draw(st.sampled_from(first if first and n == 0 else kinds), label="kind")
+        source = src if n == 0 or draw(st.integers(0, 4)) else draw(st.sampled_from([*b.inputs[:1], src]))
+        if kind == "update" and source is not src:
+            source = src
+        src = _add_stage(b, kind, source, tile)
+    written = {name for s in b.stages for name in s.writes}
+    read = {ld for s in b.stages for ld in s.reads}
+    outputs = [t for t in b.temps if t.name in written and (t is src or t.name not in read)]
+    temps = [t for t in b.temps if t not in outputs]
+    program = Program(
+        "random", tuple(b.params), tuple(b.inputs), tuple(outputs), tuple(temps), tuple(b.stages)
+    )
+    return Case(program, {p.name: n for p, n in b.params.items()}, exact, b.terms)

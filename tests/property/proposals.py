@@ -1,0 +1,235 @@
+"""Legal-looking random steps: for each primitive, arguments that might be accepted by a schedule as it stands."""
+
+from hypothesis import strategies as st
+
+from tilewright.ir import Alloc, Block, For, blocks, buffers_of, locate
+from tilewright.schedule import Schedule
+
+TILES = (2, 3, 4)
+TAILS = ("guard", "peel", "mask", "shift", "roundup")
+
+
+def loops_of(s: Schedule):
+    """All loops, as locations."""
+    return list(locate(s.func.body, lambda n: isinstance(n, For)))
+
+
+def _feeds(node: For):
+    """Kinds of the iterators that a loop feeds."""
+    kinds = set()
+    for place in locate(node.body, lambda n: isinstance(n, Block)):
+        for it, b in zip(place.node.iters, place.node.bind, strict=True):
+            if node.var in b.vars:
+                kinds.add(it.kind)
+    return kinds
+
+
+def _blocks(node: For):
+    return [p.node for p in locate(node, lambda n: isinstance(n, Block))]
+
+
+def _serial(s):
+    return [p for p in loops_of(s) if p.node.kind.name == "serial"]
+
+
+def _pick(draw, items, label):
+    items = list(items)
+    return draw(st.sampled_from(items), label=label) if items else None
+
+
+def split(draw, s, tail=None):
+    tail = tail or draw(st.sampled_from(TAILS), label="tail")
+    options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "unroll", "parallel")]
+    if tail in ("shift", "roundup"):
+        options = [p for p in options if _feeds(p.node) == {"par"}]
+    if tail == "shift":
+        options = [p for p in options if not any(b.is_reduction for b in _blocks(p.node))]
+        options = [p for p in options if p.node.extent.is_const and p.node.extent.const > 2]
+        options = [p for p in options if len(_blocks(p.node)) == 1] or options
+    if tail == "roundup":
+        args = {b.name for b in s.func.buffers}
+        options = [
+            p
+            for p in options
+            if p.node.extent.is_const
+            and not any(w in args for b in _blocks(p.node) for w, _ in b.writes)
+            and all(
+                b.is_reduction is False and p.node.var in {x.as_var() for x in b.bind} for b in _blocks(p.node)
+            )
+        ] or options
+    place = _pick(draw, options, "loop")
+    if place is None:
+        return None
+    factor = draw(st.sampled_from(TILES), label="factor")
+    if tail != "shift" and draw(st.integers(0, 4), label="several") == 0:
+        factor = (draw(st.sampled_from((1, 2, 3))), factor)
+    return (place.node.var, factor), {"tail": tail}
+
+
+def _chains(s):
+    out = []
+    for p in loops_of(s):
+        if p.ancestors and isinstance(p.ancestors[-1], For):
+            continue
+        chain = [p.node]
+        while isinstance(chain[-1].body, For):
+            chain.append(chain[-1].body)
+        if len(chain) > 1:
+            out.append(chain)
+    return out
+
+
+def reorder(draw, s):
+    options = []
+    for chain in _chains(s):
+        free = [f for f in chain if f.kind.name in ("serial", "unroll")]
+        if len(free) > 1:
+            options.append(free)
+    chain = _pick(draw, options, "nest")
+    if chain is None:
+        return None
+    names = [f.var for f in chain]
+    order = draw(st.permutations(names), label="order")
+    count = draw(st.integers(2, len(order)), label="count")
+    return tuple(order[:count]), {}
+
+
+def fuse(draw, s):
+    options = [
+        (a, a.body)
+        for a in (p.node for p in loops_of(s))
+        if isinstance(a.body, For) and a.kind == a.body.kind and a.body.extent.is_const and a.kind.name != "vector"
+    ]
+    pair = _pick(draw, options, "pair")
+    return None if pair is None else ((pair[0].var, pair[1].var), {})
+
+
+def tile(draw, s):
+    options = [c for c in _chains(s) if all(f.kind.name == "serial" for f in c[:2])]
+    chain = _pick(draw, options, "nest")
+    if chain is None:
+        return None
+    factors = tuple(draw(st.sampled_from(TILES)) for _ in range(2))
+    return ((chain[0].var, chain[1].var), factors), {"tail": draw(st.sampled_from(("guard", "mask")))}
+
+
+def partition(draw, s):
+    options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "parallel", "unroll")]
+    place = _pick(draw, options, "loop")
+    if place is None:
+        return None
+    cuts = sorted(draw(st.sets(st.integers(1, 5), min_size=1, max_size=2), label="cuts"))
+    if draw(st.booleans(), label="from the end"):
+        cuts = sorted(-c for c in cuts)
+    return (place.node.var, cuts[0] if len(cuts) == 1 else tuple(cuts)), {}
+
+
+def peel(draw, s, which=None):
+    options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "parallel", "unroll")]
+    place = _pick(draw, options, "loop")
+    if place is None:
+        return None
+    return (place.node.var, which or draw(st.sampled_from(("first", "last")))), {}
+
+
+def _independent(s):
+    """Loops of parallel iterators, none of whose values passes from one block to another through memory."""
+    out = []
+    for p in _serial(s):
+        if _feeds(p.node) != {"par"} or any(f.kind.name in ("parallel", "vector") for f in p.loops):
+            continue
+        own = {a.node.buffer.name for a in locate(p.node, lambda n: isinstance(n, Alloc))}
+        bound = all(any(p.node.var in x.vars and "min(" not in str(x) for x in b.bind) for b in _blocks(p.node))
+        scopes = buffers_of(s.func)
+        thread = any(
+            w not in own and scopes[w].scope in ("local", "register") for b in _blocks(p.node) for w, _ in b.writes
+        )
+        if bound and not thread:
+            out.append(p)
+    return out
+
+
+def parallel(draw, s):
+    place = _pick(draw, _independent(s), "loop")
+    return None if place is None else ((place.node.var,), {})
+
+
+def bind(draw, s):
+    options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
+    place = _pick(draw, options, "loop")
+    if place is None or any(f.node.kind.name == "thread" for f in locate(place.node, lambda n: isinstance(n, For))):
+        return None
+    return (place.node.var, draw(st.sampled_from(("block.x", "block.y")))), {}
+
+
+def vectorize(draw, s):
+    options = []
+    for p in _serial(s):
+        inner = [q.node for q in locate(p.node.body, lambda n: isinstance(n, For))]
+        kinds = _feeds(p.node)
+        if not p.node.extent.is_const or "ord" in kinds:
+            continue
+        if any(f.kind.name in ("vector", "parallel", "thread") for f in inner):
+            continue
+        if any(f.kind.name == "vector" for f in p.loops):
+            continue
+        if "red" in kinds and any(b.init is not None for b in _blocks(p.node)):
+            continue
+        options.append(p)
+    place = _pick(draw, options, "loop")
+    return None if place is None else ((place.node.var,), {})
+
+
+def unroll(draw, s):
+    place = _pick(draw, [p for p in _serial(s) if p.node.extent.is_const], "loop")
+    return None if place is None else ((place.node.var,), {})
+
+
+def annotate(draw, s):
+    place = _pick(draw, loops_of(s), "loop")
+    return None if place is None else ((place.node.var, "outline"), {})
+
+
+def decompose_init(draw, s):
+    options = []
+    for p in blocks(s.func.body):
+        b = p.node
+        if b.init is None:
+            continue
+        red = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "red" for v in x.vars}
+        par = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "par" for v in x.vars}
+        shifted = any(it.kind == "red" and x.const > 0 for it, x in zip(b.iters, b.bind, strict=True))
+        first = next((n for n, f in enumerate(p.loops) if f.var in red), None)
+        if first is None or red & par or shifted:
+            continue
+        options.append((b.name, [f.var for f in p.loops[: first + 1]]))
+    chosen = _pick(draw, options, "block")
+    if chosen is None:
+        return None
+    return (chosen[0], draw(st.sampled_from(chosen[1]), label="loop")), {}
+
+
+def set_scope(draw, s):
+    names = [p.node.buffer.name for p in locate(s.func.body, lambda n: isinstance(n, Alloc))]
+    kinds = {f.node.kind.name for f in loops_of(s)}
+    name = _pick(draw, names, "buffer")
+    scopes = ("global",) if kinds & {"parallel", "thread"} else ("global", "local")
+    return None if name is None else ((name, draw(st.sampled_from(scopes))), {})
+
+
+#: Every primitive (with what its test fixes) to its proposer.
+PROPOSERS = {
+    "split": split,
+    "reorder": reorder,
+    "fuse": fuse,
+    "tile": tile,
+    "partition": partition,
+    "peel": peel,
+    "parallel": parallel,
+    "vectorize": vectorize,
+    "unroll": unroll,
+    "bind": bind,
+    "annotate": annotate,
+    "decompose_init": decompose_init,
+    "set_scope": set_scope,
+}
