@@ -34,6 +34,7 @@ from tilewright.ir import (
     store,
     var,
 )
+from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
 KINDS = ("pointwise", "clamped", "padded", "window", "rowsum", "matmul", "conv", "transpose", "prefix", "triangle", "argmax", "update")  # fmt: skip
@@ -47,6 +48,9 @@ class Case:
     params: dict
     exact: bool
     terms: int
+
+    def __repr__(self):
+        return f"{Schedule(self.program)} with {self.params}"
 
     def inputs(self, seed=0):
         """Random arguments by name."""

@@ -34,7 +34,7 @@ def _serial(s):
 
 def _pick(draw, items, label):
     items = list(items)
-    return draw(st.sampled_from(items), label=label) if items else None
+    return items[draw(st.integers(0, len(items) - 1), label=label)] if items else None
 
 
 def split(draw, s, tail=None):
@@ -217,6 +217,39 @@ def set_scope(draw, s):
     return None if name is None else ((name, draw(st.sampled_from(scopes))), {})
 
 
+def compute_at(draw, s):
+    known = [p.node for p in blocks(s.func.body)]
+    args = {b.name for b in s.func.buffers}
+    options = []
+    for producer in known:
+        made = {w for w, _ in producer.writes}
+        if made & args or any(it.kind == "ord" for it in producer.iters):
+            continue
+        if any(made & {w for w, _ in b.writes} for b in known if b.stage != producer.stage):
+            continue
+        readers = {b.name for b in known if b.stage != producer.stage and made & {ld.buffer for ld in b.reads}}
+        for p in loops_of(s):
+            inside = p.node.body.names
+            if readers and readers <= inside and producer.name not in inside:
+                options.append((producer.name, p.node.var))
+    chosen = _pick(draw, options, "producer and loop")
+    return None if chosen is None else (chosen, {})
+
+
+def stage(draw, s):
+    options = []
+    args = {b.name for b in s.func.buffers}
+    for p in loops_of(s):
+        written = {w for b in _blocks(p.node) for w, _ in b.writes}
+        read = {ld.buffer for b in _blocks(p.node) for ld in b.reads}
+        own = {a.node.buffer.name for a in locate(p.node, lambda n: isinstance(n, Alloc))}
+        options.extend((b, p.node.var, "read") for b in sorted(read - written - own))
+        if all(b.is_reduction is False for b in _blocks(p.node)):
+            options.extend((b, p.node.var, "write") for b in sorted((written - read - own) & args))
+    chosen = _pick(draw, options, "buffer and loop")
+    return None if chosen is None else (chosen[:2], {"mode": chosen[2]})
+
+
 #: Every primitive (with what its test fixes) to its proposer.
 PROPOSERS = {
     "split": split,
@@ -232,4 +265,6 @@ PROPOSERS = {
     "annotate": annotate,
     "decompose_init": decompose_init,
     "set_scope": set_scope,
+    "compute_at": compute_at,
+    "stage": stage,
 }

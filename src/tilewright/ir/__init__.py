@@ -176,6 +176,7 @@ from tilewright.ir.stmt import (
     stmt_loads,
     stmt_writes,
     store,
+    sums_lanes,
     thread,
     with_stmt_children,
 )
@@ -336,6 +337,7 @@ __all__ = [
     "substitute_expr",
     "substitute_index",
     "substitute_pred",
+    "sums_lanes",
     "thread",
     "to_function",
     "union_span",

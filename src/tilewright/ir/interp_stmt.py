@@ -37,7 +37,7 @@ from tilewright.ir.interp_memory import (
     Shadow,
     Task,
 )
-from tilewright.ir.stmt import Alloc, Barrier, Block, Exec, For, If, Seq, Stmt, Store
+from tilewright.ir.stmt import Alloc, Barrier, Block, Exec, For, If, Seq, Stmt, Store, sums_lanes
 
 _RESHUFFLE = 16  # executions of a loop that share one order; drawing a new one costs more than the loop
 
@@ -248,7 +248,7 @@ class Compiler(Leaves):
         before = scope.slots.tracked
         body = self._spawn(s.body, inner) if threads else self.stmt(s.body, inner)
         order, what, name = self._order(), f"the {s.kind} loop {s.var}", s.var
-        if scope.slots.tracked == before and not threads:
+        if (scope.slots.tracked == before and not threads) or sums_lanes(s):
 
             def unwatched(e: Env) -> None:
                 for v in order(lo(e), hi(e), step):

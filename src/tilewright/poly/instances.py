@@ -37,6 +37,7 @@ from tilewright.ir import (
     locate,
     loop_env,
     stmt_children,
+    sums_lanes,
 )
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
 from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar, store_loads
@@ -251,7 +252,7 @@ class _Lister:
         rows = f.matrix.shape[0]
         outer, team, threads = f.outer, f.team, f.threads
         is_block = s.kind.axis.startswith("block")
-        if s.kind.name in ("parallel", "vector") or is_block:
+        if (s.kind.name in ("parallel", "vector") and not sums_lanes(s)) or is_block:
             columns.append(old.astype(np.int64))
             outer = {**outer, s.var: (rows + 1, str(s.kind))}
         if is_block:

@@ -174,6 +174,13 @@ def _peel(
 
 
 def _check_shift(func: LoopFunction, place: Location, node: For, size: int) -> None:
+    if node.kind.name == "parallel":
+        raise refusal(
+            func,
+            f"{node.var!r} is parallel: a last tile shifted back would write what another thread writes",
+            hint="split with another tail policy, or before the loop is made parallel",
+            at=[node.var],
+        )
     if not prove_ge0(node.extent - size, env_at(place)):
         raise refusal(
             func,
