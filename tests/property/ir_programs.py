@@ -141,7 +141,9 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
     if kind == "clamped":
         out = b.made((n, m))
-        value = b.combine(_ld(src, imax(i - 1, 0), imin(j, m - 1)), _ld(src, imin(i + 1, n - 1), imin(j, m - 1)))
+        value = b.combine(
+            _ld(src, imax(i - 1, 0), imin(j, m - 1)), _ld(src, imin(i + 1, n - 1), imin(j, m - 1))
+        )
         return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
     if kind == "padded":
         out = b.made((n, m))
@@ -167,7 +169,9 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
     if kind == "update":  # changes the last temporary in place
         if not b.temps or src not in b.temps:
             return _add_stage(b, "pointwise", src, tile)
-        return b.stage(src, _iters((n, m)), store(src.name, (i, j), Binary("add", _ld(src, i, j), b.const(1))))
+        return b.stage(
+            src, _iters((n, m)), store(src.name, (i, j), Binary("add", _ld(src, i, j), b.const(1)))
+        )
     if kind == "argmax":
         best, at = b.made((n, index(1))), b.made((n, index(1)), I32)
         x = _ld(src, i, k)

@@ -54,7 +54,8 @@ def split(draw, s, tail=None):
             if p.node.extent.is_const
             and not any(w in args for b in _blocks(p.node) for w, _ in b.writes)
             and all(
-                b.is_reduction is False and p.node.var in {x.as_var() for x in b.bind} for b in _blocks(p.node)
+                b.is_reduction is False and p.node.var in {x.as_var() for x in b.bind}
+                for b in _blocks(p.node)
             )
         ] or options
     place = _pick(draw, options, "loop")
@@ -98,7 +99,10 @@ def fuse(draw, s):
     options = [
         (a, a.body)
         for a in (p.node for p in loops_of(s))
-        if isinstance(a.body, For) and a.kind == a.body.kind and a.body.extent.is_const and a.kind.name != "vector"
+        if isinstance(a.body, For)
+        and a.kind == a.body.kind
+        and a.body.extent.is_const
+        and a.kind.name != "vector"
     ]
     pair = _pick(draw, options, "pair")
     return None if pair is None else ((pair[0].var, pair[1].var), {})
@@ -139,10 +143,14 @@ def _independent(s):
         if _feeds(p.node) != {"par"} or any(f.kind.name in ("parallel", "vector") for f in p.loops):
             continue
         own = {a.node.buffer.name for a in locate(p.node, lambda n: isinstance(n, Alloc))}
-        bound = all(any(p.node.var in x.vars and "min(" not in str(x) for x in b.bind) for b in _blocks(p.node))
+        bound = all(
+            any(p.node.var in x.vars and "min(" not in str(x) for x in b.bind) for b in _blocks(p.node)
+        )
         scopes = buffers_of(s.func)
         thread = any(
-            w not in own and scopes[w].scope in ("local", "register") for b in _blocks(p.node) for w, _ in b.writes
+            w not in own and scopes[w].scope in ("local", "register")
+            for b in _blocks(p.node)
+            for w, _ in b.writes
         )
         if bound and not thread:
             out.append(p)
@@ -157,7 +165,9 @@ def parallel(draw, s):
 def bind(draw, s):
     options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
     place = _pick(draw, options, "loop")
-    if place is None or any(f.node.kind.name == "thread" for f in locate(place.node, lambda n: isinstance(n, For))):
+    if place is None or any(
+        f.node.kind.name == "thread" for f in locate(place.node, lambda n: isinstance(n, For))
+    ):
         return None
     return (place.node.var, draw(st.sampled_from(("block.x", "block.y")))), {}
 
@@ -227,7 +237,9 @@ def compute_at(draw, s):
             continue
         if any(made & {w for w, _ in b.writes} for b in known if b.stage != producer.stage):
             continue
-        readers = {b.name for b in known if b.stage != producer.stage and made & {ld.buffer for ld in b.reads}}
+        readers = {
+            b.name for b in known if b.stage != producer.stage and made & {ld.buffer for ld in b.reads}
+        }
         for p in loops_of(s):
             inside = p.node.body.names
             if readers and readers <= inside and producer.name not in inside:

@@ -64,7 +64,9 @@ def same(case, schedule, data):
     """Run program and loops on the same data."""
     arrays = case.inputs()
     expected = run_program(case.program, arrays, case.params)
-    actual = run_function(schedule.func, arrays, case.params, seed=data.draw(st.integers(0, 9), label="order"))
+    actual = run_function(
+        schedule.func, arrays, case.params, seed=data.draw(st.integers(0, 9), label="order")
+    )
     for name, want in expected.items():
         if case.exact or want.dtype.kind in "iu":
             np.testing.assert_array_equal(actual[name], want)
