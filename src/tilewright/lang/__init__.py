@@ -8,6 +8,7 @@ C = lang.compute((n, m), lambda i, j: lang.sum(A[i, kk] * B[kk, j], axis=kk), na
 prog = lang.program([A, B], [C])
 """
 
+from tilewright.lang import ops
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -153,6 +154,7 @@ __all__ = [
     "min",
     "min_with_index",
     "minimum",
+    "ops",
     "ordered_axis",
     "Padded",
     "param",
