@@ -180,6 +180,7 @@ from tilewright.ir.stmt import (
     thread,
     with_stmt_children,
 )
+from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [
     "Access",
@@ -201,6 +202,7 @@ __all__ = [
     "Compare",
     "Condition",
     "Const",
+    "DECOMPOSED",
     "DTYPES",
     "DType",
     "DivergenceError",
@@ -226,6 +228,8 @@ __all__ = [
     "Instruction",
     "Iter",
     "LOCAL",
+    "LOWERED",
+    "Level",
     "Load",
     "Location",
     "LoopFunction",
@@ -246,6 +250,7 @@ __all__ = [
     "REGISTER",
     "RaceError",
     "RepeatedInstanceError",
+    "SCHEDULED",
     "SERIAL",
     "SHARED",
     "Select",
@@ -343,6 +348,8 @@ __all__ = [
     "union_span",
     "upper",
     "var",
+    "verify",
+    "verify_program",
     "walk",
     "walk_index",
     "with_children",
