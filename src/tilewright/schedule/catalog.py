@@ -20,9 +20,12 @@ from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
 from tilewright.schedule.producer.compute_at import compute_at
+from tilewright.schedule.producer.hoist_alloc import hoist_alloc
 from tilewright.schedule.producer.inline import inline
 from tilewright.schedule.producer.inline_stage import inline_stage
 from tilewright.schedule.producer.reverse_compute_at import reverse_compute_at
+from tilewright.schedule.producer.roll import roll
+from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 
@@ -46,6 +49,9 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     reverse_compute_at,
     inline,
     stage,
+    hoist_alloc,
+    slide,
+    roll,
     # layouts and other program-phase primitives
     inline_stage,
 )

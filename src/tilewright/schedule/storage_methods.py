@@ -38,3 +38,15 @@ class StorageMethods(Methods):
     ) -> Self:
         """Stage a buffer's part used below a loop: :func:`tilewright.schedule.producer.stage.stage`."""
         return self.apply("stage", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad)
+
+    def hoist_alloc(self, buffer: str, loop: str | None = None) -> Self:
+        """Allocate a buffer further out: :func:`tilewright.schedule.producer.hoist_alloc.hoist_alloc`."""
+        return self.apply("hoist_alloc", buffer, loop)
+
+    def slide(self, block: str, loop: str) -> Self:
+        """Compute only what is new in each iteration: :func:`tilewright.schedule.producer.slide.slide`."""
+        return self.apply("slide", block, loop)
+
+    def roll(self, buffer: str, dim: int, rows: int) -> Self:
+        """Keep the last rows of a buffer only: :func:`tilewright.schedule.producer.roll.roll`."""
+        return self.apply("roll", buffer, dim, rows)

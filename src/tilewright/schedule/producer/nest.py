@@ -143,12 +143,13 @@ class Unsolvable(Exception):  # noqa: N818 - a signal between the helpers, turne
     """An access cannot be solved for the iterators; ``args[0]`` says why."""
 
 
-def solve(block: Block, touch: Touch, box: Box, env: Env) -> dict[str, Span]:
+def solve(block: Block, touch: Touch, box: Box, env: Env, *, whole: bool = True) -> dict[str, Span]:
     """Ranges of the block's iterators in which ``touch`` may hit ``box``.
 
     An iterator without an entry takes its whole domain. Each dimension of the access must be a constant or
     one iterator times a constant plus a constant; others are admitted only where the box holds all that the
-    block touches in the dimension. Raises :class:`Unsolvable`.
+    block touches in the dimension. Raises :class:`Unsolvable`. Without ``whole``, no range is widened to
+    the whole domain for being as large.
     """
     iters = {it.name: it for it in block.iters}
     local = dict(touch.local)
@@ -181,7 +182,7 @@ def solve(block: Block, touch: Touch, box: Box, env: Env) -> dict[str, Span]:
         extent = floordiv(s.extent - 1 + slack, abs(c)) + 1
         new = Span(simplify(floordiv(first + (abs(c) - 1), abs(c)), env), extent)
         size = iters[name].extent
-        if size.is_const == extent.is_const and not size.vars and prove_ge0(extent - size, {}):
+        if whole and size.is_const == extent.is_const and not size.vars and prove_ge0(extent - size, {}):
             continue
         old = out.get(name)
         if old is None or (

@@ -1,0 +1,84 @@
+"""hoist_alloc: allocate a buffer at an outer loop, without moving its computation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import For, LoopFunction, Path, Stmt, find, loop_env, replace_at, seq
+from tilewright.schedule.common import find_loop, refusal
+from tilewright.schedule.footprint import footprint
+from tilewright.schedule.producer.nest import (
+    around,
+    as_tile,
+    below_allocs,
+    buffer_at,
+    is_tile,
+    sites,
+    without_alloc,
+)
+from tilewright.schedule.regions import disjoint
+from tilewright.schedule.registry import primitive
+
+
+@primitive("hoist_alloc", phase="loop")
+def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> LoopFunction:
+    """Allocate ``buffer`` just inside ``loop`` (``None``: around everything), further out than it is now.
+
+    It then stores the box that one iteration of ``loop`` touches, and keeps its contents over the iterations
+    of the loops that the allocation leaves. Computation stays where it is.
+
+    Before and after ``hoist_alloc(func, "T", "y_o")``::
+
+        for y_o in 0:4:                         for y_o in 0:4:
+            for x_o in 0:4:                         alloc T: f32[8, 32]
+                alloc T: f32[8, 8]                  for x_o in 0:4:
+                ...                                     ...
+
+    Refused where a loop that the allocation leaves is parallel, or the buffer holds running values of a
+    reduction, and different iterations of that loop touch the same elements. Raises ScheduleError.
+    """
+    buf, place = buffer_at(func, buffer)
+    if place is None:
+        raise refusal(
+            func, f"{buffer!r} is an argument; its memory is the caller's", hint="stage a copy of it"
+        )
+    if not is_tile(buf):
+        raise refusal(
+            func, f"buffer {buffer!r} has a layout of its own", hint="stage it at the outer loop", at=[buffer]
+        )
+    inside: Stmt = func.body
+    path: Path = ()
+    outer: tuple[For, ...] = ()
+    if loop is not None:
+        at, target = find_loop(func, loop)
+        if place.path[: len(at.path)] != at.path:
+            raise refusal(func, f"{buffer!r} is not allocated inside of loop {loop!r}", at=[buffer, loop])
+        inside, path, outer = target.body, at.path, (*at.loops, target)
+    left = place.loops[len(outer) :]
+    parallel = [f.var for f in left if f.kind.name in ("parallel", "thread", "vector")]
+    reducing = any(buffer in s.writes and any(it.kind != "par" for it in s.block.iters) for s in sites(func))
+    env = loop_env(outer)
+    if parallel or reducing:
+        box = footprint(place.node, {**env, **loop_env(left)}, buf)
+        bad = disjoint(box.spans, left) if box is not None else ()
+        if bad:
+            raise refusal(
+                func,
+                f"iterations of {', '.join(map(repr, bad))} would share elements of {buffer!r}, "
+                + (
+                    f"and {parallel[0]!r} is no serial loop"
+                    if parallel
+                    else "which holds running values of a reduction"
+                ),
+                hint=None if parallel else "slide computes only what is new in each iteration",
+                at=[buffer, *bad],
+            )
+    box = footprint(inside, env, buf)
+    assert box is not None
+    buffers, items = below_allocs(without_alloc(inside, buffer))
+    new = around([*(b for b in buffers if b.name != buffer), as_tile(buf, box)], seq(*items))
+    if loop is None:
+        return func.with_body(new)
+    found = find(func.body, loop)
+    assert found is not None and isinstance(found.node, For)
+    return func.with_body(replace_at(func.body, path, replace(found.node, body=new)))

@@ -1,0 +1,106 @@
+"""roll: keep only the last rows of a buffer through which a loop slides."""
+
+from __future__ import annotations
+
+from tilewright.ir import (
+    Alloc,
+    For,
+    Index,
+    IndexMap,
+    LoopFunction,
+    Span,
+    loop_env,
+    mod,
+    prove_ge0,
+    replace_at,
+    seq,
+    substitute_index,
+    var,
+)
+from tilewright.schedule.common import refusal
+from tilewright.schedule.footprint import Box, footprint, map_dims
+from tilewright.schedule.producer.nest import buffer_at, is_tile, touching
+from tilewright.schedule.registry import primitive
+
+
+@primitive("roll", phase="loop")
+def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
+    """Store dimension ``dim`` of ``buffer`` modulo ``rows``: a circular buffer of the last ``rows`` indices.
+
+    The buffer must be allocated right around the loop that slides through it. Row ``y`` then lives at
+    ``y % rows``; accesses stay as they are.
+
+    Before and after ``roll(func, "T", 0, 3)``::
+
+        alloc T: f32[66, 64]                alloc T: f32[3, 64]      # T[y, x] lives at (y % 3, x)
+        ...                                 ...
+        for y in 0:64:                      for y in 0:64:
+            ... T[y + 2, x] = ...               ... T[y + 2, x] = ...
+            ... = T[y, x] + T[y + 2, x]         ... = T[y, x] + T[y + 2, x]
+
+    Legal where that loop is serial, one iteration touches at most ``rows`` consecutive indices, these move
+    upwards from iteration to iteration, and what is touched before the loop lies in the first window.
+    Raises ScheduleError otherwise.
+    """
+    buf, place = buffer_at(func, buffer)
+    if place is None:
+        raise refusal(func, f"{buffer!r} is an argument; its memory is the caller's")
+    assert isinstance(place.node, Alloc)
+    if not 0 <= dim < len(buf.shape):
+        raise refusal(
+            func,
+            f"buffer {buffer!r} has no dimension {dim}",
+            hint=f"its dimensions are 0 to {len(buf.shape) - 1}",
+            at=[buffer],
+        )
+    if not is_tile(buf):
+        raise refusal(func, f"buffer {buffer!r} has a layout of its own", at=[buffer])
+    inner = place.node.body
+    while isinstance(inner, Alloc):
+        inner = inner.body
+    items = inner.stmts if hasattr(inner, "stmts") else (inner,)
+    used = [s for s in items if touching(s, frozenset((buffer,)))]
+    loop = used[-1] if used else None
+    if not isinstance(loop, For) or loop.kind.name != "serial" or any(isinstance(s, Alloc) for s in used):
+        raise refusal(
+            func,
+            f"buffer {buffer!r} is not allocated right around a serial loop that slides through it",
+            hint="allocate it there: hoist_alloc or slide",
+            at=[buffer],
+        )
+    outside = loop_env(place.loops)
+    env = {**outside, **loop_env([loop])}
+    window = footprint(loop.body, env, buf)
+    assert window is not None
+    s = window.spans[dim]
+    step = s.lo.coefficient(loop.var)
+    if loop.var in (s.lo - var(loop.var) * step).vars or step < 0 or loop.step < 1:
+        raise refusal(
+            func,
+            f"{loop.var!r} does not move evenly upwards through dimension {dim} of {buffer!r} (at {s.lo})",
+            at=[buffer, loop.var],
+        )
+    if not prove_ge0(Index(rows) - s.extent, {}):
+        raise refusal(
+            func,
+            f"an iteration of {loop.var!r} touches {s.extent} indices in dimension {dim} of {buffer!r}",
+            hint=f"roll over at least {s.extent} rows",
+            at=[buffer, loop.var],
+        )
+    first = Span(substitute_index(s.lo, {loop.var: loop.lo}), Index(rows))
+    before = footprint(seq(*used[:-1]), outside, buf) if len(used) > 1 else None
+    if before is not None and not Box((first,)).holds(Box((before.spans[dim],)), outside):
+        raise refusal(
+            func,
+            f"{buffer!r} is touched before loop {loop.var!r} outside of its first {rows} rows",
+            at=[buffer, loop.var],
+        )
+    box = footprint(inner, outside, buf)
+    assert box is not None
+    names = map_dims(len(buf.shape))
+    exprs = [var(n) - t.lo for n, t in zip(names, box.spans, strict=True)]
+    exprs[dim] = mod(var(names[dim]), rows)
+    shape = [t.extent for t in box.spans]
+    shape[dim] = Index(rows)
+    rolled = buf.with_(layout=IndexMap(names, tuple(exprs), tuple(shape)), halo=None)
+    return func.with_body(replace_at(func.body, place.path, Alloc(rolled, place.node.body)))
