@@ -22,7 +22,7 @@ from typing import Final
 
 from tilewright.ir import Load, Mod, Program, Stage, Store, Var
 from tilewright.schedule import Schedule
-from tilewright.strategies.roles import Contraction, contraction, stride_one
+from tilewright.strategies.roles import Contraction, contraction, group_length, run_length
 from tilewright.strategies.tiles import register_tile
 from tilewright.target import Target
 
@@ -46,7 +46,7 @@ def is_tileable(program: Program, stage: Stage, target: Target) -> Contraction |
     if not all(it.extent.is_const for it in stage.iters) or not dtype.is_float:
         return None
     for ld in (c.a, c.b):
-        if ld is not None and any(c.vector in i.vars for i in ld.indices) and not stride_one(ld, c.vector):
+        if ld is not None and any(c.vector in i.vars for i in ld.indices) and run_length(ld, c.vector) == 0:
             return None
     return c if (c.extent(c.vector) or 0) * 2 > target.lanes(dtype) else None
 
@@ -113,12 +113,7 @@ def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Sch
     row = m_axes[-1] if m_axes else None
     group = n_axes[-1] if n_axes else None
     whole = -(-extent[c.vector] // lanes)
-    if group is not None:
-        counts = tuple(
-            g * whole for g in (1, 2, 3, 4) if extent[group] % g == 0 and (g == 1 or g * whole <= 4)
-        )
-    else:
-        counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
+    counts = vector_counts(c, lanes)
     chosen = register_tile(target, extent[row] if row else 1, counts, max_rows=MAX_ROWS, broadcast=broadcast)
 
     ragged: list[str] = []
@@ -160,6 +155,24 @@ def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Sch
     return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged)), chosen.rows, chosen.vectors
 
 
+def vector_counts(c: Contraction, lanes: int) -> tuple[int, ...]:
+    """Numbers of vectors that a tile may have along n: what packed panels say, else up to four."""
+    n_axes = [a for a in c.axes("n") if a != c.vector]
+    extent = c.extent(c.vector) or 1
+    whole = -(-extent // lanes)
+    if n_axes:
+        packed = group_length(c.b, n_axes[-1]) if c.b is not None else None
+        if packed is not None:
+            return (packed * whole,)
+        groups = c.extent(n_axes[-1]) or 1
+        return tuple(g * whole for g in (1, 2, 3, 4) if groups % g == 0 and (g == 1 or g * whole <= 4))
+    for ld in (c.a, c.b):
+        panel = run_length(ld, c.vector) if ld is not None else None
+        if panel:
+            return (-(-panel // lanes),)
+    return tuple(v for v in (1, 2, 3, 4) if v <= whole)
+
+
 def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
     loops = list(s.loops(block))
     return loops[loops.index(loop) + 1 :]
@@ -172,7 +185,9 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     reds = {axis: loop for loop, axis in feeds.items() if kinds[axis] == "red"}
     pars = [loop for loop in loops if kinds[feeds[loop]] == "par"]
     vector = next((loop for loop in pars if feeds[loop] == c.vector), pars[-1])
-    pars = [*(loop for loop in pars if loop != vector), vector]
+    # rows outside of vectors: each broadcast is used up before the next one is loaded
+    rows = set(c.axes("m"))
+    pars.sort(key=lambda loop: (loop == vector, feeds[loop] not in rows))
     windows = [reds[a] for a in c.axes("window") if a in reds]
     ks = [reds[a] for a in c.axes("k") if a in reds]
     taps = 1

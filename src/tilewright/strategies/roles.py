@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.ir import Binary, Expr, Load, Program, Stage, Store, loads
+from tilewright.ir import Binary, Expr, Load, Mod, Program, Stage, Store, loads
 
 Role = Literal["batch", "m", "n", "k", "window"]
 
@@ -101,8 +101,26 @@ def _moves(ld: Load, name: str) -> bool:
     return any(name in i.vars for i in ld.indices)
 
 
-def stride_one(ld: Load, name: str) -> bool:
-    """Whether an iterator moves a load along its last dimension by single steps, and nothing else."""
-    return bool(ld.indices) and ld.indices[-1].coefficient(name) == 1 and not any(
-        name in i.vars for i in ld.indices[:-1]
-    )
+def run_length(ld: Load, name: str) -> int | None:
+    """How many steps of an iterator move a load by single elements of its last dimension.
+
+    0 for no movement along it by single steps, ``None`` for the whole extent, ``d`` for a panel ``name % d``
+    (with ``name // d`` in the other dimensions).
+    """
+    if not ld.indices:
+        return 0
+    last = ld.indices[-1]
+    if last.coefficient(name) == 1 and not any(name in i.vars for i in ld.indices[:-1]):
+        return None
+    for atom, c in last.terms:
+        if isinstance(atom, Mod) and c == 1 and atom.arg.as_var() == name:
+            return atom.divisor
+    return 0
+
+
+def group_length(ld: Load, name: str) -> int | None:
+    """Steps of an iterator that stay inside one panel of the last dimension: ``d`` of a term ``w*(name % d)``."""
+    for atom, _ in ld.indices[-1].terms if ld.indices else ():
+        if isinstance(atom, Mod) and atom.arg.as_var() == name:
+            return atom.divisor
+    return None

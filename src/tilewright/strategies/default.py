@@ -1,0 +1,211 @@
+"""The default strategy: a good schedule at once, chosen by the roles of axes, nothing measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tilewright.ir import Compare, Expr, Load, OfIndex, Program, Select, Stage, Store, loads, var, walk
+from tilewright.schedule import Schedule
+from tilewright.strategies.contraction import is_tileable, schedule_contraction
+from tilewright.strategies.roles import Contraction
+from tilewright.strategies.rows import schedule_elementwise, schedule_rows
+from tilewright.support import ScheduleError, get_logger
+from tilewright.target import Target
+
+_log = get_logger(__name__)
+
+#: Operations of a stage that may be computed again by each of several consumers instead of being stored.
+CHEAP_OPERATIONS = 4
+
+
+def default_schedule(
+    program: Program, target: Target, threads: int, constants: Collection[str] = ()
+) -> Schedule:
+    """Schedule a whole program for ``threads`` threads of ``target``.
+
+    ``constants`` names the argument buffers whose contents are known at compile time: their layouts may be
+    changed (the schedule's program phase says how, :func:`pack_constant` does it). Deterministic.
+    """
+    s = inline_stages(Schedule(program))
+    current = s.program
+    assert current is not None
+    for cluster in clusters(current, target):
+        s = cluster(s, threads)
+    return s
+
+
+def inline_stages(s: Schedule) -> Schedule:
+    """Inline point-wise stages into their consumers where that saves memory traffic and repeats little."""
+    program = s.program
+    assert program is not None
+    for stage in program.stages:
+        now = s.program
+        assert now is not None
+        if _worth_inlining(now, now.stage(stage.name)):
+            s = s.inline(stage.name)
+    return s
+
+
+def _worth_inlining(program: Program, stage: Stage) -> bool:
+    if stage.is_reduction or any(it.kind == "ord" for it in stage.iters):
+        return False
+    if not isinstance(stage.body, Store) or len(stage.body.writes) != 1:
+        return False
+    buffer = stage.body.writes[0].buffer
+    if buffer in {b.name for b in program.outputs} or len(program.producers(buffer)) != 1:
+        return False
+    value = stage.body.writes[0].value
+    operations = sum(1 for e in walk(value) if not isinstance(e, Load))
+    moves_only = isinstance(value, Load)
+    consumers = program.consumers(buffer)
+    for c in consumers:
+        if c.is_reduction or any(it.kind == "ord" for it in c.iters):
+            # a reduction reads each element many times: only free movement is repeated there
+            repeats = _repeats(stage, c)
+            if not moves_only and (repeats > 1 or _has_boundary(value)):
+                return False
+    uses = sum(sum(1 for ld in _stage_loads(c) if ld.buffer == buffer) for c in consumers)
+    return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
+
+
+def _stage_loads(stage: Stage) -> list[Load]:
+    assert stage.body is not None
+    return [ld for w in stage.body.writes for ld in loads(w.value)] if isinstance(stage.body, Store) else []
+
+
+def _repeats(producer: Stage, consumer: Stage) -> float:
+    """How often a reduction reads each element of a producer."""
+
+    def count(s: Stage) -> int:
+        n = 1
+        for it in s.iters:
+            n *= it.extent.as_int() if it.extent.is_const else 64
+        return n
+
+    return count(consumer) / max(1, count(producer))
+
+
+def _has_boundary(value: Expr) -> bool:
+    return any(
+        isinstance(e, Select) and any(isinstance(c, Compare) and isinstance(c.a, OfIndex) for c in walk(e.cond))
+        for e in walk(value)
+    )
+
+
+Cluster = Callable[[Schedule, int], Schedule]
+
+
+def clusters(program: Program, target: Target) -> list[Cluster]:
+    """Group the stages of a program into nests, and choose the rule for each.
+
+    A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
+    its own rows goes with those.
+    """
+    done: set[str] = set()
+    out: list[Cluster] = []
+    for stage in reversed(program.stages):
+        if stage.name in done:
+            continue
+        done.add(stage.name)
+        if not stage.is_reduction:
+            found = _contraction_before(program, stage, target)
+            if found is not None:
+                done.add(found.stage.name)
+                out.append(_contraction_rule(found, stage, program, target))
+                continue
+        alone = is_tileable(program, stage, target)
+        if alone is not None:
+            out.append(_contraction_rule(alone, None, program, target))
+            continue
+        rows, depth = _rows_before(program, stage, done, target)
+        if rows:
+            done.update(r.name for r in rows)
+            out.append(_rows_rule(rows, stage, depth, target))
+        else:
+            out.append(_elementwise_rule(stage, program, target))
+    return out[::-1]
+
+
+def _attempt(rule: Cluster, fallback: Cluster | None, name: str) -> Cluster:
+    """A rule that gives way to a simpler one where a primitive refuses a step."""
+
+    def run(s: Schedule, threads: int) -> Schedule:
+        try:
+            return rule(s, threads)
+        except ScheduleError as error:
+            _log.info("default schedule of %s falls back: %s", name, error.what)
+            return fallback(s, threads) if fallback is not None else s
+
+    return run
+
+
+def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster:
+    return _attempt(lambda s, n: schedule_elementwise(s, program, stage, target, n), None, stage.name)
+
+
+def _rows_rule(rows: list[Stage], last: Stage, depth: int, target: Target) -> Cluster:
+    return _attempt(lambda s, n: schedule_rows(s, rows, last, depth, target, n), None, last.name)
+
+
+def _contraction_rule(c: Contraction, epilogue: Stage | None, program: Program, target: Target) -> Cluster:
+    def simple(s: Schedule, threads: int) -> Schedule:
+        for stage in [c.stage, *([epilogue] if epilogue else [])]:
+            s = _elementwise_rule(stage, program, target)(s, threads)
+        return s
+
+    return _attempt(
+        lambda s, n: schedule_contraction(s, c, epilogue, target, n), simple, (epilogue or c.stage).name
+    )
+
+
+def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
+    """The contraction whose result ``stage`` alone reads, element by element."""
+    here = tuple(var(it.name) for it in stage.iters)
+    for name in stage.reads:
+        producers = program.producers(name)
+        if len(producers) != 1 or program.consumers(name) != (stage,) or name not in {t.name for t in program.temps}:
+            continue
+        if any(ld.indices != here for ld in _stage_loads(stage) if ld.buffer == name):
+            continue
+        found = is_tileable(program, producers[0], target)
+        if found is not None:
+            return found
+    return None
+
+
+def _rows_before(
+    program: Program, stage: Stage, done: set[str], target: Target
+) -> tuple[list[Stage], int]:
+    """Stages that feed only this one (directly or not), and the loops that they share with it.
+
+    Among them must be a reduction over the last axes of its operands; otherwise there is nothing to gain.
+    """
+    members: list[Stage] = []
+    inside = {stage.name}
+    for s in reversed(program.stages[: program.stages.index(stage)]):
+        if s.name in done or any(b not in {t.name for t in program.temps} for b in s.writes):
+            continue
+        users = {c.name for b in s.writes for c in program.consumers(b)}
+        if users and users <= inside and not is_tileable(program, s, target):
+            members.append(s)
+            inside.add(s.name)
+    members.reverse()
+    reductions = [m for m in members if m.is_reduction]
+    if not reductions:
+        return [], 0
+    pars = [it for it in stage.iters if it.kind == "par"]
+    depth = len(pars)
+    for r in reductions:
+        own = [it for it in r.iters if it.kind == "par" and not (it.extent.is_const and it.extent.as_int() == 1)]
+        shared = 0
+        used = 0
+        for it in pars:
+            if used < len(own) and own[used].extent == it.extent:
+                used += 1
+                shared += 1
+            elif it.extent.is_const and it.extent.as_int() == 1:
+                shared += 1
+            else:
+                break
+        depth = min(depth, shared)
+    return (members, depth) if depth else ([], 0)
