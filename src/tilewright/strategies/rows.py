@@ -51,9 +51,17 @@ def schedule_rows(
     for stage in [*stages, last]:
         own = list(s.loops(stage.name))
         below = own[own.index(row) + 1 :]
+        if stage.init is not None:
+            s = s.decompose_init(stage.name, _first_reduction(s, stage, below))
         s = _vectorize_last(s, stage, below)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads)
+
+
+def _first_reduction(s: Schedule, stage: Stage, below: list[str]) -> str:
+    block = s.block(stage.name)
+    reds = [b for it, b in zip(block.iters, block.bind, strict=True) if it.kind == "red"]
+    return next(loop for loop in below if any(loop in b.vars for b in reds))
 
 
 def _vectorize_last(s: Schedule, stage: Stage, below: list[str]) -> Schedule:
