@@ -28,6 +28,7 @@ from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
+from tilewright.schedule.rewrite.skip_padding import skip_padding
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # order of loops
@@ -53,6 +54,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     slide,
     roll,
     # layouts and other program-phase primitives
+    skip_padding,
     inline_stage,
 )
 

@@ -15,3 +15,7 @@ class ProgramMethods(Methods):
     def inline_stage(self, stage: str) -> Self:
         """Put a stage's definition into its readers, in the program: see ``producer/inline_stage.py``."""
         return self.apply("inline_stage", stage)
+
+    def skip_padding(self, stage: str) -> Self:
+        """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
+        return self.apply("skip_padding", stage)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self, final
 
-from tilewright.ir import Block, Buffer, LoopFunction, Program, blocks, buffers_of, to_function
+from tilewright.ir import Block, Buffer, For, LoopFunction, Program, blocks, buffers_of, to_function
 from tilewright.schedule.catalog import PRIMITIVES
-from tilewright.schedule.common import find_block
+from tilewright.schedule.common import find_block, find_loop
 from tilewright.schedule.loop_methods import LoopMethods
 from tilewright.schedule.program_methods import ProgramMethods
 from tilewright.schedule.show import show
@@ -66,6 +66,10 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
     def block(self, name: str) -> Block:
         """The block of that name; raises ScheduleError where there is none."""
         return find_block(self.func, name)[1]
+
+    def loop(self, name: str) -> For:
+        """The loop of that name; raises ScheduleError where there is none."""
+        return find_loop(self.func, name)[1]
 
     def blocks(self) -> tuple[str, ...]:
         """Names of the blocks, in program order."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir import Load, Mod, Program, Stage, Store, Var
+from tilewright.ir import Load, Mod, Program, Stage, Var
 from tilewright.schedule import Schedule
 from tilewright.strategies.roles import Contraction, contraction, group_length, run_length
 from tilewright.strategies.tiles import register_tile
@@ -30,6 +30,8 @@ from tilewright.target import Target
 MAX_FMAS_PER_TURN: Final = 120
 #: Steps of the innermost reduction loop that are unrolled, at most.
 MAX_STEPS_PER_TURN: Final = 4
+#: The same where the loop itself is expanded several times: keeps compile time in bounds.
+MAX_STEPS_PER_COPY: Final = 2
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
 MAX_EXPANDED_TAPS: Final = 9
 #: Rows of a tile, at most.
@@ -41,8 +43,7 @@ def is_tileable(program: Program, stage: Stage, target: Target) -> Contraction |
     c = contraction(program, stage)
     if c is None:
         return None
-    assert isinstance(stage.body, Store)
-    dtype = stage.body.writes[0].value.dtype
+    dtype = c.write.value.dtype
     if not all(it.extent.is_const for it in stage.iters) or not dtype.is_float:
         return None
     for ld in (c.a, c.b):
@@ -56,7 +57,7 @@ class _Tile:
     """Loop names of the tiled result, outermost first within each group."""
 
     outer: tuple[str, ...]
-    around: str | None  # the loop whose body is the micro-kernel
+    around: str  # the loop whose body is the micro-kernel
     inner: tuple[str, ...]  # expanded loops inside of it, without the vector loop
     vector: str
     ragged: tuple[str, ...]  # loops whose last iteration is partial
@@ -74,7 +75,6 @@ def schedule_contraction(
     block = c.stage.name
     if epilogue is not None:
         buffer = c.stage.writes[0]
-        assert tile.around is not None
         s = s.compute_at(block, tile.around).set_scope(buffer, "register")
         own = _loops_below(s, block, tile.around)
         s = _reduce(s, c, block, own, rows * vectors)
@@ -82,7 +82,6 @@ def schedule_contraction(
         for loop in tile.inner:
             s = s.unroll(loop)
     else:
-        assert tile.around is not None
         out = f"{block}_acc"
         s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
         s = _reduce(s, c, block, _loops_below(s, block, tile.around), rows * vectors)
@@ -91,13 +90,14 @@ def schedule_contraction(
             s = s.unroll(loop)
         s = s.vectorize(copy[-1])
     s = s.annotate(tile.around, "outline")
-    return _parallelise(s, tile, last.name, threads)
+    m_axes = [a for a in c.axes("m") if a != c.vector]
+    guarded = bool(m_axes) and any(m_axes[-1] in cond.vars for cond in c.guard)
+    return _parallelise(s, tile, last.name, guarded, threads)
 
 
 def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Schedule, _Tile, int, int]:
     """Split and order the loops of the result."""
-    assert isinstance(c.stage.body, Store)
-    write = c.stage.body.writes[0]
+    write = c.write
     lanes = target.lanes(write.value.dtype)
     loops = s.loops(last.name)
     loop_of = dict(zip([it.name for it in last.iters], loops, strict=True))
@@ -196,8 +196,8 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     if not ks and taps <= MAX_EXPANDED_TAPS:
         s = s.reorder(*windows, *pars) if len([*windows, *pars]) > 1 else s
         s = s.decompose_init(block, [*windows, *pars][0])
-        for loop in windows:
-            s = s.unroll(loop)
+        # neighbouring results share what they load along the last window axis
+        s = s.unroll(windows[-1])
     else:
         axis, step = _contiguous(c.a, tuple(a for a in c.axes("k", "window") if a in reds))
         last = reds.get(axis or "", (windows or ks)[-1])
@@ -208,9 +208,17 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
             front.insert(0, f"{last}_o")
             last, steps = f"{last}_i", step
         red = [*front, last]
+        copies = 1
+        for loop in _decided_by_copies(c, reds):
+            if loop != last:
+                s = s.unroll(loop)
+                copies *= s.loop(loop).extent.as_int()
         s = s.reorder(*red, *pars) if len([*red, *pars]) > 1 else s
         s = s.decompose_init(block, red[0])
-        unroll = next(u for u in (4, 3, 2, 1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN))
+        most = MAX_STEPS_PER_TURN if copies == 1 else MAX_STEPS_PER_COPY
+        unroll = next(
+            u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
+        )
         if unroll > 1:
             s = s.annotate(last, "unroll", str(unroll))
     for b in (block, f"{block}_init"):
@@ -219,6 +227,15 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
             s = s.unroll(loop)
         s = s.vectorize(own[-1])
     return s
+
+
+def _decided_by_copies(c: Contraction, reds: dict[str, str]) -> list[str]:
+    """Window loops that a guard ties to the tiled row axis: expanded, each copy knows what it may read."""
+    m_axes = [a for a in c.axes("m") if a != c.vector]
+    if not m_axes:
+        return []
+    tied = {v for cond in c.guard if m_axes[-1] in cond.vars for v in cond.vars}
+    return [reds[a] for a in c.axes("window") if a in tied and a in reds]
 
 
 def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
@@ -233,7 +250,7 @@ def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
 
 
 def _contiguous(a: Load, reds: tuple[str, ...]) -> tuple[str | None, int | None]:
-    """The reduction axis along the last dimension of ``a``, and the length of its runs (``None``: all of it)."""
+    """The reduction axis along the last dimension of ``a``, and its run length (``None``: all of it)."""
     if not a.indices:
         return None, None
     for atom, coefficient in a.indices[-1].terms:
@@ -248,32 +265,37 @@ def _contiguous(a: Load, reds: tuple[str, ...]) -> tuple[str | None, int | None]
     return None, None
 
 
-def _parallelise(s: Schedule, tile: _Tile, block: str, threads: int) -> Schedule:
-    """Exact copies for partial tiles, then the outer loops as one parallel loop."""
-    assert tile.around is not None
-    for loop in tile.ragged:
-        if loop == tile.around:
-            s = s.peel(loop, "last")
-    outer = list(tile.outer)
+def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: int) -> Schedule:
+    """Exact copies for partial and border tiles, then the outer loops as one parallel loop."""
+    tiles = s.loop(tile.around).extent.as_int()
+    if guarded and tiles > 1:
+        # the first and the last tile meet the padding, those between do not
+        s = s.partition(tile.around, 1)
+        if tiles > 2:
+            s = s.partition(f"{tile.around}_1", -1)
+    elif tile.around in tile.ragged:
+        s = s.partition(tile.around, -1)
     for loop in tile.ragged:
         if loop != tile.around:
-            s = s.peel(loop, "last")
-            copies = [f"{name}_last" for name in outer[outer.index(loop) + 1 :]]
-            s = _fuse_parallel(s, [n for n in copies if n in s.loops()], threads)
-            first = outer.index(loop)
-            s = _fuse_parallel(s, outer[first:], threads) if first == 0 else s
-            if first:
-                s = _fuse_parallel(s, outer[:first], threads)
-            return s
-    return _fuse_parallel(s, outer or [tile.around], threads)
-
-
-def _fuse_parallel(s: Schedule, loops: list[str], threads: int) -> Schedule:
-    if not loops or threads == 1:
+            s = s.partition(loop, -1)
+    if threads == 1:
         return s
+    if not tile.outer:
+        return s.parallel(tile.around)
+    started: set[str] = set()
+    for name in s.blocks():
+        loops = s.loops(name)
+        if s.block(name).stage == stage and not started & set(loops):
+            s, fused = _fuse(s, list(loops[: len(tile.outer)]))
+            started.add(fused)
+            s = s.parallel(fused)
+    return s
+
+
+def _fuse(s: Schedule, loops: list[str]) -> tuple[Schedule, str]:
     name = loops[0]
     for inner in loops[1:]:
         fused = f"{name}_{inner}"[:60]
         s = s.fuse(name, inner, names=[fused])
         name = fused
-    return s.parallel(name)
+    return s, name

@@ -87,7 +87,8 @@ def _repeats(producer: Stage, consumer: Stage) -> float:
 
 def _has_boundary(value: Expr) -> bool:
     return any(
-        isinstance(e, Select) and any(isinstance(c, Compare) and isinstance(c.a, OfIndex) for c in walk(e.cond))
+        isinstance(e, Select)
+        and any(isinstance(c, Compare) and isinstance(c.a, OfIndex) for c in walk(e.cond))
         for e in walk(value)
     )
 
@@ -163,7 +164,11 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
     here = tuple(var(it.name) for it in stage.iters)
     for name in stage.reads:
         producers = program.producers(name)
-        if len(producers) != 1 or program.consumers(name) != (stage,) or name not in {t.name for t in program.temps}:
+        if (
+            len(producers) != 1
+            or program.consumers(name) != (stage,)
+            or name not in {t.name for t in program.temps}
+        ):
             continue
         if any(ld.indices != here for ld in _stage_loads(stage) if ld.buffer == name):
             continue
@@ -173,9 +178,7 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
     return None
 
 
-def _rows_before(
-    program: Program, stage: Stage, done: set[str], target: Target
-) -> tuple[list[Stage], int]:
+def _rows_before(program: Program, stage: Stage, done: set[str], target: Target) -> tuple[list[Stage], int]:
     """Stages that feed only this one (directly or not), and the loops that they share with it.
 
     Among them must be a reduction over the last axes of its operands; otherwise there is nothing to gain.
@@ -196,7 +199,9 @@ def _rows_before(
     pars = [it for it in stage.iters if it.kind == "par"]
     depth = len(pars)
     for r in reductions:
-        own = [it for it in r.iters if it.kind == "par" and not (it.extent.is_const and it.extent.as_int() == 1)]
+        own = [
+            it for it in r.iters if it.kind == "par" and not (it.extent.is_const and it.extent.as_int() == 1)
+        ]
         shared = 0
         used = 0
         for it in pars:

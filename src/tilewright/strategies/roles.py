@@ -5,8 +5,8 @@ For ``out[...] += a[...] * b[...]`` an axis of the result is
 * ``batch`` where both operands move with it, ``m`` where only ``a`` does, ``n`` where only ``b`` does
   (``a`` is the operand that does not move with the vector axis, if there is one);
 
-and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the taps
-of a convolution), else ``k``.
+and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the
+taps of a convolution), else ``k``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tilewright.ir import Binary, Expr, Load, Mod, Program, Stage, Store, loads
+from tilewright.ir import Access, Binary, Expr, If, Load, Mod, Pred, Program, Stage, Store, loads
 
 Role = Literal["batch", "m", "n", "k", "window"]
 
@@ -23,8 +23,8 @@ Role = Literal["batch", "m", "n", "k", "window"]
 class Contraction:
     """A stage that sums products: its operands and the role of each iterator, in iterator order.
 
-    ``vector`` is the iterator that moves the last dimension of the result with stride 1. ``b`` is ``None`` for
-    reductions of one operand (sums, maxima over windows).
+    ``vector`` is the iterator that moves the last dimension of the result with stride 1. ``b`` is ``None``
+    for reductions of one operand (sums, maxima over windows). Terms count where ``guard`` holds.
     """
 
     stage: Stage
@@ -32,6 +32,8 @@ class Contraction:
     a: Load
     b: Load | None
     roles: tuple[tuple[str, Role], ...]
+    write: Access
+    guard: Pred = ()
 
     def axes(self, *roles: Role) -> tuple[str, ...]:
         """Iterators with one of the roles, in order."""
@@ -51,6 +53,9 @@ def contraction(program: Program, stage: Stage) -> Contraction | None:
     The vector axis must move the loads of the term by single steps in their last dimension, or not at all.
     """
     body = stage.body
+    guard: Pred = ()
+    if isinstance(body, If) and body.orelse is None:
+        guard, body = body.cond, body.then
     if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
         return None
     write = body.writes[0]
@@ -84,7 +89,7 @@ def contraction(program: Program, stage: Stage) -> Contraction | None:
             roles.append((it.name, "batch" if it.name == vector else "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, a, b, tuple(roles))
+    return Contraction(stage, vector, a, b, tuple(roles), write, guard)
 
 
 def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
@@ -119,7 +124,7 @@ def run_length(ld: Load, name: str) -> int | None:
 
 
 def group_length(ld: Load, name: str) -> int | None:
-    """Steps of an iterator that stay inside one panel of the last dimension: ``d`` of a term ``w*(name % d)``."""
+    """Steps of an iterator inside one panel of the last dimension: ``d`` of a term ``w*(name % d)``."""
     for atom, _ in ld.indices[-1].terms if ld.indices else ():
         if isinstance(atom, Mod) and atom.arg.as_var() == name:
             return atom.divisor

@@ -17,7 +17,9 @@ ITERATIONS_PER_THREAD: Final = 4
 UNROLL: Final = 4
 
 
-def schedule_elementwise(s: Schedule, program: Program, stage: Stage, target: Target, threads: int) -> Schedule:
+def schedule_elementwise(
+    s: Schedule, program: Program, stage: Stage, target: Target, threads: int
+) -> Schedule:
     """Parallel outer loops, the last one in vectors. Loops are those of the unscheduled program."""
     loops = list(s.loops(stage.name))
     if not loops or any(it.kind == "ord" for it in stage.iters):

@@ -34,8 +34,8 @@ def register_tile(
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
     ``row_extent`` is the extent of the tiled m axis, ``vector_counts`` the allowed numbers of vectors along n
-    (each divides the extent or leaves a tail that is counted as a full one). ``spare`` registers stay free for
-    the broadcast operand. With ``broadcast`` each row costs a load of its own per step.
+    (each divides the extent or leaves a tail that is counted as a full one). ``spare`` registers stay free
+    for the broadcast operand. With ``broadcast`` each row costs a load of its own per step.
     """
     best: RegisterTile | None = None
     registers = target.vector_registers
@@ -47,7 +47,11 @@ def register_tile(
             if tail:
                 cost += _step(target, tail, vectors, broadcast) * 1.05
             cost /= vectors
-            if best is None or cost < best.cycles - 1e-9 or (abs(cost - best.cycles) < 1e-9 and rows > best.rows):
+            if (
+                best is None
+                or cost < best.cycles - 1e-9
+                or (abs(cost - best.cycles) < 1e-9 and rows > best.rows)
+            ):
                 best = RegisterTile(rows, vectors, cost)
     assert best is not None
     return best

@@ -1,0 +1,1 @@
+"""Program-phase primitives that change arithmetic without changing results: one a file."""

@@ -1,0 +1,118 @@
+"""skip_padding: a reduction leaves out the terms that padding makes neutral."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import (
+    Binary,
+    Compare,
+    Condition,
+    Const,
+    Expr,
+    If,
+    Index,
+    Load,
+    OfIndex,
+    Pred,
+    Program,
+    Select,
+    Store,
+    ge0,
+)
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+_NEUTRAL = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
+
+
+@primitive("skip_padding", phase="program")
+def skip_padding(program: Program, stage: str) -> Program:
+    """Turn ``acc += select(inside, x, 0) * w`` of the reduction ``stage`` into ``if inside: acc += x * w``.
+
+    The condition on iterators can then trim loops and be decided tile by tile; no tap of the padding is
+    computed. Likewise for maxima over ``select(inside, x, -inf)``. Results are the same but where ``w`` is
+    infinite or NaN (0 times that is NaN). Raises ScheduleError where the stage has no such term.
+
+    Before and after, for a sum over 3 taps with zeros around ``X``::
+
+        C[i] += select(i + k - 1 >= 0 and i + k - 1 < 8, X[i + k - 1], 0) * W[k]
+        if i + k - 1 >= 0 and 8 - i - k >= 0:
+            C[i] += X[i + k - 1] * W[k]
+    """
+    names = [s.name for s in program.stages]
+    if stage not in names:
+        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+    old = program.stage(stage)
+    body = old.body
+    found = None
+    if old.is_reduction and isinstance(body, Store) and len(body.writes) == 1:
+        found = _rewrite(body)
+    if found is None:
+        raise ScheduleError(
+            f"stage {stage!r} has no term that padding makes neutral",
+            hint="inline the padding stage into the reduction first",
+        )
+    new = replace(old, body=found)
+    return program.with_stages(tuple(new if s.name == stage else s for s in program.stages))
+
+
+def _rewrite(body: Store) -> If | None:
+    write = body.writes[0]
+    value = write.value
+    if not isinstance(value, Binary) or value.op not in _NEUTRAL:
+        return None
+    accumulator = Load(write.buffer, write.indices, value.dtype)
+    if accumulator not in (value.a, value.b):
+        return None
+    first = value.a == accumulator
+    bare = _without_padding(value.b if first else value.a, value.op)
+    if bare is None:
+        return None
+    pred, term = bare
+    new = Binary(value.op, accumulator, term) if first else Binary(value.op, term, accumulator)
+    return If(pred, Store((replace(write, value=new),)))
+
+
+def _without_padding(term: Expr, op: str) -> tuple[Pred, Expr] | None:
+    """The condition under which ``term`` is not neutral, and the term where it holds."""
+    if isinstance(term, Select) and isinstance(term.b, Const) and float(term.b.value) == _NEUTRAL[op]:
+        pred = conditions(term.cond)
+        if pred is None:
+            return None
+        inner = _without_padding(term.a, op)
+        return (pred, term.a) if inner is None else ((*pred, *inner[0]), inner[1])
+    if op == "add" and isinstance(term, Binary) and term.op == "mul":
+        left, right = _without_padding(term.a, op), _without_padding(term.b, op)
+        if left is None and right is None:
+            return None
+        pred = (*(left[0] if left else ()), *(right[0] if right else ()))
+        return pred, Binary("mul", left[1] if left else term.a, right[1] if right else term.b)
+    return None
+
+
+def conditions(e: Expr) -> Pred | None:
+    """A conjunction of comparisons of indices as a predicate; ``None`` for other expressions."""
+    if isinstance(e, Binary) and e.op == "and":
+        a, b = conditions(e.a), conditions(e.b)
+        return None if a is None or b is None else (*a, *b)
+    if isinstance(e, Compare):
+        left, right = _as_index(e.a), _as_index(e.b)
+        if left is None or right is None:
+            return None
+        forms: dict[str, Condition] = {
+            "ge": ge0(left - right),
+            "gt": ge0(left - right - 1),
+            "le": ge0(right - left),
+            "lt": ge0(right - left - 1),
+        }
+        return (forms[e.op],) if e.op in forms else None
+    return None
+
+
+def _as_index(e: Expr) -> Index | None:
+    if isinstance(e, OfIndex):
+        return e.index
+    if isinstance(e, Const) and e.dtype.is_integer:
+        return Index(int(e.value))
+    return None
