@@ -180,6 +180,7 @@ from tilewright.ir.stmt import (
     thread,
     with_stmt_children,
 )
+from tilewright.ir.structure import canonical_function, canonical_program, structural_hash, structurally_equal
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [
@@ -276,6 +277,8 @@ __all__ = [
     "blocks",
     "buffer",
     "buffers_of",
+    "canonical_function",
+    "canonical_program",
     "children",
     "dtype_of",
     "eq0",
@@ -337,6 +340,8 @@ __all__ = [
     "stmt_loads",
     "stmt_writes",
     "store",
+    "structural_hash",
+    "structurally_equal",
     "substitute",
     "substitute_body",
     "substitute_expr",

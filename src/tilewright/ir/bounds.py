@@ -395,8 +395,11 @@ def _constant(extent: Index, env: Env) -> Index | None:
     if not extent.vars and not any(isinstance(a, MinMax) for a, _ in extent.terms):
         return extent
     bound = upper(extent, env)
-    if bound is not None and bound.terms and not bound.vars and not any(
-        isinstance(a, MinMax) for a, _ in bound.terms
+    if (
+        bound is not None
+        and bound.terms
+        and not bound.vars
+        and not any(isinstance(a, MinMax) for a, _ in bound.terms)
     ):
         # a parameter is a better bound than the largest value it may have
         n = int_upper(extent, env)

@@ -230,7 +230,8 @@ class Compiler(Leaves):
         slot = scope.slots.new()
         inner = scope.inner()
         inner.vars[s.var] = slot
-        concurrent = s.kind.name in ("parallel", "vector", "thread")
+        # lanes that sum apart are joined at the end: as if they ran in order
+        concurrent = s.kind.name in ("parallel", "vector", "thread") and not sums_lanes(s)
         if not concurrent:
             body = self.stmt(s.body, inner)
 
@@ -248,7 +249,7 @@ class Compiler(Leaves):
         before = scope.slots.tracked
         body = self._spawn(s.body, inner) if threads else self.stmt(s.body, inner)
         order, what, name = self._order(), f"the {s.kind} loop {s.var}", s.var
-        if (scope.slots.tracked == before and not threads) or sums_lanes(s):
+        if scope.slots.tracked == before and not threads:
 
             def unwatched(e: Env) -> None:
                 for v in order(lo(e), hi(e), step):

@@ -352,13 +352,11 @@ def store(buffer: str, indices: tuple[Index, ...], value: Expr) -> Store:
 
 
 def sums_lanes(loop: For) -> bool:
-    """Whether ``loop`` is a vector loop over a reduction: its lanes accumulate apart and are joined at the end."""
+    """Whether ``loop`` is a vector loop over a reduction: its lanes accumulate apart, joined at the end."""
 
     def reduces(s: Stmt) -> bool:
         if isinstance(s, Block):
-            return any(
-                it.kind == "red" and loop.var in b.vars for it, b in zip(s.iters, s.bind, strict=True)
-            )
+            return any(it.kind == "red" and loop.var in b.vars for it, b in zip(s.iters, s.bind, strict=True))
         return any(map(reduces, stmt_children(s)))
 
     return loop.kind.name == "vector" and reduces(loop.body)
