@@ -7,14 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilewright.poly.ast_import import Scratch, import_tree, scratch_of
     from tilewright.poly.dependences import Dependence, dependences
     from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract
     from tilewright.poly.legality import Listing, Violation, check_legal, list_function
+    from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
 
 # Public name -> the module that defines it.
 _EXPORTS = {
     "Dependence": "dependences",
     "Model": "extract",
+    "Scratch": "ast_import",
+    "TiledTree": "tree",
+    "band_facts": "tree",
+    "import_tree": "ast_import",
+    "scratch_of": "ast_import",
+    "tile_and_fuse": "tree",
+    "tree_of": "tree",
     "PolyAccess": "extract",
     "PolyStatement": "extract",
     "dependences": "dependences",
@@ -31,11 +40,18 @@ __all__ = [
     "Model",
     "PolyAccess",
     "PolyStatement",
+    "Scratch",
+    "TiledTree",
     "Violation",
+    "band_facts",
     "check_legal",
     "dependences",
     "extract",
+    "import_tree",
     "list_function",
+    "scratch_of",
+    "tile_and_fuse",
+    "tree_of",
 ]
 
 

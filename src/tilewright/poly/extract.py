@@ -321,7 +321,8 @@ class _Extractor:
         position = c.counter[0]
         c.counter[0] += 1
         block = c.block if c.block is not None else Block("loose", "loose", (), (), s)
-        suffix = "" if c.part == "body" and position == 0 else f"__{c.part}{position}"
+        suffix = "" if c.part == "body" else "_init"
+        suffix += f"_{position}" if position else ""
         name = self.fresh(block.name + suffix)
         space = Domain(name, c.dims, self.params)
         domain, exact = c.domain(space)

@@ -1,0 +1,181 @@
+"""Schedule trees: as written, tiled, with producers grafted into tiles; and their loops imported back."""
+
+import islpy as isl
+import numpy as np
+import pytest
+
+from tilewright.ir import F32, Param, Program, Stage, buffer, index, run_function, store, to_function, var
+from tilewright.poly import check_legal
+from tilewright.poly.ast_import import import_tree, scratch_of
+from tilewright.poly.extract import extract
+from tilewright.poly.spaces import pairs
+from tilewright.poly.tree import (
+    Band,
+    Order,
+    band_facts,
+    split_and_tile,
+    structure_of,
+    tile_and_fuse,
+    tree_of,
+)
+from tilewright.support import ProgramError, ScheduleError
+from unit.poly.builders import add, chain, it, ld, matmul, mul, zero
+from unit.poly.cases import CASES, overlapped
+
+h, w = var("h"), var("w")
+
+
+def stencil(src, dst, height, width):
+    total = ld(src, h, w)
+    for a, b in [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]:
+        total = add(total, ld(src, h + a, w + b))
+    return Stage(dst, (it("h", height), it("w", width)), store(dst, (h, w), total))
+
+
+def two_stencils():
+    params = Param("H", 1, 1 << 16), Param("W", 1, 1 << 16)
+    H, W = map(index, params)
+    return to_function(
+        Program(
+            "two",
+            params,
+            (buffer("A", (H + 4, W + 4), F32),),
+            (buffer("C", (H, W), F32),),
+            (buffer("B", (H + 2, W + 2), F32),),
+            (stencil("A", "B", H + 2, W + 2), stencil("B", "C", H, W)),
+        )
+    )
+
+
+def two_products():
+    i, j, k = var("i"), var("j"), var("k")
+
+    def product(name, a, b, m, n, depth):
+        update = store(name, (i, j), add(ld(name, i, j), mul(ld(a, i, k), ld(b, k, j))))
+        return Stage(
+            name, (it("i", m), it("j", n), it("k", depth, "red")), update, store(name, (i, j), zero())
+        )
+
+    given = buffer("A", (6, 5), F32), buffer("B", (5, 4), F32), buffer("D", (4, 7), F32)
+    stages = product("C", "A", "B", 6, 4, 5), product("E", "C", "D", 6, 7, 4)
+    return to_function(
+        Program("2mm", (), given, (buffer("E", (6, 7), F32),), (buffer("C", (6, 4), F32),), stages)
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "overlapped"])
+def test_a_tree_as_written_comes_back_the_same(name):
+    func = CASES[name]()
+    model = extract(func)
+    assert check_legal(func, import_tree(model, tree_of(model))) == []
+
+
+def test_storage_inside_of_loops_needs_a_place():
+    model = extract(overlapped())
+    with pytest.raises(ProgramError, match="'B' is allocated inside of loops"):
+        import_tree(model, tree_of(model))
+
+
+def test_structure_of_a_reduction():
+    model = extract(to_function(matmul()))
+    shape = structure_of(model.statements)
+    assert isinstance(shape, Band) and len(shape.members) == 3
+    assert isinstance(shape.child, Order)
+    assert [sorted(names) for names, _ in shape.child.parts] == [["C_init"], ["C"]]
+
+
+def test_facts_of_bands_come_from_exact_dependences():
+    model = extract(to_function(matmul()))
+    members = structure_of(model.statements).members
+    assert band_facts(model, members) == (True, (True, True, False))
+    model = extract(CASES["scan"]())
+    assert band_facts(model, structure_of(model.statements).members) == (True, (False,))
+
+
+def test_classical_tiling_of_one_nest():
+    func = to_function(matmul(6, 5, 3))
+    model = extract(func)
+    members = structure_of([model.statement("C")]).members
+    assert band_facts(model, members)[0]
+    tree = tile_and_fuse(model, "C", [4, 2], [])
+    tiled = import_tree(model, tree.schedule)
+    assert tree.extensions == {}
+    assert check_legal(func, tiled) == []
+    assert len([n for n in tiled.body.names if n.startswith("c")]) >= 4
+
+
+def test_too_many_tile_sizes_are_refused():
+    model = extract(to_function(chain()))
+    with pytest.raises(ScheduleError, match="no 2 common outer loops"):
+        tile_and_fuse(model, "C", [2, 2], [])
+    node = tree_of(model, ["C"]).get_root().child(0)
+    with pytest.raises(ScheduleError, match="2 tile sizes for a band of 1"):
+        split_and_tile(node, [2, 2])
+
+
+def test_extension_of_overlapping_tiles():
+    """Tile o needs B[o .. o + 3] of the chain: formulas 4 and 6 with tile size 2 and three points read."""
+    model = extract(to_function(chain()))
+    tree = tile_and_fuse(model, "C", [2], ["B"])
+    assert pairs(tree.extensions["B"]) == {((o,), (p,)) for o in (0, 2, 4) for p in range(o, o + 4)}
+    assert tree.recomputes == {"B": True}
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_overlapped_tiles_of_a_symbolic_stencil(parallel):
+    func = two_stencils()
+    model = extract(func)
+    tree = tile_and_fuse(model, "C", [4, 5], ["B"], parallel=parallel)
+    scratch = scratch_of(model, tree, "B")
+    assert scratch.extents == (6, 7)
+    fused = import_tree(model, tree.schedule, [scratch])
+    for height, width in [(1, 1), (3, 6), (4, 5), (5, 7), (6, 11)]:
+        assert check_legal(func, fused, {"H": height, "W": width}) == []
+    a = np.random.default_rng(0).integers(-9, 9, (10, 15)).astype(np.float32)
+    sizes = {"H": 6, "W": 11}
+    one, two = run_function(func, {"A": a}, sizes), run_function(fused, {"A": a}, sizes)
+    assert np.array_equal(one["C"], two["C"])
+
+
+def test_a_reduction_fused_into_rows_is_not_recomputed():
+    func = two_products()
+    model = extract(func)
+    tree = tile_and_fuse(model, "E", [2], ["C"])
+    assert tree.recomputes == {"C": False, "C_init": False}
+    assert check_legal(func, import_tree(model, tree.schedule, [scratch_of(model, tree, "C")])) == []
+    both = tile_and_fuse(model, "E", [2, 3], ["C"])
+    assert both.recomputes == {"C": True, "C_init": True}
+    assert check_legal(func, import_tree(model, both.schedule, [scratch_of(model, both, "C")])) == []
+
+
+def test_a_producer_used_elsewhere_is_not_fused():
+    x = var("x")
+    p = chain()
+    other = Stage("D", (it("x", 8),), store("D", (x,), ld("B", x)))
+    q = Program(p.name, (), p.inputs, (*p.outputs, buffer("D", (8,), F32)), p.temps, (*p.stages, other))
+    with pytest.raises(ScheduleError, match="'B' is also read by block 'D'"):
+        tile_and_fuse(extract(to_function(q)), "C", [2], ["B"])
+
+
+def test_a_dependence_that_turns_back_forbids_tiling():
+    """A[t, x] from A[t - 1, x - 1 .. x + 1]: rectangles of (t, x) are not allowed."""
+    t, x = var("t"), var("x")
+    body = store("A", (t + 1, x + 1), add(ld("A", t, x), add(ld("A", t, x + 1), ld("A", t, x + 2))))
+    st = Stage("S", (it("t", 5, "ord"), it("x", 6)), body)
+    p = Program("jacobi", (), (), (buffer("A", (6, 8), F32),), (), (st,))
+    with pytest.raises(ScheduleError, match="cannot be tiled"):
+        tile_and_fuse(extract(to_function(p)), "S", [2, 2], [])
+
+
+def test_other_stages_stay_in_front():
+    x = var("x")
+    p = chain()
+    first = Stage("A2", (it("x", 8),), store("A2", (x,), mul(ld("A", x), ld("A", x))))
+    second = Stage("B", (it("x", 8),), store("B", (x,), ld("A2", x)))
+    temps = (buffer("A2", (8,), F32), *p.temps)
+    func = to_function(Program("three", (), p.inputs, p.outputs, temps, (first, second, p.stages[1])))
+    model = extract(func)
+    tree = tile_and_fuse(model, "C", [2], ["B"])
+    fused = import_tree(model, tree.schedule, [scratch_of(model, tree, "B")])
+    assert check_legal(func, fused) == []
+    assert isinstance(tree.schedule, isl.Schedule)
