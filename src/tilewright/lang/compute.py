@@ -21,6 +21,7 @@ from tilewright.lang.values import (
     show_index,
     to_expr,
 )
+from tilewright.support import counted
 
 Shape = tuple[IndexLike, ...] | list[IndexLike] | IndexLike
 
@@ -84,10 +85,12 @@ def _iterators(
 ) -> tuple[Axis, ...]:
     names = tuple(axes) if axes is not None else parameter_names(fn, len(extents))
     if len(names) != len(extents):
-        takes = (
-            f"{len(names)} axes are named" if axes is not None else f"the function takes {len(names)} indices"
+        whose = "the axes are" if axes is not None else "the function's indices are"
+        listed = ", ".join(names)
+        raise problem(
+            f"{whose} ({listed}) and the shape has {counted(len(extents), 'dimension')}",
+            "one index a dimension",
         )
-        raise problem(f"{takes} and the shape has {len(extents)} dimensions", "one index a dimension")
     return tuple(Axis(ir.ZERO, e, check_name(n, "axis")) for n, e in zip(names, extents, strict=True))
 
 
@@ -115,7 +118,7 @@ def _names(name: str | Sequence[str] | None, count: int | None) -> list[str | No
         return [None] * count
     names: list[str] = [f"{name}_{n}" for n in range(count)] if isinstance(name, str) else list(name)
     if len(names) != count:
-        raise problem(f"{len(names)} names for {count} tensors")
+        raise problem(f"{counted(len(names), 'name')} for {counted(count, 'tensor')}")
     return [check_name(n, "tensor") for n in names]
 
 

@@ -32,6 +32,7 @@ from tilewright.lang.values import (
     ordered_axis,
     to_expr,
 )
+from tilewright.support import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def update(
     names = parameter_names(fn, len(axes), skip=1)
     if len(names) != len(axes):
         raise problem(
-            f"the function takes {len(names)} indices and there are {len(axes)} axes",
+            f"the function's indices are ({', '.join(names)}) and {len(axes)} axes are given",
             "fn(t, i, j, …): the tensor, then one index an axis",
         )
     iterators = tuple(
@@ -104,7 +105,7 @@ def _body(out: Tensor, iterators: tuple[Axis, ...], writes: Sequence[object], at
         if not isinstance(w, Write):
             if len(iterators) != out.rank:
                 raise problem(
-                    f"the update has {len(iterators)} axes and the tensor {out.rank} dimensions",
+                    f"the update has {len(iterators)} axes, the tensor {counted(out.rank, 'dimension')}",
                     "return lang.write(indices, value)",
                 )
             w = Write(iterators, w)  # type: ignore[arg-type]
@@ -158,7 +159,8 @@ def scan(
     names = parameter_names(fn, len(extents), skip=1)
     if len(names) != len(extents):
         raise problem(
-            f"the function takes {len(names)} indices and the shape has {len(extents)} dimensions",
+            f"the function's indices are ({', '.join(names)}) "
+            f"and the shape has {counted(len(extents), 'dimension')}",
             "fn(t, i, j, …): the tensor, then one index a dimension",
         )
     if not -len(extents) <= axis < len(extents):

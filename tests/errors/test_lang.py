@@ -1,0 +1,240 @@
+"""Every error of the language: what it says, and that it points at the user's line."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tilewright import lang
+from tilewright.lang import ops
+from tilewright.support import ProgramError
+
+
+@pytest.fixture
+def u():
+    """Things to be wrong about."""
+    A = lang.placeholder((4, 6), name="A")
+    return SimpleNamespace(
+        A=A,
+        B=lang.placeholder((6, 5), name="B"),
+        D=lang.placeholder((4, 6), "f64", name="D"),
+        I=lang.placeholder((4,), "i32", name="I"),
+        b=lang.placeholder((4,), "bool", name="b"),
+        n=lang.param("n"),
+        k=lang.reduce_axis(6, "k"),
+        i=lang.axis(4, "i"),
+    )
+
+
+# (what the user writes, what the message says, what the hint says); `u` holds the fixture's tensors
+CASES = [
+    # indices
+    (lambda u: u.A[0], "A has 2 dimensions and is indexed with 1", "its shape is (4, 6)"),
+    (lambda u: u.A[0, 1, 2], "A has 2 dimensions and is indexed with 3", "its shape"),
+    (lambda u: u.A[0, 1.5], "index 1 of A is float 1.5, not an integer", "axes and integers"),
+    (lambda u: u.A[:, 0], "index 0 of A is a slice", "one element"),
+    (lambda u: u.A[u.I[0], 0], "index 0 of A depends on data and is not clamped", "lang.clamp(x, 0, n - 1)"),
+    (lambda u: u.A[u.A[0, 0], 0], "index 0 of A has type f32", "cast and clamp"),
+    (lambda u: u.i * u.k, "the index product (i) * (k) is not affine", "constant integer"),
+    (lambda u: u.i // u.k, "the index (i) // (k) is not quasi-affine", "positive constant"),
+    (lambda u: u.i % 0, "the index (i) % (0) is not quasi-affine", "positive constant"),
+    (lambda u: u.i / 2, "true division of the index i", "use //"),
+    (lambda u: u.i + 0.5, "the number 0.5 in index arithmetic", "lang.to_scalar"),
+    (lambda u: list(u.A), "A cannot be iterated over", "A[i, j]"),
+    (
+        lambda u: lang.compute((4, 6), lambda i, j: u.A[i, j + 1]),
+        "index 1 of A, j + 1, runs from 1 to 6 and the extent is 6",
+        "lang.boundary",
+    ),
+    (lambda u: 1 if u.i == 0 else 2, "a scalar has no truth value", "lang.select"),
+    (lambda u: u.i and 1, "the index i has no truth value", "lang.select"),
+    # types
+    (lambda u: u.A[0, 0] + u.D[0, 0], "`+` mixes f32 and f64", "lang.cast(x, 'f32')"),
+    (lambda u: u.I[0] + 0.5, "the literal 0.5 among values of type i32", "cast to a float type"),
+    (lambda u: u.I[0] + (1 << 40), "the literal 1099511627776 does not fit in i32", "wider"),
+    (lambda u: u.I[0] / 2, "true division of values of type i32", "lang.truncdiv"),
+    (lambda u: u.A[0, 0] % 2, "% on values of a float type", "lang.floor"),
+    (lambda u: u.A[0, 0] & 1, "`&` on values of type f32", "integers or conditions"),
+    (lambda u: ~u.A[0, 0], "`~` on a value of type f32", "negates"),
+    (lambda u: u.b[0] + u.b[1], "`+` on values of type bool", "& | ~"),
+    (lambda u: -u.b[0], "`-` on a value of type bool", "~"),
+    (lambda u: u.b[0] << 1, "the number 1 among values of type bool", "True or False"),
+    (lambda u: u.b[0] == u.i, "`==` mixes a condition and an index", "compare"),
+    (lambda u: lang.exp(u.I[0]), "lang.exp on values of type i32", "lang.cast(x, 'f32')"),
+    (lambda u: lang.truncdiv(u.A[0, 0], 2), "lang.truncdiv on values of type f32", "integers"),
+    (lambda u: lang.maximum(u.A[0, 0], u.I[0]), "lang.maximum mixes f32 and i32", "convert one"),
+    (lambda u: lang.select(u.A[0, 0], 1, 2), "the condition of lang.select is f32", "compare something"),
+    (lambda u: lang.cast(u.A[0, 0], "f33"), "there is no element type 'f33'", "one of f64, f32"),
+    (lambda u: lang.cast(u.A[0, 0], "i32", "round"), "lang.cast has no mode 'round'", "saturate"),
+    (lambda u: lang.cast(u.A[0, 0], "f64", "bits"), "cannot reinterpret f32 as f64", "same number of bits"),
+    (lambda u: lang.cast(1.0, "i32"), "lang.cast needs a scalar", "lang.const"),
+    (lambda u: lang.to_scalar(u.A[0, 0]), "lang.to_scalar needs an index", "lang.cast"),
+    (lambda u: lang.to_scalar(u.i, "bool"), "an index has no value of type bool", "i == 0"),
+    # reductions
+    (
+        lambda u: lang.sum(u.A[0, u.k], axis=u.i),
+        "lang.sum over the axis 'i', which is not a reduction axis",
+        "lang.reduce_axis",
+    ),
+    (lambda u: lang.sum(u.A[0, u.k], axis=3), "the axis of lang.sum is 3", "lang.reduce_axis"),
+    (lambda u: lang.sum(u.A[0, u.k], axis=()), "lang.sum over no axis", "axis=k"),
+    (lambda u: lang.sum(u.A[0, u.k], axis=(u.k, u.k)), "names an axis twice", None),
+    (lambda u: lang.sum(u.A[0, u.k] > 0, axis=u.k), "lang.sum of conditions", "lang.any"),
+    (lambda u: lang.any(u.A[0, u.k], axis=u.k), "lang.any of values of type f32", "compare"),
+    (lambda u: lang.argmax(u.A[0, u.k] > 0, axis=u.k), "lang.argmax of conditions", "cast"),
+    (lambda u: lang.sum(u.A[0, u.k], axis=u.k, where=u.A[0, 0]), "`where` of lang.sum is f32", "compare"),
+    (
+        lambda u: lang.compute((4,), lambda i: u.A[i, u.k]),
+        "the reduction axis 'k' is used outside of a reduction over it",
+        "lang.sum(…, axis=k)",
+    ),
+    (
+        lambda u: lang.compute((4,), lambda i: lang.sum(u.A[i, u.k], axis=u.k) + u.A[i, u.k]),
+        "the reduction axis 'k' is used outside",
+        "wrap the term",
+    ),
+    (
+        lambda u: lang.compute((4,), lambda j: u.A[u.i, j]),
+        "the axis 'i' does not belong to this definition",
+        "the indices that the function is given",
+    ),
+    # definitions
+    (
+        lambda u: lang.compute((4, 6), lambda i: u.A[i, 0]),
+        "the function's indices are (i) and the shape has 2 dimensions",
+        "one index a dimension",
+    ),
+    (
+        lambda u: lang.compute((4,), lambda i: u.A[i, 0], axes=("i", "j")),
+        "the axes are (i, j) and the shape has 1 dimension",
+        "one index",
+    ),
+    (lambda u: lang.compute((4,), lambda i: "x"), "is str, not a scalar expression", "A[i, j]"),
+    (
+        lambda u: lang.compute((4,), lambda i: u.A[i, 0], dtype="f64"),
+        "is f32, not f64",
+        "lang.cast(x, 'f64')",
+    ),
+    (lambda u: lang.compute((-1,), lambda i: u.A[0, 0]), "extent 0 of the shape is negative", None),
+    (lambda u: lang.compute(("x",), lambda i: u.A[0, 0]), "extent 0 of the shape is 'x'", "lang.param"),
+    (lambda u: lang.compute((4,), lambda i: u.A[i, 0], name="a b"), "'a b' cannot name a tensor", "letters"),
+    (
+        lambda u: lang.compute((4,), lambda i: (u.A[i, 0], u.A[i, 1]), name=("x",)),
+        "1 name for 2 tensors",
+        None,
+    ),
+    (lambda u: lang.axis(4, "größe"), "cannot name an axis", "letters"),
+    (lambda u: lang.axis((0, 1, 2)), "the range of an axis has 3 parts", "(lo, hi)"),
+    (lambda u: lang.param("m", lo=5, hi=3), "symbolic size m: no values in [5, 3]", None),
+    # boundaries
+    (lambda u: lang.boundary(u.A, mode="mirror"), "lang.boundary has no mode 'mirror'", "reflect"),
+    (lambda u: lang.boundary(u.A, 1, mode="clamp"), "mode 'clamp' takes no value", "leave out"),
+    (lambda u: lang.boundary(u.A[0, 0]), "lang.boundary of Scalar", "a tensor"),
+    (lambda u: lang.boundary(u.I, 0.5), "the literal 0.5 among values of type i32", "cast"),
+    # ordered definitions
+    (
+        lambda u: lang.scan((4,), lambda t, i: t[i] + 1.0),
+        "the scan reads an element of an unnamed tensor (t) that is not known to be made before",
+        "e.g. i - 1",
+    ),
+    (
+        lambda u: lang.scan((4,), lambda t: 1.0),
+        "the function's indices are () and the shape has 1 dimension",
+        "fn(t, i, j, …)",
+    ),
+    (lambda u: lang.scan((4,), lambda t, i: 1.0, axis=2), "axis 2 of a tensor of 1 dimensions", None),
+    (
+        lambda u: lang.scan((4,), lambda t, i: lang.sum(u.A[i, u.k], axis=u.k)),
+        "lang.sum inside an ordered definition",
+        "a stage before",
+    ),
+    (
+        lambda u: lang.update(u.A, [lang.axis(3, "i")], lambda t, i: lang.write((i, 0), t[i + 1, 0])),
+        "the axis 'i' of the update is not ordered",
+        "lang.ordered_axis",
+    ),
+    (
+        lambda u: lang.update(u.A, [4], lambda t, i: t[i, 0]),
+        "the update has 1 axes, the tensor 2 dimensions",
+        "lang.write",
+    ),
+    (
+        lambda u: lang.update(u.A, [u.k], lambda t, k: lang.write((0, k), 1.0)),
+        "the reduction axis 'k' among",
+        "ordered",
+    ),
+    (lambda u: lang.scatter(u.A, u.I, u.A), "lang.scatter of ranks 2, 1 and 2", "agree"),
+    (lambda u: lang.scatter(u.A, u.D, u.A), "the indices of lang.scatter are f64", "integers"),
+    # programs
+    (lambda u: lang.program([u.A], []), "the program has no outputs", "at least one"),
+    (lambda u: lang.program([u.A], [u.A]), "the output A is not computed: it is a placeholder", "copy it"),
+    (
+        lambda u: lang.program([], ops.transpose(u.A)),
+        "the program reads A, which is not among its inputs",
+        "add it",
+    ),
+    (lambda u: lang.program([u.A, u.A], ops.transpose(u.A)), "the input A is listed twice", None),
+    (
+        lambda u: lang.program([ops.transpose(u.A, name="T")], ops.transpose(u.A)),
+        "the input T is computed",
+        "lang.placeholder",
+    ),
+    (lambda u: lang.program([u.A], ops.transpose(u.A), name="1st"), "'1st' cannot name a program", "letters"),
+    (
+        lambda u: lang.program([u.A], ops.transpose(u.A), assumes=[u.n * 2 != 4]),
+        "not a linear condition",
+        "n >= m",
+    ),
+    (
+        lambda u: lang.program(
+            [u.A, lang.placeholder((u.n, lang.param("n", lo=7)), name="X")], ops.transpose(u.A)
+        ),
+        "the symbolic size n is declared twice",
+        "once",
+    ),
+    (
+        lambda u: lang.program(
+            [u.A, u.B], ops.add(ops.transpose(u.A, name="T"), ops.transpose(u.A, name="T"))
+        ),
+        "the name 'T' of a tensor is also that of the tensor of line",
+        "another",
+    ),
+    # operators
+    (lambda u: ops.matmul(u.A, u.A), "the matrix product of A and A sums over 6 and 4 elements", "agree"),
+    (lambda u: ops.add(u.A, u.B), "the shapes of an element-wise operator do not fit", "agree or be 1"),
+    (lambda u: ops.transpose(u.A, (0, 0)), "(0, 0) does not order 2 dimensions", None),
+    (lambda u: ops.reshape(u.A, (5, 5)), "a reshape from (4, 6) to (5, 5)", None),
+    (lambda u: ops.reduce("median", u.A), "there is no reduction 'median'", "sum"),
+    (lambda u: ops.softmax(u.A, 2), "axis 2 of softmax of 2 dimensions", None),
+    (lambda u: ops.conv(u.A, u.B), "a convolution of 2 with 2 dimensions", "spatial"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_message(u, case):
+    wrong, message, hint = CASES[case]
+    with pytest.raises(ProgramError) as caught:
+        wrong(u)
+    error = caught.value
+    assert message in error.what
+    assert (hint in (error.hint or "")) if hint else error.hint is None
+    assert error.where.path == __file__
+    assert error.where.text.strip() != ""
+
+
+def test_the_line_is_that_of_the_offending_access(u):
+    with pytest.raises(ProgramError) as caught:
+        lang.compute(
+            (4, 6),
+            lambda i, j: (
+                u.A[i, j] + u.A[i, j + 3]  # this one
+            ),
+        )
+    assert "this one" in caught.value.where.text
+
+
+def test_the_line_is_that_of_the_second_definition_of_a_name(u):
+    first = lang.compute((4,), lambda i: u.A[i, 0], name="T")
+    second = lang.compute((4,), lambda i: first[i], name="T")  # again
+    with pytest.raises(ProgramError) as caught:
+        lang.program([u.A], second)
+    assert "again" in caught.value.where.text
