@@ -8,7 +8,7 @@ C = lang.compute((n, m), lambda i, j: lang.sum(A[i, kk] * B[kk, j], axis=kk), na
 prog = lang.program([A, B], [C])
 """
 
-from tilewright.lang import ops
+from tilewright.lang import algorithms, ops
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -72,6 +72,7 @@ from tilewright.lang.functions import (
     truncdiv,
 )
 from tilewright.lang.ordered import Write, scan, scatter, update, write
+from tilewright.lang.patterns import Extremum, Fold, Pattern, patterns_of
 from tilewright.lang.program import program
 from tilewright.lang.reductions import (
     all,
@@ -104,6 +105,7 @@ __all__ = [
     "absolute",
     "acos",
     "acosh",
+    "algorithms",
     "all",
     "any",
     "argmax",
@@ -130,8 +132,10 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "Extremum",
     "floor",
     "fma",
+    "Fold",
     "gelu",
     "gelu_tanh",
     "hard_sigmoid",
@@ -158,6 +162,8 @@ __all__ = [
     "ordered_axis",
     "Padded",
     "param",
+    "Pattern",
+    "patterns_of",
     "placeholder",
     "pow",
     "prod",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from tilewright import ir
-from tilewright.ir import Access, Expr, Iter, Load, Stage, Stmt, Store
+from tilewright.ir import Access, Iter, Load, Stage, Stmt, Store
 from tilewright.lang.evaluation.contraction import contract
 from tilewright.lang.evaluation.domains import Array, Box, positions, view
 from tilewright.lang.evaluation.expressions import Evaluator, Memory, Value, bounds
-from tilewright.lang.reductions import Reduction
+from tilewright.lang.patterns import Extremum, Fold, Pattern, patterns_of
 
 #: Points of a box that are evaluated at once; bounds the size of temporary arrays.
 CHUNK: Final = 1 << 22
@@ -33,31 +32,10 @@ _COMBINERS: MappingProxyType[str, Callable[..., Array]] = MappingProxyType(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    """A reduction by one operator: ``buffer[indices] = op(buffer[indices], value)`` where ``where`` holds."""
-
-    op: str
-    target: Access
-    value: Expr
-    where: ir.Pred
-
-
-@dataclass(frozen=True, slots=True)
-class _Extremum:
-    """An argmax or argmin: its pair of targets, the compared value, the position."""
-
-    kind: str
-    targets: tuple[Access, Access]
-    value: Expr
-    position: Expr
-    where: ir.Pred
-
-
 def run_stage(stage: Stage, memory: Memory, params: Mapping[str, int]) -> None:
     """Run a stage on the arrays of ``memory``."""
     sequential = [it.name for it in stage.iters if it.kind == "ord"]
-    plans = None if sequential else _plans(stage)
+    plans = None if sequential else patterns_of(stage)
     if stage.is_reduction and plans is None:
         sequential += [it.name for it in stage.iters if it.kind == "red"]
     if sequential:
@@ -182,65 +160,12 @@ def _run_ordered(stage: Stage, memory: Memory, params: Mapping[str, int], names:
     visit(0, True)
 
 
-def _plans(stage: Stage) -> list[_Fold | _Extremum] | None:
-    """How to reduce by whole arrays; ``None`` where the body has another form."""
-    body: Stmt = stage.body
-    where: ir.Pred = ()
-    if isinstance(body, ir.If) and body.orelse is None:
-        where = body.cond
-        body = body.then
-    if not isinstance(body, Store):
-        return None
-    out: list[_Fold | _Extremum] = []
-    n = 0
-    own = {w.buffer for w in body.writes}
-    while n < len(body.writes):
-        w = body.writes[n]
-        pair = _extremum(body.writes[n : n + 2], where)
-        if pair is not None:
-            out.append(pair)
-            n += 2
-            continue
-        v = w.value
-        if not (isinstance(v, ir.Binary) and v.op in _REDUCERS and v.a == Load(w.buffer, w.indices, v.dtype)):
-            return None
-        out.append(_Fold(v.op, w, v.b, where))
-        n += 1
-    red = {it.name for it in stage.iters if it.kind == "red"}
-    for plan in out:
-        values = (plan.value,) if isinstance(plan, _Fold) else (plan.value, plan.position)
-        if any(ld.buffer in own for v in values for ld in ir.loads(v)):
-            return None
-        targets = (plan.target,) if isinstance(plan, _Fold) else plan.targets
-        if any(i.vars & red for t in targets for i in t.indices):
-            return None
-    if any(c.expr is not None and any(ld.buffer in own for ld in ir.loads(c.expr)) for c in where):
-        return None
-    return out
-
-
-def _extremum(writes: tuple[Access, ...], where: ir.Pred) -> _Extremum | None:
-    if len(writes) < 2:
-        return None
-    best, at = writes
-    if not (isinstance(best.value, ir.Select) and isinstance(at.value, ir.Select)):
-        return None
-    x, k = best.value.a, at.value.a
-    kinds: tuple[Literal["argmax", "argmin"], ...] = ("argmax", "argmin")
-    for kind in kinds:
-        shape = Reduction(kind, (x, k), (), None, ("", 0), frozenset())
-        current = Load(best.buffer, best.indices, x.dtype), Load(at.buffer, at.indices, k.dtype)
-        if shape.combine(current) == (best.value, at.value):
-            return _Extremum(kind, (best, at), x, k, where)
-    return None
-
-
-def _reduce(plan: _Fold | _Extremum, stage: Stage, box: Box, memory: Memory) -> None:
+def _reduce(plan: Pattern, stage: Stage, box: Box, memory: Memory) -> None:
     """Combine the elements of all points of ``box`` into the targets."""
     red = tuple(n for n, it in enumerate(stage.iters) if it.kind == "red")
     par = tuple(n for n in range(len(stage.iters)) if n not in red)
     rectangular = not any(it.lo.vars or it.hi.vars for it in stage.iters)
-    if isinstance(plan, _Fold) and plan.op == "add" and rectangular and not plan.where and box.size:
+    if isinstance(plan, Fold) and plan.op == "add" and rectangular and not plan.where and box.size:
         if contract(plan.target, plan.value, box, red, memory):
             return
     # parallel iterators first: a chunk then holds whole reductions if they fit
@@ -248,13 +173,13 @@ def _reduce(plan: _Fold | _Extremum, stage: Stage, box: Box, memory: Memory) -> 
         ev = Evaluator(memory, part)
         mask = ev.pred(plan.where, _domain_mask(stage.iters, part, memory))
         outer = Box(tuple(part.names[n] for n in par), tuple(part.ranges[n] for n in par), part.params)
-        if isinstance(plan, _Fold):
+        if isinstance(plan, Fold):
             _fold(plan, ev, mask, red, Evaluator(memory, outer))
         else:
             _pick(plan, ev, mask, par, red, Evaluator(memory, outer))
 
 
-def _fold(plan: _Fold, ev: Evaluator, mask: Array | None, red: tuple[int, ...], outer: Evaluator) -> None:
+def _fold(plan: Fold, ev: Evaluator, mask: Array | None, red: tuple[int, ...], outer: Evaluator) -> None:
     v, m = ev.value(plan.value, mask)
     dtype = plan.value.dtype
     start = _identity(plan.op, v.dtype, dtype)
@@ -285,7 +210,7 @@ def _identity(op: str, held: np.dtype[np.generic], dtype: ir.DType) -> Array:
 
 
 def _pick(
-    plan: _Extremum,
+    plan: Extremum,
     ev: Evaluator,
     mask: Array | None,
     par: tuple[int, ...],

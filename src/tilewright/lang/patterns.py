@@ -1,0 +1,115 @@
+"""Recognising what a reduction stage does: folds by one operator, and the pairs of an argmax or argmin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tilewright import ir
+from tilewright.ir import Access, Expr, Load, Stage, Stmt, Store
+from tilewright.lang.reductions import Reduction
+
+FOLDS: Final = ("add", "mul", "min", "max", "and", "or")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A reduction by one operator: ``buffer[indices] = op(buffer[indices], value)`` where ``where`` holds."""
+
+    op: str
+    target: Access
+    value: Expr
+    where: ir.Pred
+
+    @property
+    def targets(self) -> tuple[Access, ...]:
+        """The written elements."""
+        return (self.target,)
+
+    @property
+    def values(self) -> tuple[Expr, ...]:
+        """What is combined into the targets."""
+        return (self.value,)
+
+    def combine(self, current: tuple[Expr, ...], values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The targets' values after one more element."""
+        return (ir.Binary(self.op, current[0], values[0]),)
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """An argmax or argmin: its pair of targets, the compared value, the position."""
+
+    kind: Literal["argmax", "argmin"]
+    targets: tuple[Access, Access]
+    value: Expr
+    position: Expr
+    where: ir.Pred
+
+    @property
+    def values(self) -> tuple[Expr, ...]:
+        """What is combined into the targets."""
+        return (self.value, self.position)
+
+    def combine(self, current: tuple[Expr, ...], values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The targets' values after one more element."""
+        return _pair(self.kind, values).combine(current)
+
+
+Pattern: TypeAlias = Fold | Extremum
+
+
+def patterns_of(stage: Stage) -> list[Pattern] | None:
+    """The reductions that make up a stage's body; ``None`` where it has another form.
+
+    Their values read no buffer that the stage writes, and their targets do not move along reduction
+    iterators.
+    """
+    body: Stmt = stage.body
+    where: ir.Pred = ()
+    if isinstance(body, ir.If) and body.orelse is None:
+        where = body.cond
+        body = body.then
+    if not isinstance(body, Store):
+        return None
+    out: list[Pattern] = []
+    n = 0
+    while n < len(body.writes):
+        w = body.writes[n]
+        pair = _extremum(body.writes[n : n + 2], where)
+        if pair is not None:
+            out.append(pair)
+            n += 2
+            continue
+        v = w.value
+        if not (isinstance(v, ir.Binary) and v.op in FOLDS and v.a == Load(w.buffer, w.indices, v.dtype)):
+            return None
+        out.append(Fold(v.op, w, v.b, where))
+        n += 1
+    own = {w.buffer for w in body.writes}
+    red = {it.name for it in stage.iters if it.kind == "red"}
+    read = [v for p in out for v in p.values] + [c.expr for c in where if c.expr is not None]
+    if any(ld.buffer in own for v in read for ld in ir.loads(v)):
+        return None
+    if any(i.vars & red for p in out for t in p.targets for i in t.indices):
+        return None
+    return out
+
+
+def _extremum(writes: tuple[Access, ...], where: ir.Pred) -> Extremum | None:
+    if len(writes) < 2:
+        return None
+    best, at = writes
+    if not (isinstance(best.value, ir.Select) and isinstance(at.value, ir.Select)):
+        return None
+    values = best.value.a, at.value.a
+    current = tuple(Load(t.buffer, t.indices, v.dtype) for t, v in zip(writes, values, strict=True))
+    kinds: tuple[Literal["argmax", "argmin"], ...] = ("argmax", "argmin")
+    for kind in kinds:
+        if _pair(kind, values).combine(current) == (best.value, at.value):
+            return Extremum(kind, (best, at), values[0], values[1], where)
+    return None
+
+
+def _pair(kind: Literal["argmax", "argmin"], values: tuple[Expr, ...]) -> Reduction:
+    return Reduction(kind, values, (), None, ("", 0), frozenset())
