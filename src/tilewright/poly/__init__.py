@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import Scratch, import_tree, scratch_of
-    from tilewright.poly.dependences import Dependence, dependences
-    from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract
+    from tilewright.poly.dependences import Dependence, all_dependences
+    from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract_model
     from tilewright.poly.legality import Listing, Violation, check_legal, list_function
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
 
@@ -26,8 +26,8 @@ _EXPORTS = {
     "tree_of": "tree",
     "PolyAccess": "extract",
     "PolyStatement": "extract",
-    "dependences": "dependences",
-    "extract": "extract",
+    "all_dependences": "dependences",
+    "extract_model": "extract",
     "Listing": "legality",
     "Violation": "legality",
     "check_legal": "legality",
@@ -45,8 +45,8 @@ __all__ = [
     "Violation",
     "band_facts",
     "check_legal",
-    "dependences",
-    "extract",
+    "all_dependences",
+    "extract_model",
     "import_tree",
     "list_function",
     "scratch_of",

@@ -133,7 +133,7 @@ def output_dependences(model: Model) -> Iterator[Dependence]:
             yield from _before(model, "output", s, slot, writers_of(model, w.buffer))
 
 
-def dependences(
+def all_dependences(
     model: Model, kinds: Iterable[DependenceKind] = ("flow", "anti", "output")
 ) -> list[Dependence]:
     """All dependences of the given kinds, per pair of statements and access."""

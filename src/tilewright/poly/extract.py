@@ -542,7 +542,7 @@ def integer(e: Expr, scope: Mapping[str, Index]) -> Index | None:
             return None
 
 
-def extract(func: LoopFunction, params: Mapping[str, int] | None = None) -> Model:
+def extract_model(func: LoopFunction, params: Mapping[str, int] | None = None) -> Model:
     """The polyhedral model of a loop function, symbolic in its parameters except for those given.
 
     Raises :class:`~tilewright.support.ProgramError` for loops whose bounds depend on data.

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import islpy as isl
 
 from tilewright.ir import Index, var
-from tilewright.poly.dependences import dependences
+from tilewright.poly.dependences import all_dependences
 from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.spaces import CONTEXT, DIM, union_map, union_set
 from tilewright.support import ScheduleError
@@ -138,7 +138,7 @@ def band_facts(model: Model, members: Sequence[Mapping[str, Index]]) -> tuple[bo
     names = frozenset(members[0])
     permutable = True
     coincident = [True] * len(members)
-    for d in dependences(model):
+    for d in all_dependences(model):
         if d.source not in names or d.sink not in names:
             continue
         source, sink = model.statement(d.source), model.statement(d.sink)

@@ -3,8 +3,8 @@
 import pytest
 
 from tilewright.ir import F32, Param, Program, Stage, buffer, index, store, to_function, var
-from tilewright.poly.dependences import dependences, sources, violated
-from tilewright.poly.extract import extract
+from tilewright.poly.dependences import all_dependences, sources, violated
+from tilewright.poly.extract import extract_model
 from tilewright.poly.legality import list_function
 from tilewright.poly.spaces import DIM, maps_of, pairs, points
 from unit.poly.builders import chain, it, ld, matmul, mul, x
@@ -43,7 +43,7 @@ def isl_pairs(model, s, slot):
 @pytest.mark.parametrize("name", CASES)
 def test_sources_agree_with_the_listing(name):
     func = CASES[name]()
-    listing, model = list_function(func), extract(func)
+    listing, model = list_function(func), extract_model(func)
     listed = {(s.block, s.part, s.position): n for n, s in enumerate(listing.flow.instances.statements)}
     assert len(listed) == len(model.statements)
     for s in model.statements:
@@ -58,8 +58,8 @@ def test_sources_agree_with_the_listing(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_textual_order_respects_all_dependences(name):
-    model = extract(CASES[name]())
-    found = dependences(model)
+    model = extract_model(CASES[name]())
+    found = all_dependences(model)
     assert name == "strided" or found
     for d in found:
         times = model.time(model.statement(d.source)), model.time(model.statement(d.sink))
@@ -72,28 +72,28 @@ def test_symbolic_dependences_of_a_stencil():
     c = Stage("C", (it("x", index(n) - 2),), store("C", (x,), mul(ld("B", x), ld("B", x + 2))))
     p = Program("st", (n,), (buffer("A", (n,), F32),), (buffer("C", (index(n) - 2,), F32),),
                 (buffer("B", (n,), F32),), (b, c))  # fmt: skip
-    model = extract(to_function(p))
-    flow = [d for d in dependences(model, ["flow"]) if d.source == "B"]
+    model = extract_model(to_function(p))
+    flow = [d for d in all_dependences(model, ["flow"]) if d.source == "B"]
     assert [(d.sink, d.slot, d.exact) for d in flow] == [("C", 0, True), ("C", 1, True)]
     # for every n: instance x + 2 of B feeds instance x of C
     distance = flow[1].relation.set_tuple_name(DIM.in_, "").set_tuple_name(DIM.out, "").deltas()
     assert distance.dim_max_val(0).to_python() == distance.dim_min_val(0).to_python() == -2
-    fixed = extract(to_function(p), {"n": 5})
+    fixed = extract_model(to_function(p), {"n": 5})
     assert list(points(fixed.statement("C").domain)) == [(0,), (1,), (2,)]
 
 
 def test_reversing_a_producer_is_seen():
-    model = extract(to_function(chain()))
+    model = extract_model(to_function(chain()))
     b, c = model.statement("B"), model.statement("C")
-    (d, *_) = [d for d in dependences(model, ["flow"]) if d.source == "B"]
+    (d, *_) = [d for d in all_dependences(model, ["flow"]) if d.source == "B"]
     late = model.space(b).map_to("", (1, x, 0))
     early = model.space(c).map_to("", (0, var(c.dims[0]), 0))
     assert not violated(d.relation, late, early).is_empty()
 
 
 def test_accumulators_depend_on_the_instance_before():
-    model = extract(to_function(matmul(2, 2, 3)))
-    (d,) = [d for d in dependences(model, ["flow"]) if d.source == d.sink]
+    model = extract_model(to_function(matmul(2, 2, 3)))
+    (d,) = [d for d in all_dependences(model, ["flow"]) if d.source == d.sink]
     assert pairs(d.relation) == {
         ((a, b, c), (a, b, c + 1)) for a in range(2) for b in range(2) for c in range(2)
     }

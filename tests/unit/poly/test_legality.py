@@ -9,7 +9,6 @@ from tilewright.ir import (
     I32,
     PARALLEL,
     SERIAL,
-    VECTOR,
     Alloc,
     Barrier,
     Binary,

@@ -7,7 +7,7 @@ import pytest
 from tilewright.ir import F32, Param, Program, Stage, buffer, index, run_function, store, to_function, var
 from tilewright.poly import check_legal
 from tilewright.poly.ast_import import import_tree, scratch_of
-from tilewright.poly.extract import extract
+from tilewright.poly.extract import extract_model
 from tilewright.poly.spaces import pairs
 from tilewright.poly.tree import (
     Band,
@@ -66,18 +66,18 @@ def two_products():
 @pytest.mark.parametrize("name", [n for n in CASES if n != "overlapped"])
 def test_a_tree_as_written_comes_back_the_same(name):
     func = CASES[name]()
-    model = extract(func)
+    model = extract_model(func)
     assert check_legal(func, import_tree(model, tree_of(model))) == []
 
 
 def test_storage_inside_of_loops_needs_a_place():
-    model = extract(overlapped())
+    model = extract_model(overlapped())
     with pytest.raises(ProgramError, match="'B' is allocated inside of loops"):
         import_tree(model, tree_of(model))
 
 
 def test_structure_of_a_reduction():
-    model = extract(to_function(matmul()))
+    model = extract_model(to_function(matmul()))
     shape = structure_of(model.statements)
     assert isinstance(shape, Band) and len(shape.members) == 3
     assert isinstance(shape.child, Order)
@@ -85,16 +85,16 @@ def test_structure_of_a_reduction():
 
 
 def test_facts_of_bands_come_from_exact_dependences():
-    model = extract(to_function(matmul()))
+    model = extract_model(to_function(matmul()))
     members = structure_of(model.statements).members
     assert band_facts(model, members) == (True, (True, True, False))
-    model = extract(CASES["scan"]())
+    model = extract_model(CASES["scan"]())
     assert band_facts(model, structure_of(model.statements).members) == (True, (False,))
 
 
 def test_classical_tiling_of_one_nest():
     func = to_function(matmul(6, 5, 3))
-    model = extract(func)
+    model = extract_model(func)
     members = structure_of([model.statement("C")]).members
     assert band_facts(model, members)[0]
     tree = tile_and_fuse(model, "C", [4, 2], [])
@@ -105,7 +105,7 @@ def test_classical_tiling_of_one_nest():
 
 
 def test_too_many_tile_sizes_are_refused():
-    model = extract(to_function(chain()))
+    model = extract_model(to_function(chain()))
     with pytest.raises(ScheduleError, match="no 2 common outer loops"):
         tile_and_fuse(model, "C", [2, 2], [])
     node = tree_of(model, ["C"]).get_root().child(0)
@@ -115,7 +115,7 @@ def test_too_many_tile_sizes_are_refused():
 
 def test_extension_of_overlapping_tiles():
     """Tile o needs B[o .. o + 3] of the chain: formulas 4 and 6 with tile size 2 and three points read."""
-    model = extract(to_function(chain()))
+    model = extract_model(to_function(chain()))
     tree = tile_and_fuse(model, "C", [2], ["B"])
     assert pairs(tree.extensions["B"]) == {((o,), (p,)) for o in (0, 2, 4) for p in range(o, o + 4)}
     assert tree.recomputes == {"B": True}
@@ -124,7 +124,7 @@ def test_extension_of_overlapping_tiles():
 @pytest.mark.parametrize("parallel", [False, True])
 def test_overlapped_tiles_of_a_symbolic_stencil(parallel):
     func = two_stencils()
-    model = extract(func)
+    model = extract_model(func)
     tree = tile_and_fuse(model, "C", [4, 5], ["B"], parallel=parallel)
     scratch = scratch_of(model, tree, "B")
     assert scratch.extents == (6, 7)
@@ -139,7 +139,7 @@ def test_overlapped_tiles_of_a_symbolic_stencil(parallel):
 
 def test_a_reduction_fused_into_rows_is_not_recomputed():
     func = two_products()
-    model = extract(func)
+    model = extract_model(func)
     tree = tile_and_fuse(model, "E", [2], ["C"])
     assert tree.recomputes == {"C": False, "C_init": False}
     assert check_legal(func, import_tree(model, tree.schedule, [scratch_of(model, tree, "C")])) == []
@@ -154,7 +154,7 @@ def test_a_producer_used_elsewhere_is_not_fused():
     other = Stage("D", (it("x", 8),), store("D", (x,), ld("B", x)))
     q = Program(p.name, (), p.inputs, (*p.outputs, buffer("D", (8,), F32)), p.temps, (*p.stages, other))
     with pytest.raises(ScheduleError, match="'B' is also read by block 'D'"):
-        tile_and_fuse(extract(to_function(q)), "C", [2], ["B"])
+        tile_and_fuse(extract_model(to_function(q)), "C", [2], ["B"])
 
 
 def test_a_dependence_that_turns_back_forbids_tiling():
@@ -164,7 +164,7 @@ def test_a_dependence_that_turns_back_forbids_tiling():
     st = Stage("S", (it("t", 5, "ord"), it("x", 6)), body)
     p = Program("jacobi", (), (), (buffer("A", (6, 8), F32),), (), (st,))
     with pytest.raises(ScheduleError, match="cannot be tiled"):
-        tile_and_fuse(extract(to_function(p)), "S", [2, 2], [])
+        tile_and_fuse(extract_model(to_function(p)), "S", [2, 2], [])
 
 
 def test_other_stages_stay_in_front():
@@ -174,7 +174,7 @@ def test_other_stages_stay_in_front():
     second = Stage("B", (it("x", 8),), store("B", (x,), ld("A2", x)))
     temps = (buffer("A2", (8,), F32), *p.temps)
     func = to_function(Program("three", (), p.inputs, p.outputs, temps, (first, second, p.stages[1])))
-    model = extract(func)
+    model = extract_model(func)
     tree = tile_and_fuse(model, "C", [2], ["B"])
     fused = import_tree(model, tree.schedule, [scratch_of(model, tree, "B")])
     assert check_legal(func, fused) == []
