@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from tilewright.schedule.layout.fuse import layout_fuse
+from tilewright.schedule.layout.pad import layout_pad
+from tilewright.schedule.layout.reorder import layout_reorder
+from tilewright.schedule.layout.split import layout_split
+from tilewright.schedule.layout.unfold import layout_unfold
 from tilewright.schedule.loop.annotate import annotate
 from tilewright.schedule.loop.bind import bind
 from tilewright.schedule.loop.decompose_init import decompose_init
@@ -24,6 +29,7 @@ from tilewright.schedule.producer.hoist_alloc import hoist_alloc
 from tilewright.schedule.producer.inline import inline
 from tilewright.schedule.producer.inline_stage import inline_stage
 from tilewright.schedule.producer.reverse_compute_at import reverse_compute_at
+from tilewright.schedule.producer.rfactor import rfactor
 from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
@@ -56,6 +62,12 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # layouts and other program-phase primitives
     skip_padding,
     inline_stage,
+    rfactor,
+    layout_split,
+    layout_reorder,
+    layout_fuse,
+    layout_pad,
+    layout_unfold,
 )
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from tilewright.schedule.methods import Methods
 
@@ -19,3 +20,35 @@ class ProgramMethods(Methods):
     def skip_padding(self, stage: str) -> Self:
         """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
         return self.apply("skip_padding", stage)
+
+    def rfactor(
+        self,
+        stage: str,
+        axis: str,
+        factor: int,
+        *,
+        part: Literal["outer", "inner"] = "outer",
+        name: str | None = None,
+    ) -> Self:
+        """Partial results as a stage of their own: :func:`tilewright.schedule.producer.rfactor.rfactor`."""
+        return self.apply("rfactor", stage, axis, factor, part=part, name=name)
+
+    def layout_split(self, tensor: str, dim: int, factors: Sequence[int]) -> Self:
+        """Split a tensor's dimension: :func:`tilewright.schedule.layout.split.layout_split`."""
+        return self.apply("layout_split", tensor, dim, factors)
+
+    def layout_reorder(self, tensor: str, perm: Sequence[int]) -> Self:
+        """Permute a tensor's dimensions: :func:`tilewright.schedule.layout.reorder.layout_reorder`."""
+        return self.apply("layout_reorder", tensor, perm)
+
+    def layout_fuse(self, tensor: str, dim: int, count: int) -> Self:
+        """Fuse a tensor's dimensions: :func:`tilewright.schedule.layout.fuse.layout_fuse`."""
+        return self.apply("layout_fuse", tensor, dim, count)
+
+    def layout_pad(self, tensor: str, dim: int, before: int, after: int) -> Self:
+        """Pad a tensor's dimension: :func:`tilewright.schedule.layout.pad.layout_pad`."""
+        return self.apply("layout_pad", tensor, dim, before, after)
+
+    def layout_unfold(self, tensor: str, dim: int, tile: int, stride: int) -> Self:
+        """Make a dimension overlapping tiles: :func:`tilewright.schedule.layout.unfold.layout_unfold`."""
+        return self.apply("layout_unfold", tensor, dim, tile, stride)

@@ -1,0 +1,65 @@
+"""layout_fuse: adjacent dimensions of a tensor become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.ir import Env, Index, Program, floordiv, mod
+from tilewright.schedule.layout.rewrite import (
+    Indices,
+    Layout,
+    check_dim,
+    joined,
+    relayout,
+    replaced,
+    tensor_of,
+)
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+
+@primitive("layout_fuse", phase="program")
+def layout_fuse(program: Program, tensor: str, dim: int, count: int) -> Program:
+    """Fuse the ``count`` dimensions of ``tensor`` from ``dim`` on into one, row by row.
+
+    Before and after ``layout_fuse(program, "Y", 0, 2)`` for ``Y`` of shape (H, 8)::
+
+        Y[h, w] = f(X[h, w])                    Y[h_w] = f(X[h_w // 8, h_w % 8])
+        Z[h, w] = Y[h, w] * 2                   Z[h, w] = Y[8*h + w] * 2
+
+    All but the first of them must have constant extents. Source: ALT, Table 1 (with the repaired formula).
+    Raises ScheduleError otherwise.
+    """
+    found = tensor_of(program, tensor)
+    check_dim(found, dim)
+    if count < 2 or dim + count > len(found.shape):
+        raise ScheduleError(
+            f"{count} dimensions from {dim} on cannot be fused: {tensor!r} has {len(found.shape)}",
+            hint="fuse two or more adjacent dimensions",
+        )
+    sizes = found.shape[dim : dim + count]
+    if any(not n.is_const for n in sizes[1:]):
+        raise ScheduleError(
+            f"dimensions {dim} to {dim + count - 1} of {tensor!r} have symbolic extents",
+            hint="only the first of the fused dimensions may be symbolic",
+        )
+    strides = [prod(n.as_int() for n in sizes[a + 1 :]) for a in range(count)]
+
+    def forward(old: Indices, env: Env) -> Indices:
+        value = Index(0)
+        for s, x in zip(strides, old[dim : dim + count], strict=True):
+            value = value + x * s
+        return replaced(old, dim, count, [value])
+
+    def inverse(new: Indices) -> Indices:
+        e = new[dim]
+        parts = [floordiv(e, strides[0])]
+        parts += [mod(floordiv(e, s), n.as_int()) for s, n in zip(strides[1:], sizes[1:], strict=True)]
+        return replaced(new, dim, 1, parts)
+
+    def names(old: Sequence[str]) -> list[str]:
+        return [*old[:dim], joined(old[dim : dim + count]), *old[dim + count :]]
+
+    shape = replaced(found.shape, dim, count, [sizes[0] * strides[0]])
+    return relayout(program, found, Layout(shape, forward, inverse, names))

@@ -1,0 +1,83 @@
+"""layout_split: one dimension of a tensor becomes several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.ir import Env, Index, Program, floordiv, mod, prove_ge0
+from tilewright.schedule.layout.rewrite import (
+    Indices,
+    Layout,
+    check_dim,
+    digits,
+    relayout,
+    replaced,
+    tensor_of,
+)
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+
+@primitive("layout_split", phase="program")
+def layout_split(program: Program, tensor: str, dim: int, factors: Sequence[int]) -> Program:
+    """Split dimension ``dim`` of ``tensor`` into dimensions of the extents ``factors``.
+
+    With F the factors, index ``i`` becomes ``(i // (F[a+1]*…)) % F[a]`` in dimension ``a``. One factor may be
+    -1: the smallest that holds the dimension (a symbolic size: the first one). Where the product is larger
+    than the dimension, what lies past its end is padding: zero where a stage defines it; in an input it is
+    never read.
+
+    Before and after ``layout_split(program, "Y", 1, (-1, 16))`` for ``Y`` of shape (N, 64)::
+
+        Y[n, o] = f(X[n, o])                    Y[n, o_o, o_i] = f(X[n, 16*o_o + o_i])
+        Z[n, o] = Y[n, o] * 2                   Z[n, o] = Y[n, o // 16, o % 16] * 2
+
+    Source: ALT, Table 1, and padding where the factors do not divide. Raises ScheduleError for factors that
+    do not hold the dimension.
+    """
+    found = tensor_of(program, tensor)
+    check_dim(found, dim)
+    size = found.shape[dim]
+    extents = _extents(tensor, dim, size, list(factors))
+    strides = [prod(e.as_int() for e in extents[a + 1 :]) for a in range(len(extents))]
+    total = extents[0] * strides[0]
+
+    def forward(old: Indices, env: Env) -> Indices:
+        i = old[dim]
+        new = [floordiv(i, strides[0])]
+        new += [mod(floordiv(i, s), e.as_int()) for s, e in zip(strides[1:], extents[1:], strict=True)]
+        return replaced(old, dim, 1, new)
+
+    def inverse(new: Indices) -> Indices:
+        value = Index(0)
+        for s, x in zip(strides, new[dim : dim + len(extents)], strict=True):
+            value = value + x * s
+        return replaced(new, dim, len(extents), [value])
+
+    def names(old: Sequence[str]) -> list[str]:
+        return [*old[:dim], *digits(old[dim], len(extents)), *old[dim + 1 :]]
+
+    shape = replaced(found.shape, dim, 1, extents)
+    return relayout(program, found, Layout(shape, forward, inverse, names, padding=total != size))
+
+
+def _extents(tensor: str, dim: int, size: Index, factors: list[int]) -> list[Index]:
+    unknown = [n for n, f in enumerate(factors) if f == -1]
+    if len(factors) < 2 or len(unknown) > 1 or any(f < 1 and f != -1 for f in factors):
+        raise ScheduleError(
+            f"dimension {dim} of {tensor!r} cannot be split into {tuple(factors)}",
+            hint="give two or more positive extents; one may be -1",
+        )
+    extents = [Index(f) for f in factors]
+    if unknown:
+        rest = prod(f for f in factors if f != -1)
+        extents[unknown[0]] = floordiv(size + (rest - 1), rest)
+    if any(not e.is_const for e in extents[1:]) or not prove_ge0(
+        extents[0] * prod(e.as_int() for e in extents[1:]) - size, {}
+    ):
+        raise ScheduleError(
+            f"extents {tuple(factors)} do not hold dimension {dim} of {tensor!r}, which has {size} elements",
+            hint="make the first one -1",
+        )
+    return extents

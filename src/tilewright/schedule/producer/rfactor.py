@@ -1,0 +1,181 @@
+"""rfactor: partial results of a reduction as a stage of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tilewright.ir import (
+    ZERO,
+    Access,
+    Binary,
+    Const,
+    DType,
+    Expr,
+    If,
+    Index,
+    Iter,
+    Load,
+    Pred,
+    Program,
+    Stage,
+    Stmt,
+    Store,
+    buffer,
+    floordiv,
+    fresh_name,
+    ge0,
+    iter_env,
+    map_exprs,
+    prove_ge0,
+    simplify_deep,
+    simplify_expr,
+    stmt_loads,
+    store,
+    substitute_body,
+    var,
+)
+from tilewright.schedule.producer.stages import find_stage, find_tensor, refused
+from tilewright.schedule.registry import primitive
+
+OPERATIONS = ("add", "mul", "max", "min")
+
+
+@primitive("rfactor", phase="program")
+def rfactor(
+    program: Program,
+    stage: str,
+    axis: str,
+    factor: int,
+    *,
+    part: Literal["outer", "inner"] = "outer",
+    name: str | None = None,
+) -> Program:
+    """Split the reduction ``axis`` of ``stage`` by ``factor``, and reduce one part in a stage of its own.
+
+    ``axis`` becomes ``factor * <axis>_o + <axis>_i``. The new stage ``name`` (default ``<stage>_rf``) keeps
+    the named ``part`` as a parallel axis and reduces over the other; ``stage`` then reduces its results. With
+    ``outer`` that is split-K, with ``inner`` a row of partial sums that can be vectorised; the partial
+    results have the new axis first or last.
+
+    Before and after ``rfactor(program, "S", "k", 8, part="inner")``::
+
+        S[i] = sum(A[i, k], over k < 64)        S_rf[i, k_i] = sum(A[i, 8*k_o + k_i], over k_o < 8)
+                                                S[i] = sum(S_rf[i, k_i], over k_i < 8)
+
+    For sums, products, maxima and minima; the order of floating-point operations changes. Where ``factor``
+    does not divide the axis the rest is skipped by a condition. Raises ScheduleError for other reductions.
+    """
+    node = find_stage(program, stage)
+    red = next((it for it in node.iters if it.name == axis), None)
+    if red is None or red.kind != "red":
+        names = ", ".join(it.name for it in node.iters if it.kind == "red")
+        raise refused(
+            node,
+            f"stage {stage!r} has no reduction axis {axis!r}",
+            f"its reduction axes are {names}" if names else "it is no reduction",
+        )
+    if factor < 1:
+        raise refused(node, f"axis {axis!r} cannot be split by {factor}", "give a positive factor")
+    form = _form(node)
+    if isinstance(form, str):
+        raise refused(node, f"stage {stage!r} cannot be factored: {form}")
+    if red.lo.vars or red.hi.vars or any(axis in it.lo.vars | it.hi.vars for it in node.iters):
+        raise refused(node, f"the bounds of axis {axis!r} depend on other axes, or others on it")
+    return _factored(program, node, red, form, factor, part, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """``if cond: buffer[indices] = op(buffer[indices], term)``."""
+
+    buffer: str
+    indices: tuple[Index, ...]
+    op: str
+    term: Expr
+    cond: Pred
+
+
+def _form(stage: Stage) -> _Form | str:
+    body: Stmt = stage.body
+    cond: Pred = ()
+    if isinstance(stage.body, If) and stage.body.orelse is None:
+        body, cond = stage.body.then, stage.body.cond
+    if not isinstance(body, Store) or len(body.writes) != 1 or not isinstance(stage.init, Store):
+        return "it is not one running value"
+    (access,) = body.writes
+    value = access.value
+    if not isinstance(value, Binary) or value.op not in OPERATIONS:
+        return f"it is none of {', '.join(OPERATIONS)}"
+    for mine, term in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(mine, Load) and (mine.buffer, mine.indices) == (access.buffer, access.indices):
+            if all(ld.buffer != access.buffer for ld in stmt_loads(store("", (), term))):
+                return _Form(access.buffer, access.indices, value.op, term, cond)
+    return "its body is not an operation on the running value"
+
+
+def _factored(
+    program: Program, node: Stage, red: Iter, form: _Form, factor: int, part: str, name: str | None
+) -> Program:
+    found = find_tensor(program, form.buffer)
+    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)} | {
+        s.name for s in program.stages
+    }
+    new = fresh_name(f"{node.name}_rf", taken) if name is None else name
+    if new in taken or not (new.isascii() and new.isidentifier()):
+        raise refused(node, f"the name {new[:80]!r} is taken or no identifier")
+    used = {it.name for it in node.iters} | {p.name for p in program.params}
+    outer = fresh_name(f"{red.name}_o", used)
+    inner = fresh_name(f"{red.name}_i", used | {outer})
+    count = floordiv(red.extent + (factor - 1), factor)
+    extents = {outer: count, inner: Index(factor)}
+    kept, reduced = (outer, inner) if part == "outer" else (inner, outer)
+    first = part == "outer"
+
+    pars = [it for it in node.iters if it.kind == "par"]
+    lane = Iter(kept, ZERO, extents[kept], "par")
+    others: list[Iter] = []
+    for it in node.iters:
+        if it.kind != "par":
+            others.append(Iter(reduced, ZERO, extents[reduced], "red") if it.name == red.name else it)
+    iters = (lane, *pars, *others) if first else (*pars, lane, *others)
+    env = iter_env(iters)
+    at = red.lo + var(outer) * factor + var(inner)
+    inside = red.hi - 1 - at
+
+    def moved(s: Stmt) -> Stmt:
+        s = substitute_body(s, {red.name: at})
+        return map_exprs(s, lambda x: simplify_deep(x, env), lambda e: simplify_expr(e, env))
+
+    place = (var(kept), *form.indices) if first else (*form.indices, var(kept))
+    running = Load(new, place, found.dtype)
+    step: Stmt = store(new, place, Binary(form.op, running, form.term))
+    cond = form.cond if prove_ge0(inside, env) else (*form.cond, ge0(red.hi - 1 - var(red.name)))
+    body = moved(If(cond, step) if cond else step)
+    start = store(new, place, _identity(form.op, found.dtype))
+    partial = Stage(new, iters, body, start, node.source, node.role)
+    last = Store(
+        (
+            Access(
+                form.buffer,
+                form.indices,
+                Binary(form.op, Load(form.buffer, form.indices, found.dtype), running),
+            ),
+        )
+    )
+    final = replace(node, iters=(*pars, Iter(kept, ZERO, extents[kept], "red")), body=last, init=node.init)
+    shape = (extents[kept], *found.shape) if first else (*found.shape, extents[kept])
+    n = program.stages.index(node)
+    return replace(
+        program,
+        temps=(*program.temps, buffer(new, shape, found.dtype)),
+        stages=(*program.stages[:n], partial, final, *program.stages[n + 1 :]),
+    )
+
+
+def _identity(op: str, dtype: DType) -> Const:
+    """The value that changes no other one under ``op``."""
+    if op in ("max", "min"):
+        return Const(dtype.min_value if op == "max" else dtype.max_value, dtype)
+    n = 0 if op == "add" else 1
+    return Const(float(n) if dtype.is_float else n, dtype)

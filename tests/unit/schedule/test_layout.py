@@ -1,0 +1,205 @@
+"""Layout primitives: the paper's examples, padding, and random sequences that leave results unchanged."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright import lang
+from tilewright.ir import evaluate_index, run_function, stmt_loads, to_function
+from tilewright.schedule import Schedule
+from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
+from tilewright.support import ScheduleError
+from unit.schedule.storage_programs import arguments, conv, gemm
+
+
+def assert_same_packed(s, seed=0):
+    """The schedule's function computes what its program does, on packed arguments."""
+    program = s.source
+    reference = to_function(program)
+    arrays = arguments(reference, seed)
+    expected = run_function(reference, arrays)
+    steps = s.trace.steps
+    got = run_function(s.func, {n: pack_argument(a, n, steps) for n, a in arrays.items()}, seed=seed)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(unpack_argument(got[name], name, value.shape, steps), value)
+
+
+def _copy(shape, name="T"):
+    X = lang.placeholder(shape, name="X")
+    T = lang.compute(shape, lambda *i: X[i] * 2, name=name)
+    Y = lang.compute(shape, lambda *i: T[i] + 1, name="Y")
+    return lang.program([X], [Y])
+
+
+def _shape(s, name):
+    return [str(n) for n in s.program.buffer(name).shape]
+
+
+def test_channels_last_blocks_of_the_paper():
+    """NOHW -> N (O/ot) H W ot: split dimension 1 by [O/ot, ot], reorder [1, 2, 4, 5, 3] counted from 1."""
+    s = Schedule(_copy((2, 8, 3, 5))).layout_split("T", 1, (2, 4)).layout_reorder("T", (0, 1, 3, 4, 2))
+    assert _shape(s, "T") == ["2", "2", "3", "5", "4"]
+    stage = s.program.stage("T")
+    assert [it.name for it in stage.iters] == ["i", "j_o", "k", "l", "j_i"]
+    assert str(stage.body.writes[0].value.a) == "X[i, j_i + 4*j_o, k, l]"
+    (load,) = _loads(s, "Y")
+    assert [str(x) for x in load.indices] == ["i", "(j)//4", "k", "l", "(j)%4"]
+    assert_same_packed(s)
+
+
+def test_the_flat_reblocking_of_the_paper():
+    """NHWO: fuse dims 2-4, split by [O/4, 4, H*W], reorder [1, 2, 4, 3], counted from 1."""
+    n, h, w, o = 2, 3, 2, 8
+    s = Schedule(_copy((n, h, w, o))).layout_fuse("T", 1, 3).layout_split("T", 1, (o // 4, 4, h * w))
+    s = s.layout_reorder("T", (0, 1, 3, 2))
+    assert _shape(s, "T") == ["2", "2", "6", "4"]
+    (load,) = _loads(s, "Y")
+    for point in np.ndindex(n, h, w, o):
+        flat = point[1] * w * o + point[2] * o + point[3]
+        at = [evaluate_index(x, dict(zip("ijkl", point, strict=True))) for x in load.indices]
+        assert at == [point[0], flat // (h * w * 4), flat % (h * w), flat // (h * w) % 4]
+    assert_same_packed(s)
+
+
+@pytest.mark.parametrize("tensor", ["X", "T", "Y"])
+def test_a_split_that_does_not_divide_pads(tensor):
+    s = Schedule(_copy((3, 10))).layout_split(tensor, 1, (-1, 4))
+    assert _shape(s, tensor) == ["3", "3", "4"]
+    assert_same_packed(s)
+
+
+@pytest.mark.parametrize("tensor", ["A", "B", "C", "D", "b"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_layouts_of_a_contraction(tensor, dim):
+    s = Schedule(gemm(5, 6, 7, epilogue=True))
+    if tensor == "b" and dim == 1:
+        pytest.skip("one dimension")
+    assert_same_packed(s.layout_split(tensor, dim, (-1, 4)))
+    assert_same_packed(s.layout_pad(tensor, dim, 1, 2))
+    assert_same_packed(s.layout_unfold(tensor, dim, 3, 2))
+
+
+def test_padding_is_zero():
+    s = Schedule(gemm(2, 3, 2)).layout_pad("C", 1, 1, 2)
+    arrays = arguments(s.func)
+    got = run_function(s.func, arrays)["C"]
+    assert got.shape == (2, 6)
+    assert not got[:, [0, 4, 5]].any()
+    assert np.array_equal(got[:, 1:4], arrays["A"] @ arrays["B"])
+
+
+def test_unfold_of_the_paper():
+    X = lang.placeholder((5,), name="X")
+    p = lang.program([X], [lang.compute((5,), lambda i: X[i] * 2, name="Y")])
+    s = Schedule(p).layout_unfold("X", 0, 3, 2)
+    packed = pack_argument(np.arange(1, 6, dtype=np.float32), "X", s.trace.steps)
+    assert packed.tolist() == [[1, 2, 3], [3, 4, 5]]
+    assert_same_packed(s)
+
+
+@pytest.mark.parametrize(("window", "stride", "tile"), [(3, 1, 5), (3, 2, 7), (2, 2, 4), (3, 1, 3)])
+def test_unfold_under_a_sliding_window_needs_no_remainder(window, stride, tile):
+    n = 9
+    X = lang.placeholder((stride * (n - 1) + window,), name="X")
+    r = lang.reduce_axis(window, "r")
+    Y = lang.compute((n,), lambda i: lang.sum(X[stride * i + r], axis=r), name="Y")
+    q = (tile - window) // stride + 1
+    s = Schedule(lang.program([X], [Y])).layout_unfold("X", 0, tile, stride * q)
+    (load,) = [ld for ld in _loads(s, "Y") if ld.buffer == "X"]
+    assert "r" not in load.indices[0].vars
+    assert_same_packed(s)
+
+
+def _loads(s, stage):
+    return stmt_loads(s.program.stage(stage).body)
+
+
+def test_blocked_convolution_with_an_overlapped_input():
+    """Conv, bias, ReLU in the layout O/4 H/2 W 4, its padded input unfolded into rows of a tile."""
+    p = conv(8, 3, 6, 5)
+    s = Schedule(p)
+    for t in ("Y", "Z"):
+        s = s.layout_split(t, 0, (-1, 4)).layout_split(t, 2, (-1, 2)).layout_reorder(t, (0, 2, 3, 4, 1))
+    s = s.layout_pad("X", 1, 1, 1).layout_unfold("X", 1, 4, 2)
+    s = s.layout_split("W", 0, (-1, 4)).layout_reorder("W", (0, 2, 3, 4, 1)).layout_split("b", 0, (-1, 4))
+    assert _shape(s, "Z") == ["2", "3", "2", "5", "4"]
+    assert _shape(s, "X") == ["3", "3", "4", "5"]
+    (load,) = [ld for ld in _loads(s, "Y") if ld.buffer == "X"]
+    assert [str(x) for x in load.indices] == ["ic", "y_o", "kh + y_i", "kw + x - 1"]
+    assert not any("//" in str(ld) or "%" in str(ld) for ld in _loads(s, "Y") + _loads(s, "Z"))
+    assert_same_packed(s)
+    z = s.loops("Z")
+    s = s.reverse_compute_at("Z", s.loops("Y")[2])
+    assert z and len(s.loops("Z")) == 8
+    assert_same_packed(s)
+
+
+@pytest.mark.parametrize("symbolic", [1, 7, 8])
+def test_blocks_of_a_symbolic_size(symbolic):
+    n = lang.param("n")
+    X = lang.placeholder((n, 6), name="X")
+    T = lang.compute((n, 6), lambda i, j: X[i, j] * 2, name="T")
+    Y = lang.compute((n,), lambda i: T[i, 0] + T[i, 5], name="Y")
+    p = lang.program([X], [Y])
+    s = Schedule(p).layout_split("T", 0, (-1, 4)).layout_reorder("T", (0, 2, 1))
+    arrays = arguments(to_function(p), n=symbolic)
+    a = run_function(to_function(p), arrays, {"n": symbolic})
+    b = run_function(s.func, arrays, {"n": symbolic})
+    np.testing.assert_array_equal(a["Y"], b["Y"])
+
+
+@st.composite
+def sequences(draw):
+    """Random layout primitives on random tensors of a small program."""
+    kind = draw(st.sampled_from(["gemm", "conv", "copy"]))
+    p = {
+        "gemm": lambda: gemm(3, 4, 5, epilogue=True),
+        "conv": lambda: conv(3, 2, 3, 4),
+        "copy": lambda: _copy((3, 4, 2)),
+    }[kind]()
+    s = Schedule(p)
+    for _ in range(draw(st.integers(1, 5))):
+        tensors = [b.name for b in (*s.program.inputs, *s.program.outputs, *s.program.temps)]
+        t = draw(st.sampled_from(tensors))
+        shape = [n.as_int() for n in s.program.buffer(t).shape]
+        d = draw(st.integers(0, len(shape) - 1))
+        match draw(st.sampled_from(["split", "split", "reorder", "fuse", "pad", "unfold"])):
+            case "split":
+                s = s.layout_split(t, d, (-1, draw(st.integers(1, 4))))
+            case "reorder":
+                s = s.layout_reorder(t, tuple(draw(st.permutations(range(len(shape))))))
+            case "fuse" if d + 1 < len(shape):
+                s = s.layout_fuse(t, d, 2)
+            case "pad":
+                s = s.layout_pad(t, d, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+            case "unfold" if np.prod(shape) < 200:
+                tile = draw(st.integers(1, shape[d]))
+                s = s.layout_unfold(t, d, tile, draw(st.integers(1, tile)))
+            case _:
+                pass
+    return s
+
+
+@given(sequences())
+def test_random_sequences_leave_results_unchanged(s):
+    assert_same_packed(s)
+
+
+@pytest.mark.parametrize(
+    ("text", "make"),
+    [
+        ("no tensor 'Q'", lambda s: s.layout_split("Q", 0, (1, 2))),
+        ("no dimension 2", lambda s: s.layout_split("T", 2, (1, 2))),
+        ("do not hold dimension 1", lambda s: s.layout_split("T", 1, (2, 2))),
+        ("cannot be split into", lambda s: s.layout_split("T", 1, (-1, -1))),
+        ("is no permutation", lambda s: s.layout_reorder("T", (0, 0))),
+        ("2 dimensions from 1 on cannot be fused", lambda s: s.layout_fuse("T", 1, 2)),
+        ("cannot be padded by -1", lambda s: s.layout_pad("T", 0, -1, 0)),
+        ("lose elements", lambda s: s.layout_unfold("T", 0, 2, 3)),
+        ("larger than dimension 0", lambda s: s.layout_unfold("T", 0, 9, 3)),
+    ],
+)
+def test_refusals(text, make):
+    with pytest.raises(ScheduleError, match=text):
+        make(Schedule(_copy((3, 10))))

@@ -1,0 +1,114 @@
+"""inline, inline_stage, rfactor."""
+
+import numpy as np
+import pytest
+
+from tilewright import lang
+from tilewright.ir import run_function, to_function
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from unit.schedule.storage_programs import arguments, assert_same, conv, gemm
+
+
+def _chain():
+    X = lang.placeholder((6, 4), name="X")
+    T = lang.compute((4, 6), lambda i, j: X[j, i] * 2 + 1, name="T")
+    k = lang.reduce_axis(6, "k")
+    S = lang.compute((4,), lambda i: lang.sum(T[i, k] * T[i, 5 - k], axis=k), name="S")
+    return lang.program([X], [S])
+
+
+@pytest.mark.parametrize("phase", ["program", "loop"])
+def test_a_definition_goes_into_the_operands_of_a_reduction(phase):
+    p = _chain()
+    s = Schedule(p).inline_stage("T") if phase == "program" else Schedule(p).inline("T")
+    assert s.blocks() == ("S",)
+    assert "T" not in s.buffers()
+    assert_same(p, s.func)
+
+
+def test_a_tiled_block_is_inlined_too():
+    p = _chain()
+    s = Schedule(p)
+    loop = s.loops("T")[0]
+    s = s.split(loop, 3, tail="peel").inline("T")
+    assert s.blocks() == ("S",)
+    assert_same(p, s.func)
+
+
+def test_a_guarded_definition_stays_guarded():
+    X = lang.placeholder((5,), name="X")
+    B = lang.boundary(X)
+    P = lang.compute((7,), lambda i: B[i - 1], name="P")
+    Y = lang.compute((5,), lambda i: P[i] + P[i + 2], name="Y")
+    p = lang.program([X], [Y])
+    assert_same(p, Schedule(p).inline("P").func)
+    assert_same(p, Schedule(p).inline_stage("P").func)
+
+
+def test_inlining_is_refused():
+    p = gemm(3, 4, 5, epilogue=True)
+    with pytest.raises(ScheduleError, match="'C' cannot be inlined: it is a reduction"):
+        Schedule(p).inline("C")
+    with pytest.raises(
+        ScheduleError, match=r"storage_programs\.py.*'C' cannot be inlined: it is a reduction"
+    ):
+        Schedule(p).inline_stage("C")
+    with pytest.raises(ScheduleError, match="an argument"):
+        Schedule(p).inline("D")
+    with pytest.raises(ScheduleError, match="no stage 'Q'"):
+        Schedule(p).inline_stage("Q")
+
+
+@pytest.mark.parametrize("part", ["outer", "inner"])
+@pytest.mark.parametrize("k", [1, 4, 7, 8, 9])
+@pytest.mark.parametrize("reduce", ["sum", "max", "min", "prod"])
+def test_partial_results(reduce, k, part):
+    A = lang.placeholder((3, k), name="A")
+    kk = lang.reduce_axis(k, "k")
+    S = lang.compute((3,), lambda i: getattr(lang, reduce)(A[i, kk], axis=kk), name="S")
+    p = lang.program([A], [S])
+    s = Schedule(p).rfactor("S", "k", 4, part=part)
+    assert [it.name for it in s.program.stage("S_rf").iters if it.kind == "par"] == (
+        ["k_o", "i"] if part == "outer" else ["i", "k_i"]
+    )
+    assert_same(p, s.func)
+
+
+def test_split_k_of_a_contraction():
+    p = gemm(3, 4, 10)
+    s = Schedule(p).rfactor("C", "k", 4, name="P")
+    assert [str(n) for n in s.program.buffer("P").shape] == ["3", "3", "4"]
+    s = s.parallel(s.loops("P")[0])
+    assert_same(p, s.func)
+
+
+def test_one_axis_of_several_with_a_condition():
+    p = conv(2, 3, 4, 5)
+    s = Schedule(p).rfactor("Y", "ic", 2).rfactor("Y_rf", "kw", 2, part="inner", name="Q")
+    assert_same(p, s.func)
+    n = lang.param("n")
+    A = lang.placeholder((n, n), name="A")
+    k = lang.reduce_axis(n, "k")
+    T = lang.compute((n,), lambda i: lang.sum(A[i, k], axis=k, where=k <= i), name="T")
+    q = lang.program([A], [T])
+    s = Schedule(q).rfactor("T", "k", 4, part="inner")
+    reference = to_function(q)
+    arrays = arguments(reference, n=6)
+    a, b = (run_function(f, arrays, {"n": 6}) for f in (reference, s.func))
+    np.testing.assert_array_equal(a["T"], b["T"])
+
+
+def test_factoring_is_refused():
+    s = Schedule(gemm(3, 4, 5, epilogue=True))
+    with pytest.raises(ScheduleError, match="no reduction axis 'i'"):
+        s.rfactor("C", "i", 2)
+    with pytest.raises(ScheduleError, match="cannot be split by 0"):
+        s.rfactor("C", "k", 0)
+    with pytest.raises(ScheduleError, match="the name 'A' is taken"):
+        s.rfactor("C", "k", 2, name="A")
+    A = lang.placeholder((3, 4), name="A")
+    k = lang.reduce_axis(4, "k")
+    p = lang.program([A], [lang.compute((3,), lambda i: lang.argmax(A[i, k], axis=k), name="M")])
+    with pytest.raises(ScheduleError, match="not one running value"):
+        Schedule(p).rfactor(p.stages[0].name, "k", 2)
