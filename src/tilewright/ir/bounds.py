@@ -145,11 +145,10 @@ def _int_bound(x: Index, env: Env, up: bool) -> int | None:
             every = ((atom.op == "max") == (c > 0)) == up
             if every:
                 return None if None in values else _pick(values, up)
-            return _pick([v for v in values if v is not None], not up)
+            return _best(values, up)
     best = _one_bound(x, env, up)
     if any(isinstance(a, FloorDiv | Mod) for a, _ in x.terms):
-        relaxed = _relaxed_bound(x, env, up)
-        best = relaxed if best is None else best if relaxed is None else _pick([best, relaxed], not up)
+        best = _best([best, _relaxed_bound(x, env, up)], up)
     return best
 
 
@@ -166,11 +165,27 @@ def _one_bound(x: Index, env: Env, up: bool) -> int | None:
         return None
     if any(isinstance(a, MinMax) for a, _ in bound.terms):
         return _int_bound(bound, {}, up)
-    for p in _params(bound):
+    best = _params_bound(bound, up)
+    if bound is not x and any(isinstance(a, FloorDiv | Mod) for a, _ in bound.terms):
+        # the same parameter in two terms, one of them a division: n - 4*((n + 3)//4) + 3 >= 0
+        best = _best([best, _relaxed_bound(bound, {}, up)], up)
+    return best
+
+
+def _best(values: list[int | None], up: bool) -> int | None:
+    """The tightest of several bounds of one thing."""
+    return _pick(values, not up)
+
+
+def _params_bound(x: Index, up: bool) -> int | None:
+    """The bound over all values of the parameters, each at its extreme in every term on its own."""
+    bound: Index | None = x
+    for p in _params(x):
+        assert bound is not None
         bound = _replace(bound, p.name, Index(-(-p.lo // p.multiple_of) * p.multiple_of), Index(p.hi), up)
         if bound is None:
             return None
-    if not bound.terms:
+    if bound is not None and not bound.terms:
         return bound.const
     # leftovers: divisions of unbounded things
     return None
