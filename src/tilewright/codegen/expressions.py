@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm.builder import Builder, Val
-from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
+from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer, RegisterKey
 from tilewright.ir import (
     BOOL,
     F32,
@@ -207,24 +207,26 @@ class Expressions:
             buf.linear[indices] = lin
         return self.resolve(lin[0]), tuple((self.resolve(i), s) for i, s in lin[1])
 
-    def register_key(self, name: str, indices: tuple[Index, ...]) -> tuple[int, int]:
-        """First element and lanes of an access to registers; an error where they are not constants."""
+    def register_key(self, name: str, indices: tuple[Index, ...]) -> RegisterKey:
+        """The register of an access; an error where its indices are not constants but for the lane."""
         buf = self.state.buffers[name]
         assert isinstance(buf, RegisterBuffer)
-        lin = buf.linear.get(indices)
-        if lin is None:
-            lin = ZERO
-            for i, stride in zip(buf.buffer.physical(indices), buf.strides, strict=True):
-                lin = lin + i * stride
-            buf.linear[indices] = lin
-        x = self.resolve(lin)
-        lane = x.coefficient(LANE)
-        first = x - _LANE_INDEX * lane
-        if not first.is_const or lane not in (0, 1):
-            raise InternalError(
-                f"register buffer {name} is addressed by {x}: unroll or vectorize the loops around it"
-            )
-        return first.as_int(), self.state.width if lane == 1 else 1
+        physical = buf.physical.get(indices)
+        if physical is None:
+            physical = buf.physical[indices] = buf.buffer.physical(indices)
+        first: list[int] = []
+        along = -1
+        for d, i in enumerate(physical):
+            x = self.resolve(i)
+            lane = x.coefficient(LANE)
+            x = x - _LANE_INDEX * lane
+            if not x.is_const or lane not in (0, 1) or (lane and along >= 0):
+                raise InternalError(
+                    f"register buffer {name} is addressed by {i}: unroll or vectorize the loops around it"
+                )
+            first.append(x.const)
+            along = d if lane else along
+        return tuple(first), along, self.state.width if along >= 0 else 1
 
     def address(self, name: str, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
         """Pointer to a lane-free offset: outer terms first, each computed where it is invariant."""
@@ -271,7 +273,7 @@ class Expressions:
             key = self.register_key(ld.buffer, ld.indices)
             value = buf.values.get(key)
             if value is None:
-                raise InternalError(f"register {ld.buffer}{list(key)} is read before it is written")
+                raise InternalError(f"register {ld.buffer}{list(key[0])} is read before it is written")
             return value
         x, products = self.offset(ld.buffer, ld.indices)
         guard = self._guard() if st.guards and not self.in_bounds(ld.buffer, ld.indices) else None

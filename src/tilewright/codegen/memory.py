@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tilewright.codegen.llvm.builder import Val
 from tilewright.ir import Buffer, Index
@@ -20,11 +21,14 @@ class MemoryBuffer:
     linear: dict[tuple[Index, ...], tuple[Index, tuple[tuple[Index, Val], ...]]] = field(default_factory=dict)
 
 
+RegisterKey: TypeAlias = tuple[tuple[int, ...], int, int]
+"""First element, the dimension that lanes run along (-1 for a scalar), number of lanes."""
+
+
 @dataclass(slots=True)
 class RegisterBuffer:
-    """A buffer whose elements are SSA values: ``(first element, lanes)`` to value."""
+    """A buffer whose elements are SSA values, scalars or vectors along one dimension."""
 
     buffer: Buffer
-    strides: tuple[int, ...]
-    values: dict[tuple[int, int], Val] = field(default_factory=dict)
-    linear: dict[tuple[Index, ...], Index] = field(default_factory=dict)
+    values: dict[RegisterKey, Val] = field(default_factory=dict)
+    physical: dict[tuple[Index, ...], tuple[Index, ...]] = field(default_factory=dict)

@@ -424,12 +424,13 @@ class Emitter:
         st, b = self.state, self.b
         buf = st.buffers[name]
         if isinstance(buf, RegisterBuffer):
-            first, lanes = self.x.register_key(name, indices)
+            key = self.x.register_key(name, indices)
+            lanes = key[2]
             if lanes == 1 and v.lanes > 1:
-                raise InternalError(f"lanes of a vector loop all write {name}[{first}]")
-            if st.mask is not None and lanes > 1 and (first, lanes) in buf.values:
-                v = b.select(st.mask, b.splat(v, lanes), buf.values[first, lanes])
-            buf.values[first, lanes] = b.splat(v, lanes)
+                raise InternalError(f"lanes of a vector loop all write {name}{list(key[0])}")
+            if st.mask is not None and lanes > 1 and key in buf.values:
+                v = b.select(st.mask, b.splat(v, lanes), buf.values[key])
+            buf.values[key] = b.splat(v, lanes)
             return
         x, products = self.x.offset(name, indices)
         self._forget({name})
@@ -553,16 +554,11 @@ class Emitter:
             shape = [self.x.resolve(e) for e in buf.physical_shape]
             if not all(e.is_const for e in shape):
                 raise InternalError(f"register buffer {buf.name} has a symbolic shape")
-            strides: list[int] = []
-            stride = 1
-            for e in reversed(shape):
-                strides.append(stride)
-                stride *= e.as_int()
             if buf.layout is not None:
                 env = {k: v for k, v in st.env.items() if k not in buf.layout.dims}
                 exprs = tuple(substitute_index(e, env) for e in buf.layout.exprs)
                 buf = buf.with_(layout=IndexMap(buf.layout.dims, exprs, buf.layout.shape))
-            st.buffers[buf.name] = RegisterBuffer(buf, tuple(reversed(strides)))
+            st.buffers[buf.name] = RegisterBuffer(buf)
             self.stmt(s.body)
             del st.buffers[buf.name]
             return

@@ -19,6 +19,7 @@ from tilewright.schedule.loop.parallel import parallel
 from tilewright.schedule.loop.partition import partition
 from tilewright.schedule.loop.peel import peel
 from tilewright.schedule.loop.reorder import reorder
+from tilewright.schedule.loop.set_layout import set_layout
 from tilewright.schedule.loop.set_scope import set_scope
 from tilewright.schedule.loop.split import split
 from tilewright.schedule.loop.tile import tile
@@ -51,6 +52,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     annotate,
     decompose_init,
     set_scope,
+    set_layout,
     # producers, consumers and storage
     compute_at,
     reverse_compute_at,

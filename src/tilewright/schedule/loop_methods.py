@@ -67,6 +67,10 @@ class LoopMethods(Methods):
         """Initialise a reduction in a block of its own, before ``loop``."""
         return self.apply("decompose_init", block, loop)
 
+    def set_layout(self, buffer: str, layout: Sequence[str]) -> Self:
+        """See :func:`~tilewright.schedule.loop.set_layout.set_layout`."""
+        return self.apply("set_layout", buffer, layout)
+
     def set_scope(self, buffer: str, scope: str) -> Self:
         """Choose the memory of an allocated buffer."""
         return self.apply("set_scope", buffer, scope)

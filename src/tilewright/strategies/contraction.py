@@ -20,10 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from tilewright.ir import Load, Mod, Program, Stage, Var
 from tilewright.schedule import Schedule
-from tilewright.strategies.roles import Contraction, contraction, group_length, run_length
-from tilewright.strategies.tiles import register_tile
+from tilewright.strategies.roles import Contraction, contraction, run_length
+from tilewright.strategies.tiles import RegisterTile, register_tile
 from tilewright.target import Target
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
@@ -38,18 +40,59 @@ MAX_EXPANDED_TAPS: Final = 9
 MAX_ROWS: Final = 14
 
 
-def is_tileable(program: Program, stage: Stage, target: Target) -> Contraction | None:
-    """The contraction of a stage that this rule can schedule, else ``None``."""
-    c = contraction(program, stage)
-    if c is None:
+def is_tileable(
+    program: Program, stage: Stage, target: Target, last: Stage | None = None, *, packed: bool = True
+) -> Contraction | None:
+    """The contraction of a stage that this rule can schedule, else ``None``.
+
+    With ``packed`` its vector axis must already move both operands by single elements; without, ``b`` may be
+    laid out in any way.
+    """
+    if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
         return None
-    dtype = c.write.value.dtype
-    if not all(it.extent.is_const for it in stage.iters) or not dtype.is_float:
+    c = contraction(program, stage, last)
+    if c is None or not c.write.value.dtype.is_float:
         return None
-    for ld in (c.a, c.b):
-        if ld is not None and any(c.vector in i.vars for i in ld.indices) and run_length(ld, c.vector) == 0:
+    lanes = vector_width(c, target)
+    for ld in (c.a, c.b if packed else None):
+        if ld is None or not any(c.vector in i.vars for i in ld.indices):
+            continue
+        run = run_length(ld, c.vector)
+        if run is not None and run % lanes:
             return None
-    return c if (c.extent(c.vector) or 0) * 2 > target.lanes(dtype) else None
+        if run == 0:
+            return None
+    return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
+
+
+def vector_width(c: Contraction, target: Target) -> int:
+    """Lanes of the vectors along the contiguous axis of the result."""
+    lanes = target.lanes(c.write.value.dtype)
+    return lanes if c.run is None else min(lanes, c.run)
+
+
+def choose_tile(c: Contraction, target: Target) -> RegisterTile:
+    """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
+    width = vector_width(c, target)
+    whole = -(-c.extent(c.vector) // width)
+    rows = row_axis(c)
+    broadcast = c.vector in c.axes("n")
+    if not broadcast:
+        counts: tuple[int, ...] = (1,)
+    else:
+        panel = run_length(c.b, c.vector) if c.b is not None else None
+        counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        if c.run is not None and not panel:
+            counts = tuple(v for v in counts if whole % v == 0)
+    return register_tile(
+        target, c.extent(rows) if rows else 1, counts, max_rows=MAX_ROWS, broadcast=broadcast
+    )
+
+
+def row_axis(c: Contraction) -> str | None:
+    """The m axis whose results share a register tile: the one that lies closest together."""
+    axes = [a for a in c.axes("m") if a != c.vector]
+    return axes[-1] if axes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,106 +114,76 @@ def schedule_contraction(
     Loops of both stages are those of the unscheduled program. ``threads`` run the result.
     """
     last = epilogue or c.stage
-    s, tile, rows, vectors = _tile(s, c, last, target)
+    s, tile, size = _tile(s, c, last, target)
     block = c.stage.name
     if epilogue is not None:
         buffer = c.stage.writes[0]
         s = s.compute_at(block, tile.around).set_scope(buffer, "register")
-        own = _loops_below(s, block, tile.around)
-        s = _reduce(s, c, block, own, rows * vectors)
+        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
         s = s.vectorize(tile.vector)
         for loop in tile.inner:
             s = s.unroll(loop)
     else:
         out = f"{block}_acc"
         s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-        s = _reduce(s, c, block, _loops_below(s, block, tile.around), rows * vectors)
-        copy = _loops_below(s, f"{out}_out", tile.around)
-        for loop in copy[:-1]:
-            s = s.unroll(loop)
-        s = s.vectorize(copy[-1])
+        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
+        s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
     s = s.annotate(tile.around, "outline")
-    m_axes = [a for a in c.axes("m") if a != c.vector]
-    guarded = bool(m_axes) and any(m_axes[-1] in cond.vars for cond in c.guard)
+    guarded = any(row_axis(c) in cond.vars for cond in c.guard)
     return _parallelise(s, tile, last.name, guarded, threads)
 
 
-def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Schedule, _Tile, int, int]:
+def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Schedule, _Tile, RegisterTile]:
     """Split and order the loops of the result."""
-    write = c.write
-    lanes = target.lanes(write.value.dtype)
-    loops = s.loops(last.name)
-    loop_of = dict(zip([it.name for it in last.iters], loops, strict=True))
+    chosen = choose_tile(c, target)
+    width = vector_width(c, target)
+    loop_of = dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
     # the axis of the last stage that runs along the same dimension as the contraction's
     pars = [it.name for it in last.iters if it.kind == "par"]
-    names = [i.as_var() for i in write.indices]
+    names = [i.as_var() for i in c.write.indices]
     loop = {name: loop_of[axis] for name, axis in zip(names, pars, strict=True) if name is not None}
-
-    extent = {it.name: c.extent(it.name) or 1 for it in c.stage.iters}
-    broadcast = c.vector in c.axes("n")
-    m_axes = [a for a in c.axes("m") if a != c.vector]
-    n_axes = [a for a in c.axes("n") if a != c.vector]
-    row = m_axes[-1] if m_axes else None
-    group = n_axes[-1] if n_axes else None
-    whole = -(-extent[c.vector] // lanes)
-    counts = vector_counts(c, lanes)
-    chosen = register_tile(target, extent[row] if row else 1, counts, max_rows=MAX_ROWS, broadcast=broadcast)
-
     ragged: list[str] = []
-
-    def split(axis: str, factor: int) -> tuple[str, str]:
-        nonlocal s
-        s = s.split(loop[axis], factor)
-        if extent[axis] % factor:
-            ragged.append(f"{loop[axis]}_o")
-        return f"{loop[axis]}_o", f"{loop[axis]}_i"
-
-    n_outer: list[str] = []
     inner: list[str] = []
-    vector = loop[c.vector]
-    if group is not None:
-        o, i = split(group, max(1, chosen.vectors // whole))
-        n_outer.append(o)
-        inner.append(i)
-    elif extent[c.vector] > chosen.vectors * lanes:
-        o, vector = split(c.vector, chosen.vectors * lanes)
-        n_outer.append(o)
+
+    def split(axis: str, *factors: int) -> list[str]:
+        nonlocal s
+        size = int(np.prod(factors))
+        parts = [f"{loop[axis]}_{n}" for n in range(len(factors) + 1)]
+        s = s.split(loop[axis], list(factors), names=parts)
+        if c.extent(axis) % size:
+            ragged.append(parts[0])
+        return parts
+
+    row = row_axis(c)
     around: str | None = None
     if row is not None:
-        around, i = split(row, chosen.rows)
-        inner.insert(0, i)
+        around, rows = split(row, chosen.rows)
+        inner.append(rows)
+    n_outer: list[str] = []
+    if c.run is not None:
+        # vectors of one run each: the runs of a tile lie apart in memory
+        outermost, group, vector = split(c.vector, chosen.vectors, width)
+        n_outer.append(outermost)
+        inner.append(group)
+    elif c.extent(c.vector) > chosen.vectors * width:
+        outermost, vector = split(c.vector, chosen.vectors * width)
+        n_outer.append(outermost)
+    else:
+        vector = loop[c.vector]
     batch = [loop[a] for a in c.axes("batch") if a != c.vector]
-    other_n = [loop[a] for a in n_axes if a != group]
-    other_m = [loop[a] for a in m_axes if a != row]
+    other_n = [loop[a] for a in c.axes("n") if a != c.vector]
+    other_m = [loop[a] for a in c.axes("m") if a not in (row, c.vector)]
     outer = [*batch, *other_n, *n_outer, *other_m]
     if around is None:
         if not outer:
-            s = s.split(vector, extent[c.vector])
-            outer, vector = [f"{vector}_o"], f"{vector}_i"
+            whole, vector = split(c.vector, c.extent(c.vector))
+            outer = [whole]
         around = outer.pop()
     reductions = [loop_of[it.name] for it in last.iters if it.kind == "red"]
     order = [*outer, around, *reductions, *inner, vector]
     if len(order) > 1:
         s = s.reorder(*order)
-    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged)), chosen.rows, chosen.vectors
-
-
-def vector_counts(c: Contraction, lanes: int) -> tuple[int, ...]:
-    """Numbers of vectors that a tile may have along n: what packed panels say, else up to four."""
-    n_axes = [a for a in c.axes("n") if a != c.vector]
-    extent = c.extent(c.vector) or 1
-    whole = -(-extent // lanes)
-    if n_axes:
-        packed = group_length(c.b, n_axes[-1]) if c.b is not None else None
-        if packed is not None:
-            return (packed * whole,)
-        groups = c.extent(n_axes[-1]) or 1
-        return tuple(g * whole for g in (1, 2, 3, 4) if groups % g == 0 and (g == 1 or g * whole <= 4))
-    for ld in (c.a, c.b):
-        panel = run_length(ld, c.vector) if ld is not None else None
-        if panel:
-            return (-(-panel // lanes),)
-    return tuple(v for v in (1, 2, 3, 4) if v <= whole)
+    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged)), chosen
 
 
 def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
@@ -178,13 +191,29 @@ def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
     return loops[loops.index(loop) + 1 :]
 
 
+def _expand(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedule:
+    """Expand the nest of a copy of the result, vectors innermost."""
+    position = [i.as_var() for i in c.write.indices].index(c.vector)
+    along = s.block(block).bind[position].vars
+    vector = next(loop for loop in loops if loop in along)
+    rest = [loop for loop in loops if loop != vector]
+    if rest and vector != loops[-1]:
+        s = s.reorder(*rest, vector)
+    for loop in rest:
+        s = s.unroll(loop)
+    return s.vectorize(vector)
+
+
 def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:
     """Order, unroll and vectorise the nest of the contraction inside a tile, its start in front."""
     kinds = {it.name: it.kind for it in c.stage.iters}
+    if c.run is not None:
+        # the same vectors as in the result, also where its runs are shorter than a register
+        s, loops = _split_runs(s, c, block, loops)
     feeds = _fed_by(s, block, loops)
     reds = {axis: loop for loop, axis in feeds.items() if kinds[axis] == "red"}
     pars = [loop for loop in loops if kinds[feeds[loop]] == "par"]
-    vector = next((loop for loop in pars if feeds[loop] == c.vector), pars[-1])
+    vector = [loop for loop in pars if feeds[loop] == c.vector][-1]
     # rows outside of vectors: each broadcast is used up before the next one is loaded
     rows = set(c.axes("m"))
     pars.sort(key=lambda loop: (loop == vector, feeds[loop] not in rows))
@@ -192,7 +221,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     ks = [reds[a] for a in c.axes("k") if a in reds]
     taps = 1
     for a in c.axes("window"):
-        taps *= c.extent(a) or 1
+        taps *= c.extent(a)
     if not ks and taps <= MAX_EXPANDED_TAPS:
         s = s.reorder(*windows, *pars) if len([*windows, *pars]) > 1 else s
         s = s.decompose_init(block, [*windows, *pars][0])
@@ -201,7 +230,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     else:
         axis, step = _contiguous(c.a, tuple(a for a in c.axes("k", "window") if a in reds))
         last = reds.get(axis or "", (windows or ks)[-1])
-        steps = c.extent(axis) or 1 if axis else c.extent(feeds[last]) or 1
+        steps = c.extent(axis) if axis else c.extent(feeds[last])
         front = [loop for loop in (*ks, *windows) if loop != last]
         if step is not None and steps > step:
             s = s.split(last, step)
@@ -221,20 +250,34 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
         )
         if unroll > 1:
             s = s.annotate(last, "unroll", str(unroll))
-    for b in (block, f"{block}_init"):
-        own = [loop for loop in s.loops(b) if loop in pars or loop.removesuffix("_init") in pars]
-        for loop in own[:-1]:
-            s = s.unroll(loop)
-        s = s.vectorize(own[-1])
+    s = _expand_loops(s, pars, vector)
+    suffixed = {f"{loop}_init" for loop in pars}
+    start = [loop for loop in s.loops(f"{block}_init") if loop in suffixed]
+    s = s.reorder(*[f"{loop}_init" for loop in pars if f"{loop}_init" in start]) if len(start) > 1 else s
+    s = _expand_loops(s, start, f"{vector}_init")
+    return s
+
+
+def _split_runs(s: Schedule, c: Contraction, block: str, loops: list[str]) -> tuple[Schedule, list[str]]:
+    assert c.run is not None
+    for loop, axis in _fed_by(s, block, loops).items():
+        if axis == c.vector and s.loop(loop).extent.as_int() > c.run:
+            s = s.split(loop, c.run)
+            at = loops.index(loop)
+            return s, [*loops[:at], f"{loop}_o", f"{loop}_i", *loops[at + 1 :]]
+    return s, loops
+
+
+def _expand_loops(s: Schedule, loops: list[str], vector: str) -> Schedule:
+    for loop in loops:
+        s = s.vectorize(loop) if loop == vector else s.unroll(loop)
     return s
 
 
 def _decided_by_copies(c: Contraction, reds: dict[str, str]) -> list[str]:
     """Window loops that a guard ties to the tiled row axis: expanded, each copy knows what it may read."""
-    m_axes = [a for a in c.axes("m") if a != c.vector]
-    if not m_axes:
-        return []
-    tied = {v for cond in c.guard if m_axes[-1] in cond.vars for v in cond.vars}
+    row = row_axis(c)
+    tied = {v for cond in c.guard if row in cond.vars for v in cond.vars}
     return [reds[a] for a in c.axes("window") if a in tied and a in reds]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from tilewright.ir import Compare, Expr, Load, OfIndex, Program, Select, Stage, Store, loads, var, walk
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
+from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
 from tilewright.support import ScheduleError, get_logger
@@ -24,12 +26,13 @@ def default_schedule(
     """Schedule a whole program for ``threads`` threads of ``target``.
 
     ``constants`` names the argument buffers whose contents are known at compile time: their layouts may be
-    changed (the schedule's program phase says how, :func:`pack_constant` does it). Deterministic.
+    changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.
+    Deterministic.
     """
     s = inline_stages(Schedule(program))
     current = s.program
     assert current is not None
-    for cluster in clusters(current, target):
+    for cluster in clusters(current, target, constants):
         s = cluster(s, threads)
     return s
 
@@ -96,7 +99,7 @@ def _has_boundary(value: Expr) -> bool:
 Cluster = Callable[[Schedule, int], Schedule]
 
 
-def clusters(program: Program, target: Target) -> list[Cluster]:
+def clusters(program: Program, target: Target, constants: Collection[str] = ()) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
 
     A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
@@ -109,14 +112,14 @@ def clusters(program: Program, target: Target) -> list[Cluster]:
             continue
         done.add(stage.name)
         if not stage.is_reduction:
-            found = _contraction_before(program, stage, target)
+            found = _contraction_before(program, stage, target, constants)
             if found is not None:
                 done.add(found.stage.name)
-                out.append(_contraction_rule(found, stage, program, target))
+                out.append(_contraction_rule(found, stage, program, target, constants))
                 continue
-        alone = is_tileable(program, stage, target)
+        alone = _packable(program, stage, target, None, constants)
         if alone is not None:
-            out.append(_contraction_rule(alone, None, program, target))
+            out.append(_contraction_rule(alone, None, program, target, constants))
             continue
         rows, depth = _rows_before(program, stage, done, target)
         if rows:
@@ -148,18 +151,43 @@ def _rows_rule(rows: list[Stage], last: Stage, depth: int, target: Target) -> Cl
     return _attempt(lambda s, n: schedule_rows(s, rows, last, depth, target, n), None, last.name)
 
 
-def _contraction_rule(c: Contraction, epilogue: Stage | None, program: Program, target: Target) -> Cluster:
+def _contraction_rule(
+    c: Contraction, epilogue: Stage | None, program: Program, target: Target, constants: Collection[str]
+) -> Cluster:
+    def tiled(s: Schedule, threads: int) -> Schedule:
+        packed = panel_layout(program, c, target, constants)
+        if packed is None:
+            return schedule_contraction(s, c, epilogue, target, threads)
+        buffer, layout = packed
+        s = s.set_layout(buffer, layout)
+        now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
+        again = is_tileable(now, c.stage, target, epilogue)
+        if again is None:
+            raise ScheduleError(f"the layout of {buffer} leaves {c.stage.name} without a register tile")
+        return schedule_contraction(s, again, epilogue, target, threads)
+
     def simple(s: Schedule, threads: int) -> Schedule:
         for stage in [c.stage, *([epilogue] if epilogue else [])]:
             s = _elementwise_rule(stage, program, target)(s, threads)
         return s
 
-    return _attempt(
-        lambda s, n: schedule_contraction(s, c, epilogue, target, n), simple, (epilogue or c.stage).name
-    )
+    return _attempt(tiled, simple, (epilogue or c.stage).name)
 
 
-def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
+def _packable(
+    program: Program, stage: Stage, target: Target, last: Stage | None, constants: Collection[str]
+) -> Contraction | None:
+    """A contraction that has a register tile as it is, or once its constant operand is packed."""
+    ready = is_tileable(program, stage, target, last)
+    loose = is_tileable(program, stage, target, last, packed=False)
+    if loose is not None and panel_layout(program, loose, target, constants) is not None:
+        return loose
+    return ready
+
+
+def _contraction_before(
+    program: Program, stage: Stage, target: Target, constants: Collection[str]
+) -> Contraction | None:
     """The contraction whose result ``stage`` alone reads, element by element."""
     here = tuple(var(it.name) for it in stage.iters)
     for name in stage.reads:
@@ -172,7 +200,7 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
             continue
         if any(ld.indices != here for ld in _stage_loads(stage) if ld.buffer == name):
             continue
-        found = is_tileable(program, producers[0], target)
+        found = _packable(program, producers[0], target, stage, constants)
         if found is not None:
             return found
     return None

@@ -5,30 +5,32 @@ For ``out[...] += a[...] * b[...]`` an axis of the result is
 * ``batch`` where both operands move with it, ``m`` where only ``a`` does, ``n`` where only ``b`` does
   (``a`` is the operand that does not move with the vector axis, if there is one);
 
-and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the
-taps of a convolution), else ``k``.
+and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the taps
+of a convolution), else ``k``. Accesses are looked at where they lie in memory: layouts are applied first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewright.ir import Access, Binary, Expr, If, Load, Mod, Pred, Program, Stage, Store, loads
+from tilewright.ir import Access, Binary, Expr, If, Index, Load, Mod, Pred, Program, Stage, Store, loads
 
 Role = Literal["batch", "m", "n", "k", "window"]
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A stage that sums products: its operands and the role of each iterator, in iterator order.
+    """A stage that sums products (or takes maxima), and the role of each iterator in iterator order.
 
-    ``vector`` is the iterator that moves the last dimension of the result with stride 1. ``b`` is ``None``
-    for reductions of one operand (sums, maxima over windows). Terms count where ``guard`` holds.
+    ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements (``None``:
+    as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for reductions of
+    one operand. Terms count where ``guard`` holds.
     """
 
     stage: Stage
     vector: str
+    run: int | None
     a: Load
     b: Load | None
     roles: tuple[tuple[str, Role], ...]
@@ -39,18 +41,19 @@ class Contraction:
         """Iterators with one of the roles, in order."""
         return tuple(name for name, role in self.roles if role in roles)
 
-    def extent(self, name: str) -> int | None:
-        """Extent of an iterator, ``None`` where it is symbolic."""
+    def extent(self, name: str) -> int:
+        """Extent of an iterator; ``ValueError`` where it is symbolic."""
         for it in self.stage.iters:
             if it.name == name:
-                return it.extent.as_int() if it.extent.is_const else None
+                return it.extent.as_int()
         raise KeyError(name)
 
 
-def contraction(program: Program, stage: Stage) -> Contraction | None:
-    """The roles of a reduction stage whose result has a stride-1 parallel axis; ``None`` for other stages.
+def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Contraction | None:
+    """The roles of a reduction stage whose result has a contiguous parallel axis; ``None`` for other stages.
 
-    The vector axis must move the loads of the term by single steps in their last dimension, or not at all.
+    ``last`` is the stage that reads the result element by element, if there is one: then it is its result
+    that counts.
     """
     body = stage.body
     guard: Pred = ()
@@ -59,37 +62,73 @@ def contraction(program: Program, stage: Stage) -> Contraction | None:
     if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
         return None
     write = body.writes[0]
-    if not write.indices or not isinstance(write.value, Binary):
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    if not isinstance(write.value, Binary) or [i.as_var() for i in write.indices] != pars:
         return None
-    vector = write.indices[-1].as_var()
-    kinds = {it.name: it.kind for it in stage.iters}
-    if vector is None or kinds.get(vector) != "par":
+    found = _contiguous_axis(program, stage, last or stage, write)
+    if found is None:
         return None
+    vector, run = found
     old = Load(write.buffer, write.indices, write.value.dtype)
-    if old == write.value.a:
-        term: Expr = write.value.b
-    elif old == write.value.b:
-        term = write.value.a
-    else:
+    if old not in (write.value.a, write.value.b):
         return None
+    term = write.value.b if old == write.value.a else write.value.a
     a, b = _operands(term, vector)
     if a is None:
         return None
+    a = _physical(program, a)
+    b = None if b is None else _physical(program, b)
     roles: list[tuple[str, Role]] = []
     for it in stage.iters:
         in_a = _moves(a, it.name)
         in_b = b is not None and _moves(b, it.name)
         if it.kind == "red":
-            windowed = any(
-                it.name in i.vars and any(kinds.get(v) == "par" for v in i.vars if v != it.name)
-                for i in (*a.indices, *(b.indices if b is not None else ()))
-            )
+            together = (*a.indices, *(b.indices if b is not None else ()))
+            windowed = any(it.name in i.vars and any(v in pars for v in i.vars) for i in together)
             roles.append((it.name, "window" if windowed else "k"))
         elif b is None:
             roles.append((it.name, "batch" if it.name == vector else "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, a, b, tuple(roles), write, guard)
+    return Contraction(stage, vector, run, a, b, tuple(roles), write, guard)
+
+
+def _contiguous_axis(
+    program: Program, stage: Stage, last: Stage, write: Access
+) -> tuple[str, int | None] | None:
+    """The iterator of ``stage`` along the last physical dimension of what ``last`` writes, and its run."""
+    if not isinstance(last.body, Store | If):
+        return None
+    final = write if last is stage else _only_write(last)
+    if final is None or not final.indices:
+        return None
+    names = [it.name for it in last.iters if it.kind == "par"]
+    if [i.as_var() for i in final.indices] != names or len(names) != len(write.indices):
+        return None
+    physical = program.buffer(final.buffer).physical(final.indices)[-1]
+    name, run = run_of(physical)
+    if name is None:
+        return None
+    own = write.indices[names.index(name)].as_var()
+    return None if own is None else (own, run)
+
+
+def _only_write(stage: Stage) -> Access | None:
+    if isinstance(stage.body, Store) and len(stage.body.writes) == 1:
+        return stage.body.writes[0]
+    return None
+
+
+def run_of(last: Index) -> tuple[str | None, int | None]:
+    """``(name, None)`` for an index that is a variable, ``(name, d)`` for ``name % d``, else no name."""
+    name = last.as_var()
+    if name is not None:
+        return name, None
+    if last.const == 0 and len(last.terms) == 1:
+        atom, c = last.terms[0]
+        if isinstance(atom, Mod) and c == 1 and atom.arg.as_var() is not None:
+            return atom.arg.as_var(), atom.divisor
+    return None, None
 
 
 def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
@@ -100,6 +139,10 @@ def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
             return (b, a) if _moves(a, vector) and not _moves(b, vector) else (a, b)
     found = list(dict.fromkeys(loads(term)))
     return (found[0], None) if len(found) == 1 else (None, None)
+
+
+def _physical(program: Program, ld: Load) -> Load:
+    return replace(ld, indices=program.buffer(ld.buffer).physical(ld.indices))
 
 
 def _moves(ld: Load, name: str) -> bool:
@@ -118,14 +161,6 @@ def run_length(ld: Load, name: str) -> int | None:
     if last.coefficient(name) == 1 and not any(name in i.vars for i in ld.indices[:-1]):
         return None
     for atom, c in last.terms:
-        if isinstance(atom, Mod) and c == 1 and atom.arg.as_var() == name:
+        if isinstance(atom, Mod) and c == 1 and atom.arg.coefficient(name) == 1:
             return atom.divisor
     return 0
-
-
-def group_length(ld: Load, name: str) -> int | None:
-    """Steps of an iterator inside one panel of the last dimension: ``d`` of a term ``w*(name % d)``."""
-    for atom, _ in ld.indices[-1].terms if ld.indices else ():
-        if isinstance(atom, Mod) and atom.arg.as_var() == name:
-            return atom.divisor
-    return None

@@ -1,0 +1,72 @@
+"""Layouts of constant operands: weights in the panels that register tiles read, packed at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
+from tilewright.strategies.contraction import choose_tile, vector_width
+from tilewright.strategies.roles import Contraction
+from tilewright.target import Target
+
+#: Operands below this many elements stay as they are: they live in the first cache level anyway.
+MIN_PACKED_ELEMENTS: Final = 256
+
+
+def panel_layout(
+    program: Program, c: Contraction, target: Target, constants: Collection[str]
+) -> tuple[str, tuple[str, ...]] | None:
+    """The constant operand of a contraction and its layout ``[n tiles][reduction][n within the tile]``.
+
+    Where the other operand is blocked along a reduction axis, that axis is split alike. ``None`` where there is
+    no such operand, it is small, it already has a layout, or others read it too.
+    """
+    ld = c.b
+    if ld is None:
+        return None
+    buffer = program.buffer(ld.buffer)
+    if buffer.layout is not None or (buffer.scope != CONST and ld.buffer not in constants):
+        return None
+    uses = [x for stage in program.stages for x in stmt_loads(stage.body) if x.buffer == ld.buffer]
+    elements = 1
+    for extent in buffer.shape:
+        elements *= extent.as_int() if extent.is_const else 0
+    if len(uses) != 1 or elements < MIN_PACKED_ELEMENTS:
+        return None
+    along = [d for d, i in enumerate(ld.indices) if c.vector in i.vars]
+    if len(along) != 1 or ld.indices[along[0]].as_var() != c.vector:
+        return None
+    n = along[0]
+    width = vector_width(c, target)
+    if c.vector not in c.axes("batch"):
+        width *= choose_tile(c, target).vectors
+    outer = [f"d{n}//{width}"]
+    inner: list[str] = []
+    for d, i in enumerate(ld.indices):
+        if d == n:
+            continue
+        run = _run_along(c.a, i)
+        if run is not None and run < _extent(buffer.shape[d]):
+            outer.append(f"d{d}//{run}")
+            inner.append(f"d{d}%{run}")
+        else:
+            outer.append(f"d{d}")
+    return ld.buffer, (*outer, *inner, f"d{n}%{width}")
+
+
+def _extent(e: Index) -> int:
+    return e.as_int() if e.is_const else 1 << 30
+
+
+def _run_along(a: Load, i: Index) -> int | None:
+    """The block length of the last dimension of ``a`` along the axis that ``i`` is, if it is blocked."""
+    name = i.as_var()
+    if name is None or not a.indices:
+        return None
+    for atom, coefficient in a.indices[-1].terms:
+        if isinstance(atom, Mod) and coefficient == 1 and atom.arg.as_var() == name:
+            return atom.divisor
+        if isinstance(atom, Var) and atom.name == name:
+            return None
+    return None
