@@ -17,7 +17,6 @@ from tilewright.ir import (
     F64,
     I32,
     I64,
-    ZERO,
     Binary,
     Call,
     Cast,

@@ -254,8 +254,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     suffixed = {f"{loop}_init" for loop in pars}
     start = [loop for loop in s.loops(f"{block}_init") if loop in suffixed]
     s = s.reorder(*[f"{loop}_init" for loop in pars if f"{loop}_init" in start]) if len(start) > 1 else s
-    s = _expand_loops(s, start, f"{vector}_init")
-    return s
+    return _expand_loops(s, start, f"{vector}_init")
 
 
 def _split_runs(s: Schedule, c: Contraction, block: str, loops: list[str]) -> tuple[Schedule, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tilewright.ir import Compare, Expr, Load, OfIndex, Program, Select, Stage, Store, loads, var, walk
+from tilewright.ir import Compare, Const, Expr, Load, OfIndex, Program, Select, Stage, Store, loads, var, walk
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.packing import panel_layout
@@ -38,35 +38,71 @@ def default_schedule(
 
 
 def inline_stages(s: Schedule) -> Schedule:
-    """Inline point-wise stages into their consumers where that saves memory traffic and repeats little."""
+    """Inline point-wise stages into their consumers where that saves memory traffic and repeats little.
+
+    Padding goes into the reductions that read it, which then leave its terms out.
+    """
     program = s.program
     assert program is not None
     for stage in program.stages:
         now = s.program
         assert now is not None
-        if _worth_inlining(now, now.stage(stage.name)):
-            s = s.inline(stage.name)
+        current = now.stage(stage.name)
+        if _worth_inlining(now, current):
+            s = s.inline_stage(stage.name)
+        elif _is_padding(now, current):
+            s = _inline_padding(s, now, current)
     return s
 
 
-def _worth_inlining(program: Program, stage: Stage) -> bool:
+def _inline_padding(s: Schedule, program: Program, stage: Stage) -> Schedule:
+    """Inline padding where every reader can skip its terms; otherwise it stays a stage."""
+    readers = program.consumers(stage.writes[0])
+    try:
+        new = s.inline_stage(stage.name)
+        for reader in readers:
+            if reader.is_reduction:
+                new = new.skip_padding(reader.name)
+    except ScheduleError as error:
+        _log.info("padding stage %s stays: %s", stage.name, error.what)
+        return s
+    return new
+
+
+def _is_temporary(program: Program, stage: Stage) -> bool:
+    """Whether a stage alone defines an intermediate buffer, point by point."""
     if stage.is_reduction or any(it.kind == "ord" for it in stage.iters):
         return False
     if not isinstance(stage.body, Store) or len(stage.body.writes) != 1:
         return False
     buffer = stage.body.writes[0].buffer
-    if buffer in {b.name for b in program.outputs} or len(program.producers(buffer)) != 1:
+    return buffer not in {b.name for b in program.outputs} and len(program.producers(buffer)) == 1
+
+
+def _is_padding(program: Program, stage: Stage) -> bool:
+    """Whether a stage copies a buffer with a constant around it."""
+    if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
         return False
     value = stage.body.writes[0].value
+    return isinstance(value, Select) and isinstance(value.a, Load) and isinstance(value.b, Const)
+
+
+def _worth_inlining(program: Program, stage: Stage) -> bool:
+    if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
+        return False
+    buffer, value = stage.body.writes[0].buffer, stage.body.writes[0].value
     operations = sum(1 for e in walk(value) if not isinstance(e, Load))
     moves_only = isinstance(value, Load)
     consumers = program.consumers(buffer)
     for c in consumers:
-        if c.is_reduction or any(it.kind == "ord" for it in c.iters):
-            # a reduction reads each element many times: only free movement is repeated there
-            repeats = _repeats(stage, c)
-            if not moves_only and (repeats > 1 or _has_boundary(value)):
-                return False
+        # a reduction reads each element many times: only free movement is repeated there
+        ordered = any(it.kind == "ord" for it in c.iters)
+        if (
+            (c.is_reduction or ordered)
+            and not moves_only
+            and (_repeats(stage, c) > 1 or _has_boundary(value))
+        ):
+            return False
     uses = sum(sum(1 for ld in _stage_loads(c) if ld.buffer == buffer) for c in consumers)
     return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
 

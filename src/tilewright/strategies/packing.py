@@ -19,8 +19,8 @@ def panel_layout(
 ) -> tuple[str, tuple[str, ...]] | None:
     """The constant operand of a contraction and its layout ``[n tiles][reduction][n within the tile]``.
 
-    Where the other operand is blocked along a reduction axis, that axis is split alike. ``None`` where there is
-    no such operand, it is small, it already has a layout, or others read it too.
+    Where the other operand is blocked along a reduction axis, that axis is split alike. ``None`` where there
+    is no such operand, it is small, it already has a layout, or others read it too.
     """
     ld = c.b
     if ld is None:

@@ -5,7 +5,7 @@ For ``out[...] += a[...] * b[...]`` an axis of the result is
 * ``batch`` where both operands move with it, ``m`` where only ``a`` does, ``n`` where only ``b`` does
   (``a`` is the operand that does not move with the vector axis, if there is one);
 
-and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (the taps
+and a reduction axis is a ``window`` where it occurs together with an axis of the result in one index (taps
 of a convolution), else ``k``. Accesses are looked at where they lie in memory: layouts are applied first.
 """
 
@@ -23,8 +23,8 @@ Role = Literal["batch", "m", "n", "k", "window"]
 class Contraction:
     """A stage that sums products (or takes maxima), and the role of each iterator in iterator order.
 
-    ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements (``None``:
-    as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for reductions of
+    ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements
+    (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for reductions of
     one operand. Terms count where ``guard`` holds.
     """
 

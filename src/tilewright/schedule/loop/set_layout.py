@@ -15,10 +15,10 @@ from tilewright.support import suggestion
 
 @primitive("set_layout", phase="loop")
 def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFunction:
-    """Store ``buffer`` as ``layout`` says: one string a physical dimension, ``("d1//32", "d0", "d1%32")``.
+    """Store ``buffer`` as ``layout`` says, a string a physical dimension: ``("d1//32", "d0", "d1%32")``.
 
-    Dimensions are called ``d0``, ``d1`` … Accesses stay as they are: they name logical indices. Of an argument
-    it is the caller who provides the array in that layout (weights are packed at compile time, see
+    Dimensions are called ``d0``, ``d1`` … Accesses stay as they are: they name logical indices. Of an
+    argument it is the caller who provides the array in that layout (weights are packed at compile time, see
     ``pack_constants`` of the strategies); places that no element maps to must hold zeros.
 
     Before and after ``set_layout(func, "B", ("d1//4", "d0", "d1%4"))``::
