@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from property.lang_programs import KINDS, lang_cases
 from tilewright import lang
-from tilewright.ir import run_program
+from tilewright.ir import parse_program, print_program, run_program, structurally_equal, verify_program
 from tilewright.lang.evaluation import contraction, stages
 
 
@@ -16,7 +16,14 @@ from tilewright.lang.evaluation import contraction, stages
 def test_the_evaluator_agrees_with_the_interpreter(kind, data):
     case = data.draw(lang_cases(kinds=(kind, kind, "pointwise", "transpose"), stages=(1, 3), largest=5))
     arrays = case.inputs(data.draw(st.integers(0, 99), label="seed"))
+    verify_program(case.program)
     case.check(run_program(case.program, arrays, case.params), arrays)
+
+
+@given(case=lang_cases())
+def test_programs_round_trip_through_text(case):
+    again = parse_program(print_program(case.program))
+    assert structurally_equal(again, case.program)
 
 
 @given(case=lang_cases())

@@ -159,7 +159,7 @@ def check_expr(e: Expr, names: Names) -> None:
             check_expr(e.a, names)
             if (
                 e.op not in UNARY_OPS
-                or (e.op == "not") == e.a.dtype.is_float
+                or (e.op == "not" and e.a.dtype.is_float)
                 or (e.op != "not" and e.a.dtype == BOOL)
             ):
                 names.fail(f"unary operation {e.op} on {e.a.dtype} in {e}")

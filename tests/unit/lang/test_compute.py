@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright import lang
+from tilewright import ir, lang
 
 RNG = np.random.default_rng(7)
 
@@ -14,6 +14,7 @@ def f32(*shape):
 
 def run(inputs, output, *arrays, **params):
     program = lang.program(inputs, output, name="test")
+    ir.verify_program(program)
     found = lang.evaluate(program, [*arrays], params)
     return found[program.outputs[0].name] if not isinstance(output, list) else list(found.values())
 

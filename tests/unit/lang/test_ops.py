@@ -19,6 +19,7 @@ def run(fn, *arrays):
     """An operator on arrays, in double precision; every tensor of the program has a name."""
     inputs = [lang.placeholder(a.shape, ir.dtype_of(a.dtype), name=f"x{n}") for n, a in enumerate(arrays)]
     program = lang.program(inputs, fn(*inputs))
+    ir.verify_program(program)
     return lang.evaluate(program, arrays, dtype_override="f64")[program.outputs[0].name]
 
 
