@@ -1,0 +1,140 @@
+"""exp, exp2, expm1, and half the exponential (which does not overflow where its user does not).
+
+exp: ``x = 2 j ln 2 + r``, ``e**x = (p(r) * 2**j) * 2**j``. Halving the exponent keeps both factors normal, so
+that subnormal results are rounded once and large ones overflow by themselves; it costs two terms of the
+polynomial, less than any other treatment of the ends. ``2**j`` comes from the bits of ``x / (2 ln 2) + 1.5 *
+2**m + bias``.
+
+Polynomials: least maximal relative error by Lawson's iteration in 45 digits; errors beside each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.lower.elementary.num import Num, fma, poly, with_sign
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """What depends on the floating-point format."""
+
+    mantissa: int  # bits stored
+    bias: int
+    log2e: float
+    ln2: tuple[float, float]  # high part, low part
+    exp_bounds: tuple[float, float]  # beyond: zero, infinity
+    exp2_bounds: tuple[float, float]
+    expm1_lowest: float  # below: -1
+    exp_terms: tuple[float, ...]  # of e**r on |r| <= ln 2
+    exp2_terms: tuple[float, ...]  # of 2**r on |r| <= 1
+    expm1_terms: tuple[float, ...]  # of (e**r - 1 - r) / r**2 on |r| <= ln 2 / 2
+
+    @property
+    def magic(self) -> float:
+        """Adding it leaves an integer in the lowest bits of the mantissa."""
+        return 1.5 * 2.0**self.mantissa
+
+
+_SINGLE: Final = _Format(
+    mantissa=23,
+    bias=127,
+    log2e=float.fromhex("0x1.715476p+0"),
+    ln2=(float.fromhex("0x1.62e43p-1"), float.fromhex("-0x1.05c61p-29")),
+    exp_bounds=(-105.0, 89.0),
+    exp2_bounds=(-151.0, 129.0),
+    expm1_lowest=-18.0,
+    exp_terms=(  # 2**-26.1
+        1.0, 1.0, 0.5000003455933445, 0.16666614298210436, 0.04166127740456649, 0.008336097577845196,
+        0.0014104281569326763, 0.00019611882853907834,
+    ),
+    exp2_terms=(  # 2**-26.4
+        1.0, 0.6931472166091975, 0.24022672887831936, 0.05550379492491207, 0.009616719905606948,
+        0.0013339492835515116, 0.000156536699616978, 1.5030470564327918e-05,
+    ),
+    expm1_terms=(  # 2**-26.2
+        0.4999999815416573, 0.16666543655957647, 0.041667200006583416, 0.00836651529740458,
+        0.0013882497982694048,
+    ),
+)  # fmt: skip
+_DOUBLE: Final = _Format(
+    mantissa=52,
+    bias=1023,
+    log2e=float.fromhex("0x1.71547652b82fep+0"),
+    ln2=(float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")),
+    exp_bounds=(-750.0, 710.0),
+    exp2_bounds=(-1077.0, 1025.0),
+    expm1_lowest=-40.0,
+    exp_terms=(  # 2**-56.5
+        1.0, 1.0, 0.4999999999999993, 0.16666666666666935, 0.04166666666670203, 0.008333333333270038,
+        0.0013888888883583402, 0.00019841269892693922, 2.4801590826802483e-05, 2.7557300675305857e-06,
+        2.755615873281745e-07, 2.5055030612608666e-08, 2.106227601152507e-09, 1.59356679417801e-10,
+    ),
+    exp2_terms=(  # 2**-56.7
+        1.0, 0.6931471805599453, 0.24022650695910022, 0.055504108664823214, 0.00961812910763837,
+        0.0013333558146291355, 0.00015403530386784095, 1.5252733851506253e-05, 1.3215488801455012e-06,
+        1.0178078300716935e-07, 7.054603058336145e-09, 4.4460999087013216e-10, 2.591035292519824e-11,
+        1.3578810017386365e-12,
+    ),
+    expm1_terms=(  # 2**-61.7
+        0.5, 0.16666666666666677, 0.04166666666666651, 0.008333333333321695, 0.0013888888888962433,
+        0.0001984126988595263, 2.4801587172388312e-05, 2.7557244391771645e-06, 2.7557402795955695e-07,
+        2.5108971480090215e-08, 2.0875274553043752e-09,
+    ),
+)  # fmt: skip
+
+
+def _format(x: Num) -> _Format:
+    return _SINGLE if x.single else _DOUBLE
+
+
+def exp(x: Num) -> Num:
+    """``e**x``; error below 1.5 ulp."""
+    return _scaled_exp(x, _format(x), 1.0)
+
+
+def half_exp(x: Num) -> Num:
+    """``e**x / 2``, which is finite for slightly larger ``x`` than ``e**x``."""
+    return _scaled_exp(x, _format(x), 0.5)
+
+
+def _scaled_exp(x: Num, f: _Format, factor: float) -> Num:
+    low, high = f.exp_bounds
+    x = x.at_most(high + 1.0 if factor < 1 else high).at_least(low)
+    shifted = fma(x, f.log2e / 2, f.magic + f.bias)
+    j = shifted - (f.magic + f.bias)
+    r = fma(j, -2 * f.ln2[1], fma(j, -2 * f.ln2[0], x))
+    scale = (shifted.bits() << f.mantissa).from_bits()
+    p = poly(r, f.exp_terms)
+    if factor != 1.0:
+        p = p * factor
+    return (p * scale) * scale
+
+
+def exp2(x: Num) -> Num:
+    """``2**x``; error below 1.5 ulp."""
+    f = _format(x)
+    low, high = f.exp2_bounds
+    x = x.at_most(high).at_least(low)
+    shifted = fma(x, 0.5, f.magic + f.bias)
+    j = shifted - (f.magic + f.bias)
+    scale = (shifted.bits() << f.mantissa).from_bits()
+    return (poly(fma(j, -2.0, x), f.exp2_terms) * scale) * scale
+
+
+def expm1(x: Num) -> Num:
+    """``e**x - 1``; error below 2 ulp.
+
+    ``x = k ln 2 + r``; half the result is ``2**(k-1) * (e**r - 1) + (2**(k-1) - 1/2)``, which cannot
+    overflow.
+    """
+    f = _format(x)
+    limited = x.at_most(f.exp_bounds[1]).at_least(f.expm1_lowest)
+    magic = f.magic + (f.bias - 1)
+    shifted = fma(limited, f.log2e, magic)
+    k = shifted - magic
+    r = fma(k, -f.ln2[1], fma(k, -f.ln2[0], limited))
+    half_scale = (shifted.bits() << f.mantissa).from_bits()
+    p = fma(r * r, poly(r, f.expm1_terms), r)
+    return with_sign(2.0 * fma(half_scale, p, half_scale - 0.5), x)

@@ -1,0 +1,93 @@
+"""Elementary functions become arithmetic.
+
+What remains for code generation: arithmetic, ``fma``, comparisons and selections, bit casts and shifts, and
+the functions that machines have (:data:`NATIVE`). No branch and no table, so that the result vectorises as it
+stands. Errors are at most 4 units in the last place; each function's file says how it works and what it is
+good for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.ir import F32, F64, Call, Cast, Expr, LoopFunction, children, map_exprs, with_children
+from tilewright.lower.elementary.error_function import erf
+from tilewright.lower.elementary.exponential import exp, exp2, expm1
+from tilewright.lower.elementary.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
+from tilewright.lower.elementary.inverse_trigonometric import acos, asin, atan, atan2
+from tilewright.lower.elementary.logarithm import log, log1p, log2
+from tilewright.lower.elementary.num import Num
+from tilewright.lower.elementary.power import pow
+from tilewright.lower.elementary.trigonometric import cos, sin, tan
+
+NATIVE: Final = frozenset(
+    {"fma", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc", "copysign", "isnan", "isinf"}
+)
+"""Functions that code generation handles itself, in f32 and f64."""
+
+_EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType(
+    {
+        "exp": exp,
+        "exp2": exp2,
+        "expm1": expm1,
+        "log": log,
+        "log2": log2,
+        "log1p": log1p,
+        "pow": pow,
+        "tanh": tanh,
+        "sinh": sinh,
+        "cosh": cosh,
+        "asinh": asinh,
+        "acosh": acosh,
+        "atanh": atanh,
+        "sin": sin,
+        "cos": cos,
+        "tan": tan,
+        "asin": asin,
+        "acos": acos,
+        "atan": atan,
+        "atan2": atan2,
+        "erf": erf,
+    }
+)
+
+
+def expand_math(e: Expr) -> Expr:
+    """Replace calls of elementary functions by arithmetic; ``e`` itself where there are none.
+
+    Calls in f16 and bf16 are computed in f32. The result shares sub-expressions as objects: walk it with a
+    memo by identity. Expressions inside opaque indices are left alone.
+    """
+    return _expand(e, {})
+
+
+def expand_math_calls(func: LoopFunction) -> LoopFunction:
+    """:func:`expand_math` in all expressions of a function."""
+    memo: dict[int, tuple[Expr, Expr]] = {}
+    body = map_exprs(func.body, lambda i: i, lambda e: _expand(e, memo))
+    return func if body is func.body else replace(func, body=body)
+
+
+def _expand(e: Expr, memo: dict[int, tuple[Expr, Expr]]) -> Expr:
+    known = memo.get(id(e))
+    if known is not None:
+        return known[1]
+    new = with_children(e, tuple(_expand(k, memo) for k in children(e)))
+    if isinstance(new, Call):
+        new = _expand_call(new)
+    # the key's object is kept, so that its identity is not used again
+    memo[id(e)] = (e, new)
+    return new
+
+
+def _expand_call(e: Call) -> Expr:
+    dtype = e.args[0].dtype
+    if dtype not in (F32, F64) and dtype.is_float:
+        wide = _expand_call(Call(e.fn, tuple(Cast(arg, F32) for arg in e.args)))
+        return wide if e.fn in ("isnan", "isinf") else Cast(wide, dtype)
+    if e.fn in NATIVE:
+        return e
+    return _EXPANSIONS[e.fn](*(Num(arg) for arg in e.args)).e
