@@ -8,7 +8,7 @@ C = lang.compute((n, m), lambda i, j: lang.sum(A[i, kk] * B[kk, j], axis=kk), na
 prog = lang.program([A, B], [C])
 """
 
-from tilewright.lang import algorithms, ops
+from tilewright.lang import ops
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -105,7 +105,6 @@ __all__ = [
     "absolute",
     "acos",
     "acosh",
-    "algorithms",
     "all",
     "any",
     "argmax",

@@ -31,10 +31,6 @@ class Fold:
         """What is combined into the targets."""
         return (self.value,)
 
-    def combine(self, current: tuple[Expr, ...], values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The targets' values after one more element."""
-        return (ir.Binary(self.op, current[0], values[0]),)
-
 
 @dataclass(frozen=True, slots=True)
 class Extremum:
@@ -50,10 +46,6 @@ class Extremum:
     def values(self) -> tuple[Expr, ...]:
         """What is combined into the targets."""
         return (self.value, self.position)
-
-    def combine(self, current: tuple[Expr, ...], values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The targets' values after one more element."""
-        return _pair(self.kind, values).combine(current)
 
 
 Pattern: TypeAlias = Fold | Extremum
