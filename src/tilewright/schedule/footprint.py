@@ -10,12 +10,13 @@ fills a box guards that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from tilewright.ir import (
-    NOTHING,
+    ONE,
     ZERO,
+    Atom,
     Block,
     Buffer,
     Env,
@@ -25,10 +26,14 @@ from tilewright.ir import (
     Index,
     IndexMap,
     Load,
+    Param,
+    Pred,
     Span,
     Stmt,
     Store,
+    Var,
     iter_env,
+    loads,
     prove_ge0,
     span,
     stmt_children,
@@ -36,6 +41,7 @@ from tilewright.ir import (
     substitute_index,
     union_span,
     var,
+    walk_index,
 )
 
 Mode = Literal["r", "w", "rw"]
@@ -152,13 +158,32 @@ def control_loads(s: Stmt) -> list[Load]:
     """Loads in a statement's own bounds, conditions and bindings (over loop variables), not in its parts."""
     match s:
         case For():
-            return stmt_loads(replace(s, body=NOTHING))
+            return _loads_in((s.lo, s.hi))
         case If():
-            return stmt_loads(If(s.cond, NOTHING))
+            return _pred_loads(s.cond)
         case Block():
-            return stmt_loads(replace(s, init=None, body=NOTHING))
+            return _loads_in(s.bind) + _pred_loads(s.where) if s.where else _loads_in(s.bind)
         case _:
             return []
+
+
+def _loads_in(indices: Iterable[Index]) -> list[Load]:
+    out: list[Load] = []
+    for x in indices:
+        for atom, _ in x.terms:
+            if not isinstance(atom, Var | Param):
+                out += [e for e in walk_index(Index(0, ((atom, 1),))) if isinstance(e, Load)]
+    return out
+
+
+def _pred_loads(p: Pred) -> list[Load]:
+    out: list[Load] = []
+    for c in p:
+        if c.index is not None:
+            out += _loads_in((c.index,))
+        if c.expr is not None:
+            out += loads(c.expr)
+    return out
 
 
 def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | None:
@@ -168,31 +193,42 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
     reads, writes or both. A dimension with no known bound (data-dependent, or extents that would not be
     constant) counts as touched as a whole.
     """
-    per_dim: list[list[Span | None]] = [[] for _ in buffer.shape]
+    per_dim: list[dict[Span | None, None]] = [{} for _ in buffer.shape]
+    found_any = False
 
-    def add(touch: Touch, binding: Mapping[str, Index], inner: dict[str, Bounds], domain: Env) -> None:
-        everything: dict[str, Bounds] = {**env, **inner}
-        for name, (lo, hi) in touch.local:
-            everything[name] = (substitute_index(lo, binding), substitute_index(hi, binding))
-        names = [n for n in everything if n not in env]
+    def add(
+        touch: Touch, binding: Mapping[str, Index], inner: dict[str, Bounds], domain: Env, known: _Known
+    ) -> None:
+        nonlocal found_any
+        found_any = True
+        if touch.local:
+            inner = dict(inner)
+            for name, (lo, hi) in touch.local:
+                inner[name] = (substitute_index(lo, binding), substitute_index(hi, binding))
+            known = {}
         for d, x in enumerate(touch.indices):
-            s = _span(x, binding, everything, names, domain, touch.local)
+            if x in known:
+                s = known[x]
+            else:
+                s = known[x] = _span(x, binding, env, inner, domain, touch.local)
             if s is not None and touch.extents is not None:
                 s = Span(s.lo, s.extent + (touch.extents[d] - 1))
-            per_dim[d].append(s)
+            per_dim[d][s] = None
 
     def visit(s: Stmt, inner: dict[str, Bounds]) -> None:
         if "r" in mode:
             for ld in control_loads(s):
                 if ld.buffer == buffer.name:
-                    add(Touch(ld.buffer, ld.indices, False), {}, inner, {})
+                    add(Touch(ld.buffer, ld.indices, False), {}, inner, {}, {})
         match s:
             case Block():
-                found = [t for t in touches(s, mode) if t.buffer == buffer.name]
-                if found:
-                    binding, domain = s.binding(), iter_env(s.iters)
-                    for t in dict.fromkeys(found):
-                        add(t, binding, inner, domain)
+                known: _Known = {}
+                binding = domain = None
+                for t in touches(s, mode):
+                    if t.buffer == buffer.name:
+                        if binding is None or domain is None:
+                            binding, domain = s.binding(), iter_env(s.iters)
+                        add(t, binding, inner, domain, known)
             case For():
                 visit(s.body, {**inner, s.var: (s.lo, s.hi - 1)})
             case Store() | Exec():
@@ -202,44 +238,69 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
                     visit(k, inner)
 
     visit(part, {})
-    if not per_dim or not per_dim[0]:
-        # no access, or a scalar buffer: then the empty box is the whole of it
-        return None if buffer.shape or not _mentions(part, buffer.name, mode) else Box(())
+    if not found_any:
+        return None
     return Box(tuple(_clip(_union(s, env), n) for s, n in zip(per_dim, buffer.shape, strict=True)))
 
 
-def _mentions(part: Stmt, name: str, mode: Mode) -> bool:
-    if isinstance(part, Block):
-        return any(t.buffer == name for t in touches(part, mode))
-    return any(_mentions(k, name, mode) for k in stmt_children(part))
+_Known: TypeAlias = dict[Index, "Span | None"]
 
 
 def _span(
     x: Index,
     binding: Mapping[str, Index],
     env: Env,
-    names: list[str],
+    inner: Mapping[str, Bounds],
     domain: Env,
     local: tuple[tuple[str, Bounds], ...],
 ) -> Span | None:
-    """The span of one index while the loops ``names`` run: from their ranges or the iterators' domains."""
-    s = span(substitute_index(x, binding), env, names)
-    if not domain or (s is not None and s.extent.is_const and s.extent.const == 1):
+    """The span of one index while the loops ``inner`` run: from their ranges or the iterators' domains."""
+    bound = substitute_index(x, binding)
+    s = _plain_span(bound, inner)
+    if s is None:
+        s = span(bound, {**env, **inner}, inner)
+    if not domain or (s is not None and s.extent == ONE):
         return s
-    whole: dict[str, Bounds] = {**domain, **dict(local)}
-    clipped = span(x, whole, list(whole))
+    whole: Env = {**domain, **dict(local)} if local else domain
+    clipped = _plain_span(x, whole)
+    if clipped is None:
+        clipped = span(x, whole, whole)
     if clipped is None or clipped.lo.vars:
         return s
-    if s is None or (
-        clipped.extent.is_const and (not s.extent.is_const or clipped.extent.const < s.extent.const)
-    ):
+    if s is None:
         return clipped
-    return s
+    smaller = clipped.extent.is_const and (not s.extent.is_const or clipped.extent.const < s.extent.const)
+    return clipped if smaller else s
 
 
-def _union(spans: list[Span | None], env: Env) -> Span | None:
-    known = [s for s in dict.fromkeys(spans) if s is not None]
-    return union_span(known, env) if len(known) == len(dict.fromkeys(spans)) else None
+def _plain_span(x: Index, inner: Mapping[str, Bounds]) -> Span | None:
+    """The exact span of an affine index over loops of constant bounds; ``None`` for any other."""
+    const, width = x.const, 0
+    kept: list[tuple[Atom, int]] = []
+    for atom, c in x.terms:
+        if isinstance(atom, Var):
+            bounds = inner.get(atom.name)
+            if bounds is None:
+                kept.append((atom, c))
+                continue
+            lo, hi = bounds
+            if lo.terms or hi.terms:
+                return None
+            const += c * (lo.const if c > 0 else hi.const)
+            width += abs(c) * (hi.const - lo.const)
+        elif isinstance(atom, Param):
+            kept.append((atom, c))
+        else:
+            return None
+    return Span(Index(const, tuple(kept)), Index(width + 1))
+
+
+def _union(spans: Iterable[Span | None], env: Env) -> Span | None:
+    items = list(spans)
+    known = [s for s in items if s is not None]
+    if len(known) < len(items):
+        return None
+    return known[0] if len(known) == 1 else union_span(known, env)
 
 
 def _clip(s: Span | None, size: Index) -> Span:

@@ -23,7 +23,6 @@ from tilewright.ir import (
     Seq,
     Span,
     Stmt,
-    blocks,
     floordiv,
     fresh_name,
     ge0,
@@ -67,16 +66,23 @@ class Site:
 
 def sites(func: LoopFunction) -> list[Site]:
     """All blocks in program order with what they touch (their conditions and bindings included)."""
-    out = []
-    for place in blocks(func.body):
-        block = place.node
-        assert isinstance(block, Block)
-        found = list(touches(block))
-        reads = {t.buffer for t in found if not t.write} | {ld.buffer for ld in control_loads(block)}
-        for a in place.ancestors:
-            if isinstance(a, If | For):
-                reads |= {ld.buffer for ld in control_loads(a)}
-        out.append(Site(place, block, frozenset(reads), frozenset(t.buffer for t in found if t.write)))
+    out: list[Site] = []
+
+    def visit(s: Stmt, ancestors: tuple[Stmt, ...], path: Path, control: frozenset[str]) -> None:
+        own = control_loads(s)
+        if own:
+            control = control | {ld.buffer for ld in own}
+        if isinstance(s, Block):
+            reads: set[str] = set(control)
+            writes: set[str] = set()
+            for t in touches(s):
+                (writes if t.write else reads).add(t.buffer)
+            out.append(Site(Location(s, ancestors, path), s, frozenset(reads), frozenset(writes)))
+            return
+        for n, k in enumerate(stmt_children(s)):
+            visit(k, (*ancestors, s), (*path, n), control)
+
+    visit(func.body, (), (), frozenset())
     return out
 
 

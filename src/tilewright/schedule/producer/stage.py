@@ -51,7 +51,7 @@ from tilewright.schedule.producer.nest import (
 )
 from tilewright.schedule.producer.packing import packed_map
 from tilewright.schedule.producer.redirect import dimension_names, redirect, redirect_body
-from tilewright.schedule.producer.written import Writer, defined, domain_of, own_box, writers, writes_all
+from tilewright.schedule.producer.written import Writer, defined, domain_of, writers, writes_all
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
 
@@ -248,7 +248,7 @@ def _write(
     only = frozenset((name,))
     using = [n for n, s in enumerate(spot.inside) if touching(s, only)]
     part = spot.inside[using[0] : using[-1] + 1] if using else ()
-    found = writers(part, name)
+    found = writers(part, spot.buffer, spot.env)
     if found is None:
         raise refusal(func, f"a block inside {_shown(spot)} writes {name!r} in several places", at=spot.marks)
     if not found:
@@ -264,7 +264,7 @@ def _write(
     indices = tuple(var(n) for n in names)
 
     starting = [w for w in found if w.reads and w.starts] if mode == "accumulate" else []
-    complete = defined(found, spot.buffer, box, spot.env)
+    complete = defined(found, box, spot.env)
     before: list[Stmt] = []
     if not complete:
         if mode == "write" or starting:
@@ -305,8 +305,7 @@ def _check_loadable(func: LoopFunction, spot: _Spot, found: list[Writer], marks:
                 hint=f"decompose_init on {w.block.name!r} first",
                 at=marks,
             )
-        own = own_box(w, spot.buffer, spot.env)
-        if spot.parallel and (own is None or not writes_all(w, own, spot.env)):
+        if spot.parallel and not writes_all(w, spot.env):
             raise refusal(
                 func,
                 f"copying {name!r} back would race with other iterations of loop {spot.parallel[0]!r}",
@@ -317,8 +316,7 @@ def _check_loadable(func: LoopFunction, spot: _Spot, found: list[Writer], marks:
 def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[str]) -> Stmt:
     """The nest that starts the running values of a writer, in the staged buffer."""
     iters = tuple(it for it in w.block.iters if it.kind == "par")
-    box = own_box(w, spot.buffer, spot.env)
-    assert w.block.init is not None and box is not None
+    assert w.block.init is not None
     start = Block(
         fresh_name(f"{new}_init", taken),
         w.block.stage,
@@ -328,7 +326,7 @@ def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[
     )
     taken.add(start.name)
     try:
-        ranges = solve(start, Touch(new, w.indices, True), box, spot.env)
+        ranges = solve(start, Touch(new, w.indices, True), w.box, spot.env)
     except Unsolvable as why:
         raise refusal(func, f"cannot start {new!r}: {why}", at=[w.block.name]) from None
     return build_nest(start, ranges, spot.env, taken, start.name)

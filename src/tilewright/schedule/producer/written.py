@@ -33,13 +33,14 @@ from tilewright.schedule.regions import uncovered
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A block that writes the buffer, with the loops around it inside the part."""
+    """A block that writes the buffer, with the loops around it inside the part and the box it writes."""
 
     place: Location
     block: Block
     loops: tuple[For, ...]
     indices: tuple[Index, ...]
     reads: bool
+    box: Box
 
     @property
     def starts(self) -> bool:
@@ -52,19 +53,26 @@ class Writer:
         )
 
 
-def writers(part: Sequence[Stmt], buffer: str) -> list[Writer] | None:
+def writers(part: Sequence[Stmt], buffer: Buffer, env: Env) -> list[Writer] | None:
     """The blocks of ``part`` that write ``buffer``; ``None`` where one writes it in several places."""
     out: list[Writer] = []
     for place in blocks(seq(*part)):
         block = place.node
         assert isinstance(block, Block)
-        found = list(dict.fromkeys(t for t in touches(block) if t.buffer == buffer))
+        found = list(dict.fromkeys(t for t in touches(block) if t.buffer == buffer.name))
         mine = [t for t in found if t.write]
         if not mine:
             continue
         if len({t.indices for t in mine}) != 1 or any(t.local or t.extents for t in mine):
             return None
-        out.append(Writer(place, block, place.loops, mine[0].indices, any(not t.write for t in found)))
+        loops = place.loops
+        nest: Stmt = block
+        for f in reversed(loops):
+            nest = For(f.var, f.lo, f.hi, nest, f.kind, f.step, f.hints)
+        box = footprint(nest, env, buffer, "w")
+        assert box is not None
+        reads = any(not t.write for t in found)
+        out.append(Writer(place, block, loops, mine[0].indices, reads, box))
     return out
 
 
@@ -86,8 +94,8 @@ def domain_of(found: Sequence[Writer]) -> list[tuple[Index, Index]] | None:
     return out
 
 
-def writes_all(w: Writer, box: Box, env: Env) -> bool:
-    """Whether the writer writes every element of ``box`` that lies in its stage's domain."""
+def writes_all(w: Writer, env: Env) -> bool:
+    """Whether the writer writes every element of its box that lies in its stage's domain."""
     its = {it.name: it for it in w.block.iters}
     binding = w.block.binding()
     for x in w.indices:
@@ -108,19 +116,11 @@ def writes_all(w: Writer, box: Box, env: Env) -> bool:
     if not domain.issuperset(w.block.where):
         return False
     points = [Span(substitute_index(x, binding), ONE) for x in w.indices]
-    around = [(s.lo, s.lo + s.extent) for s in box.spans]
+    around = [(s.lo, s.lo + s.extent) for s in w.box.spans]
     return uncovered(points, around, w.loops, env) is None
 
 
-def own_box(w: Writer, buffer: Buffer, env: Env) -> Box | None:
-    """The box that the writer alone writes."""
-    nest: Stmt = w.block
-    for f in reversed(w.loops):
-        nest = For(f.var, f.lo, f.hi, nest, f.kind, f.step, f.hints)
-    return footprint(nest, env, buffer, "w")
-
-
-def defined(found: Sequence[Writer], buffer: Buffer, box: Box, env: Env) -> bool:
+def defined(found: Sequence[Writer], box: Box, env: Env) -> bool:
     """Whether the writers define every element of ``box`` (in the domain) before one of them reads it."""
     parts: list[Box] = []
     reading = False
@@ -128,10 +128,9 @@ def defined(found: Sequence[Writer], buffer: Buffer, box: Box, env: Env) -> bool
         if w.reads and not w.starts:
             reading = True
             continue
-        own = own_box(w, buffer, env)
-        if own is None or reading or not writes_all(w, own, env):
+        if reading or not writes_all(w, env):
             return False
-        parts.append(own)
+        parts.append(w.box)
     return _joined(parts, box, env)
 
 
