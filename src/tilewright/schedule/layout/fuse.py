@@ -23,10 +23,33 @@ from tilewright.support import ScheduleError
 def layout_fuse(program: Program, tensor: str, dim: int, count: int) -> Program:
     """Fuse the ``count`` dimensions of ``tensor`` from ``dim`` on into one, row by row.
 
-    Before and after ``layout_fuse(program, "Y", 0, 2)`` for ``Y`` of shape (H, 8)::
-
-        Y[h, w] = f(X[h, w])                    Y[h_w] = f(X[h_w // 8, h_w % 8])
-        Z[h, w] = Y[h, w] * 2                   Z[h, w] = Y[8*h + w] * 2
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((3, 8), name="X")
+    >>> Y = lang.compute((3, 8), lambda h, w: X[h, w] + 1, name="Y")
+    >>> Z = lang.compute((3, 8), lambda h, w: Y[h, w] * 2, name="Z")
+    >>> s = Schedule(lang.program([X], [Z]))
+    >>> print(s)
+    func main:
+        alloc Y: f32[3, 8] global
+        for h in 0:3:
+            for w in 0:8:
+                block Y(par h=h, par w=w):
+                    Y[h, w] = (X[h, w] + f32(1.0))
+        for Z_h in 0:3:
+            for Z_w in 0:8:
+                block Z(par h=Z_h, par w=Z_w):
+                    Z[h, w] = (Y[h, w] * f32(2.0))
+    >>> print(s.layout_fuse("Y", 0, 2))
+    func main:
+        alloc Y: f32[24] global
+        for h_w in 0:24:
+            block Y(par h_w=h_w):
+                Y[h_w] = (X[(h_w)//8, (h_w)%8] + f32(1.0))
+        for h in 0:3:
+            for w in 0:8:
+                block Z(par h=h, par w=w):
+                    Z[h, w] = (Y[8*h + w] * f32(2.0))
 
     All but the first of them must have constant extents. Source: ALT, Table 1 (with the repaired formula).
     Raises ScheduleError otherwise.

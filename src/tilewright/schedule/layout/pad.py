@@ -17,10 +17,30 @@ def layout_pad(program: Program, tensor: str, dim: int, before: int, after: int)
     A stage that defines the tensor element by element writes zeros there; any other leaves them undefined.
     In an input they are the caller's, and never read.
 
-    Before and after ``layout_pad(program, "Y", 0, 1, 2)`` for ``Y`` of shape (8,)::
-
-        Y[i] = f(X[i])                          Y[i] = f(X[i - 1]) if 1 <= i < 9 else 0     # for i in 0:11
-        Z[i] = Y[i] * 2                         Z[i] = Y[i + 1] * 2
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((8,), name="X")
+    >>> Y = lang.compute((8,), lambda i: X[i], name="Y")
+    >>> Z = lang.compute((8,), lambda i: Y[i] * 2, name="Z")
+    >>> s = Schedule(lang.program([X], [Z]))
+    >>> print(s)
+    func main:
+        alloc Y: f32[8] global
+        for i in 0:8:
+            block Y(par i=i):
+                Y[i] = X[i]
+        for Z_i in 0:8:
+            block Z(par i=Z_i):
+                Z[i] = (Y[i] * f32(2.0))
+    >>> print(s.layout_pad("Y", 0, 1, 2))
+    func main:
+        alloc Y: f32[11] global
+        for i in 0:11:
+            block Y(par i=i):
+                Y[i] = select(and(ge(i64[i - 1], i64[0]), ge(i64[-i + 8], i64[0])), X[i - 1], f32(0.0))
+        for Z_i in 0:8:
+            block Z(par i=Z_i):
+                Z[i] = (Y[i + 1] * f32(2.0))
 
     Raises ScheduleError for negative amounts.
     """

@@ -14,10 +14,34 @@ from tilewright.support import ScheduleError
 def layout_reorder(program: Program, tensor: str, perm: Sequence[int]) -> Program:
     """Permute the dimensions of ``tensor``: new dimension ``d`` is the old one ``perm[d]``.
 
-    Before and after ``layout_reorder(program, "Y", (1, 0))``::
-
-        Y[i, j] = f(X[i, j])                    Y[j, i] = f(X[i, j])        # for j, for i
-        Z[i, j] = Y[i, j] * 2                   Z[i, j] = Y[j, i] * 2
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((2, 3), name="X")
+    >>> Y = lang.compute((2, 3), lambda i, j: X[i, j] + 1, name="Y")
+    >>> Z = lang.compute((2, 3), lambda i, j: Y[i, j] * 2, name="Z")
+    >>> s = Schedule(lang.program([X], [Z]))
+    >>> print(s)
+    func main:
+        alloc Y: f32[2, 3] global
+        for i in 0:2:
+            for j in 0:3:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] + f32(1.0))
+        for Z_i in 0:2:
+            for Z_j in 0:3:
+                block Z(par i=Z_i, par j=Z_j):
+                    Z[i, j] = (Y[i, j] * f32(2.0))
+    >>> print(s.layout_reorder("Y", (1, 0)))
+    func main:
+        alloc Y: f32[3, 2] global
+        for j in 0:3:
+            for i in 0:2:
+                block Y(par j=j, par i=i):
+                    Y[j, i] = (X[i, j] + f32(1.0))
+        for Z_i in 0:2:
+            for Z_j in 0:3:
+                block Z(par i=Z_i, par j=Z_j):
+                    Z[i, j] = (Y[j, i] * f32(2.0))
 
     Source: ALT, Table 1. Raises ScheduleError where ``perm`` is no permutation of the dimensions.
     """

@@ -28,10 +28,35 @@ def layout_split(program: Program, tensor: str, dim: int, factors: Sequence[int]
     than the dimension, what lies past its end is padding: zero where a stage defines it; in an input it is
     never read.
 
-    Before and after ``layout_split(program, "Y", 1, (-1, 16))`` for ``Y`` of shape (N, 64)::
-
-        Y[n, o] = f(X[n, o])                    Y[n, o_o, o_i] = f(X[n, 16*o_o + o_i])
-        Z[n, o] = Y[n, o] * 2                   Z[n, o] = Y[n, o // 16, o % 16] * 2
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((2, 64), name="X")
+    >>> Y = lang.compute((2, 64), lambda n, o: X[n, o] + 1, name="Y")
+    >>> Z = lang.compute((2, 64), lambda n, o: Y[n, o] * 2, name="Z")
+    >>> s = Schedule(lang.program([X], [Z]))
+    >>> print(s)
+    func main:
+        alloc Y: f32[2, 64] global
+        for n in 0:2:
+            for o in 0:64:
+                block Y(par n=n, par o=o):
+                    Y[n, o] = (X[n, o] + f32(1.0))
+        for Z_n in 0:2:
+            for Z_o in 0:64:
+                block Z(par n=Z_n, par o=Z_o):
+                    Z[n, o] = (Y[n, o] * f32(2.0))
+    >>> print(s.layout_split("Y", 1, (-1, 16)))
+    func main:
+        alloc Y: f32[2, 4, 16] global
+        for n in 0:2:
+            for o_o in 0:4:
+                for o_i in 0:16:
+                    block Y(par n=n, par o_o=o_o, par o_i=o_i):
+                        Y[n, o_o, o_i] = (X[n, o_i + 16*o_o] + f32(1.0))
+        for Z_n in 0:2:
+            for o in 0:64:
+                block Z(par n=Z_n, par o=o):
+                    Z[n, o] = (Y[n, (o)//16, (o)%16] * f32(2.0))
 
     Source: ALT, Table 1, and padding where the factors do not divide. Raises ScheduleError for factors that
     do not hold the dimension.

@@ -45,6 +45,31 @@ def layout_unfold(program: Program, tensor: str, dim: int, tile: int, stride: in
        (ALT, formula 1; it needs ``stride == V*q``);
     3. ``t = min(x // stride, tiles - 1)``, which is always right.
 
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> r = lang.reduce_axis(3, "r")
+    >>> Y = lang.compute((8,), lambda i: lang.sum(X[i + r], axis=r), name="Y")
+    >>> s = Schedule(lang.program([X], [Y])).layout_split("Y", 0, (-1, 4))
+    >>> print(s)
+    func main:
+        for i_o in 0:2:
+            for i_i in 0:4:
+                for r in 0:3:
+                    block Y(par i_o=i_o, par i_i=i_i, red r=r):
+                        init:
+                            Y[i_o, i_i] = f32(0.0)
+                        Y[i_o, i_i] = (Y[i_o, i_i] + X[i_i + 4*i_o + r])
+    >>> print(s.layout_unfold("X", 0, 6, 4))
+    func main:
+        for i_o in 0:2:
+            for i_i in 0:4:
+                for r in 0:3:
+                    block Y(par i_o=i_o, par i_i=i_i, red r=r):
+                        init:
+                            Y[i_o, i_i] = f32(0.0)
+                        Y[i_o, i_i] = (Y[i_o, i_i] + X[i_o, i_i + r])
+
     Where a stage defines the tensor, it computes the elements that tiles share once for each. Raises
     ScheduleError for ``stride > tile``, which would lose elements.
     """

@@ -49,14 +49,32 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     domain; earlier loop primitives on the stage are forgotten. Its buffers are allocated just inside ``loop``
     and store only the box, logical indices unchanged. With ``keep_storage`` the allocation stays.
 
-    Before and after ``compute_at(func, "T", "i_o")``, with ``i`` of ``C`` split by 4::
-
-        for i in 0:10:                              for i_o in 0:3:
-            T[i] = X[i] + X[i + 1]                      alloc T: f32[5]          # T[d] lives at d - 4*i_o
-        for i_o in 0:3:                                 for T_i in 0:5:          # where 4*i_o + T_i < 11
-            for i_i in 0:4:  # where ... < 10               T[4*i_o + T_i] = X[...] + X[...]
-                C[...] = T[...] * T[... + 1]            for i_i in 0:4:
-                                                            C[...] = T[...] * T[... + 1]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((12,), name="X")
+    >>> T = lang.compute((11,), lambda i: X[i] + X[i + 1], name="T")
+    >>> C = lang.compute((10,), lambda i: T[i] * T[i + 1], name="C")
+    >>> s = Schedule(lang.program([X], [C])).split("C_i", 4)
+    >>> print(s)
+    func main:
+        alloc T: f32[11] global
+        for i in 0:11:
+            block T(par i=i):
+                T[i] = (X[i] + X[i + 1])
+        for C_i_o in 0:3:
+            for C_i_i in 0:4:
+                block C(par i=C_i_i + 4*C_i_o) where -C_i_i - 4*C_i_o + 9 >= 0:
+                    C[i] = (T[i] * T[i + 1])
+    >>> print(s.compute_at("T", "C_i_o"))
+    func main:
+        for C_i_o in 0:3:
+            alloc T: f32[5] global
+            for T_i in 0:5:
+                block T(par i=4*C_i_o + T_i) where -4*C_i_o - T_i + 10 >= 0:
+                    T[i] = (X[i] + X[i + 1])
+            for C_i_i in 0:4:
+                block C(par i=C_i_i + 4*C_i_o) where -C_i_i - 4*C_i_o + 9 >= 0:
+                    C[i] = (T[i] * T[i + 1])
 
     Legal where the stage alone writes its buffers, none of them is an argument, every reader is inside
     ``loop``, and the stage has parallel and reduction iterators only; each dimension of its writes must be

@@ -27,12 +27,34 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
     It then stores the box that one iteration of ``loop`` touches, and keeps its contents over the iterations
     of the loops that the allocation leaves. Computation stays where it is.
 
-    Before and after ``hoist_alloc(func, "T", "y_o")``::
-
-        for y_o in 0:4:                         for y_o in 0:4:
-            for x_o in 0:4:                         alloc T: f32[8, 32]
-                alloc T: f32[8, 8]                  for x_o in 0:4:
-                ...                                     ...
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((8, 8), name="X")
+    >>> T = lang.compute((8, 8), lambda y, x: X[y, x] + 1, name="T")
+    >>> C = lang.compute((8, 8), lambda y, x: T[y, x] * 2, name="C")
+    >>> s = Schedule(lang.program([X], [C])).compute_at("T", "C_x")
+    >>> print(s)
+    func main:
+        for C_y in 0:8:
+            for C_x in 0:8:
+                alloc T: f32[1, 1] global
+                for T_y in 0:1:
+                    for T_x in 0:1:
+                        block T(par y=C_y + T_y, par x=C_x + T_x):
+                            T[y, x] = (X[y, x] + f32(1.0))
+                block C(par y=C_y, par x=C_x):
+                    C[y, x] = (T[y, x] * f32(2.0))
+    >>> print(s.hoist_alloc("T", "C_y"))
+    func main:
+        for C_y in 0:8:
+            alloc T: f32[1, 8] global
+            for C_x in 0:8:
+                for T_y in 0:1:
+                    for T_x in 0:1:
+                        block T(par y=C_y + T_y, par x=C_x + T_x):
+                            T[y, x] = (X[y, x] + f32(1.0))
+                block C(par y=C_y, par x=C_x):
+                    C[y, x] = (T[y, x] * f32(2.0))
 
     Refused where a loop that the allocation leaves is parallel, or the buffer holds running values of a
     reduction, and different iterations of that loop touch the same elements. Raises ScheduleError.

@@ -13,13 +13,33 @@ from tilewright.schedule.registry import primitive
 def inline(func: LoopFunction, block: str) -> LoopFunction:
     """Replace every load of what ``block`` computes by its definition; the block and its buffer disappear.
 
-    Before and after ``inline(func, "T")``::
-
-        for i in 0:8:                               for C_i in 0:8:
-            T[i] = X[i] * 2                             for k in 0:4:
-        for C_i in 0:8:                                     C[C_i] += X[C_i] * 2 * Y[k]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X, Y = lang.placeholder((8,), name="X"), lang.placeholder((4,), name="Y")
+    >>> T = lang.compute((8,), lambda i: X[i] * 2, name="T")
+    >>> k = lang.reduce_axis(4, "k")
+    >>> C = lang.compute((8,), lambda i: lang.sum(T[i] * Y[k], axis=k), name="C")
+    >>> s = Schedule(lang.program([X, Y], [C]))
+    >>> print(s)
+    func main:
+        alloc T: f32[8] global
+        for i in 0:8:
+            block T(par i=i):
+                T[i] = (X[i] * f32(2.0))
+        for C_i in 0:8:
             for k in 0:4:
-                C[C_i] += T[C_i] * Y[k]
+                block C(par i=C_i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    C[i] = (C[i] + (T[i] * Y[k]))
+    >>> print(s.inline("T"))
+    func main:
+        for C_i in 0:8:
+            for k in 0:4:
+                block C(par i=C_i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    C[i] = (C[i] + ((X[i] * f32(2.0)) * Y[k]))
 
     Legal for a stage with parallel iterators only that assigns one element of an allocated buffer, each of
     its iterators told by one index of that element. Raises ScheduleError otherwise, and where something that

@@ -14,10 +14,35 @@ from tilewright.schedule.registry import primitive
 def inline_stage(program: Program, stage: str) -> Program:
     """Replace every load of what ``stage`` computes by its definition; the stage and its buffer disappear.
 
-    The program-phase form of :func:`~tilewright.schedule.producer.inline.inline`, with the same conditions::
+    The program-phase form of :func:`~tilewright.schedule.producer.inline.inline`, with the same conditions.
 
-        T[i] = X[i] * 2                     C[i] = sum(X[i] * 2 * Y[k], over k)
-        C[i] = sum(T[i] * Y[k], over k)
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X, Y = lang.placeholder((8,), name="X"), lang.placeholder((4,), name="Y")
+    >>> T = lang.compute((8,), lambda i: X[i] * 2, name="T")
+    >>> k = lang.reduce_axis(4, "k")
+    >>> C = lang.compute((8,), lambda i: lang.sum(T[i] * Y[k], axis=k), name="C")
+    >>> s = Schedule(lang.program([X, Y], [C]))
+    >>> print(s)
+    func main:
+        alloc T: f32[8] global
+        for i in 0:8:
+            block T(par i=i):
+                T[i] = (X[i] * f32(2.0))
+        for C_i in 0:8:
+            for k in 0:4:
+                block C(par i=C_i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    C[i] = (C[i] + (T[i] * Y[k]))
+    >>> print(s.inline_stage("T"))
+    func main:
+        for i in 0:8:
+            for k in 0:4:
+                block C(par i=i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    C[i] = (C[i] + ((X[i] * f32(2.0)) * Y[k]))
 
     Raises ScheduleError where the stage is a reduction, defines several buffers or an output, or where
     something it reads is changed before the last use.

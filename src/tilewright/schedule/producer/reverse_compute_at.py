@@ -54,14 +54,32 @@ def reverse_compute_at(
     operand that is produced inside ``loop`` only and that nothing outside reads is then allocated there and
     stores just the box, unless ``keep_storage``.
 
-    Before and after ``reverse_compute_at(func, "C", "i_o")``, with ``i`` of ``T`` split by 4::
-
-        for i_o in 0:3:                                 for i_o in 0:3:
-            for i_i in 0:4:  # where ... < 10               alloc T: f32[4]     # T[d] lives at d - 4*i_o
-                T[...] = X[...] + X[...]                    for i_i in 0:4:
-        for i in 0:10:                                          T[...] = X[...] + X[...]
-            C[i] = T[i] * T[i]                              for C_i in 0:4:     # where 4*i_o + C_i < 10
-                                                                C[...] = T[...] * T[...]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> T = lang.compute((10,), lambda i: X[i] + 1, name="T")
+    >>> C = lang.compute((10,), lambda i: T[i] * T[i], name="C")
+    >>> s = Schedule(lang.program([X], [C])).split("i", 4)
+    >>> print(s)
+    func main:
+        alloc T: f32[10] global
+        for i_o in 0:3:
+            for i_i in 0:4:
+                block T(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    T[i] = (X[i] + f32(1.0))
+        for C_i in 0:10:
+            block C(par i=C_i):
+                C[i] = (T[i] * T[i])
+    >>> print(s.reverse_compute_at("C", "i_o"))
+    func main:
+        for i_o in 0:3:
+            alloc T: f32[4] global
+            for i_i in 0:4:
+                block T(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    T[i] = (X[i] + f32(1.0))
+            for C_i in 0:4:
+                block C(par i=C_i + 4*i_o) where -C_i - 4*i_o + 9 >= 0:
+                    C[i] = (T[i] * T[i])
 
     Legal where the operand's values are final: all loops of its reduction are inside ``loop``, and different
     iterations produce boxes that do not overlap; where these boxes lead to every instance of the stage; and

@@ -58,10 +58,36 @@ def rfactor(
     ``outer`` that is split-K, with ``inner`` a row of partial sums that can be vectorised; the partial
     results have the new axis first or last.
 
-    Before and after ``rfactor(program, "S", "k", 8, part="inner")``::
-
-        S[i] = sum(A[i, k], over k < 64)        S_rf[i, k_i] = sum(A[i, 8*k_o + k_i], over k_o < 8)
-                                                S[i] = sum(S_rf[i, k_i], over k_i < 8)
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> A = lang.placeholder((4, 64), name="A")
+    >>> k = lang.reduce_axis(64, "k")
+    >>> S = lang.compute((4,), lambda i: lang.sum(A[i, k], axis=k), name="S")
+    >>> s = Schedule(lang.program([A], [S]))
+    >>> print(s)
+    func main:
+        for i in 0:4:
+            for k in 0:64:
+                block S(par i=i, red k=k):
+                    init:
+                        S[i] = f32(0.0)
+                    S[i] = (S[i] + A[i, k])
+    >>> print(s.rfactor("S", "k", 8, part="inner"))
+    func main:
+        alloc S_rf: f32[4, 8] global
+        for i in 0:4:
+            for k_i in 0:8:
+                for k_o in 0:8:
+                    block S_rf(par i=i, par k_i=k_i, red k_o=k_o):
+                        init:
+                            S_rf[i, k_i] = f32(0.0)
+                        S_rf[i, k_i] = (S_rf[i, k_i] + A[i, k_i + 8*k_o])
+        for S_i in 0:4:
+            for S_k_i in 0:8:
+                block S(par i=S_i, red k_i=S_k_i):
+                    init:
+                        S[i] = f32(0.0)
+                    S[i] = (S[i] + S_rf[i, k_i])
 
     For sums, products, maxima and minima; the order of floating-point operations changes. Where ``factor``
     does not divide the axis the rest is skipped by a condition. Raises ScheduleError for other reductions.

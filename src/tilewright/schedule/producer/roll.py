@@ -30,13 +30,38 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
     The buffer must be allocated right around the loop that slides through it. Row ``y`` then lives at
     ``y % rows``; accesses stay as they are.
 
-    Before and after ``roll(func, "T", 0, 3)``::
-
-        alloc T: f32[66, 64]                alloc T: f32[3, 64]      # T[y, x] lives at (y % 3, x)
-        ...                                 ...
-        for y in 0:64:                      for y in 0:64:
-            ... T[y + 2, x] = ...               ... T[y + 2, x] = ...
-            ... = T[y, x] + T[y + 2, x]         ... = T[y, x] + T[y + 2, x]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> T = lang.compute((10,), lambda y: X[y] * 2, name="T")
+    >>> C = lang.compute((8,), lambda y: T[y] + T[y + 1] + T[y + 2], name="C")
+    >>> s = Schedule(lang.program([X], [C])).compute_at("T", "C_y").slide("T", "C_y")
+    >>> print(s)
+    func main:
+        alloc T: f32[10] global
+        for T_first_y in 0:2:
+            block T_first(par y=T_first_y):
+                T[y] = (X[y] * f32(2.0))
+        for C_y in 0:8:
+            for T_y in 0:1:
+                block T(par y=C_y + T_y + 2):
+                    T[y] = (X[y] * f32(2.0))
+            block C(par y=C_y):
+                C[y] = ((T[y] + T[y + 1]) + T[y + 2])
+    >>> print(s.roll("T", 0, 3))
+    func main:
+        alloc T: f32[3] global
+        for T_first_y in 0:2:
+            block T_first(par y=T_first_y):
+                T[y] = (X[y] * f32(2.0))
+        for C_y in 0:8:
+            for T_y in 0:1:
+                block T(par y=C_y + T_y + 2):
+                    T[y] = (X[y] * f32(2.0))
+            block C(par y=C_y):
+                C[y] = ((T[y] + T[y + 1]) + T[y + 2])
+    >>> s.roll("T", 0, 3).buffers()["T"].layout.exprs[0]
+    Index((__0)%3)
 
     Legal where that loop is serial, one iteration touches at most ``rows`` consecutive indices, these move
     upwards from iteration to iteration, and what is touched before the loop lies in the first window.

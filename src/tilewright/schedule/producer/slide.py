@@ -42,15 +42,33 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     need, and a nest ``<block>_first`` ahead of the loop the overlap of the first iteration. The buffer is
     allocated around the loop, for all iterations; ``roll`` then shrinks it to the window.
 
-    Before and after ``slide(func, "T", "y")``::
-
-        for y in 0:64:                              alloc T: f32[66]
-            alloc T: f32[3]                         for T_first_y in 0:2:
-            for T_y in 0:3:                             T[T_first_y] = ...
-                T[y + T_y] = ...                    for y in 0:64:
-            C[y] = T[y] + T[y + 1] + T[y + 2]           for T_y in 0:1:
-                                                            T[y + 2 + T_y] = ...
-                                                        C[y] = T[y] + T[y + 1] + T[y + 2]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> T = lang.compute((10,), lambda y: X[y] * 2, name="T")
+    >>> C = lang.compute((8,), lambda y: T[y] + T[y + 1] + T[y + 2], name="C")
+    >>> s = Schedule(lang.program([X], [C])).compute_at("T", "C_y")
+    >>> print(s)
+    func main:
+        for C_y in 0:8:
+            alloc T: f32[3] global
+            for T_y in 0:3:
+                block T(par y=C_y + T_y):
+                    T[y] = (X[y] * f32(2.0))
+            block C(par y=C_y):
+                C[y] = ((T[y] + T[y + 1]) + T[y + 2])
+    >>> print(s.slide("T", "C_y"))
+    func main:
+        alloc T: f32[10] global
+        for T_first_y in 0:2:
+            block T_first(par y=T_first_y):
+                T[y] = (X[y] * f32(2.0))
+        for C_y in 0:8:
+            for T_y in 0:1:
+                block T(par y=C_y + T_y + 2):
+                    T[y] = (X[y] * f32(2.0))
+            block C(par y=C_y):
+                C[y] = ((T[y] + T[y + 1]) + T[y + 2])
 
     Legal where ``loop`` is serial and its boxes move by a constant in one dimension, by less than their
     extent; the stage writes one buffer, at indices that are one iterator plus a constant; and nothing that it

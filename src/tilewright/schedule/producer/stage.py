@@ -91,16 +91,49 @@ def stage(
     ``pad`` rounds the box up to multiples, one a dimension (1: leave it), in mode ``read``; what lies past
     the end of ``buffer`` is then filled with zeros. Without ``at`` the whole function counts as the loop.
 
-    Before and after ``stage(func, "B", "j_o", layout=("k", "j"), name="P")``, with ``j`` split by 4::
-
-        for j_o in 0:2:                               for j_o in 0:2:
-            for k in 0:8:                                 alloc P: f32[8, 4] local
-                for j_i in 0:4:                           for P_k in 0:8:
-                    C[4*j_o + j_i] += B[k, 4*j_o + j_i]       for P_j in 0:4:
-                                                                  P[P_k, 4*j_o + P_j] = B[...]
-                                                          for k in 0:8:
-                                                              for j_i in 0:4:
-                                                                  C[4*j_o + j_i] += P[k, 4*j_o + j_i]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> A, B = lang.placeholder((3,), name="A"), lang.placeholder((3, 8), name="B")
+    >>> k = lang.reduce_axis(3, "k")
+    >>> C = lang.compute((8,), lambda j: lang.sum(A[k] * B[k, j], axis=k), name="C")
+    >>> s = Schedule(lang.program([A, B], [C])).split("j", 4).reorder("j_o", "k", "j_i")
+    >>> print(s)
+    func main:
+        for j_o in 0:2:
+            for k in 0:3:
+                for j_i in 0:4:
+                    block C(par j=j_i + 4*j_o, red k=k):
+                        init:
+                            C[j] = f32(0.0)
+                        C[j] = (C[j] + (A[k] * B[k, j]))
+    >>> print(s.stage("B", "j_o", name="P"))
+    func main:
+        for j_o in 0:2:
+            alloc P: f32[3, 4] local
+            for P_k in 0:3:
+                for P_j in 0:4:
+                    block P(par k=P_k, par j=P_j + 4*j_o):
+                        P[k, j] = B[k, j]
+            for k in 0:3:
+                for j_i in 0:4:
+                    block C(par j=j_i + 4*j_o, red k=k):
+                        init:
+                            C[j] = f32(0.0)
+                        C[j] = (C[j] + (A[k] * P[k, j]))
+    >>> print(s.stage("C", "j_o", mode="accumulate", scope="register", name="acc"))
+    func main:
+        for j_o in 0:2:
+            alloc acc: f32[4] register
+            for acc_init_j in 0:4:
+                block acc_init(par j=acc_init_j + 4*j_o):
+                    acc[j] = f32(0.0)
+            for k in 0:3:
+                for j_i in 0:4:
+                    block C(par j=j_i + 4*j_o, red k=k):
+                        acc[j] = (acc[j] + (A[k] * B[k, j]))
+            for acc_out_j in 0:4:
+                block acc_out(par j=acc_out_j + 4*j_o):
+                    C[j] = acc[j]
 
     Raises ScheduleError where nothing below ``at`` uses the buffer that way, where copying would change
     results, or for a layout that does not hold the box.
