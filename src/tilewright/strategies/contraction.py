@@ -17,6 +17,7 @@ loaded vectors instead of broadcasts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,7 +86,7 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
         if c.run is not None and not panel:
             counts = tuple(v for v in counts if whole % v == 0)
     return register_tile(
-        target, c.extent(rows) if rows else 1, counts, max_rows=MAX_ROWS, broadcast=broadcast
+        target, c.extent(rows) if rows else 1, whole, counts, max_rows=MAX_ROWS, broadcast=broadcast
     )
 
 
@@ -104,14 +105,16 @@ class _Tile:
     inner: tuple[str, ...]  # expanded loops inside of it, without the vector loop
     vector: str
     ragged: tuple[str, ...]  # loops whose last iteration is partial
+    panels: str | None  # the loop of which each iteration uses one panel of b
 
 
 def schedule_contraction(
-    s: Schedule, c: Contraction, epilogue: Stage | None, target: Target, threads: int
+    s: Schedule, c: Contraction, epilogue: Stage | None, target: Target, threads: int, *, staged: bool = False
 ) -> Schedule:
     """Schedule a contraction and the stage that consumes it point by point, if there is one.
 
-    Loops of both stages are those of the unscheduled program. ``threads`` run the result.
+    Loops of both stages are those of the unscheduled program. ``threads`` run the result. With ``staged`` the
+    operand ``b`` is copied tile by tile into panels of its own, for a vector axis along which it is strided.
     """
     last = epilogue or c.stage
     s, tile, size = _tile(s, c, last, target)
@@ -128,6 +131,8 @@ def schedule_contraction(
         s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
         s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
         s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
+    if staged and c.b is not None:
+        s = _stage_panels(s, c, c.b, tile)
     s = s.annotate(tile.around, "outline")
     guarded = any(row_axis(c) in cond.vars for cond in c.guard)
     return _parallelise(s, tile, last.name, guarded, threads)
@@ -183,12 +188,24 @@ def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Sch
     order = [*outer, around, *reductions, *inner, vector]
     if len(order) > 1:
         s = s.reorder(*order)
-    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged)), chosen
+    panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
+    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels), chosen
 
 
 def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
     loops = list(s.loops(block))
     return loops[loops.index(loop) + 1 :]
+
+
+def _stage_panels(s: Schedule, c: Contraction, b: Load, tile: _Tile) -> Schedule:
+    """Copy what one n tile needs of ``b``, vectors last."""
+    along = [d for d, i in enumerate(b.indices) if c.vector in i.vars]
+    order = [*(d for d in range(len(b.indices)) if d not in along), *along]
+    name = f"{c.stage.name}_panel"
+    s = s.stage(b.buffer, at=tile.panels, scope="local", layout=[f"d{d}" for d in order], name=name)
+    loops = s.loops(name)
+    inner = loops[loops.index(tile.panels) + 1 :] if tile.panels else loops
+    return s.vectorize(inner[-1])
 
 
 def _expand(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedule:
@@ -328,15 +345,18 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: i
     for name in s.blocks():
         loops = s.loops(name)
         if s.block(name).stage == stage and not started & set(loops):
-            s, fused = _fuse(s, list(loops[: len(tile.outer)]))
+            s, fused = _fuse(s, loops[: len(tile.outer)])
             started.add(fused)
             s = s.parallel(fused)
     return s
 
 
-def _fuse(s: Schedule, loops: list[str]) -> tuple[Schedule, str]:
+def _fuse(s: Schedule, loops: Sequence[str]) -> tuple[Schedule, str]:
+    """Fuse loops from the outermost one on, as far as they are perfectly nested."""
     name = loops[0]
     for inner in loops[1:]:
+        if s.loop(name).body is not s.loop(inner):
+            break
         fused = f"{name}_{inner}"[:60]
         s = s.fuse(name, inner, names=[fused])
         name = fused

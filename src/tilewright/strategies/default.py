@@ -148,12 +148,12 @@ def clusters(program: Program, target: Target, constants: Collection[str] = ()) 
             continue
         done.add(stage.name)
         if not stage.is_reduction:
-            found = _contraction_before(program, stage, target, constants)
+            found = _contraction_before(program, stage, target)
             if found is not None:
                 done.add(found.stage.name)
                 out.append(_contraction_rule(found, stage, program, target, constants))
                 continue
-        alone = _packable(program, stage, target, None, constants)
+        alone = is_tileable(program, stage, target, packed=False)
         if alone is not None:
             out.append(_contraction_rule(alone, None, program, target, constants))
             continue
@@ -193,7 +193,8 @@ def _contraction_rule(
     def tiled(s: Schedule, threads: int) -> Schedule:
         packed = panel_layout(program, c, target, constants)
         if packed is None:
-            return schedule_contraction(s, c, epilogue, target, threads)
+            strided = is_tileable(program, c.stage, target, epilogue) is None
+            return schedule_contraction(s, c, epilogue, target, threads, staged=strided)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)
         now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
@@ -210,20 +211,7 @@ def _contraction_rule(
     return _attempt(tiled, simple, (epilogue or c.stage).name)
 
 
-def _packable(
-    program: Program, stage: Stage, target: Target, last: Stage | None, constants: Collection[str]
-) -> Contraction | None:
-    """A contraction that has a register tile as it is, or once its constant operand is packed."""
-    ready = is_tileable(program, stage, target, last)
-    loose = is_tileable(program, stage, target, last, packed=False)
-    if loose is not None and panel_layout(program, loose, target, constants) is not None:
-        return loose
-    return ready
-
-
-def _contraction_before(
-    program: Program, stage: Stage, target: Target, constants: Collection[str]
-) -> Contraction | None:
+def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
     """The contraction whose result ``stage`` alone reads, element by element."""
     here = tuple(var(it.name) for it in stage.iters)
     for name in stage.reads:
@@ -236,7 +224,7 @@ def _contraction_before(
             continue
         if any(ld.indices != here for ld in _stage_loads(stage) if ld.buffer == name):
             continue
-        found = _packable(program, producers[0], target, stage, constants)
+        found = is_tileable(program, producers[0], target, stage, packed=False)
         if found is not None:
             return found
     return None

@@ -24,8 +24,8 @@ class Contraction:
     """A stage that sums products (or takes maxima), and the role of each iterator in iterator order.
 
     ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements
-    (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for reductions of
-    one operand. Terms count where ``guard`` holds.
+    (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for
+    reductions of one operand. Terms count where ``guard`` holds.
     """
 
     stage: Stage
@@ -105,8 +105,14 @@ def _contiguous_axis(
     names = [it.name for it in last.iters if it.kind == "par"]
     if [i.as_var() for i in final.indices] != names or len(names) != len(write.indices):
         return None
-    physical = program.buffer(final.buffer).physical(final.indices)[-1]
-    name, run = run_of(physical)
+    buffer = program.buffer(final.buffer)
+    # dimensions of one element do not separate the others
+    places = [
+        i
+        for i, extent in zip(buffer.physical(final.indices), buffer.physical_shape, strict=True)
+        if extent != Index(1)
+    ]
+    name, run = run_of(places[-1]) if places else (None, None)
     if name is None:
         return None
     own = write.indices[names.index(name)].as_var()

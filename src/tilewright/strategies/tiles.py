@@ -25,6 +25,7 @@ class RegisterTile:
 def register_tile(
     target: Target,
     row_extent: int,
+    vector_extent: int,
     vector_counts: tuple[int, ...],
     *,
     spare: int = 1,
@@ -33,8 +34,8 @@ def register_tile(
 ) -> RegisterTile:
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
-    ``row_extent`` is the extent of the tiled m axis, ``vector_counts`` the allowed numbers of vectors along n
-    (each divides the extent or leaves a tail that is counted as a full one). ``spare`` registers stay free
+    ``row_extent`` is the extent of the tiled m axis, ``vector_extent`` the vectors along n, ``vector_counts``
+    the allowed numbers of them in a tile (a partial tile counts as a full one). ``spare`` registers stay free
     for the broadcast operand. With ``broadcast`` each row costs a load of its own per step.
     """
     best: RegisterTile | None = None
@@ -46,7 +47,7 @@ def register_tile(
             cost = whole * _step(target, rows, vectors, broadcast)
             if tail:
                 cost += _step(target, tail, vectors, broadcast) * 1.05
-            cost /= vectors
+            cost *= -(-vector_extent // vectors)
             if (
                 best is None
                 or cost < best.cycles - 1e-9

@@ -1,0 +1,170 @@
+"""Layouts of the values that flow between kernels: blocked where contractions produce channels so.
+
+A convolution's result has its channels, the axis that moves with the weights, outside of its spatial axes;
+vectors run along channels, so the value is stored in blocks of them, ``NCHW16c``. Point-wise kernels and
+pooling keep the layout of what they read. Kernels that read a blocked value as if it were plain stay right:
+layouts only say where elements lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.ir import (
+    CONST,
+    Buffer,
+    If,
+    Index,
+    IndexMap,
+    Load,
+    Program,
+    Stage,
+    Store,
+    floordiv,
+    loads,
+    mod,
+    stmt_loads,
+    var,
+)
+from tilewright.target import Target
+
+#: A block holds this part of a vector register at least; smaller blocks waste lanes.
+SMALLEST_PART: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Dimension ``dim`` of a value is stored in blocks of ``size``, innermost."""
+
+    dim: int
+    size: int
+
+    def layout(self, shape: tuple[Index, ...]) -> IndexMap:
+        """The index map of a value of that shape."""
+        dims = tuple(f"d{n}" for n in range(len(shape)))
+        outer = [var(d) for d in dims]
+        outer[self.dim] = floordiv(outer[self.dim], self.size)
+        extents = list(shape)
+        extents[self.dim] = floordiv(shape[self.dim] + (self.size - 1), self.size)
+        return IndexMap(dims, (*outer, mod(var(dims[self.dim]), self.size)), (*extents, Index(self.size)))
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A kernel's program, and the model's values that its arguments hold, by buffer name."""
+
+    program: Program
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> tuple[Program, ...]:
+    """Programs, in the order in which they run, with layouts on their argument buffers.
+
+    Values in ``fixed`` stay plain (inputs and outputs of the model, values seen under several shapes).
+    """
+    chosen: dict[str, Block] = {}
+    out: list[Program] = []
+    for flow in flows:
+        program = flow.program
+        known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
+        for b in program.outputs:
+            value = flow.outputs.get(b.name)
+            if value is None or value in fixed:
+                continue
+            block = preferred_block(program, b, known, target)
+            if block is not None:
+                chosen[value] = block
+        out.append(
+            replace(
+                program,
+                inputs=tuple(_with(b, chosen.get(flow.inputs.get(b.name, ""))) for b in program.inputs),
+                outputs=tuple(_with(b, chosen.get(flow.outputs.get(b.name, ""))) for b in program.outputs),
+            )
+        )
+    return tuple(out)
+
+
+def _with(b: Buffer, block: Block | None) -> Buffer:
+    return b if block is None or b.layout is not None else replace(b, layout=block.layout(b.shape))
+
+
+def preferred_block(
+    program: Program, output: Buffer, known: Mapping[str, Block], target: Target
+) -> Block | None:
+    """How ``output`` should be blocked, given the blocks of inputs; ``None`` for plain."""
+    if len(output.shape) < 3 or not output.dtype.is_float:
+        return None
+    if all(e == Index(1) for e in output.shape[2:]):
+        return None
+    wanted = _trace(program, output.name, known, set())
+    if wanted is None:
+        return None
+    extent = output.shape[wanted.dim]
+    if not extent.is_const:
+        return None
+    lanes = target.lanes(output.dtype)
+    sizes = [lanes >> k for k in range(SMALLEST_PART)]
+    if wanted.size in sizes and extent.as_int() % wanted.size == 0:
+        return wanted
+    fitting = [size for size in sizes if extent.as_int() % size == 0]
+    return Block(wanted.dim, fitting[0]) if fitting else None
+
+
+def _trace(program: Program, name: str, known: Mapping[str, Block], seen: set[str]) -> Block | None:
+    """The block that a buffer's definition asks for, size 0 where only the dimension is known."""
+    if name in seen:
+        return None
+    seen.add(name)
+    for stage in program.producers(name):
+        dims = _dimensions(stage)
+        if dims is None:
+            continue
+        channel = _channel(program, stage, dims)
+        if channel is not None:
+            return Block(channel, 0)
+        for ld in stmt_loads(stage.body):
+            if ld.buffer == name:
+                continue
+            source = known.get(ld.buffer) or _trace(program, ld.buffer, known, seen)
+            if source is None or source.dim >= len(ld.indices):
+                continue
+            along = ld.indices[source.dim].as_var()
+            if along in dims:
+                return Block(dims.index(along), source.size)
+    return None
+
+
+def _dimensions(stage: Stage) -> list[str] | None:
+    """The iterator along each dimension of what a stage writes."""
+    body = stage.body
+    if isinstance(body, If) and body.orelse is None:
+        body = body.then
+    if not isinstance(body, Store) or len(body.writes) != 1:
+        return None
+    names = [i.as_var() for i in body.writes[0].indices]
+    return [n for n in names if n is not None] if None not in names else None
+
+
+def _channel(program: Program, stage: Stage, dims: list[str]) -> int | None:
+    """The dimension that moves with constant weights, where the last dimension does not."""
+    if not stage.is_reduction or len(dims) < 3:
+        return None
+    constants = {b.name for b in program.inputs if b.scope == CONST}
+    weights: list[Load] = []
+    others: list[Load] = []
+    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    assert isinstance(body, Store)
+    for ld in loads(body.writes[0].value):
+        if ld.buffer == body.writes[0].buffer:
+            continue
+        (weights if ld.buffer in constants else others).append(ld)
+    if len(weights) != 1 or not others:
+        return None
+    moved = {v for i in weights[0].indices for v in i.vars}
+    if dims[-1] in moved:
+        return None
+    found = [d for d, name in enumerate(dims) if name in moved]
+    return found[-1] if found else None
