@@ -7,27 +7,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilewright.driver import CompiledModel
+    from tilewright.driver import compile_model as compile
     from tilewright.support import InternalError, TilewrightError, UserError
 
 __version__ = "0.1.0"
 
-# Public name -> the package that defines it.
+# Public name -> the package that defines it, and its name there.
 _EXPORTS = {
-    "InternalError": "tilewright.support",
-    "TilewrightError": "tilewright.support",
-    "UserError": "tilewright.support",
+    "CompiledModel": ("tilewright.driver", "CompiledModel"),
+    "InternalError": ("tilewright.support", "InternalError"),
+    "TilewrightError": ("tilewright.support", "TilewrightError"),
+    "UserError": ("tilewright.support", "UserError"),
+    "compile": ("tilewright.driver", "compile_model"),
 }
 
-__all__ = ["InternalError", "TilewrightError", "UserError", "__version__"]
+__all__ = ["CompiledModel", "InternalError", "TilewrightError", "UserError", "__version__", "compile"]
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the package that defines it (PEP 562)."""
     try:
-        home = _EXPORTS[name]
+        home, attribute = _EXPORTS[name]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    value: object = getattr(import_module(home), name)
+    value: object = getattr(import_module(home), attribute)
     globals()[name] = value
     return value
 

@@ -1,8 +1,28 @@
 """From lowered loop functions to code: the partial-evaluating emitter and the back ends."""
 
-from tilewright.codegen.llvm.compile import compile_ir
+from tilewright.codegen.llvm.cache import ObjectCache, open_cache
+from tilewright.codegen.llvm.compile import CompileRequest, assembly, compile_ir, optimised_ir
+from tilewright.codegen.llvm.compile import request as compile_request
 from tilewright.codegen.llvm.kernel import KernelText, emit_kernel
 from tilewright.codegen.llvm.loader import LoadedObject, load_object
+from tilewright.codegen.llvm.spills import count_vector_spills
+from tilewright.codegen.llvm.workers import CompilePool, compile_many
 from tilewright.codegen.statements import Memory
 
-__all__ = ["KernelText", "LoadedObject", "Memory", "compile_ir", "emit_kernel", "load_object"]
+__all__ = [
+    "CompilePool",
+    "CompileRequest",
+    "KernelText",
+    "LoadedObject",
+    "Memory",
+    "ObjectCache",
+    "assembly",
+    "compile_ir",
+    "compile_many",
+    "compile_request",
+    "count_vector_spills",
+    "emit_kernel",
+    "load_object",
+    "open_cache",
+    "optimised_ir",
+]

@@ -1,5 +1,31 @@
 """The drivers: from models and schedules to things that run."""
 
+from tilewright.driver.compile import compile_model
+from tilewright.driver.feeds import TensorInfo
 from tilewright.driver.kernel import Kernel, build
+from tilewright.driver.kernels import ModelKernel
+from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.profile import KernelProfile, Profile
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.samples import model_samples
+from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 
-__all__ = ["Kernel", "build"]
+__all__ = [
+    "CompiledModel",
+    "GroupInfo",
+    "Kernel",
+    "KernelProfile",
+    "ModelKernel",
+    "Profile",
+    "Progress",
+    "REFERENCES",
+    "Reference",
+    "TensorCheck",
+    "TensorInfo",
+    "Verification",
+    "build",
+    "compile_model",
+    "model_samples",
+    "no_progress",
+    "verify_model",
+]

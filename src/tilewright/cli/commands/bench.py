@@ -1,0 +1,100 @@
+"""``tilewright bench``: time a model, side by side with other engines."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+import onnx
+
+from tilewright.cli.arrays import read_feeds
+from tilewright.cli.models import open_model
+from tilewright.cli.options import (
+    common_options,
+    input_options,
+    model_argument,
+    parse_assignments,
+    parse_shapes,
+)
+from tilewright.cli.progress import ProgressBar
+from tilewright.cli.state import State
+from tilewright.driver import model_samples
+from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, run_benchmark
+from tilewright.support import InputError, read_settings
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--against",
+    default="",
+    metavar="ENGINES",
+    help="Other engines, separated by commas: " + ", ".join(name for name in ENGINES if name != OURS) + ".",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of every engine. Default: one a CPU.")
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Turns an engine.")
+@click.option(
+    "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a turn."
+)
+@input_options
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=SIZES", help="Settle open sizes, see `compile`."
+)
+@common_options
+def bench(
+    state: State,
+    model: str,
+    against: str,
+    threads: int | None,
+    rounds: int,
+    seconds: float,
+    files: tuple[str, ...],
+    archive: str | None,
+    seed: int,
+    shapes: tuple[str, ...],
+) -> None:
+    """Time MODEL, alone or against other engines.
+
+    Each engine runs in a process of its own; they take turns, and only one is at work at a time. Shown are
+    the median and the minimum of all runs after a warm-up.
+    """
+    names = [OURS, *(name.strip() for name in against.split(",") if name.strip())]
+    plan = BenchPlan(
+        engines=tuple(dict.fromkeys(names)),
+        threads=threads or read_settings().thread_count,
+        rounds=rounds,
+        seconds=seconds,
+    )
+    source = open_model(model)
+    infos, samples = model_samples(source, parse_shapes(shapes), seed)
+    feeds = read_feeds(parse_assignments(files, "--input"), archive, infos) or samples
+    missing = [info for info in infos if info.name not in feeds]
+    if missing:
+        raise InputError(f"the input {missing[0]} is missing")
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder, ProgressBar(state) as progress:
+        path = Path(source) if isinstance(source, str) else Path(folder, "model.onnx")
+        if not isinstance(source, str):
+            onnx.save(source, path)
+        result = run_benchmark(model, path, feeds, plan, progress)
+    if state.json:
+        state.print_json({"command": "bench", **result.as_data()})
+    else:
+        _show(state, result)
+    ours = result.ours
+    if ours is not None and ours.error is not None:
+        raise InputError(f"tilewright cannot run the model: {ours.error}")
+
+
+def _show(state: State, result: BenchResult) -> None:
+    state.say(f"{'engine':<14} {'median ms':>10} {'min ms':>10} {'runs':>6} {'ours/this':>9}  version")
+    ours = result.ours
+    for each in result.engines:
+        if each.median is None or each.minimum is None:
+            state.say(f"{each.engine:<14} failed: {each.error}")
+            continue
+        ratio = "" if ours is None or ours.median is None else f"{ours.median / each.median:.2f}"
+        state.say(
+            f"{each.engine:<14} {each.median * 1e3:>10.3f} {each.minimum * 1e3:>10.3f} {len(each.times):>6} "
+            f"{ratio:>9}  {each.version}"
+        )

@@ -1,0 +1,82 @@
+"""``tilewright doctor``: whether everything that Tilewright needs is there."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+import llvmlite.binding as llvm
+
+from tilewright import __version__
+from tilewright.cli.options import common_options
+from tilewright.cli.state import State
+from tilewright.codegen import ObjectCache, open_cache
+from tilewright.runtime import default_pool
+from tilewright.support import TilewrightError, available_cpus, digest, read_settings
+from tilewright.target import detect
+
+_NEEDED = ("numpy", "onnx", "llvmlite", "islpy", "click", "rich", "ml_dtypes")
+_PEERS = ("onnxruntime", "openvino", "torch")
+
+
+@click.command()
+@common_options
+@click.pass_context
+def doctor(context: click.Context, state: State) -> None:
+    """Check the installation: packages, native runtime, machine, cache. Exit status 1 if a check fails."""
+    checks = [
+        ("tilewright", True, f"{__version__} on Python {platform.python_version()}, {available_cpus()} CPUs"),
+        *(
+            ("package", _version(name) is not None, f"{name} {_version(name) or 'missing'}")
+            for name in _NEEDED
+        ),
+        ("llvm", True, ".".join(map(str, llvm.llvm_version_info))),
+        _tried("machine", lambda: f"{detect().llvm_cpu} ({detect().name})"),
+        _tried("runtime", _fork_join),
+        ("cache", *_cache(open_cache(read_settings()))),
+        ("compiler", True, shutil.which("cc") or "no C compiler: only needed to install from source"),
+    ]
+    peers = {name: _version(name) for name in _PEERS}
+    ok = all(passed for _, passed, _ in checks)
+    if state.json:
+        rows = [{"check": name, "ok": passed, "message": text} for name, passed, text in checks]
+        state.print_json({"command": "doctor", "ok": ok, "checks": rows, "peers": peers})
+    else:
+        for name, passed, text in checks:
+            state.say(f"{'ok ' if passed else 'BAD'}  {name:<10}  {text}")
+        there = ", ".join(f"{name} {found}" for name, found in peers.items() if found)
+        state.say(f"     to compare  {there or 'none of ' + ', '.join(_PEERS)}")
+    if not ok:
+        context.exit(1)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tried(name: str, check: Callable[[], str]) -> tuple[str, bool, str]:
+    try:
+        return name, True, check()
+    except TilewrightError as error:
+        return name, False, str(error)
+
+
+def _fork_join() -> str:
+    pool = default_pool()
+    return f"{pool.threads} threads, {pool.fork_join_ns() / 1e3:.2f} us an empty parallel loop"
+
+
+def _cache(cache: ObjectCache | None) -> tuple[bool, str]:
+    if cache is None:
+        return True, "turned off"
+    key = digest("doctor")
+    cache.put(key, b"doctor")
+    if cache.get(key) != b"doctor":
+        return False, f"{cache.folder} cannot be used"
+    return True, str(cache.folder)

@@ -1,0 +1,108 @@
+"""``tilewright explain``: what a model was compiled to, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from tilewright.cli.models import compile_for, open_model
+from tilewright.cli.options import common_options, compile_options, model_argument
+from tilewright.cli.state import State
+from tilewright.driver import GroupInfo
+from tilewright.support import quoted
+
+LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
+
+
+@click.command()
+@model_argument
+@click.option(
+    "--show",
+    type=click.Choice(LEVELS),
+    default="groups",
+    show_default=True,
+    help="groups: which nodes are computed together; schedule: the decisions, as Python; loops: the loop "
+    "program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly.",
+)
+@click.option(
+    "--group", type=click.IntRange(min=0), help="Only this group; without it every different kernel is shown."
+)
+@compile_options
+@common_options
+def explain(
+    state: State,
+    model: str,
+    show: str,
+    group: int | None,
+    target: str,
+    threads: int | None,
+    shapes: tuple[str, ...],
+) -> None:
+    """Show what MODEL was compiled to: groups, schedules, loops, LLVM IR or assembly."""
+    compiled = compile_for(state, open_model(model), target, threads, shapes)
+    every = compiled.groups()
+    if group is not None and group >= len(every):
+        raise click.UsageError(f"there is no group {group}: the last one is {len(every) - 1}")
+    chosen = every if group is None else (every[group],)
+    if show == "groups":
+        _show_groups(state, model, chosen)
+        return
+    kernels = {each.kernel.name: each for each in reversed(chosen)}
+    shown = sorted(kernels.values(), key=lambda each: each.index)
+    if state.json:
+        texts = [
+            {"group": each.index, "kernel": each.kernel.name, "text": _text(each, show)} for each in shown
+        ]
+        state.print_json({"command": "explain", "model": model, "show": show, "kernels": texts})
+        return
+    comment = {"llvm": ";", "asm": "#"}.get(show, "#")
+    for each in shown:
+        state.say(f"{comment} group {each.index}: {each.kernel.name}, {_nodes(each)}")
+        state.say(_text(each, show).rstrip() + "\n")
+
+
+def _text(group: GroupInfo, show: str) -> str:
+    kernel = group.kernel
+    match show:
+        case "schedule":
+            return kernel.schedule.trace.to_python()
+        case "loops":
+            return str(kernel.loops())
+        case "lowered":
+            return str(kernel.lowered())
+        case "llvm":
+            return kernel.llvm(optimised=True)
+        case _:
+            return kernel.assembly()
+
+
+def _show_groups(state: State, model: str, groups: tuple[GroupInfo, ...]) -> None:
+    if state.json:
+        state.print_json(
+            {"command": "explain", "model": model, "show": "groups", "groups": list(_rows(groups))}
+        )
+        return
+    state.say(f"{'group':>5}  {'MFLOP':>9}  {'kernel':<32}  nodes")
+    for each in groups:
+        state.say(f"{each.index:>5}  {each.kernel.flops / 1e6:>9.2f}  {each.kernel.name:<32}  {_nodes(each)}")
+
+
+def _rows(groups: tuple[GroupInfo, ...]) -> Iterator[dict[str, Any]]:
+    for each in groups:
+        yield {
+            "group": each.index,
+            "kernel": each.kernel.name,
+            "nodes": list(each.nodes),
+            "operators": each.operators,
+            "inputs": list(each.inputs),
+            "outputs": list(each.outputs),
+            "flops": each.kernel.flops,
+            "workspace_bytes": each.kernel.memory.workspace,
+            "scratch_bytes": each.kernel.memory.scratch,
+        }
+
+
+def _nodes(group: GroupInfo) -> str:
+    return f"{', '.join(quoted(name) for name in group.nodes)} ({group.operators})"

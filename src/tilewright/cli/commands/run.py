@@ -1,0 +1,88 @@
+"""``tilewright run``: run a model once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.cli.arrays import write_archive
+from tilewright.cli.models import compile_for, feeds_for, open_model
+from tilewright.cli.options import common_options, compile_options, input_options, model_argument
+from tilewright.cli.state import State
+from tilewright.support import quoted
+
+
+@click.command()
+@model_argument
+@input_options
+@click.option("--output", metavar="FILE.npz", help="Write the outputs there, by name.")
+@click.option(
+    "--repeats", default=1, show_default=True, type=click.IntRange(min=1), help="Runs; the median is shown."
+)
+@click.option("--profile", is_flag=True, help="Show the time of every kernel.")
+@compile_options
+@common_options
+def run(
+    state: State,
+    model: str,
+    files: tuple[str, ...],
+    archive: str | None,
+    seed: int,
+    output: str | None,
+    repeats: int,
+    profile: bool,
+    target: str,
+    threads: int | None,
+    shapes: tuple[str, ...],
+) -> None:
+    """Run MODEL on the given inputs, or on random ones, and show its outputs."""
+    compiled = compile_for(state, open_model(model), target, threads, shapes)
+    feeds = feeds_for(compiled, files, archive, seed)
+    names = [info.name for info in compiled.outputs]
+    compiled.run(names, feeds)
+    seconds = []
+    arrays: list[npt.NDArray[Any]] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        arrays = compiled.run(names, feeds)
+        seconds.append(time.perf_counter() - start)
+    if output is not None:
+        write_archive(output, dict(zip(names, arrays, strict=True)))
+    milliseconds = float(np.median(seconds)) * 1e3
+    details = compiled.profile(feeds, repeats) if profile else None
+    if state.json:
+        rows = [summary(name, array) for name, array in zip(names, arrays, strict=True)]
+        data: dict[str, Any] = {"command": "run", "model": model, "outputs": rows, "median_ms": milliseconds}
+        if details is not None:
+            data["profile"] = details.as_data()
+        state.print_json(data)
+        return
+    for name, array in zip(names, arrays, strict=True):
+        state.say(describe(name, array))
+    state.say(f"{milliseconds:.3f} ms" + (f", median of {repeats}" if repeats > 1 else ""))
+    if details is not None:
+        state.say(str(details))
+    if output is not None:
+        state.note(f"outputs written to {output}")
+
+
+def summary(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+    """An output as plain data: type, shape and the range of its elements."""
+    data: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+    if array.size and array.dtype.kind in "fiu":
+        values = array.astype(np.float64)
+        data |= {"min": values.min(), "max": values.max(), "mean": values.mean()}
+    return data
+
+
+def describe(name: str, array: npt.NDArray[Any]) -> str:
+    """An output in one line."""
+    data = summary(name, array)
+    text = f"{quoted(name)}: {data['dtype']}{data['shape']}"
+    if "min" in data:
+        text += f", from {data['min']:.6g} to {data['max']:.6g}, mean {data['mean']:.6g}"
+    return text

@@ -1,0 +1,113 @@
+"""The entry of the command line: the group of commands, and what becomes of errors.
+
+Exit status: 0 done, 1 a check failed, 2 wrong use (options, models, inputs, settings), 3 an internal error,
+130 interrupted. Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
+
+import click
+
+from tilewright import __version__
+from tilewright.cli.commands.bench import bench
+from tilewright.cli.commands.compile import compile_
+from tilewright.cli.commands.demo import demo
+from tilewright.cli.commands.doctor import doctor
+from tilewright.cli.commands.explain import explain
+from tilewright.cli.commands.run import run
+from tilewright.cli.commands.targets import targets
+from tilewright.cli.commands.verify import verify
+from tilewright.cli.state import State
+from tilewright.support import TilewrightError, UserError
+
+DONE: Final = 0
+FAILED: Final = 1
+WRONG_USE: Final = 2
+INTERNAL: Final = 3
+INTERRUPTED: Final = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tilewright")
+def cli() -> None:
+    """Tilewright compiles tensor programs into fast native code.
+
+    A MODEL is an ONNX file, or zoo:NAME for one of the reference architectures with random weights
+    (zoo:resnet18, or zoo:resnet18:small for a version made small).
+
+    Exit status: 0 done, 1 a check failed, 2 wrong use, 3 an internal error.
+    """
+
+
+for _command in (compile_, run, bench, verify, explain, demo, targets, doctor):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; the arguments default to the process's own."""
+    state = State()
+    with _LastResort(state) as guard:
+        result = cli.main(
+            None if arguments is None else list(arguments),
+            prog_name="tilewright",
+            standalone_mode=False,
+            obj=state,
+        )
+        guard.status = result if isinstance(result, int) else DONE
+        sys.stdout.flush()
+    return guard.status
+
+
+class _LastResort:
+    """Turns whatever ends a command into a message and an exit status."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.status = DONE
+
+    def __enter__(self) -> _LastResort:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return False
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output went away; nothing may be written to it at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return True
+        if isinstance(error, click.exceptions.Exit):
+            self.status = error.exit_code
+        elif isinstance(error, (KeyboardInterrupt, click.Abort)):
+            click.echo("interrupted", err=True)
+            self.status = INTERRUPTED
+        elif isinstance(error, click.ClickException):
+            error.show()
+            self.status = WRONG_USE
+        elif isinstance(error, Exception):
+            self._report(error)
+        else:
+            return False
+        return True
+
+    def _report(self, error: Exception) -> None:
+        expected = isinstance(error, UserError)
+        self.status = WRONG_USE if expected else INTERNAL
+        known = isinstance(error, TilewrightError)
+        text = str(error) if known else f"internal error: {type(error).__name__}: {error}"
+        if self.state.traceback:
+            click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
+        else:
+            click.echo(f"error: {text}" if expected else text, err=True)
+            if not expected:
+                click.echo("  run again with --traceback, and please report it", err=True)
+        if self.state.json:
+            self.state.print_json({"error": {"kind": type(error).__name__, "message": text}})

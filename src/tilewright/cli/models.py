@@ -1,0 +1,66 @@
+"""The MODEL argument: an ONNX file, or one of the reference architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto
+
+from tilewright.cli.arrays import read_feeds
+from tilewright.cli.options import parse_assignments, parse_shapes
+from tilewright.cli.progress import ProgressBar
+from tilewright.cli.state import State
+from tilewright.driver import CompiledModel, compile_model
+from tilewright.frontend.zoo import FULL, SMALL
+from tilewright.support import suggestion
+
+Array = npt.NDArray[Any]
+
+ZOO = "zoo:"
+
+
+def open_model(text: str) -> str | ModelProto:
+    """What a compilation takes: the path, or the architecture that ``zoo:NAME[:small]`` names."""
+    if not text.startswith(ZOO):
+        return text
+    name, _, size = text.removeprefix(ZOO).partition(":")
+    builders = SMALL if size == "small" else FULL
+    if name not in builders or size not in ("", "small"):
+        hint = suggestion(name, builders) or f"they are {', '.join(builders)}"
+        raise click.UsageError(f"there is no architecture {text!r}: {hint}")
+    return builders[name]()
+
+
+def as_proto(model: str | ModelProto) -> ModelProto:
+    """The model itself; call it after the model has been compiled, which checks the file."""
+    return model if isinstance(model, ModelProto) else onnx.load(model)
+
+
+def compile_for(
+    state: State, model: str | ModelProto, target: str, threads: int | None, shapes: tuple[str, ...]
+) -> CompiledModel:
+    """Compile with progress shown."""
+    with ProgressBar(state) as progress:
+        return compile_model(
+            model, target=target, threads=threads, shapes=parse_shapes(shapes), progress=progress
+        )
+
+
+def feeds_for(
+    compiled: CompiledModel, files: tuple[str, ...], archive: str | None, seed: int
+) -> Mapping[str, Array]:
+    """The inputs given as files; random ones where none are given at all."""
+    given = read_feeds(parse_assignments(files, "--input"), archive, compiled.inputs)
+    return given if given else compiled.sample_feeds(seed)
+
+
+def tensors_as_data(compiled: CompiledModel) -> dict[str, Any]:
+    """Inputs and outputs as plain data."""
+    return {
+        kind: [{"name": each.name, "dtype": each.dtype.name, "shape": list(each.shape)} for each in infos]
+        for kind, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs))
+    }

@@ -1,0 +1,137 @@
+"""Options and arguments that commands have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+import click
+
+from tilewright.cli.state import State
+from tilewright.support import configure_logging, read_settings
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_LEVELS: Final = ("", "INFO", "DEBUG")
+
+
+def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.ensure_object(State).json = value
+
+
+def _set_traceback(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.ensure_object(State).traceback = value
+
+
+def _set_verbosity(context: click.Context, _: click.Parameter, value: int) -> None:
+    context.ensure_object(State).verbosity = value
+    configure_logging(_LEVELS[min(value, 2)] or read_settings().log_level)
+
+
+def common_options(command: _F) -> _F:
+    """Add ``--json``, ``--traceback`` and ``--verbose``, and pass the command its ``State`` first."""
+    for option in (
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            expose_value=False,
+            callback=_set_verbosity,
+            help="Log what happens; twice: all.",
+        ),
+        click.option(
+            "--traceback",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_traceback,
+            is_eager=True,
+            help="Show where an error was raised.",
+        ),
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_json,
+            is_eager=True,
+            help="Print the result as JSON.",
+        ),
+    ):
+        command = option(command)
+    return cast(_F, click.pass_obj(command))
+
+
+def model_argument(command: _F) -> _F:
+    """Add the MODEL argument."""
+    return click.argument("model", metavar="MODEL")(command)
+
+
+def compile_options(command: _F) -> _F:
+    """Add what decides how a model is compiled: ``--target``, ``--threads``, ``--shape``."""
+    for option in (
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="NAME=SIZES",
+            help="Settle open sizes: an input's name with its shape (x=1,3,224,224), or the name of an "
+            "unknown size with its value (batch=1). May be given several times.",
+        ),
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
+        click.option(
+            "--target",
+            default="cpu",
+            show_default=True,
+            help="What to compile for; see `tilewright targets`.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def input_options(command: _F) -> _F:
+    """Add what a model is run on: ``--input``, ``--inputs``, ``--seed``."""
+    for option in (
+        click.option(
+            "--seed",
+            default=0,
+            show_default=True,
+            help="Seed of the random inputs used where none are given.",
+        ),
+        click.option(
+            "--inputs", "archive", metavar="FILE.npz", help="All inputs by name, as numpy.savez writes them."
+        ),
+        click.option(
+            "--input",
+            "files",
+            multiple=True,
+            metavar="NAME=FILE.npy",
+            help="One input, as numpy.save writes it. May be given several times.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...] | int]:
+    """``NAME=SIZES`` options as the ``shapes`` of a compilation. Raises UsageError for other text."""
+    shapes: dict[str, tuple[int, ...] | int] = {}
+    for text in texts:
+        # Names may hold "=": sizes never do.
+        name, equals, sizes = text.rpartition("=")
+        parts = [part.strip() for part in sizes.split(",")]
+        if not equals or not name or not all(part.isascii() and part.isdigit() for part in parts):
+            raise click.UsageError(f"--shape takes NAME=SIZES such as x=1,3,224,224, got {text!r}")
+        numbers = tuple(int(part) for part in parts)
+        shapes[name] = numbers if len(numbers) > 1 else numbers[0]
+    return shapes
+
+
+def parse_assignments(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """``NAME=FILE`` options by name. Raises UsageError for other text."""
+    given: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not equals or not name or not file:
+            raise click.UsageError(f"{option} takes NAME=FILE, got {text!r}")
+        given[name] = file
+    return given

@@ -1,0 +1,47 @@
+"""What all commands share while one runs: where output goes, and how it looks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+
+SCHEMA = 1
+"""Version of all JSON that the commands print."""
+
+
+@dataclass(slots=True)
+class State:
+    """Options that every command has, and its two consoles."""
+
+    json: bool = False
+    traceback: bool = False
+    verbosity: int = 0
+    out: Console = field(default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True))
+    log: Console = field(default_factory=lambda: Console(stderr=True, markup=False, highlight=False))
+
+    def print_json(self, data: dict[str, Any]) -> None:
+        """Print one JSON document on stdout."""
+        click.echo(json.dumps({"schema": SCHEMA, **data}, indent=2, default=_plain))
+
+    def say(self, text: str) -> None:
+        """Print a line of a result for people; nothing where JSON is wanted."""
+        if not self.json:
+            click.echo(text)
+
+    def note(self, text: str) -> None:
+        """Print a remark on stderr."""
+        click.echo(text, err=True)
+
+
+def _plain(value: object) -> object:
+    """What JSON does not know: numpy scalars and arrays."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not plain data")

@@ -1,0 +1,137 @@
+"""From units and kernels to one execution plan: where every tensor of a run lives, and the list of calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from tilewright.driver.kernels import ModelKernel
+from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
+from tilewright.driver.units import Unit
+from tilewright.graph import Graph, Step, plan_memory
+from tilewright.ir import Buffer
+from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
+from tilewright.support import InternalError, ResourceError, format_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """All that running a model needs: its values and constants, and the kernel of each step.
+
+    ``graph`` has had the constants taken out that only kernels read; those are in ``constants``, in the
+    layouts of the kernels.
+    """
+
+    graph: Graph
+    units: tuple[Unit, ...]
+    kernels: tuple[ModelKernel, ...]
+    views: Mapping[str, str]
+    constants: Mapping[tuple[int, str], Array]
+    buffers: Mapping[str, Buffer]
+
+    def root(self, value: str) -> str:
+        """The value whose buffer holds ``value``."""
+        while value in self.views:
+            value = self.views[value]
+        return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembled:
+    """An execution plan, and which arrays it takes.
+
+    ``inputs`` and ``outputs`` are values in the plan's order. Wanted values that no step makes (inputs and
+    constants) are not among the outputs.
+    """
+
+    plan: ExecutionPlan
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def make_steps(
+    graph: Graph, units: Sequence[Unit], kernels: Sequence[ModelKernel], views: Mapping[str, str]
+) -> Steps:
+    """Pack the constants as the kernels want them. Each is packed once a layout."""
+    steps = Steps(graph, tuple(units), tuple(kernels), MappingProxyType(dict(views)), {}, {})
+    packed: dict[tuple[object, ...], Array] = {}
+    constants: dict[tuple[int, str], Array] = {}
+    buffers: dict[str, Buffer] = {}
+    for at, (unit, kernel) in enumerate(zip(units, kernels, strict=True)):
+        declared = {b.name: b for b in (*unit.program.inputs, *unit.program.outputs)}
+        for b in kernel.buffers:
+            value = unit.inputs.get(b.name) or unit.outputs.get(b.name)
+            array = unit.tables.get(b.name) if value is None else graph.constants.get(steps.root(value))
+            if array is None:
+                if value is None:
+                    raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
+                if b.layout != declared[b.name].layout:
+                    raise InternalError(f"the schedule of {kernel.name} changed the layout of {b.name}")
+                buffers.setdefault(value, b)
+                continue
+            key = (id(array), b.shape, b.layout)
+            if key not in packed:
+                packed[key] = aligned_copy(array) if is_plain(b) else pack(array, b)
+            constants[at, b.name] = packed[key]
+    return replace(steps, constants=constants, buffers=buffers)
+
+
+def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collection[str]) -> Assembled:
+    """The plan that computes the values ``wanted`` from the graph's inputs.
+
+    Raises ResourceError where a run needs more than ``memory_limit`` bytes.
+    """
+    graph = steps.graph
+    builder = PlanBuilder(pool)
+    made = {value for unit in steps.units for value in unit.outputs.values()}
+    sizes = {value: _nbytes(steps, value) for value in (*graph.inputs, *made)}
+    refs: dict[str, BufferRef] = {value: builder.input(sizes[value]) for value in graph.inputs}
+    outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
+    refs.update({value: builder.output(sizes[value]) for value in outputs})
+    planned = {value: sizes[value] for value in made if value not in refs}
+    layout = plan_memory([_memory_step(steps, unit) for unit in steps.units], planned)
+    weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
+    if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
+        raise ResourceError(
+            f"one run would take {format_bytes(layout.size)} for intermediate tensors and "
+            f"{format_bytes(weights)} for weights; there are {format_bytes(memory_limit)}"
+        )
+    refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
+    stored: dict[int, BufferRef] = {}
+    for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
+        arguments: list[BufferRef] = []
+        for b in kernel.buffers:
+            array = steps.constants.get((at, b.name))
+            if array is None:
+                arguments.append(refs[steps.root(unit.inputs.get(b.name) or unit.outputs[b.name])])
+                continue
+            if id(array) not in stored:
+                stored[id(array)] = builder.constant(array)
+            arguments.append(stored[id(array)])
+        builder.step(
+            kernel.address,
+            arguments,
+            workspace_bytes=kernel.memory.workspace,
+            scratch_bytes=kernel.memory.scratch,
+            name=unit.label,
+        )
+    return Assembled(builder.build(steps.kernels), graph.inputs, outputs)
+
+
+def _memory_step(steps: Steps, unit: Unit) -> Step:
+    return Step(
+        tuple(dict.fromkeys(map(steps.root, unit.inputs.values()))),
+        tuple(dict.fromkeys(map(steps.root, unit.outputs.values()))),
+    )
+
+
+def _nbytes(steps: Steps, value: str) -> int:
+    buffer = steps.buffers.get(value)
+    return steps.graph.types[value].nbytes if buffer is None else buffer_bytes(buffer)
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """The bytes that a buffer of constant shape takes."""
+    return math.prod(physical_sizes(buffer)) * buffer.dtype.bytes

@@ -1,0 +1,181 @@
+"""The engines that a benchmark compares, each as fast as its makers say it is set up: one adapter an engine.
+
+All get the same model, inputs and number of threads, and compute in f32. Each is timed from arrays to arrays,
+by the fastest way in that its interface has for arrays that stay where they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from tilewright import __version__
+from tilewright.driver.bench.torch_model import torch_module
+from tilewright.driver.compile import compile_model
+from tilewright.driver.engines import optional_module
+
+Array = npt.NDArray[Any]
+
+
+class Engine(ABC):
+    """One engine with one model loaded. ``module`` is the package that it needs."""
+
+    module: ClassVar[str] = ""
+
+    @abstractmethod
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        """Load and compile the model for inputs like ``feeds``."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The engine's version."""
+
+    @abstractmethod
+    def run(self) -> object:
+        """Run once on the inputs given at the start; the results may be any object."""
+
+    @abstractmethod
+    def outputs(self) -> list[Array]:
+        """The model's outputs in order, as arrays."""
+
+
+class Tilewright(Engine):
+    """Tilewright itself, as ``tilewright.compile`` gives it."""
+
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        shapes = {name: array.shape for name, array in feeds.items()}
+        self._feeds = dict(feeds)
+        self._model = compile_model(path, threads=threads, shapes=shapes)
+
+    @property
+    def version(self) -> str:
+        """The package's version."""
+        return __version__
+
+    def run(self) -> object:
+        """One run."""
+        return self._model.run(None, self._feeds)
+
+    def outputs(self) -> list[Array]:
+        """Outputs of one run."""
+        return self._model.run(None, self._feeds)
+
+
+class OnnxRuntime(Engine):
+    """onnxruntime's CPU provider: all graph optimisations, one session thread pool of the given size."""
+
+    module = "onnxruntime"
+
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        self._ort = optional_module("onnxruntime")
+        options = self._ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = self._ort.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = self._ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 4
+        self._session = self._ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._feeds = dict(feeds)
+
+    @property
+    def version(self) -> str:
+        """The package's version."""
+        return str(self._ort.__version__)
+
+    def run(self) -> object:
+        """One run."""
+        return self._session.run(None, self._feeds)
+
+    def outputs(self) -> list[Array]:
+        """Outputs of one run."""
+        return [np.asarray(array) for array in self._session.run(None, self._feeds)]
+
+
+class OpenVino(Engine):
+    """OpenVINO's CPU device: f32, latency hint, one stream of the given number of threads, static shapes."""
+
+    module = "openvino"
+
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        self._openvino = optional_module("openvino")
+        core = self._openvino.Core()
+        model = core.read_model(path)
+        model.reshape({name: list(array.shape) for name, array in feeds.items()})
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+        }
+        self._request = core.compile_model(model, "CPU", settings).create_infer_request()
+        self._feeds = dict(feeds)
+
+    @property
+    def version(self) -> str:
+        """The package's version."""
+        return str(self._openvino.__version__)
+
+    def run(self) -> object:
+        """One run; inputs and outputs are shared with the engine, not copied."""
+        return self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+
+    def outputs(self) -> list[Array]:
+        """Outputs of one run."""
+        made = self._request.infer(self._feeds)
+        return [np.array(made[at]) for at in range(len(made))]
+
+
+class Torch(Engine):
+    """PyTorch, eager: the model's nodes as torch functions, in inference mode."""
+
+    module = "torch"
+
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        self._torch = optional_module("torch")
+        self._torch.set_num_threads(threads)
+        self._feeds = {name: self._torch.from_numpy(array.copy()) for name, array in feeds.items()}
+        self._module = torch_module(self._torch, onnx.load(path))
+
+    @property
+    def version(self) -> str:
+        """The package's version."""
+        return str(self._torch.__version__)
+
+    def run(self) -> object:
+        """One run."""
+        with self._torch.inference_mode():
+            return self._module(self._feeds)
+
+    def outputs(self) -> list[Array]:
+        """Outputs of one run."""
+        made = self.run()
+        assert isinstance(made, (list, tuple))
+        return [tensor.numpy() for tensor in made]
+
+
+class TorchCompiled(Torch):
+    """PyTorch with ``torch.compile`` (inductor), shapes static; it needs a C++ compiler."""
+
+    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+        super().__init__(path, feeds, threads)
+        self._module = self._torch.compile(self._module, dynamic=False)
+        self.run()
+
+
+ENGINES: Final[Mapping[str, type[Engine]]] = MappingProxyType(
+    {
+        "tilewright": Tilewright,
+        "onnxruntime": OnnxRuntime,
+        "openvino": OpenVino,
+        "torch": Torch,
+        "torch-compile": TorchCompiled,
+    }
+)
+"""The engines by name."""

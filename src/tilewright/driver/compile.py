@@ -1,0 +1,132 @@
+"""Compiling a model, from its file to one native call a run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tilewright.driver.assemble import assemble, make_steps
+from tilewright.driver.kernels import build_kernels
+from tilewright.driver.layouts import Array
+from tilewright.driver.model import CompiledModel
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.units import make_units
+from tilewright.frontend.onnx import Shapes, Source, import_onnx
+from tilewright.graph import Graph, Limits
+from tilewright.runtime import PoolOptions, shared_pool
+from tilewright.support import InputError, Settings, TargetError, get_logger, read_settings
+from tilewright.target import Target, detect, find_target
+
+_log = get_logger(__name__)
+
+
+def compile_model(
+    model: Source,
+    *,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    constants: Mapping[str, Array] | None = None,
+    settings: Settings | None = None,
+    progress: Progress = no_progress,
+) -> CompiledModel:
+    """Compile an ONNX model for this machine.
+
+    ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
+    a path. ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
+    settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
+    size with its value. ``constants`` fixes inputs whose elements must be known when compiling. ``progress``
+    is called as work gets done.
+
+    Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
+    InputError, TargetError, ResourceError) naming the culprit.
+    """
+    options = read_settings() if settings is None else settings
+    machine = _machine(target)
+    count = _thread_count(threads, options)
+    pool = shared_pool(PoolOptions.of(options, count))
+    memory = physical_memory()
+    clock = _Clock()
+    with clock.phase("import"):
+        progress("import", 0, 1)
+        graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
+    with clock.phase("graph"):
+        progress("graph", 0, 1)
+        units, views = make_units(graph)
+    with clock.phase("kernels"):
+        kernels = build_kernels(units, machine, count, options, progress)
+    with clock.phase("plan"):
+        progress("plan", 0, 1)
+        steps = make_steps(graph, units, kernels, views)
+        steps = replace(steps, graph=_without_packed(graph))
+        assembled = assemble(steps, pool, memory, graph.outputs)
+    _log.info("compiled %d kernels in %.2f s", len(set(kernels)), clock.total)
+    return CompiledModel(
+        steps,
+        assembled,
+        target=machine,
+        pool=pool,
+        memory_limit=memory,
+        compile_seconds={**clock.seconds, "total": clock.total},
+    )
+
+
+class _Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def total(self) -> float:
+        """The sum over the phases."""
+        return sum(self.seconds.values())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def physical_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _limits(memory: int) -> Limits:
+    """No single tensor of a model may take more than half of the machine's memory."""
+    return Limits(tensor_bytes=min(Limits().tensor_bytes, memory // 2))
+
+
+def _thread_count(threads: int | None, settings: Settings) -> int:
+    if threads is None:
+        return settings.thread_count
+    if threads < 1:
+        raise InputError(f"threads must be a whole number from 1, got {threads!r}")
+    return threads
+
+
+def _machine(target: str | Target) -> Target:
+    """The target, which must be one that this machine can run."""
+    found = find_target(target) if isinstance(target, str) else target
+    host = detect()
+    if found is host:
+        return found
+    lacking = sorted(found.features - host.features) if found.arch == host.arch else [found.arch]
+    if lacking:
+        raise TargetError(
+            f"target {found.name!r} cannot run on this machine, which lacks {', '.join(lacking)}",
+            hint="compiling for another machine is not possible yet; use target='cpu'",
+        )
+    return found
+
+
+def _without_packed(graph: Graph) -> Graph:
+    """The graph without the arrays that kernels have copies of; those that the model returns stay."""
+    kept = {value: array for value, array in graph.constants.items() if value in graph.outputs}
+    return replace(graph, constants=kept)

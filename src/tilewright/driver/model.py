@@ -1,0 +1,239 @@
+"""Compiled models: calling, inspecting and profiling them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.assemble import Assembled, Steps, assemble
+from tilewright.driver.feeds import TensorInfo, checked_feeds, checked_names
+from tilewright.driver.kernels import ModelKernel
+from tilewright.driver.layouts import Array, is_plain, unpack
+from tilewright.driver.profile import KernelProfile, Profile
+from tilewright.driver.samples import draw_feeds, index_bounds
+from tilewright.driver.work import reduction_length
+from tilewright.ir import dtype_of
+from tilewright.runtime import ThreadPool, aligned_empty
+from tilewright.support import InputError
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupInfo:
+    """One step of a model, for explanations: the model's nodes, their values, and the kernel."""
+
+    index: int
+    label: str
+    operators: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kernel: ModelKernel
+
+    @property
+    def terms(self) -> int:
+        """Roundings on the longest way from an input to an output of the group, for error bounds."""
+        return reduction_length(self.kernel.program)
+
+
+class CompiledModel:
+    """A model compiled for one machine, fixed shapes and a number of threads; made by ``tilewright.compile``.
+
+    Call it with arrays, or use :meth:`run`. Any number of Python threads may run one model at once: each run
+    has memory of its own, and the GIL is released meanwhile.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        assembled: Assembled,
+        *,
+        target: Target,
+        pool: ThreadPool,
+        memory_limit: int,
+        compile_seconds: Mapping[str, float],
+    ) -> None:
+        graph = steps.graph
+        self._steps = steps
+        self._assembled = assembled
+        self._pool = pool
+        self._memory_limit = memory_limit
+        self._index_bounds = index_bounds(graph)
+        self._tracing: Assembled | None = None
+        self._lock = threading.Lock()
+        self.target = target
+        """The machine that the model was compiled for."""
+        self.name = graph.name
+        """The model's name, as it says itself."""
+        self.compile_seconds = dict(compile_seconds)
+        """Seconds of each phase of the compilation, and of all (``total``)."""
+        self.inputs = tuple(TensorInfo.of(value, graph.types[value]) for value in graph.inputs)
+        """Name, dtype and shape of each input."""
+        self.outputs = tuple(
+            TensorInfo.of(name, graph.types[value])
+            for name, value in zip(graph.output_names, graph.outputs, strict=True)
+        )
+        """Name, dtype and shape of each output."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that a run uses."""
+        return self._pool.threads
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of intermediate memory of one run."""
+        return self._assembled.plan.run_bytes
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of packed weights."""
+        arrays = {id(array): array.nbytes for array in self._steps.constants.values()}
+        return sum(arrays.values())
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(map(str, self.inputs)) or "none"
+            raise InputError(f"the model takes {len(self.inputs)} inputs, got {len(arrays)}", hint=names)
+        return self.run(None, {info.name: array for info, array in zip(self.inputs, arrays, strict=True)})
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The named outputs (``None``: all, in order) for the given inputs by name.
+
+        Arrays must have exactly the dtypes and shapes of :attr:`inputs`; any strides will do. The results are
+        new arrays. Raises InputError naming the input or output that does not fit, ResourceError where there
+        is no memory.
+        """
+        wanted = checked_names(output_names, self.outputs)
+        arrays = checked_feeds(feeds, self.inputs)
+        made = self._execute(self._assembled, arrays)
+        graph = self._steps.graph
+        values = dict(zip(graph.output_names, graph.outputs, strict=True))
+        given: set[str] = set()
+        return [self._value(values[name], arrays, made, given) for name in wanted]
+
+    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
+        """Time every kernel in ``repeats`` runs after one to warm up. Raises what :meth:`run` raises."""
+        arrays = checked_feeds(feeds, self.inputs)
+        plan = self._assembled.plan
+        outputs = self._outputs(self._assembled)
+        plan.run(list(arrays.values()), outputs)
+        nanoseconds = plan.measure(list(arrays.values()), outputs, repeats=repeats)
+        rows = [
+            KernelProfile(
+                index=at,
+                kernel=kernel.name,
+                nodes=tuple(node.location.name for node in unit.nodes),
+                operators=unit.operators,
+                milliseconds=float(np.median(times)) / 1e6,
+                fastest=float(times.min()) / 1e6,
+                flops=kernel.flops,
+            )
+            for at, (unit, kernel, times) in enumerate(
+                zip(self._steps.units, self._steps.kernels, nanoseconds.T, strict=True)
+            )
+        ]
+        return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats)
+
+    def groups(self) -> tuple[GroupInfo, ...]:
+        """The steps of a run in order, each with the nodes it computes and its kernel."""
+        return tuple(
+            GroupInfo(
+                index=at,
+                label=unit.label,
+                operators=unit.operators,
+                nodes=tuple(node.location.name for node in unit.nodes),
+                inputs=tuple(unit.inputs.values()),
+                outputs=tuple(unit.outputs.values()),
+                kernel=kernel,
+            )
+            for at, (unit, kernel) in enumerate(zip(self._steps.units, self._steps.kernels, strict=True))
+        )
+
+    def explain(self) -> list[dict[str, Any]]:
+        """What was compiled, as plain data: one entry a group, its nodes, kernel, work and schedule."""
+        return [
+            {
+                "group": group.index,
+                "nodes": list(group.nodes),
+                "operators": group.operators,
+                "inputs": list(group.inputs),
+                "outputs": list(group.outputs),
+                "kernel": group.kernel.name,
+                "flops": group.kernel.flops,
+                "workspace_bytes": group.kernel.memory.workspace,
+                "scratch_bytes": group.kernel.memory.scratch,
+                "schedule": group.kernel.schedule.trace.to_python(),
+            }
+            for group in self.groups()
+        ]
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """Values that are another value's buffer under another shape, with that other value."""
+        return {view: self._steps.root(view) for view in self._steps.views}
+
+    def sample_feeds(self, seed: int = 0) -> dict[str, Array]:
+        """Random inputs: normal numbers, indices within the tables that they index."""
+        return draw_feeds(self.inputs, self._index_bounds, seed)
+
+    def intermediates(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """All values that the kernels exchange, by their names in the model, in the order of their making.
+
+        The same kernels run as in :meth:`run`. Raises what :meth:`run` raises.
+        """
+        arrays = checked_feeds(feeds, self.inputs)
+        with self._lock:
+            if self._tracing is None:
+                every = [value for unit in self._steps.units for value in unit.outputs.values()]
+                self._tracing = assemble(self._steps, self._pool, self._memory_limit, every)
+        made = self._execute(self._tracing, arrays)
+        given: set[str] = set()
+        return {
+            value: self._value(value, arrays, made, given)
+            for value in (*self._tracing.outputs, *self._steps.views)
+        }
+
+    def trim(self) -> None:
+        """Free the memory kept for runs to come."""
+        self._assembled.plan.trim()
+
+    def __repr__(self) -> str:
+        takes = ", ".join(map(str, self.inputs))
+        gives = ", ".join(map(str, self.outputs))
+        return f"<CompiledModel {self.name!r}: ({takes}) -> ({gives}), {len(self._steps.units)} kernels>"
+
+    def _outputs(self, assembled: Assembled) -> list[Array]:
+        return [aligned_empty(size, np.uint8) for size in assembled.plan.outputs]
+
+    def _execute(self, assembled: Assembled, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        outputs = self._outputs(assembled)
+        assembled.plan.run(list(arrays.values()), outputs)
+        return dict(zip(assembled.outputs, outputs, strict=True))
+
+    def _value(
+        self, value: str, arrays: Mapping[str, Array], made: Mapping[str, Array], given: set[str]
+    ) -> Array:
+        """A value as an array of its own: from the bytes that a run made, an input or a constant.
+
+        ``given`` are the values whose bytes have been handed out; another array of theirs is a copy.
+        """
+        steps = self._steps
+        type_ = steps.graph.types[value]
+        root = steps.root(value)
+        if root not in made:
+            known = arrays[root] if root in arrays else steps.graph.constants[root]
+            return known.reshape(type_.sizes).copy()
+        raw = made[root].view(dtype_of(type_.dtype).numpy)
+        buffer = steps.buffers.get(root)
+        if buffer is not None and not is_plain(buffer):
+            return unpack(raw, buffer).reshape(type_.sizes)
+        if root in given:
+            raw = raw.copy()
+        given.add(root)
+        return raw.reshape(type_.sizes)

@@ -1,0 +1,157 @@
+"""Checking a compiled model against a reference, tensor by tensor in the order of the computation.
+
+The allowed error of a tensor is the package's one bound (``support.numerics``): its magnitude is the largest
+element of the reference tensor, its number of terms the longest sum of reduction lengths on a way from the
+inputs. The reference itself computes in the model's precision, for which the bound has room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
+from tilewright.driver.model import CompiledModel
+from tilewright.support import Comparison, InputError, InstallationError, compare
+
+Array = npt.NDArray[Any]
+Reference = Literal["auto", "onnx", "onnxruntime"]
+REFERENCES: Final = ("auto", "onnx", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """The comparison of one tensor with its reference; ``made_by`` names the nodes that compute it."""
+
+    name: str
+    made_by: str
+    comparison: Comparison
+    output: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is within its bound."""
+        return bool(self.comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome: every tensor compared, in the order of the computation, outputs of the model last."""
+
+    reference: str
+    checks: tuple[TensorCheck, ...]
+
+    @property
+    def first_difference(self) -> TensorCheck | None:
+        """The first tensor that differs; None where all agree."""
+        return next((check for check in self.checks if not check.ok), None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all tensors agree with the reference."""
+        return self.first_difference is None
+
+    @property
+    def worst(self) -> float:
+        """The largest error of any tensor in units of its bound."""
+        return max((check.comparison.ratio for check in self.checks), default=0.0)
+
+
+def verify_model(
+    compiled: CompiledModel, model: ModelProto, feeds: Mapping[str, Array], reference: Reference = "auto"
+) -> Verification:
+    """Compare the values between the kernels, and the outputs, of a compiled model with a reference.
+
+    ``model`` is what was compiled. ``auto`` is onnxruntime where installed, else the reference evaluator of
+    the onnx package. Raises InstallationError where the wanted reference is not installed, InputError where
+    it cannot run the model.
+    """
+    engine = _engine(reference)
+    found = compiled.intermediates(feeds)
+    outputs = [info.name for info in compiled.outputs]
+    result = compiled.run(None, feeds)
+    named = {value for node in model.graph.node for value in node.output if value}
+    inner = [value for value in found if value in named and value not in outputs]
+    expected = _evaluate(engine, model, inner, outputs, feeds)
+    terms, makers = _terms(compiled), _makers(compiled)
+    checks = [
+        TensorCheck(
+            name, makers.get(name, ""), _compare(found[name], expected[name], terms.get(name, 1)), False
+        )
+        for name in inner
+    ]
+    deepest = max(terms.values(), default=1)
+    checks += [
+        TensorCheck(
+            name, makers.get(name, ""), _compare(array, expected[name], terms.get(name, deepest)), True
+        )
+        for name, array in zip(outputs, result, strict=True)
+    ]
+    return Verification(engine, tuple(checks))
+
+
+def _compare(actual: Array, expected: Array, terms: int) -> Comparison:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return Comparison(ratio=float("inf"), index=(), count=max(actual.size, 1))
+    finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected * 1)
+    magnitude = float(finite.max()) if finite.size else 0.0
+    return compare(actual, expected, magnitude=np.full(actual.shape, magnitude), terms=terms)
+
+
+def _engine(reference: Reference) -> str:
+    if reference == "auto":
+        return "onnxruntime" if have_module("onnxruntime") else "onnx"
+    if reference not in REFERENCES:
+        raise InputError(f"there is no reference {reference!r}", hint=f"they are {', '.join(REFERENCES)}")
+    if reference == "onnxruntime" and not have_module("onnxruntime"):
+        raise InstallationError("onnxruntime is not installed", hint="pip install onnxruntime")
+    return reference
+
+
+def _evaluate(
+    engine: str, model: ModelProto, inner: Sequence[str], outputs: Sequence[str], feeds: Mapping[str, Array]
+) -> dict[str, Array]:
+    """All wanted values by the reference."""
+    widened = ModelProto()
+    widened.CopyFrom(model)
+    widened.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in inner)
+    names = [*outputs, *inner]
+    if engine == "onnx":
+        try:
+            arrays = ReferenceEvaluator(widened).run(names, dict(feeds))
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+            raise InputError(f"the reference evaluator cannot run the model: {first_line(error)}") from None
+        return dict(zip(names, map(np.asarray, arrays), strict=True))
+    ort = optional_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(
+            widened.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    except onnxruntime_errors(ort) as error:
+        raise InputError(f"onnxruntime cannot run the model: {first_line(error)}") from None
+
+
+def _terms(compiled: CompiledModel) -> dict[str, int]:
+    """For each value, the roundings on the longest way from the inputs."""
+    terms: dict[str, int] = {}
+    views = compiled.views
+    for group in compiled.groups():
+        before = max((terms.get(views.get(value, value), 0) for value in group.inputs), default=0)
+        for value in group.outputs:
+            terms[value] = before + group.terms
+    return terms | {view: terms[value] for view, value in views.items() if value in terms}
+
+
+def _makers(compiled: CompiledModel) -> dict[str, str]:
+    makers = {value: group.label for group in compiled.groups() for value in group.outputs}
+    return makers | {view: makers[value] for view, value in compiled.views.items() if value in makers}
