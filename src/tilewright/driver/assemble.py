@@ -13,6 +13,7 @@ from tilewright.driver.units import Unit
 from tilewright.graph import Graph, Step, plan_memory
 from tilewright.ir import Buffer
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
+from tilewright.schedule import pack_argument
 from tilewright.support import InternalError, ResourceError, format_bytes
 
 
@@ -67,13 +68,15 @@ def make_steps(
             if array is None:
                 if value is None:
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
-                if b.layout != declared[b.name].layout:
+                if (b.shape, b.layout) != (declared[b.name].shape, declared[b.name].layout):
                     raise InternalError(f"the schedule of {kernel.name} changed the layout of {b.name}")
                 buffers.setdefault(value, b)
                 continue
-            key = (id(array), b.shape, b.layout)
+            steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
+            key = (id(array), b.shape, b.layout, steps_of)
             if key not in packed:
-                packed[key] = aligned_copy(array) if is_plain(b) else pack(array, b)
+                moved = pack_argument(array, b.name, steps_of) if steps_of else array
+                packed[key] = aligned_copy(moved) if is_plain(b) else pack(moved, b)
             constants[at, b.name] = packed[key]
     return replace(steps, constants=constants, buffers=buffers)
 

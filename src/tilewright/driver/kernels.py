@@ -23,6 +23,7 @@ from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
 from tilewright.support import InternalError, Settings
 from tilewright.target import Target
 
@@ -141,8 +142,3 @@ def _draft(unit: Unit, target: Target, threads: int) -> _Draft:
 def _emit(lowered: LoopFunction, target: Target) -> tuple[str, str, Memory]:
     made = emit_kernel(lowered, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
     return made.symbol, made.text, made.memory
-
-
-def default_schedule(program: Program, target: Target, threads: int) -> Schedule:
-    """The program as it stands, in loops without any decision."""
-    return Schedule(program)

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tilewright.graph import Array, Graph, Kind, Node, find_operator
-from tilewright.graph.program import nodes_program
+from tilewright.graph import Array, Graph, Kind, Node, find_operator, nodes_program
 from tilewright.ir import CONST, Program
 
 _MAX_LABEL = 40

@@ -30,7 +30,9 @@ _TIMED_SECONDS = 10.0
 )
 @click.option("--small", is_flag=True, help="The version made small: under a second.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU.")
-@click.option("--repeats", default=30, show_default=True, type=click.IntRange(min=1), help="Timed runs, at most.")
+@click.option(
+    "--repeats", default=30, show_default=True, type=click.IntRange(min=1), help="Timed runs, at most."
+)
 @common_options
 @click.pass_context
 def demo(

@@ -11,6 +11,7 @@ from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import common_options, compile_options, model_argument
 from tilewright.cli.state import State
 from tilewright.driver import GroupInfo
+from tilewright.ir import print_function
 from tilewright.support import quoted
 
 LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
@@ -69,9 +70,9 @@ def _text(group: GroupInfo, show: str) -> str:
         case "schedule":
             return kernel.schedule.trace.to_python()
         case "loops":
-            return str(kernel.loops())
+            return print_function(kernel.loops())
         case "lowered":
-            return str(kernel.lowered())
+            return print_function(kernel.lowered())
         case "llvm":
             return kernel.llvm(optimised=True)
         case _:
