@@ -15,7 +15,7 @@ from tilewright.cli.options import parse_assignments, parse_shapes
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
-from tilewright.frontend.zoo import FULL, SMALL
+from tilewright.frontend import zoo
 from tilewright.support import suggestion
 
 Array = npt.NDArray[Any]
@@ -28,7 +28,7 @@ def open_model(text: str) -> str | ModelProto:
     if not text.startswith(ZOO):
         return text
     name, _, size = text.removeprefix(ZOO).partition(":")
-    builders = SMALL if size == "small" else FULL
+    builders = zoo.SMALL if size == "small" else zoo.FULL
     if name not in builders or size not in ("", "small"):
         hint = suggestion(name, builders) or f"they are {', '.join(builders)}"
         raise click.UsageError(f"there is no architecture {text!r}: {hint}")

@@ -1,5 +1,6 @@
 """The drivers: from models and schedules to things that run."""
 
+from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
 from tilewright.driver.feeds import TensorInfo
 from tilewright.driver.kernel import Kernel, build
@@ -11,11 +12,16 @@ from tilewright.driver.samples import model_samples
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 
 __all__ = [
+    "BenchPlan",
+    "BenchResult",
     "CompiledModel",
+    "ENGINES",
+    "EngineResult",
     "GroupInfo",
     "Kernel",
     "KernelProfile",
     "ModelKernel",
+    "OURS",
     "Profile",
     "Progress",
     "REFERENCES",
@@ -27,5 +33,6 @@ __all__ = [
     "compile_model",
     "model_samples",
     "no_progress",
+    "run_benchmark",
     "verify_model",
 ]

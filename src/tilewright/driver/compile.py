@@ -14,7 +14,7 @@ from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import make_units
-from tilewright.frontend.onnx import Shapes, Source, import_onnx
+from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits
 from tilewright.runtime import PoolOptions, shared_pool
 from tilewright.support import InputError, Settings, TargetError, get_logger, read_settings

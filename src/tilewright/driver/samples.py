@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.driver.feeds import TensorInfo
-from tilewright.frontend.onnx import Shapes, Source, import_onnx
+from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Kind, find_operator
 
 Array = npt.NDArray[Any]

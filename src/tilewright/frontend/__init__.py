@@ -1,6 +1,6 @@
 """What brings programs in: ONNX models, and the builders of the reference architectures."""
 
 from tilewright.frontend import zoo
-from tilewright.frontend.onnx import import_onnx
+from tilewright.frontend.onnx import Shapes, Source, import_onnx
 
-__all__ = ["import_onnx", "zoo"]
+__all__ = ["Shapes", "Source", "import_onnx", "zoo"]

@@ -19,8 +19,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
-from tilewright.driver import model_samples
-from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, run_benchmark
+from tilewright.driver import ENGINES, OURS, BenchPlan, BenchResult, model_samples, run_benchmark
 from tilewright.support import InputError, read_settings
 
 

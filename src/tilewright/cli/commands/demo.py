@@ -12,7 +12,7 @@ from tilewright.cli.models import ZOO, compile_for, open_model
 from tilewright.cli.options import common_options
 from tilewright.cli.state import State
 from tilewright.driver import verify_model
-from tilewright.frontend.zoo import FULL
+from tilewright.frontend import zoo
 from tilewright.support import counted, format_bytes, quoted
 
 _TIMED_SECONDS = 10.0
@@ -23,7 +23,7 @@ _TIMED_SECONDS = 10.0
 @click.option(
     "--model",
     "name",
-    type=click.Choice(tuple(FULL)),
+    type=click.Choice(tuple(zoo.FULL)),
     default="resnet18",
     show_default=True,
     help="Which architecture.",
