@@ -236,11 +236,22 @@ def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
 
 
 def map_expr(e: Expr, fn: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild bottom-up: ``fn`` sees every node after its operands. Indices of loads are left alone."""
+    """Rebuild bottom-up: ``fn`` sees every node after its operands. Indices of loads are left alone.
+
+    An object that occurs in several places is rebuilt once and stays shared.
+    """
+    return _map_shared(e, fn, {})
+
+
+def _map_shared(e: Expr, fn: Callable[[Expr], Expr], done: dict[int, Expr]) -> Expr:
     kids = children(e)
-    if kids:
-        e = with_children(e, tuple(map_expr(k, fn) for k in kids))
-    return fn(e)
+    if not kids:
+        return fn(e)
+    new = done.get(id(e))
+    if new is None:
+        new = fn(with_children(e, tuple([_map_shared(k, fn, done) for k in kids])))
+        done[id(e)] = new
+    return new
 
 
 def indices_of(e: Expr) -> tuple[Index, ...]:
@@ -281,12 +292,22 @@ def substitute_expr(e: Expr, mapping: Mapping[str, Index]) -> Expr:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """All nodes, parents first; expressions inside opaque indices included."""
-    yield e
-    for i in indices_of(e):
-        yield from walk_index(i)
-    for k in children(e):
-        yield from walk(k)
+    """All nodes, parents first; expressions inside opaque indices included.
+
+    What lies below an object is visited once, in however many places the object occurs: expanded functions share
+    their parts, and as trees they would grow exponentially.
+    """
+    seen: set[int] = set()
+    todo = [e]
+    while todo:
+        node = todo.pop()
+        yield node
+        for i in indices_of(node):
+            yield from walk_index(i)
+        kids = children(node)
+        if kids and id(node) not in seen:
+            seen.add(id(node))
+            todo.extend(reversed(kids))
 
 
 def walk_index(i: Index) -> Iterator[Expr]:

@@ -11,6 +11,7 @@ from tilewright.ir import LoopFunction
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
 from tilewright.lower.inits import decompose_inits
+from tilewright.lower.math import expand_math_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("decompose_inits", decompose_inits),
     Pass("flatten_blocks", flatten_blocks),
     Pass("trim_guards", trim_guards),
+    # last: it makes expressions large
+    Pass("expand_math", expand_math_calls),
 )
 
 

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 
 from native_expression import inputs, native
+from tilewright.driver.kernel import Kernel
 from tilewright.ir import (
     BF16,
     CALLS,
     F16,
     F32,
     F64,
+    VECTOR,
     Binary,
     Call,
     Cast,
     Compare,
     Const,
     For,
+    Load,
     LoopFunction,
     Select,
     buffer,
@@ -28,6 +31,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.lower import expand_math, expand_math_calls
+from tilewright.target import detect
 
 BOUND = 4.0  # units in the last place
 EXTENDED = np.finfo(np.longdouble).nmant > 60
@@ -55,49 +59,18 @@ ONE_ARGUMENT = {
 }
 TWO_ARGUMENTS = {"pow": np.power, "atan2": np.arctan2}
 EDGES = [0.0, math.inf, math.nan, 1.0, 0.5, 2.0, 3.0, 9.0, 20.0, 2.0**24, 2.0**24 + 1, 1 / 3, 2.5]
+# fmt: off
 EDGES_OF = {
     F32: [
-        1e-45,
-        1.1754942e-38,
-        1.17549435e-38,
-        3.4028235e38,
-        88.72283,
-        88.72284,
-        103.97,
-        104.1,
-        89.41,
-        3.9,
-        0.99999994,
-        1.0000001,
-        126.0,
-        127.99,
-        128.0,
-        149.0,
-        150.1,
-        8192.0,
-        8193.0,
-        0.70710677,
-        1.4142135,
-    ],  # fmt: skip
+        1e-45, 1.1754942e-38, 1.17549435e-38, 3.4028235e38, 88.72283, 88.72284, 103.97, 104.1, 89.41, 3.9,
+        0.99999994, 1.0000001, 126.0, 127.99, 128.0, 149.0, 150.1, 8192.0, 8193.0, 0.70710677, 1.4142135,
+    ],
     F64: [
-        5e-324,
-        2.2250738585072014e-308,
-        1.7976931348623157e308,
-        709.782,
-        709.783,
-        745.13,
-        745.14,
-        710.47,
-        math.nextafter(1, 0),
-        math.nextafter(1, 2),
-        1022.0,
-        1023.99,
-        1024.0,
-        1074.0,
-        1075.1,
-        2.0**28,
-    ],  # fmt: skip
+        5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 709.782, 709.783, 745.13, 745.14, 710.47,
+        math.nextafter(1, 0), math.nextafter(1, 2), 1022.0, 1023.99, 1024.0, 1074.0, 1075.1, 2.0**28,
+    ],
 }
+# fmt: on
 
 
 def edges(dtype):
@@ -314,3 +287,28 @@ def test_bounded_functions_stay_bounded_and_grow():
         assert y.max() == 1.0
         # neighbours may swap by their errors, no more
         assert np.diff(y.astype(np.float64)).min() > -2 * BOUND * np.finfo(dtype.numpy).eps
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("fn", [*ONE_ARGUMENT, *TWO_ARGUMENTS])
+def test_the_emitter_gives_the_same_accuracy(fn, dtype):
+    count = 16 * 64
+    rng = np.random.default_rng(2)
+    arity = 2 if fn in TWO_ARGUMENTS else 1
+    buffers = [buffer(f"x{n}", (count,), dtype) for n in range(arity)]
+    at = (var("i") * 16 + var("lane"),)
+    value = Call(fn, tuple(Load(b.name, at, dtype) for b in buffers))
+    lanes = For("lane", index(0), index(16), store("y", at, value), VECTOR)
+    body = For("i", index(0), index(count // 16), lanes)
+    func = LoopFunction("f", (), (*buffers, buffer("y", (count,), dtype)), ("y",), body)
+    arguments = [np.concatenate([edges(dtype), 4 * rng.standard_normal(count)])[:count] for _ in buffers]
+    arguments = [rng.permutation(a).astype(dtype.numpy) for a in arguments]
+    (got,) = Kernel(func, detect())(*arguments)
+    reference = {**ONE_ARGUMENT, **TWO_ARGUMENTS}[fn]
+    with np.errstate(all="ignore"):
+        wide = np.float64 if dtype == F32 else np.longdouble
+        exact = np.asarray(reference(*(a.astype(wide) for a in arguments))).astype(wide)
+    if fn in ("sin", "cos", "tan") and dtype == F64:
+        exact[np.abs(arguments[0]) > 2.0**45] = np.nan
+    # without a longer type the reference rounds as well
+    assert errors(got, exact, dtype).max() <= (BOUND if dtype == F32 or EXTENDED else BOUND + 1)
