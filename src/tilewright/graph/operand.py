@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from tilewright import lang
@@ -27,20 +27,45 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operand:
-    """A tensor of the language with its sizes as integers, or a constant of one element.
+    """A tensor of the language with its sizes as integers, or something that is read without being stored.
 
-    A constant becomes part of the expressions that read it: `tensor` is None then.
+    A constant of one element becomes part of the expressions that read it; so does an operand that is read
+    `through` to what defines it. `element` is that definition, where there is one, and `axes` the names
+    of its indices.
     """
 
     shape: tuple[int, ...]
     dtype: str
     tensor: lang.Tensor | None
-    value: float | int | bool = 0
+    element: Callable[..., lang.Scalar] | None = None
+    axes: tuple[str, ...] | None = None
 
     def __getitem__(self, index: Place) -> lang.Scalar:
-        if self.tensor is None:
-            return lang.const(self.value, self.dtype)
-        return self.tensor[index]
+        if self.tensor is not None:
+            return self.tensor[index]
+        assert self.element is not None
+        return self.element(*index)
+
+    def through(self) -> Operand:
+        """The operand read by computing its element again, without a stage of its own."""
+        return self if self.element is None else replace(self, tensor=None)
+
+    def permuted(self, order: Sequence[int], name: str) -> tuple[Operand, Operand]:
+        """The operand stored with its axes in another order: as stored, and as read in the old order.
+
+        Axis `a` of what is stored is axis `order[a]` of the operand, which must have an element.
+        """
+        element = self.element
+        assert element is not None
+        place = {axis: at for at, axis in enumerate(order)}
+
+        def stored_element(*i: Ix) -> lang.Scalar:
+            return element(*(i[place[axis]] for axis in range(len(order))))
+
+        axes = None if self.axes is None else [self.axes[axis] for axis in order]
+        stored = compute([self.shape[axis] for axis in order], stored_element, name, self.dtype, axes)
+        read = replace(self, tensor=None, element=lambda *i: stored[tuple(i[axis] for axis in order)])
+        return stored, read
 
     @property
     def type(self) -> TensorType:
@@ -50,7 +75,8 @@ class Operand:
 
 def literal(array: Array) -> Operand:
     """The operand of an array with one element."""
-    return Operand(tuple(array.shape), dtype_of(array.dtype).name, None, array.reshape(()).item())
+    dtype, value = dtype_of(array.dtype).name, array.reshape(()).item()
+    return Operand(tuple(array.shape), dtype, None, lambda *i: lang.const(value, dtype))
 
 
 def placeholder(type_: TensorType, name: str) -> Operand:
@@ -71,7 +97,8 @@ def compute(
     names the stage's axes.
     """
     tensor = lang.compute(tuple(shape), fn, dtype=dtype, axes=axes, hint=name, role=name)
-    return Operand(tuple(shape), tensor.dtype.name, tensor)
+    names = None if axes is None else tuple(axes)
+    return Operand(tuple(shape), tensor.dtype.name, tensor, fn, names)
 
 
 def bounded(x: Operand, value: float | int | bool) -> Readable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tilewright import lang
@@ -19,7 +19,8 @@ class NodesProgram:
     """The program that computes some nodes.
 
     `inputs` maps the program's input names to the graph's values, `outputs` its output names likewise;
-    `tables` maps further inputs to constants that operators made. No name in it comes from the model.
+    `tables` maps further inputs to constants that operators made. Every input is read. No name in the
+    program comes from the model.
     """
 
     program: Program
@@ -75,52 +76,105 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
     return made
 
 
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How nodes become stages. `through` are values that are read without stages of their own.
+
+    The values in `permuted` are stored with their axes in the order `order`; `order` is empty if none are.
+    `renamed` holds pairs of an output and the permuted value that it is, as it is stored.
+    """
+
+    through: frozenset[str] = frozenset()
+    order: tuple[int, ...] = ()
+    permuted: frozenset[str] = frozenset()
+    renamed: tuple[tuple[str, str], ...] = ()
+
+
 def nodes_program(
     nodes: Sequence[Node],
     types: Mapping[str, TensorType],
     constants: Mapping[str, Array],
     outputs: Sequence[str],
     name: str = "group",
+    how: Build | None = None,
 ) -> NodesProgram:
     """One program that computes `outputs` (values made by `nodes`, which are in topological order).
 
     Constants of one element are folded into the expressions; other values that no node makes are inputs.
     """
-    operands: dict[str, Operand] = {}
-    inputs: dict[str, str] = {}
-    tables: dict[str, Array] = {}
-    table_operands: list[Operand] = []
+    builder = _Builder(types, constants, how or Build())
+    for node in nodes:
+        builder.add(node)
+    return builder.program(outputs, name)
 
-    def operand_of(value: str) -> Operand | None:
+
+class _Builder:
+    """The operands made so far, and the inputs and tables that they read."""
+
+    def __init__(self, types: Mapping[str, TensorType], constants: Mapping[str, Array], how: Build) -> None:
+        self.types = types
+        self.constants = constants
+        self.how = how
+        self.operands: dict[str, Operand] = {}
+        self.stored: dict[str, Operand] = {}
+        self.inputs: dict[str, str] = {}
+        self.tables: dict[str, tuple[Array, Operand]] = {}
+
+    def operand(self, value: str) -> Operand | None:
+        """The operand of a value; an input of the program if no node made it."""
         if not value:
             return None
-        if value not in operands:
-            array = constants.get(value)
+        if value not in self.operands:
+            array = self.constants.get(value)
             if array is not None and array.size == 1:
-                operands[value] = literal(array)
+                self.operands[value] = literal(array)
             else:
-                label = f"x{len(inputs)}"
-                inputs[label] = value
-                operands[value] = placeholder(types[value], label)
-        return operands[value]
+                label = f"x{len(self.inputs)}"
+                self.inputs[label] = value
+                self.operands[value] = placeholder(self.types[value], label)
+        return self.operands[value]
 
-    for node in nodes:
+    def input(self, entry: Operator, at: int, value: str) -> Operand | None:
+        """The operand of a node's input. Static ones are known and never read: no program's inputs."""
+        if value and at in entry.static and value in self.constants:
+            return placeholder(self.types[value], "static")
+        return self.operand(value)
+
+    def add(self, node: Node) -> None:
+        """Build a node."""
         entry = find_operator(node)
         if entry is None:
             raise InternalError(f"no definition of {node.op}")
-        context = context_of(node, types, constants, table_base=len(tables))
-        made = apply(entry, context, [operand_of(value) for value in node.inputs])
-        for label, (array, operand) in context.tables.items():
-            tables[label] = array
-            table_operands.append(operand)
+        context = context_of(node, self.types, self.constants, table_base=len(self.tables))
+        made = apply(entry, context, [self.input(entry, at, value) for at, value in enumerate(node.inputs)])
+        self.tables.update(context.tables)
         for value, operand in zip(node.outputs, made, strict=False):
-            if value:
-                operands[value] = operand
-    given = [operands[value].tensor for value in inputs.values()] + [t.tensor for t in table_operands]
-    wanted = [operands[value].tensor for value in outputs]
-    program = lang.program(
-        [t for t in given if t is not None], [t for t in wanted if t is not None], name=name
-    )
-    return NodesProgram(
-        program, inputs, dict(zip((b.name for b in program.outputs), outputs, strict=True)), tables
-    )
+            if not value:
+                continue
+            if value in self.how.permuted:
+                stored, operand = operand.permuted(self.how.order, node.op.lower())
+                self.stored[value] = stored
+            elif value in self.how.through:
+                operand = operand.through()
+            self.operands[value] = operand
+
+    def program(self, outputs: Sequence[str], name: str) -> NodesProgram:
+        """The program of everything that the outputs need."""
+        given = [self.operands[value] for value in self.inputs.values()]
+        given += [operand for _, operand in self.tables.values()]
+        made = {value: self.stored.get(value, operand) for value, operand in self.operands.items()}
+        made |= {output: made[value] for output, value in self.how.renamed}
+        wanted = [made[value] for value in outputs]
+        program = lang.program(
+            [operand.tensor for operand in given if operand.tensor is not None],
+            [operand.tensor for operand in wanted if operand.tensor is not None],
+            name=name,
+        )
+        read = {name for stage in program.stages for name in stage.reads}
+        used = tuple(buffer for buffer in program.inputs if buffer.name in read)
+        return NodesProgram(
+            replace(program, inputs=used),
+            {label: value for label, value in self.inputs.items() if label in read},
+            dict(zip((buffer.name for buffer in program.outputs), outputs, strict=True)),
+            {label: array for label, (array, _) in self.tables.items() if label in read},
+        )

@@ -8,23 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from model_cases import feeds_of
 from tilewright.frontend import import_onnx, zoo
 from tilewright.graph import TensorType, UndeterminedError, evaluate_graph
 from tilewright.support import InputError, ModelError
-
-
-def feeds_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    feeds: dict[str, np.ndarray] = {}
-    for value in model.graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        if "mask" in value.name:
-            feeds[value.name] = np.ones(shape, np.int64)
-        elif value.type.tensor_type.elem_type == TensorProto.INT64:
-            feeds[value.name] = random.integers(0, 50, shape)
-        else:
-            feeds[value.name] = random.standard_normal(shape, dtype=np.float32)
-    return feeds
 
 
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))

@@ -42,7 +42,8 @@ def matmul(ctx: Context, a: Operand, b: Operand, inner: str) -> Operand:
         right = (*_batch(outer, b.shape[:-2]), k, *rest[len(rows) :])
         return lang.sum(cast(a[left], a.dtype, inner) * cast(b[right], b.dtype, inner), axis=k)
 
-    return compute((*batch, *rows, *columns), of, name=stem(ctx))
+    axes = (*(f"b{at}" for at in range(len(batch))), *("i" for _ in rows), *("j" for _ in columns))
+    return compute((*batch, *rows, *columns), of, name=stem(ctx), axes=axes)
 
 
 def _batch(index: Sequence[At], shape: Sequence[int]) -> Place:

@@ -87,7 +87,8 @@ def convolve(ctx: Context, x: Operand, w: Operand, inner: str) -> Operand:
     window = window_of(ctx, kernel, sizes)
     out_sizes = _output_sizes(ctx, window, sizes)
     source = bounded(x, 0) if window.padded else x
-    reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
+    letters = spatial_letters(len(kernel))
+    reduced = [lang.reduce_axis(size, f"k{letter}") for size, letter in zip(kernel, letters, strict=True)]
     # A depth of one (depthwise convolution) has no loop over input channels at all.
     deep = lang.reduce_axis(depth, "ic") if depth > 1 else None
     per_group = outputs // group
@@ -104,7 +105,13 @@ def convolve(ctx: Context, x: Operand, w: Operand, inner: str) -> Operand:
         axes = reduced if deep is None else [deep, *reduced]
         return lang.sum(value * weight, axis=axes)
 
-    return compute((batch, outputs, *out_sizes), of, name=stem(ctx))
+    axes = ("n", "oc", *(f"o{letter}" for letter in spatial_letters(len(kernel))))
+    return compute((batch, outputs, *out_sizes), of, name=stem(ctx), axes=axes)
+
+
+def spatial_letters(rank: int) -> Sequence[str]:
+    """The letters of spatial axes: d, h, w, the last ones for fewer than three."""
+    return "dhw"[3 - rank :] if rank <= 3 else [str(axis) for axis in range(rank)]
 
 
 def _with_bias(ctx: Context, total: Operand, bias: Operand | None, dtype: str) -> Operand:

@@ -1,0 +1,49 @@
+"""Passes over the model graph, and the list of those that every model goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tilewright.graph.model import Graph
+from tilewright.graph.passes.base import Pass
+from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.identities import RemoveIdentities
+from tilewright.graph.passes.subexpressions import ShareSubexpressions
+from tilewright.graph.passes.views import SimplifyViews, SinkViews
+
+#: What every imported model goes through, in order. Constants were folded when types were inferred.
+PASSES: Final[tuple[Pass, ...]] = (
+    RemoveIdentities(),
+    FoldChannelAffine(),
+    ShareSubexpressions(),
+    SimplifyViews(),
+    SinkViews(),
+    SimplifyViews(),
+    ShareSubexpressions(),
+)
+
+
+def simplify(
+    graph: Graph,
+    passes: Sequence[Pass] = PASSES,
+    observe: Callable[[str, Graph], None] | None = None,
+) -> Graph:
+    """Run passes in order; `observe` is called with each one's name and result (to dump, time or verify)."""
+    for step in passes:
+        graph = step(graph)
+        if observe is not None:
+            observe(step.name, graph)
+    return graph
+
+
+__all__ = [
+    "PASSES",
+    "FoldChannelAffine",
+    "Pass",
+    "RemoveIdentities",
+    "ShareSubexpressions",
+    "SimplifyViews",
+    "SinkViews",
+    "simplify",
+]

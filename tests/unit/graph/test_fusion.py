@@ -1,0 +1,194 @@
+"""Fusion groups: what is fused, and that running the groups gives what the graph computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from model_cases import feeds_of, graph_feeds, random_graphs, run_partition
+from tilewright.frontend import import_onnx, zoo
+from tilewright.graph import (
+    FusionOptions,
+    Graph,
+    Kind,
+    Node,
+    Partition,
+    TensorType,
+    evaluate_graph,
+    fuse,
+    simplify,
+    typed_graph,
+)
+
+NOTHING = FusionOptions(
+    epilogues=False,
+    reductions=False,
+    elementwise=False,
+    through_movement=False,
+    transposed_outputs=False,
+)
+
+
+def _stems(partition: Partition) -> Counter[str]:
+    return Counter(group.stem for group in partition.groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("resnet18", {"conv_relu": 5, "conv_add_relu": 4, "conv": 3, "maxpool": 1, "gemm": 1}),
+        ("mobilenet_v2", {"conv_clip": 23, "conv": 7, "conv_add": 4}),
+        ("bert_base", {"matmul_add": 10, "softmax": 2, "matmul_add_div_erf_mul": 2, "layernormalization": 4}),
+        ("tinybert4", {"reducemean_sub_pow_add_sqrt_div_mul": 2}),
+        ("gpt2", {"gemm_mul_pow_add_tanh": 2, "gemm_add": 4, "matmul_div_where": 2, "matmul": 2}),
+    ],
+)
+def test_the_reference_architectures_fuse_as_wanted(name: str, expected: dict[str, int]) -> None:
+    stems = _stems(fuse(simplify(import_onnx(zoo.SMALL[name]()))))
+    assert {stem: stems[stem] for stem in expected} == expected
+    assert not any("transpose" in stem or "reshape" in stem for stem in stems)
+
+
+@pytest.mark.parametrize("name", sorted(zoo.SMALL))
+def test_the_groups_of_the_reference_architectures_compute_the_model(name: str) -> None:
+    model = zoo.SMALL[name]()
+    graph = import_onnx(model)
+    feeds = feeds_of(model)
+    expected = evaluate_graph(graph, feeds)
+    found = run_partition(fuse(simplify(graph)), feeds, in_place=True)
+    for output, array in expected.items():
+        np.testing.assert_allclose(found[output], array, rtol=1e-3, atol=1e-4)
+
+
+@given(random_graphs())
+def test_groups_of_random_graphs_compute_the_same(graph: Graph) -> None:
+    feeds = graph_feeds(graph)
+    expected = evaluate_graph(graph, feeds)
+    for partition in (fuse(graph), fuse(simplify(graph)), fuse(graph, NOTHING)):
+        for in_place in (False, True):
+            found = run_partition(partition, feeds, in_place)
+            for output, array in expected.items():
+                np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=1e-5)
+
+
+@given(random_graphs())
+def test_every_value_is_made_once_and_in_time(graph: Graph) -> None:
+    partition = fuse(simplify(graph))
+    ready = {*partition.graph.inputs, *partition.graph.constants}
+    for group in partition.groups:
+        assert len(group.outputs) == 1 or len(group.nodes) == 1
+        assert {partition.buffer(value) for value in group.inputs} <= ready
+        assert not ready.intersection(group.outputs)
+        ready.update(group.outputs)
+    assert {partition.buffer(value) for value in partition.graph.outputs} <= ready
+
+
+def _graph(nodes: list[Node], outputs: list[str], **constants: np.ndarray) -> Graph:
+    types = {name: TensorType("f32", (1, 8, 16)) for name in ("x", "r")}
+    return typed_graph(types, outputs, nodes, constants)
+
+
+WEIGHT = np.eye(16, dtype=np.float32)
+
+
+def test_two_readers_of_an_inner_value_keep_it_out_of_the_group() -> None:
+    nodes = [
+        Node("MatMul", ("x", "w"), ("h",)),
+        Node("Relu", ("h",), ("a",)),
+        Node("Softmax", ("h",), ("b",), version=21),
+    ]
+    partition = fuse(_graph(nodes, ["a", "b"], w=WEIGHT))
+    assert sorted(_stems(partition)) == ["matmul", "relu", "softmax"]
+
+
+def test_branches_that_meet_again_are_one_epilogue() -> None:
+    nodes = [
+        Node("MatMul", ("x", "w"), ("h",)),
+        Node("Tanh", ("h",), ("a",)),
+        Node("Mul", ("h", "a"), ("b",)),
+        Node("Add", ("b", "r"), ("y",)),
+    ]
+    partition = fuse(_graph(nodes, ["y"], w=WEIGHT))
+    assert [group.stem for group in partition.groups] == ["matmul_tanh_mul_add"]
+    assert partition.groups[0].inputs == ("x", "w", "r")
+
+
+def test_an_epilogue_does_not_wait_for_itself() -> None:
+    # Add reads h and something made from h by another kernel: fused, the group would depend on itself.
+    nodes = [
+        Node("MatMul", ("x", "w"), ("h",)),
+        Node("Softmax", ("h",), ("s",), version=21),
+        Node("Add", ("h", "s"), ("y",)),
+    ]
+    partition = fuse(_graph(nodes, ["y"], w=WEIGHT))
+    assert [group.stem for group in partition.groups] == ["matmul", "softmax_add"]
+
+
+def test_heads_are_read_and_written_without_kernels_of_their_own() -> None:
+    shape, flat = np.array([1, 8, 4, 4]), np.array([1, 8, 16])
+    nodes = [
+        Node("MatMul", ("x", "w"), ("q",)),
+        Node("Reshape", ("q", "shape"), ("q4",), version=21),
+        Node("Transpose", ("q4",), ("qh",), {"perm": (0, 2, 1, 3)}),
+        Node("Reshape", ("r", "shape"), ("k4",), version=21),
+        Node("Transpose", ("k4",), ("kh",), {"perm": (0, 2, 3, 1)}),
+        Node("MatMul", ("qh", "kh"), ("scores",)),
+        Node("MatMul", ("scores", "qh"), ("context",)),
+        Node("Transpose", ("context",), ("moved",), {"perm": (0, 2, 1, 3)}),
+        Node("Reshape", ("moved", "flat"), ("merged",), version=21),
+        Node("MatMul", ("merged", "w"), ("y",)),
+    ]
+    partition = fuse(_graph(nodes, ["y"], w=WEIGHT, shape=shape, flat=flat))
+    assert [group.stem for group in partition.groups] == ["matmul"] * 4
+    scores = partition.program(partition.groups[1]).program
+    assert len(scores.stages) == 1
+    context = partition.groups[2]
+    assert context.outputs == ("moved",)
+    assert [size.as_int() for size in partition.program(context).program.outputs[0].shape] == [1, 8, 4, 4]
+    assert partition.views["merged"] == "moved"
+
+
+def test_a_view_that_divides_is_not_read_through() -> None:
+    nodes = [
+        Node("Transpose", ("x",), ("t",), {"perm": (0, 2, 1)}),
+        Node("Reshape", ("t", "shape"), ("v",), version=21),
+        Node("MatMul", ("v", "w"), ("y",)),
+    ]
+    partition = fuse(_graph(nodes, ["y"], w=WEIGHT, shape=np.array([1, 8, 16])))
+    assert [group.stem for group in partition.groups] == ["transpose", "matmul"]
+
+
+def test_equal_layers_have_equal_programs() -> None:
+    partition = fuse(simplify(import_onnx(zoo.SMALL["bert_base"]())))
+    texts = {str(partition.program(group).program.stages) for group in partition.groups}
+    assert len(partition.groups) == 26
+    assert len(texts) == 12
+
+
+def test_an_output_may_be_an_input_a_constant_or_given_twice() -> None:
+    nodes = [Node("Identity", ("x",), ("same",)), Node("Relu", ("x",), ("y",))]
+    graph = simplify(_graph(nodes, ["same", "c", "y", "y"], c=np.ones(3, np.float32)))
+    feeds = graph_feeds(graph)
+    found = run_partition(fuse(graph), feeds, in_place=True)
+    assert graph.output_names == ("same", "c", "y", "y")
+    np.testing.assert_array_equal(found["same"], feeds["x"])
+    np.testing.assert_array_equal(found["y"], np.maximum(feeds["x"], 0))
+
+
+def test_nothing_is_fused_where_that_is_asked() -> None:
+    partition = fuse(simplify(import_onnx(zoo.SMALL["bert_base"]())), NOTHING)
+    assert all(len(group.nodes) == 1 for group in partition.groups)
+    assert {group.kind for group in partition.groups} >= {Kind.CONTRACTION, Kind.MOVEMENT, Kind.ELEMENTWISE}
+
+
+@given(random_graphs())
+def test_programs_read_no_more_than_their_groups_say(graph: Graph) -> None:
+    partition = fuse(simplify(graph))
+    for group in partition.groups:
+        made = partition.program(group)
+        assert set(made.inputs.values()) <= set(group.inputs)
+        assert tuple(made.outputs.values()) == group.outputs
+        assert not any(value.endswith("shape") for value in made.inputs.values())
