@@ -26,7 +26,7 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 _SMALL_BYTES: Final = 4096
 
 #: How deep graphs may be nested in attributes (`If` in `If`), and how many nodes functions may expand to.
-MAX_NESTING: Final = 32
+MAX_NESTING: Final = 16
 MAX_NODES: Final = 1_000_000
 
 

@@ -107,14 +107,17 @@ def _external(tensor: TensorProto, folder: Path | None, nbytes: int, name: str) 
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ModelError(f"{place} cannot be opened: {error.strerror}") from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{place} is not a regular file")
         if offset + length > status.st_size:
             raise ModelError(f"{place} ends at byte {status.st_size}, before byte {offset + length}")
-        file.seek(offset)
-        data = file.read(length)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            file.seek(offset)
+            data = file.read(length)
+    finally:
+        os.close(handle)
     if len(data) != length:
         raise ModelError(f"{place} ended while it was read")
     return data
