@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm.builder import Builder, Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer, RegisterKey
+from tilewright.codegen.uses import loads_of
 from tilewright.ir import (
     BOOL,
     F32,
@@ -36,7 +37,6 @@ from tilewright.ir import (
     Select,
     Unary,
     Var,
-    children,
     index,
     int_lower,
     int_upper,
@@ -71,7 +71,6 @@ class Expressions:
         self.b = builder
         self.state = state
         self._resolved: dict[tuple[Index, int, tuple[Index | None, ...]], Index] = {}
-        self._loading: dict[int, bool] = {}  # by identity: whether an expression loads from memory
 
     # -- indices --------------------------------------------------------------------------------------------
 
@@ -487,7 +486,7 @@ class Expressions:
             return self.value(e.a, memo)
         if c.text == "false":
             return self.value(e.b, memo)
-        if not (self._loads(e.a) or self._loads(e.b)):
+        if not (self._may_fault(e.a, memo) or self._may_fault(e.b, memo)):
             return b.select(c, self.value(e.a, memo), self.value(e.b, memo))
         guards = self.state.guards
         # sides get memos of their own: a load guarded by one side's condition is not valid elsewhere
@@ -498,13 +497,9 @@ class Expressions:
         guards.pop()
         return b.select(c, x, y)
 
-    def _loads(self, e: Expr) -> bool:
-        got = self._loading.get(id(e))
-        if got is None:
-            got = isinstance(e, Load) or any(map(self._loads, children(e)))
-            got = got or (isinstance(e, OfIndex) and _has_opaque(e.index))
-            self._loading[id(e)] = got
-        return got
+    def _may_fault(self, e: Expr, memo: dict[int, Val]) -> bool:
+        """Whether evaluating ``e`` would load something that is neither known nor shown to be in bounds."""
+        return not all(self.in_bounds(ld.buffer, ld.indices) for ld in loads_of(e, set(memo)))
 
     def cast(self, a: Val, t: DType, mode: str) -> Val:
         """Convert a value; see ``CAST_MODES`` of the IR."""

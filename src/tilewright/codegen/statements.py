@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.codegen.expressions import LANE, Expressions, State
 from tilewright.codegen.llvm.builder import PTR, Builder, Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
+from tilewright.codegen.uses import loads_of, statement_loads
 from tilewright.ir import (
     BOOL,
     I64,
@@ -31,7 +32,6 @@ from tilewright.ir import (
     Var,
     index,
     prove_ge0,
-    stmt_loads,
     stmt_writes,
     substitute_index,
 )
@@ -251,7 +251,7 @@ class Emitter:
 
     def _lanes(self, body: Stmt, extent: int | None) -> int:
         """Lanes of a vector loop: as many of the widest element stored or loaded as fill a register."""
-        sizes = [ld.dtype.bytes for ld in stmt_loads(body)]
+        sizes = [ld.dtype.bytes for ld in statement_loads(body)]
         for name, _ in stmt_writes(body):
             sizes.append(self.state.buffers[name].buffer.dtype.bytes if name in self.state.buffers else 1)
         lanes = max(2, self.vector_bits // 8 // max(sizes, default=4))
@@ -323,7 +323,7 @@ class Emitter:
         if op not in _HORIZONTAL or old not in (e.a, e.b):
             return False
         term = e.b if e.a == old else e.a
-        if any(ld.buffer == w.buffer for ld in stmt_loads(Store((type(w)(w.buffer, w.indices, term),)))):
+        if any(ld.buffer == w.buffer for ld in loads_of(term)):
             return False
         dtype = e.dtype
         if dtype.kind == "bool":

@@ -6,4 +6,14 @@ from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math, expand_math_calls
 from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
 
-__all__ = ["PIPELINE", "Hook", "Pass", "decompose_inits", "expand_math", "expand_math_calls", "flatten_blocks", "lower", "trim_guards"]
+__all__ = [
+    "PIPELINE",
+    "Hook",
+    "Pass",
+    "decompose_inits",
+    "expand_math",
+    "expand_math_calls",
+    "flatten_blocks",
+    "lower",
+    "trim_guards",
+]
