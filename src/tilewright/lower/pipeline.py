@@ -26,7 +26,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("decompose_inits", decompose_inits),
     Pass("flatten_blocks", flatten_blocks),
     Pass("trim_guards", trim_guards),
-    # last: it makes expressions large
+    # last: its expressions share sub-expressions as objects, which rebuilding would lose
     Pass("expand_math", expand_math_calls),
 )
 
