@@ -12,6 +12,7 @@ import itertools
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -34,15 +35,25 @@ LINK_TIMEOUT: Final = 120.0
 COMPILERS: Final = ("cc", "gcc", "clang")
 """Names of the system's C compiler, in order of preference."""
 
+LOADS_PER_SESSION: Final = 256
+"""Loads after which a session of the linker is left to its objects: it keeps 10 KB of each until it ends."""
+
 
 class Loader:
-    """One linking session; objects loaded through it can be freed one by one. Safe to use from several
-    threads.
-    """
+    """Links objects into this process; they can be freed one by one. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._jit = llvm.create_lljit_compiler(machine.jit_machine(), use_jit_link=True)
         self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._session: Any = None
+
+    def _open_session(self) -> tuple[Any, int]:
+        """The session to load into, and a number that is new in it."""
+        with self._lock:
+            number = next(self._numbers)
+            if number % LOADS_PER_SESSION == 0:
+                self._session = llvm.create_lljit_compiler(machine.jit_machine(), use_jit_link=True)
+            return self._session, number
 
     def load(self, *objects: bytes) -> LoadedObject:
         """Link objects together and into this process; they may call each other and ``LIBRARY_SYMBOLS``.
@@ -62,19 +73,22 @@ class Loader:
         for name in defined:
             library.export_symbol(name)
         try:
-            tracker = library.link(self._jit, f"tilewright.{next(self._numbers)}")
+            session, number = self._open_session()
+            tracker = library.link(session, f"tilewright.{number}")
         except RuntimeError as error:
             raise InternalError(f"cannot load object code: {machine.first_line(str(error))}") from None
-        return LoadedObject(self._jit, tracker, {name: int(tracker[name]) for name in defined})
+        # a session must end after what was loaded into it: this reference is dropped after the tracker's
+        # finaliser
+        tracker.session = session
+        return LoadedObject(tracker, {name: int(tracker[name]) for name in defined})
 
 
 class LoadedObject:
     """Code in this process. Its functions may be called as long as this value lives and is not closed."""
 
-    __slots__ = ("_addresses", "_jit", "_tracker")
+    __slots__ = ("_addresses", "_tracker")
 
-    def __init__(self, jit: Any, tracker: Any, addresses: dict[str, int]) -> None:
-        self._jit = jit  # must outlive the tracker
+    def __init__(self, tracker: Any, addresses: dict[str, int]) -> None:
         self._tracker = tracker
         self._addresses = addresses
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.codegen.llvm import loader
 from tilewright.codegen.llvm.compile import assembly, compile_ir, optimised_ir, request
 from tilewright.codegen.llvm.loader import Loader, link_shared, load_object
 from tilewright.codegen.llvm.spills import count_vector_spills
@@ -98,6 +99,19 @@ def test_same_name_in_two_objects_and_unloading_one():
 def test_loaded_code_outlives_its_loader():
     loaded = Loader().load(compile_ir(ADD, HOST))
     assert call(loaded.address("add"), ctypes.c_int64, ctypes.c_int64(1), ctypes.c_int64(2)) == 3
+
+
+def test_old_objects_outlive_their_linking_session(monkeypatch):
+    monkeypatch.setattr(loader, "LOADS_PER_SESSION", 2)
+    made = Loader()
+    content = [compile_ir(f"define i64 @f() {{ ret i64 {n} }}", HOST) for n in range(7)]
+    loaded = [made.load(each) for each in content]
+    del made
+    assert len({id(each._tracker.session) for each in loaded}) == 4
+    for n in (1, 5, 3):
+        assert call(loaded[n].address("f"), ctypes.c_int64) == n
+        loaded[n] = None
+    assert [call(loaded[n].address("f"), ctypes.c_int64) for n in (0, 2, 4, 6)] == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize(
