@@ -2,6 +2,8 @@
 
 import os
 import random
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
@@ -18,6 +20,11 @@ settings.load_profile(PROFILE)
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """Choose the seed here, so that every run states the one it had; xdist hands it to its workers."""
+    # No run depends on what an earlier one left in the user's cache, nor adds to it.
+    if "TILEWRIGHT_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="tilewright-tests-")
+        os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
 

@@ -15,7 +15,7 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import make_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import Graph, Limits
+from tilewright.graph import Graph, Limits, fuse, simplify
 from tilewright.runtime import PoolOptions, shared_pool
 from tilewright.support import InputError, Settings, TargetError, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
@@ -55,7 +55,9 @@ def compile_model(
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        units, views = make_units(graph)
+        partition = fuse(simplify(graph))
+        graph, views = partition.graph, partition.views
+        units = make_units(partition)
     with clock.phase("kernels"):
         kernels = build_kernels(units, machine, count, options, progress)
     with clock.phase("plan"):

@@ -197,6 +197,7 @@ class CompiledModel:
         return {
             value: self._value(value, arrays, made, given)
             for value in (*self._tracing.outputs, *self._steps.views)
+            if self._steps.root(value) in made
         }
 
     def trim(self) -> None:

@@ -1,0 +1,45 @@
+"""Verification: it passes what is right, and names the first tensor that is wrong."""
+
+import numpy as np
+import onnx_models as tiny
+import pytest
+from onnx import numpy_helper
+
+import tilewright
+from tilewright.driver import verify_model
+from tilewright.support import InputError
+
+
+def test_a_right_model_passes():
+    model = tiny.mlp()
+    compiled = tilewright.compile(model)
+    outcome = verify_model(compiled, model, compiled.sample_feeds(), "onnx")
+    assert outcome.ok and outcome.first_difference is None
+    assert [check.name for check in outcome.checks if check.output] == ["y"]
+    assert outcome.worst <= 1
+
+
+def test_the_first_tensor_that_differs_is_named():
+    compiled = tilewright.compile(tiny.mlp())
+    other = tiny.mlp()
+    wrong = numpy_helper.to_array(other.graph.initializer[2]).copy()
+    wrong[3, 5] += 0.5
+    other.graph.initializer[2].CopyFrom(numpy_helper.from_array(wrong, "c"))
+    outcome = verify_model(compiled, other, compiled.sample_feeds(), "onnx")
+    assert not outcome.ok
+    first = outcome.first_difference
+    assert first is not None and first.name in ("p", "y")
+    assert "second" in first.made_by
+    assert first.comparison.index == (0, 5)
+
+
+def test_an_unknown_reference_is_refused():
+    compiled = tilewright.compile(tiny.relu())
+    with pytest.raises(InputError, match="no reference 'guess'"):
+        verify_model(compiled, tiny.relu(), compiled.sample_feeds(), "guess")  # type: ignore[arg-type]
+
+
+def test_a_reference_that_cannot_run_the_model_says_so():
+    compiled = tilewright.compile(tiny.relu())
+    with pytest.raises(InputError, match="cannot run the model"):
+        verify_model(compiled, tiny.mlp(), {"x": np.zeros((2, 3), np.float32)}, "onnx")

@@ -1,0 +1,24 @@
+"""Counting arithmetic and roundings."""
+
+from tilewright import lang
+from tilewright.driver.work import flops, reduction_length
+
+
+def _matmul():
+    a, b = lang.placeholder((4, 8), "f32", "a"), lang.placeholder((8, 3), "f32", "b")
+    k = lang.reduce_axis(8, "k")
+    c = lang.compute((4, 3), lambda i, j: lang.sum(a[i, k] * b[k, j], k), hint="c")
+    return lang.program([a, b], [c], name="matmul")
+
+
+def test_a_matrix_product_counts_two_operations_a_term():
+    assert flops(_matmul()) == 2 * 4 * 8 * 3
+    assert reduction_length(_matmul()) == 8
+
+
+def test_movement_counts_nothing():
+    a = lang.placeholder((4, 8), "f32", "a")
+    c = lang.compute((8, 4), lambda i, j: a[j, i], hint="c")
+    program = lang.program([a], [c], name="transpose")
+    assert flops(program) == 0
+    assert reduction_length(program) == 1
