@@ -28,7 +28,9 @@ def model(
 
 def relu(shape: Sequence[int | str | None] = (2, 3)) -> ModelProto:
     """`y = relu(x)`."""
-    return model([helper.make_node("Relu", ["x"], ["y"], name="act")], [tensor("x", shape)], [tensor("y", shape)])
+    return model(
+        [helper.make_node("Relu", ["x"], ["y"], name="act")], [tensor("x", shape)], [tensor("y", shape)]
+    )
 
 
 def mlp() -> ModelProto:

@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import onnx
-import onnx_models as tiny
 import pytest
 from onnx import helper
 
+import onnx_models as tiny
 import tilewright
 from tilewright.support import (
     InputError,

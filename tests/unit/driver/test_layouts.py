@@ -20,7 +20,9 @@ def _blocked(rows, columns, block):
     return Buffer("w", (index(rows), index(columns)), F32, layout=layout)
 
 
-@pytest.mark.parametrize(("rows", "columns", "block"), [(3, 8, 4), (3, 7, 4), (1, 1, 4), (5, 4, 4), (2, 9, 1)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "block"), [(3, 8, 4), (3, 7, 4), (1, 1, 4), (5, 4, 4), (2, 9, 1)]
+)
 def test_blocked_layouts_pad_with_zeros_and_come_back(rows, columns, block):
     array = np.arange(1, rows * columns + 1, dtype=np.float32).reshape(rows, columns)
     b = _blocked(rows, columns, block)

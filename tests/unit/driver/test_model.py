@@ -3,10 +3,10 @@
 import threading
 
 import numpy as np
-import onnx_models as tiny
 import pytest
 from onnx import helper
 
+import onnx_models as tiny
 import tilewright
 from tilewright.support import InputError, assert_close
 
@@ -200,8 +200,12 @@ def _weight(name):
 
 
 def test_equal_kernels_are_compiled_once():
-    nodes = [helper.make_node("Softmax", [f"v{at}"], [f"v{at + 1}"]) for at in range(4)]
-    compiled = tilewright.compile(tiny.model(nodes, [tiny.tensor("v0", (3, 7))], [tiny.tensor("v4", (3, 7))]))
+    random = np.random.default_rng(0)
+    weights = {f"w{at}": random.standard_normal((7, 7), dtype=np.float32) for at in range(4)}
+    nodes = [helper.make_node("MatMul", [f"v{at}", f"w{at}"], [f"v{at + 1}"]) for at in range(4)]
+    compiled = tilewright.compile(
+        tiny.model(nodes, [tiny.tensor("v0", (3, 7))], [tiny.tensor("v4", (3, 7))], weights)
+    )
     groups = compiled.groups()
     assert len(groups) == 4
     assert len({group.kernel.name for group in groups}) == 1

@@ -1,10 +1,10 @@
 """Verification: it passes what is right, and names the first tensor that is wrong."""
 
 import numpy as np
-import onnx_models as tiny
 import pytest
 from onnx import numpy_helper
 
+import onnx_models as tiny
 import tilewright
 from tilewright.driver import verify_model
 from tilewright.support import InputError

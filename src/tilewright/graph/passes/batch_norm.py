@@ -74,9 +74,10 @@ class FoldChannelAffine:
                 folded = _fold(rewriter, rewriter.nodes[at], found[1], found[2])
             if folded is not None and at is not None:
                 changed = True
-                rewriter.nodes[at] = folded
-                rewriter.alias(old.outputs[0], folded.outputs[0])
-                uses[folded.outputs[0]] = graph.use_count(old.outputs[0])
+                # The new node makes the later value: no name may come to mean other elements.
+                rewriter.nodes[at] = replace(folded, outputs=old.outputs)
+                makers[old.outputs[0]] = at
+                uses[old.outputs[0]] = graph.use_count(old.outputs[0])
                 continue
             if node.op in _CONTRACTIONS and not node.domain:
                 makers[node.outputs[0]] = len(rewriter.nodes)
