@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from property.ir_programs import KINDS, cases
 from property.proposals import PROPOSERS, TAILS
 
-from tilewright.ir import run_function, run_program
+from tilewright.ir import run_function, run_program, verify
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import PRIMITIVES, Schedule, replay
 from tilewright.support import ScheduleError, assert_close
@@ -103,6 +103,7 @@ def test_random_schedules(subject):
             else:
                 schedule, accepted = attempt(data, schedule, other, counts)
             if accepted:
+                verify(schedule.func)
                 violations = check_legal(reference, schedule.func, case.params)
                 assert not violations, f"{schedule.trace}{schedule}\n" + "\n".join(map(str, violations))
         same(case, schedule, data)

@@ -298,7 +298,7 @@ def _fma(dtype: DType) -> Callable[[Value, Value, Value], Value]:
         try:
             return np.float64(float(exact))
         except OverflowError:
-            return np.float64(math.copysign(math.inf, exact))
+            return np.float64(math.inf if exact > 0 else -math.inf)
 
     return wide if dtype.name == "f64" else narrow
 

@@ -371,8 +371,10 @@ def _check_coverage(func: LoopFunction, seen: list[tuple[Block, _Context]]) -> N
             stages.setdefault(block.stage, []).append((block, c))
     for stage, blocks in stages.items():
         iters = blocks[0][0].iters
-        if any(b.iters != iters for b, _ in blocks):
-            continue
+        written = {name for b, _ in blocks for name, _ in b.writes}
+        others = {name for b, _ in seen if b.stage != stage for name, _ in b.writes}
+        if any(b.iters != iters for b, _ in blocks) or written & others:
+            continue  # another stage may define what this one leaves out
         for n, it in enumerate(iters):
             if it.lo.vars or it.hi.vars:
                 continue

@@ -102,7 +102,7 @@ def fix(x):
     return out
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @CASES
 def test_integer_bounds_hold(x, env, size):
     found = values(fix(x), env, size)
@@ -117,7 +117,7 @@ def test_integer_bounds_hold(x, env, size):
         assert max(found) < 3
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @CASES
 def test_simplification_keeps_values(x, env, size):
     x = fix(x)
@@ -126,7 +126,7 @@ def test_simplification_keeps_values(x, env, size):
         assert evaluate_index(y, at) == evaluate_index(x, at)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     ATOMS, environments(), st.integers(1, 5).map(lambda x: 2 * x), st.sets(st.sampled_from("ijk"), min_size=1)
 )

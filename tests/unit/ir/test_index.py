@@ -179,13 +179,13 @@ def value(tree, env):
 ENVS = st.fixed_dictionaries(dict.fromkeys(VARS, VALUES))
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(trees(), ENVS)
 def test_canonical_forms_keep_the_value(tree, env):
     assert evaluate_index(build(tree), env) == value(tree, env)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(trees())
 def test_canonical_forms_are_fixed_points(tree):
     x = build(tree)
@@ -205,14 +205,14 @@ def test_canonical_forms_are_fixed_points(tree):
     assert [a.key for a, _ in x.terms] == sorted(a.key for a, _ in x.terms)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(trees(), trees(), ENVS)
 def test_substitution_is_composition(outer, inner, env):
     x, y = build(outer), build(inner)
     assert evaluate_index(substitute_index(x, {"i": y}), env) == value(outer, {**env, "i": value(inner, env)})
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(trees(), trees())
 def test_equality_agrees_with_the_key(a, b):
     x, y = build(a), build(b)

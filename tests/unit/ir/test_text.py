@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from random_ir import PARAMS, functions, indices, programs
 from tilewright.ir import (
@@ -185,7 +185,6 @@ def test_golden_texts(name, update_golden):
     assert read(text) == build()
 
 
-@settings(max_examples=200)
 @given(functions())
 def test_functions_round_trip(f):
     text = print_function(f)
