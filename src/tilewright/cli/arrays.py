@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def _read(stream: IO[bytes], info: TensorInfo, place: str) -> Array:
         version = npy.read_magic(stream)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = header(stream)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, SyntaxError, TokenError) as error:
         raise InputError(f"{place} is not an .npy array: {error}") from None
     if shape != info.shape or dtype != info.dtype:
         found = f"{dtype.name}[{', '.join(map(str, shape))}]"

@@ -226,7 +226,7 @@ def test_sample_feeds_respect_what_they_index():
 def test_progress_is_reported_and_can_stop_a_compilation():
     seen = []
     tilewright.compile(tiny.mlp(), progress=lambda *step: seen.append(step))
-    assert [step[0] for step in seen][0] == "import"
+    assert seen[0][0] == "import"
     assert any(step[0] == "schedule" and step[1] == step[2] for step in seen)
 
     class StopError(Exception):

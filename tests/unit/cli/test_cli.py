@@ -1,0 +1,210 @@
+"""The command line: results, JSON, exit status, and where everything is printed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_models as tiny
+from tilewright.cli import main
+
+COMMANDS = ("compile", "run", "bench", "verify", "explain", "demo", "targets", "doctor")
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "mlp.onnx"
+    onnx.save(tiny.mlp(), file)
+    return str(file)
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command; gives its status, stdout and stderr."""
+
+    def run(*arguments):
+        status = main([str(each) for each in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_json_and_traceback(call, command):
+    status, out, _ = call(command, "--help")
+    assert status == 0
+    assert "--json" in out and "--traceback" in out
+
+
+def test_help_and_version(call):
+    status, out, _ = call("--help")
+    assert status == 0 and all(command in out for command in COMMANDS)
+    status, out, _ = call("--version")
+    assert status == 0 and out.startswith("tilewright")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["frobnicate"],
+        ["compile"],
+        ["compile", "a.onnx", "b.onnx"],
+        ["run", "zoo:nothing"],
+        ["run", "zoo:resnet18:tiny"],
+        ["run", "zoo:resnet18:small", "--threads", "0"],
+        ["run", "zoo:resnet18:small", "--shape", "input"],
+        ["run", "zoo:resnet18:small", "--shape", "input=1,x"],
+        ["run", "zoo:resnet18:small", "--input", "input"],
+        ["explain", "zoo:resnet18:small", "--show", "dreams"],
+        ["bench", "zoo:resnet18:small", "--against", "abacus"],
+    ],
+)
+def test_wrong_use_is_status_2_with_nothing_on_stdout(call, arguments):
+    status, out, err = call(*arguments)
+    if not arguments:
+        assert "Usage" in out + err
+        return
+    assert status == 2
+    assert out == "" and err
+    assert "Traceback" not in err
+
+
+def test_compile_reports_what_came_out(call, path):
+    status, out, _ = call("compile", path, "--threads", 2)
+    assert status == 0
+    assert "'x': float32[4, 8]" in out and "2 threads" in out
+    status, out, _ = call("compile", path, "--json")
+    data = json.loads(out)
+    assert status == 0 and data["schema"] == 1 and data["command"] == "compile"
+    assert data["inputs"] == [{"name": "x", "dtype": "float32", "shape": [4, 8]}]
+    assert data["flops"] >= 2 * 2 * 4 * 8 * 16
+
+
+def test_run_reads_inputs_and_writes_outputs(call, path, tmp_path):
+    x = np.random.default_rng(5).standard_normal((4, 8), dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    for given in (["--input", f"x={tmp_path / 'x.npy'}"], ["--inputs", tmp_path / "x.npz"]):
+        out_file = tmp_path / "out.npz"
+        status, out, _ = call("run", path, *given, "--output", out_file, "--json")
+        assert status == 0
+        assert json.loads(out)["outputs"][0]["shape"] == [4, 8]
+        with np.load(out_file) as archive:
+            np.testing.assert_allclose(archive["y"], tiny.mlp_expected(x), rtol=1e-4, atol=1e-4)
+        out_file.unlink()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mlp.onnx", "x.npy", "x.npz"]
+
+
+def test_run_profiles(call, path):
+    status, out, _ = call("run", path, "--profile", "--repeats", 3)
+    assert status == 0 and "GFLOP/s" in out and "'y': float32[4, 8]" in out
+    status, out, _ = call("run", path, "--profile", "--json", "--seed", 4)
+    assert json.loads(out)["profile"]["kernels"]
+
+
+def test_verify_passes_and_fails(call, path, monkeypatch):
+    status, out, _ = call("verify", path, "--reference", "onnx")
+    assert status == 0 and out.startswith("ok:")
+    status, out, _ = call("verify", path, "--reference", "onnx", "--json")
+    assert status == 0 and json.loads(out)["first_difference"] is None
+    # The reference gets other weights than those that were compiled.
+    wrong = tiny.mlp()
+    bias = onnx.numpy_helper.to_array(wrong.graph.initializer[1]) + 1
+    wrong.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(bias, "b"))
+    monkeypatch.setattr("tilewright.cli.commands.verify.as_proto", lambda _: wrong)
+    status, out, _ = call("verify", path, "--reference", "onnx")
+    assert status == 1 and "differs from onnx" in out and "the first is" in out
+    status, out, _ = call("verify", path, "--reference", "onnx", "--json")
+    data = json.loads(out)
+    assert status == 1 and not data["ok"] and data["first_difference"]["name"] in {"n", "h"}
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [("groups", "first"), ("schedule", "program"), ("loops", "for"), ("llvm", "define"), ("asm", ".text")],
+)
+def test_explain_shows_every_level(call, path, level, text):
+    status, out, _ = call("explain", path, "--show", level)
+    assert status == 0 and text in out
+    status, out, _ = call("explain", path, "--show", level, "--group", 0, "--json")
+    assert status == 0 and json.loads(out)["show"] == level
+    assert call("explain", path, "--show", level, "--group", 99)[0] == 2
+
+
+def test_bench_measures(call, path):
+    status, out, _ = call("bench", path, "--threads", 1, "--rounds", 2, "--seconds", 0.01, "--json")
+    assert status == 0
+    data = json.loads(out)
+    (ours,) = data["engines"]
+    assert ours["engine"] == "tilewright" and ours["error"] is None
+    assert ours["runs"] >= 6 and 0 < ours["min_ms"] <= ours["median_ms"]
+    assert len(ours["round_medians_ms"]) == 2
+
+
+def test_bench_says_why_an_engine_failed(call, tmp_path):
+    file = tmp_path / "bad.onnx"
+    file.write_bytes(b"no model")
+    status, _, err = call("bench", file, "--rounds", 1)
+    assert status == 2 and "bad.onnx" in err
+
+
+def test_demo_runs_and_checks(call):
+    status, out, _ = call("demo", "--small", "--threads", 2, "--repeats", 2)
+    assert status == 0
+    assert "result:" in out and "time:" in out and "ok:" in out
+    status, out, _ = call("demo", "--small", "--json", "--model", "tinybert4")
+    data = json.loads(out)
+    assert status == 0 and data["check"]["ok"] and data["median_ms"] > 0
+
+
+def test_targets_and_doctor(call):
+    status, out, _ = call("targets")
+    assert status == 0 and "aarch64_neon" in out
+    assert call("targets", "--json")[0] == 0
+    status, out, _ = call("doctor", "--json")
+    assert status == 0 and json.loads(out)["ok"]
+    assert call("doctor")[0] == 0
+
+
+def test_an_internal_error_is_status_3_without_a_traceback(call, path, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("unexpected")
+
+    monkeypatch.setattr("tilewright.cli.models.compile_model", broken)
+    status, out, err = call("compile", path)
+    assert status == 3 and out == "" and "internal error: KeyError" in err and "Traceback" not in err
+    status, _, err = call("compile", path, "--traceback")
+    assert status == 3 and "Traceback" in err
+    status, out, _ = call("compile", path, "--json")
+    assert status == 3 and json.loads(out)["error"]["kind"] == "KeyError"
+
+
+def test_interruption_is_status_130(call, path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilewright.cli.models.compile_model", interrupted)
+    assert call("compile", path)[0] == 130
+
+
+def test_a_wrong_setting_is_the_users_error(call, path, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_THREADS", "many")
+    status, _, err = call("compile", path)
+    assert status == 2 and "TILEWRIGHT_THREADS" in err
+
+
+def test_logs_go_to_stderr_and_results_to_stdout(path):
+    code = "import sys; from tilewright.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "compile", path, "--json", "-v"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["command"] == "compile"
+    assert "compiled" in done.stderr
