@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from tilewright.poly.ast_import import Scratch, import_tree, scratch_of
     from tilewright.poly.dependences import Dependence, all_dependences
     from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract_model
-    from tilewright.poly.legality import Listing, Violation, check_legal, list_function
+    from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
+    from tilewright.poly.violations import Violation
 
 # Public name -> the module that defines it.
 _EXPORTS = {
@@ -29,7 +30,7 @@ _EXPORTS = {
     "all_dependences": "dependences",
     "extract_model": "extract",
     "Listing": "legality",
-    "Violation": "legality",
+    "Violation": "violations",
     "check_legal": "legality",
     "list_function": "legality",
 }

@@ -17,6 +17,7 @@ import islpy as isl
 from tilewright.ir import (
     LOCAL,
     REGISTER,
+    SERIAL,
     Alloc,
     Barrier,
     Binary,
@@ -50,6 +51,7 @@ from tilewright.ir import (
     index,
     substitute_index,
     substitute_pred,
+    sums_lanes,
     var,
 )
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
@@ -275,7 +277,7 @@ class _Extractor:
         inside = replace(
             c,
             dims=(*c.dims, name),
-            kinds=(*c.kinds, s.kind),
+            kinds=(*c.kinds, SERIAL if sums_lanes(s) else s.kind),
             conditions=(*c.conditions, *bounds),
             time=(*c.time, name),
             scope=scope,

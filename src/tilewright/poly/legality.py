@@ -9,7 +9,8 @@
   write leaves its buffer.
 
 Stages are matched by name, instances by the values of their iterators, loads by their place in the stage's
-expression. The list mode enumerates concrete sizes and is exact; use it with small ones.
+expression. The list mode enumerates concrete sizes and is exact; use it with small ones. The isl mode
+holds for all sizes.
 """
 
 from __future__ import annotations
@@ -20,36 +21,14 @@ from typing import Literal
 
 import numpy as np
 
-from tilewright.ir import (
-    Const,
-    Exec,
-    Expr,
-    Load,
-    LoopFunction,
-    OfIndex,
-    Store,
-    children,
-)
+from tilewright.ir import LoopFunction
 from tilewright.poly.dataflow import Dataflow, dataflow
 from tilewright.poly.instances import list_instances
 from tilewright.poly.provenance import Key, Prints, Provenance, instance_prints, key_of, provenance
 from tilewright.poly.races import races
-from tilewright.poly.statements import Statement
+from tilewright.poly.symbolic import check_symbolic
 from tilewright.poly.values import Ints
-
-ViolationKind = Literal["flow", "final", "missing", "extra", "race", "bounds", "arguments"]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One way in which the second function differs: the ``stage`` or buffer concerned and an example."""
-
-    kind: ViolationKind
-    stage: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message}"
+from tilewright.poly.violations import Violation, same_computation
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +49,21 @@ def list_function(func: LoopFunction, params: Mapping[str, int] | None = None) -
 
 
 def check_legal(
-    before: LoopFunction | Listing, after: LoopFunction | Listing, params: Mapping[str, int] | None = None
+    before: LoopFunction | Listing,
+    after: LoopFunction | Listing,
+    params: Mapping[str, int] | None = None,
+    *,
+    mode: Literal["list", "isl"] = "list",
 ) -> list[Violation]:
     """All ways in which ``after`` fails to do what ``before`` does, for the given parameters; empty: legal.
 
     ``before`` may be any earlier state of the same program; the unscheduled one judges most strictly, since
     stages that only one side has count as copies. Pass a :class:`Listing` for a side that is compared often.
+    ``mode`` ``isl`` judges relations instead of listed instances, for all values of parameters not given.
     Raises :class:`~tilewright.support.ResourceError` where there are too many instances to list.
     """
+    if mode == "isl":
+        return check_symbolic(_function(before), _function(after), params)
     a = before if isinstance(before, Listing) else list_function(before, params)
     b = after if isinstance(after, Listing) else list_function(after, params)
     shared = a.stages & b.stages
@@ -96,6 +82,10 @@ def check_legal(
             )
         )
     return out
+
+
+def _function(f: LoopFunction | Listing) -> LoopFunction:
+    return f.flow.instances.function if isinstance(f, Listing) else f
 
 
 def _bounds(flow: Dataflow) -> list[Violation]:
@@ -265,43 +255,3 @@ def _two_values(new: Provenance, now: int, old: Provenance, was: int) -> str:
 def _values(p: Provenance, definitions: Ints) -> Prints:
     out: Prints = p.prints[p.root[definitions]]
     return out
-
-
-def same_computation(a: Statement, b: Statement) -> bool:
-    """Whether two statements are the same expression but for what their loads address."""
-    if len(a.reads) != len(b.reads) or any(
-        (x.load is None) != (y.load is None) for x, y in zip(a.reads, b.reads, strict=True)
-    ):
-        return False
-    if isinstance(a.node, Exec) or isinstance(b.node, Exec):
-        return isinstance(a.node, Exec) and isinstance(b.node, Exec) and a.node.instr == b.node.instr
-    return _same_store(a.node, b.node)
-
-
-def _same_store(a: Store, b: Store) -> bool:
-    if a is b:
-        return True
-    return len(a.writes) == len(b.writes) and all(
-        _same_expr(x.value, y.value) for x, y in zip(a.writes, b.writes, strict=True)
-    )
-
-
-def _same_expr(a: Expr, b: Expr) -> bool:
-    if a is b:
-        return True
-    if type(a) is not type(b) or a.dtype != b.dtype:
-        return False
-    match a:
-        case Load():
-            return True
-        case Const() | OfIndex():
-            return a == b
-        case _:
-            for name in ("op", "fn", "mode"):
-                if getattr(a, name, None) != getattr(b, name, None):
-                    return False
-            mine, theirs = children(a), children(b)
-            return len(mine) == len(theirs) and all(map(_same_expr, mine, theirs))
-
-
-__all__ = ["Listing", "Violation", "ViolationKind", "check_legal", "list_function", "same_computation"]

@@ -15,10 +15,11 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.ir import Const, Expr, Load, OfIndex, Select, Store, walk
+from tilewright.ir import Const, Expr, Load, Select, Store
 from tilewright.poly.dataflow import Dataflow
 from tilewright.poly.statements import Statement
 from tilewright.poly.values import Bools, Ints, scalar
+from tilewright.poly.violations import constant_value
 
 Prints = npt.NDArray[np.uint64]
 Key = tuple[str, str, int]
@@ -169,14 +170,6 @@ def _set_prints(rows: Ints, values: Prints, n: int) -> Prints:
     return out
 
 
-def _constant(e: Expr) -> str | None:
-    """The text of a value that depends on nothing, else ``None``."""
-    for node in walk(e):
-        if isinstance(node, Load) or (isinstance(node, OfIndex) and node.index.terms):
-            return None
-    return str(e)
-
-
 def _forward(flow: Dataflow, s: int, w: int, follow: Ints, prints: Prints, constants: set[int]) -> bool:
     """Let the definitions of a copy follow its sources; ``False`` where the statement is no copy."""
     statement = flow.instances.statements[s]
@@ -233,9 +226,7 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
     constants: set[int] = set()
     for k, s in enumerate(inst.statements):
         for w, base in enumerate(flow.first[k]):
-            constant = None
-            if isinstance(s.node, Store) and not s.reads:
-                constant = _constant(s.node.writes[w].value)
+            constant = constant_value(s, w)
             if constant is not None:
                 value = fingerprint("constant", constant)
                 prints[base : base + s.count] = value

@@ -197,6 +197,13 @@ def maps_of(u: isl.UnionMap) -> list[isl.Map]:
     return sorted(found, key=lambda m: (str(m.get_tuple_name(DIM.in_)), str(m.get_tuple_name(DIM.out))))
 
 
+def sets_of(u: isl.UnionSet) -> list[isl.Set]:
+    """The non-empty sets of a union, one for each space, in a stable order."""
+    found = u.get_set_list()
+    sets = [s for n in range(found.n_set()) if not (s := found.get_at(n)).is_empty()]
+    return sorted(sets, key=lambda s: str(s.get_tuple_name()) if s.has_tuple_name() else "")
+
+
 def points(s: isl.Set) -> Iterator[tuple[int, ...]]:
     """All points of a bounded set, in lexicographic order; parameters must have fixed values or none."""
     s = s.project_out(DIM.param, 0, s.dim(DIM.param))

@@ -47,7 +47,11 @@ LOOPS = [("i", 0, 4), ("j", 0, 5), ("k", 0, 3)]
 
 
 def kinds(before, after, params=None):
-    return sorted({v.kind for v in check_legal(before, after, params)})
+    """What the list mode finds; the isl mode must come to the same judgement."""
+    found = sorted({v.kind for v in check_legal(before, after, params)})
+    symbolic = sorted({v.kind for v in check_legal(before, after, params, mode="isl")})
+    assert bool(symbolic) == bool(found), (found, symbolic)
+    return found
 
 
 def judged(program, body):

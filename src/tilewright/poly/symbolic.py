@@ -1,0 +1,191 @@
+"""The symbolic mode of :func:`~tilewright.poly.legality.check_legal`: the same questions put to isl.
+
+It holds for all sizes that the parameters allow, and needs no small ones; it costs more, and is stricter in
+one point: a reduction that is recomputed into one and the same storage is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import islpy as isl
+
+from tilewright.ir import LoopFunction, var
+from tilewright.poly.extract import Model, PolyStatement, extract_model
+from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
+from tilewright.poly.symbolic_flow import Key, SymbolicFlow, key_of
+from tilewright.poly.symbolic_races import symbolic_races
+from tilewright.poly.violations import Violation, same_computation
+
+
+def check_symbolic(
+    before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None = None
+) -> list[Violation]:
+    """All ways in which ``after`` fails to do what ``before`` does, for all parameters that are not given."""
+    a, b = extract_model(before, params), extract_model(after, params)
+    shared = frozenset(s.stage for s in a.statements) & frozenset(s.stage for s in b.statements)
+    old, new = SymbolicFlow(a, shared), SymbolicFlow(b, shared)
+    return [
+        *_bounds(b),
+        *_coverage(old, new),
+        *_flows(old, new),
+        *_reductions(old, new),
+        *_outputs(old, new),
+        *_races(b),
+    ]
+
+
+def example(s: isl.Set) -> str:
+    """One point of a set in words."""
+    p = s.sample_point()
+    name = s.get_tuple_name() if s.has_tuple_name() else ""
+    names = [p.get_space().get_dim_name(DIM.set, n) for n in range(s.dim(DIM.set))]
+    values = [p.get_coordinate_val(DIM.set, n) for n in range(s.dim(DIM.set))]
+    inside = ", ".join(f"{n}={v}" if n else str(v) for n, v in zip(names, values, strict=True))
+    sizes = ", ".join(
+        f"{s.get_dim_name(DIM.param, n)}={p.get_coordinate_val(DIM.param, n)}"
+        for n in range(s.dim(DIM.param))
+    )
+    return f"{name}[{inside}]" + (f" for {sizes}" if sizes else "")
+
+
+def _grouped(model: Model) -> dict[Key, list[PolyStatement]]:
+    out: dict[Key, list[PolyStatement]] = {}
+    for s in model.statements:
+        out.setdefault(key_of(s), []).append(s)
+    return out
+
+
+def _executed(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionSet:
+    """The logical instances that run."""
+    return union_set(flow.model.instances(s).range() for s in statements)
+
+
+def _bounds(model: Model) -> Iterator[Violation]:
+    for s in model.statements:
+        for w in s.writes:
+            buffer = model.buffers[w.buffer]
+            rank = len(buffer.physical_shape)
+            halo = buffer.halo or ((0, 0),) * rank
+            indices = w.relation.range().project_out(DIM.set, 0, w.relation.dim(DIM.out) - rank)
+            dims = tuple(f"d{n}" for n in range(rank))
+            space = Domain("", dims, model.params)
+            box = space.universe()
+            for n, (extent, (lo, hi)) in enumerate(zip(buffer.physical_shape, halo, strict=True)):
+                at = var(dims[n])
+                box = box.intersect(space.at_least(at + lo)).intersect(space.at_least(extent + hi - 1 - at))
+            if not indices.reset_tuple_id().is_subset(box.reset_tuple_id()):
+                yield Violation(
+                    "bounds", s.block.name, f"a write of block {s.block.name} leaves the buffer {w.buffer}"
+                )
+
+
+def _coverage(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+    arguments = {b.name for b in new.model.function.buffers}
+    after = _grouped(new.model)
+    for key, was in _grouped(old.model).items():
+        if key[0] not in new.stages or key[1] != "body":
+            continue
+        if not any(w.buffer in arguments for s in was for w in s.writes):
+            continue
+        expected, actual = _executed(old, was), _executed(new, after.get(key, []))
+        for m in sets_of(expected.subtract(actual)):
+            yield Violation("missing", key[0], f"{example(m)} never runs")
+        for m in sets_of(actual.subtract(expected)):
+            yield Violation("extra", key[0], f"{example(m)} is outside of its domain")
+
+
+def _flows(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+    before = _grouped(old.model)
+    for key, now in _grouped(new.model).items():
+        if key[0] not in new.stages or key not in before:
+            continue
+        was = before[key]
+        alike = all(same_computation(was[0], s) for s in (*was[1:], *now))
+        slots: list[int | None] = list(range(len(was[0].reads))) if alike else [None]
+        common = _executed(old, was).intersect(_executed(new, now))
+        for slot in slots:
+            expected = _columns(old, was, slot).intersect_domain(common)
+            actual = _columns(new, now, slot).intersect_domain(common)
+            wrong = actual.subtract(expected).domain().union(expected.subtract(actual).domain())
+            for s in sets_of(wrong):
+                read = now[0].reads[slot].buffer if slot is not None else "other values"
+                yield Violation("flow", key[0], f"{example(s)} reads {read} from another place than before")
+
+
+def _columns(flow: SymbolicFlow, statements: list[PolyStatement], slot: int | None) -> isl.UnionMap:
+    """Logical instances to the values of one read, or of all (then constants do not count)."""
+    out: list[isl.Map] = []
+    for s in statements:
+        accumulating = flow.accumulators(s)
+        for n in range(len(s.reads)) if slot is None else (slot,):
+            if n in accumulating:
+                found = _starts(flow, s, n)
+            else:
+                found = flow.logical(flow.values(s, n))
+            instances = flow.places(s) if n in accumulating else flow.model.instances(s)
+            if n in accumulating and slot is None:
+                continue
+            for m in maps_of(found):
+                name = str(m.get_tuple_name(DIM.out))
+                if slot is None and (name.startswith("constant__") or name == "undefined"):
+                    continue
+                out.append(m.apply_domain(instances))
+    return union_map(out).coalesce()
+
+
+def _starts(flow: SymbolicFlow, s: PolyStatement, slot: int) -> isl.UnionMap:
+    """Where accumulations start: values of an accumulator that are not of the same reduction."""
+    return flow.logical(flow.values(s, slot).subtract(flow.steps(s, slot)))
+
+
+def _reductions(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+    """Every place accumulates all of its instances once, one after the other, from one start."""
+    before = _grouped(old.model)
+    for key, members in _grouped(new.model).items():
+        first = members[0]
+        slots = sorted(new.accumulators(first))
+        if not slots or key not in before:
+            continue
+        logical = union_map(new.model.instances(s) for s in members)
+        chain = union_map(new.places(s) for s in members)
+        if not logical.is_injective():
+            # recomputed: a chain for each storage that the reduction runs in
+            chain = union_map(new.places(s).range_product(s.writes[0].relation) for s in members)
+        if not chain.range_product(logical).is_injective():
+            yield Violation("flow", key[0], f"an instance of {key[0]} runs twice for one element")
+        for slot in slots:
+            steps = union_map(m for s in members for m in maps_of(new.steps(s, slot)))
+            if not steps.is_injective():
+                yield Violation("flow", key[0], f"two instances of {key[0]} go on from the same one")
+            starts = union_set(s.domain for s in members).subtract(steps.domain())
+            if not chain.intersect_domain(starts).is_injective():
+                yield Violation("flow", key[0], f"the reduction {key[0]} starts anew on its way")
+        full = union_map(old.places(s).reverse().apply_range(old.model.instances(s)) for s in before[key])
+        done = chain.reverse().apply_range(logical)
+        places = chain.reverse().apply_range(union_map(new.places(s) for s in members))
+        if not places.apply_range(full).subtract(done).is_empty():
+            yield Violation("flow", key[0], f"the reduction {key[0]} leaves instances out")
+
+
+def _outputs(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+    for name in old.model.function.outputs:
+        if name not in new.model.function.outputs:
+            yield Violation("arguments", name, f"the output {name} is gone or has another shape")
+            continue
+        was, now = old.final(name), new.final(name)
+        for s in sets_of(now.subtract(was).domain().union(was.domain().subtract(now.domain()))):
+            yield Violation("final", name, f"element {example(s)} of {name} ends with another value")
+
+
+def _races(model: Model) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for r in symbolic_races(model):
+        if r.loop not in seen:
+            seen.add(r.loop)
+            who = r.loop if r.loop.startswith("threads of") else f"iterations of the loop {r.loop}"
+            yield Violation(
+                "race",
+                r.first.stage,
+                f"{who} conflict on {r.buffer}, in {r.first.block.name} and {r.second.block.name}",
+            )

@@ -1,0 +1,124 @@
+"""Conflicts between iterations of parallel loops, as emptiness of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tilewright.ir import Index, index, var
+from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, is_thread
+from tilewright.poly.spaces import Domain
+
+_AXES = ("thread.x", "thread.y", "thread.z")
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicRace:
+    """Instances of two statements that conflict in a loop (or among the threads of a block)."""
+
+    loop: str
+    buffer: str
+    first: PolyStatement
+    second: PolyStatement
+    pairs: isl.Map
+
+
+def symbolic_races(model: Model) -> Iterator[SymbolicRace]:
+    """Pairs of statements with conflicting iterations; one for each loop, pair and buffer."""
+    written = {w.buffer for s in model.statements for w in s.writes}
+    for a_at, a in enumerate(model.statements):
+        for b in model.statements[a_at:]:
+            for p in _accesses(a, written):
+                for q in _accesses(b, written):
+                    if p[0].buffer == q[0].buffer and (p[1] or q[1]):
+                        yield from _between(model, a, p[0], b, q[0])
+
+
+def _accesses(s: PolyStatement, written: set[str]) -> list[tuple[PolyAccess, bool]]:
+    return [(w, True) for w in s.writes] + [(r, False) for r in s.reads if r.buffer in written]
+
+
+def _between(
+    model: Model, a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyAccess
+) -> Iterator[SymbolicRace]:
+    same = p.relation.apply_range(q.relation.reverse())
+    if same.is_empty():
+        return
+    for n, (dim, kind) in enumerate(zip(a.dims, a.kinds, strict=True)):
+        if b.dims[: n + 1] != a.dims[: n + 1]:
+            break
+        if kind.name in ("parallel", "vector") or (kind.name == "thread" and not is_thread(kind)):
+            conflict = _constrained(model, same, a, b, a.dims[:n], [(var(dim), var(dim))])
+            if not conflict.is_empty():
+                yield SymbolicRace(dim, p.buffer, a, b, conflict)
+    team = team_of(a)
+    if team is not None and team == team_of(b):
+        conflict = _constrained(model, same, a, b, team, _threads(a, b))
+        conflict = conflict.subtract(_separated(model, a, b, team))
+        conflict = conflict.subtract(_separated(model, b, a, team).reverse())
+        if not conflict.is_empty():
+            yield SymbolicRace(f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, conflict)
+
+
+def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
+    """The loops that a block of threads has in common; ``None`` outside of such blocks.
+
+    Up to the innermost loop over blocks; without one, up to (not including) the outermost loop over threads.
+    """
+    blocks = [n for n, k in enumerate(s.kinds) if k.name == "thread" and not is_thread(k)]
+    if blocks:
+        return s.dims[: blocks[-1] + 1]
+    threads = [n for n, k in enumerate(s.kinds) if is_thread(k)]
+    return s.dims[: threads[0]] if threads else None
+
+
+def _threads(a: PolyStatement, b: PolyStatement) -> list[tuple[Index, Index]]:
+    """The coordinates of both statements' threads on each hardware axis (0 where no loop spreads over it)."""
+    one = {k.axis: d for d, k in zip(a.dims, a.kinds, strict=True) if is_thread(k)}
+    two = {k.axis: d for d, k in zip(b.dims, b.kinds, strict=True) if is_thread(k)}
+    return [
+        (var(one[x]) if x in one else index(0), var(two[x]) if x in two else index(0))
+        for x in _AXES
+        if x in one or x in two
+    ]
+
+
+def _constrained(
+    model: Model,
+    pairs: isl.Map,
+    a: PolyStatement | PolyBarrier,
+    b: PolyStatement | PolyBarrier,
+    equal: tuple[str, ...],
+    differ: list[tuple[Index, Index]],
+) -> isl.Map:
+    """Pairs that agree in the loops ``equal`` and differ in at least one of the coordinates ``differ``."""
+    left, right = model.space(a), model.space(b)
+    same = [var(d) for d in equal]
+    out = pairs.intersect(left.map_to("", same).apply_range(right.map_to("", same).reverse()))
+    result: isl.Map | None = None
+    for x, y in differ:
+        one, two = left.map_to("", [x]), right.map_to("", [y])
+        unequal = one.lex_lt_map(two).union(one.lex_gt_map(two))
+        part = out.intersect(unequal)
+        result = part if result is None else result.union(part)
+    return result if result is not None else out
+
+
+def _separated(model: Model, a: PolyStatement, b: PolyStatement, team: tuple[str, ...]) -> isl.Map:
+    """Pairs with a barrier of the team between them, ``a`` first."""
+    out: isl.Map | None = None
+    early, late = model.time(a, threads=False), model.time(b, threads=False)
+    for barrier in model.barriers:
+        if team_of(barrier) != team:
+            continue
+        at = model.time(barrier, threads=False)
+        before = _constrained(model, early.lex_lt_map(at), a, barrier, team, [])
+        after = _constrained(model, at.lex_lt_map(late), barrier, b, team, [])
+        through = before.apply_range(after)
+        out = through if out is None else out.union(through)
+    if out is None:
+        space = Domain(a.name, a.dims, model.params)
+        return isl.Map.from_domain_and_range(space.empty(), model.space(b).universe())
+    return out
