@@ -54,8 +54,9 @@ def _between(
             if not conflict.is_empty():
                 yield SymbolicRace(dim, p.buffer, a, b, conflict)
     team = team_of(a)
-    if team is not None and team == team_of(b):
-        conflict = _constrained(model, same, a, b, team, _threads(a, b))
+    coordinates = _threads(a, b)
+    if team is not None and team == team_of(b) and coordinates:
+        conflict = _constrained(model, same, a, b, team, coordinates)
         conflict = conflict.subtract(_separated(model, a, b, team))
         conflict = conflict.subtract(_separated(model, b, a, team).reverse())
         if not conflict.is_empty():
@@ -93,7 +94,7 @@ def _constrained(
     equal: tuple[str, ...],
     differ: list[tuple[Index, Index]],
 ) -> isl.Map:
-    """Pairs that agree in the loops ``equal`` and differ in at least one of the coordinates ``differ``."""
+    """Pairs that agree in the loops ``equal`` and differ in some coordinate of ``differ`` (if there are any)."""
     left, right = model.space(a), model.space(b)
     same = [var(d) for d in equal]
     out = pairs.intersect(left.map_to("", same).apply_range(right.map_to("", same).reverse()))

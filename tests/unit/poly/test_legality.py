@@ -310,3 +310,8 @@ def test_registers_belong_to_one_thread():
     private = replace(body.body, buffer=replace(p.temps[0], scope="local"))
     found = kinds(to_function(p), with_body(p, replace(body, body=private)))
     assert found == ["flow"]  # the neighbour's element is undefined
+
+
+def test_blocks_without_threads_do_not_race():
+    loops = [("i", 0, 4, thread("block.x")), *LOOPS[1:]]
+    assert judged(MM, nest(loops, C)) == []
