@@ -72,9 +72,14 @@ def run_function(
         body = compiler.stmt(func.body, scope)
         env: Env = [0] * scope.slots.count
         env[0] = None
+        owners = _owners(func, arrays)
         for b, p in places:
             env[p.data] = data.get(b.name) or [None] * p.size
             env[p.shadow] = Shadow(b)
+        for b, p in places:
+            if owners[b.name] != b.name:
+                owner = scope.places[owners[b.name]]
+                env[p.data], env[p.shadow] = env[owner.data], env[owner.shadow]
         try:
             body(env)
         except (ExecutionError, UndefinedError) as error:
@@ -185,6 +190,30 @@ def _load_argument(b: Buffer, p: Place, arrays: Mapping[str, Array], inout: Coll
     for n, at in enumerate(np.ndindex(*exact)):
         storage[_flat(p, at)] = values[n]
     return storage
+
+
+def _owners(func: LoopFunction, arrays: Mapping[str, Array]) -> dict[str, str]:
+    """For every argument the one whose storage it has: another's where both arrays are the same memory."""
+    out = {b.name: b.name for b in func.buffers}
+    given = [b for b in func.buffers if b.name in arrays]
+    for n, b in enumerate(given):
+        for a in given[:n]:
+            x, y = arrays[a.name], arrays[b.name]
+            if not np.shares_memory(x, y) or not {a.name, b.name} & set(func.outputs):
+                continue
+            if a.alias is None or a.alias != b.alias:
+                raise InputError(
+                    f"arguments {a.name} and {b.name} share memory, but are in no common alias group"
+                )
+            same = x.ctypes.data == y.ctypes.data and x.strides == y.strides and x.dtype == y.dtype
+            if not same or x.shape != y.shape or a.layout != b.layout:
+                raise InputError(
+                    f"arguments {a.name} and {b.name} overlap in part; the interpreter needs all or none"
+                )
+            # the contents count where either is read on entry
+            first, second = (b, a) if a.name in func.outputs and b.name not in func.outputs else (a, b)
+            out[second.name] = out[first.name]
+    return out
 
 
 def _flat(p: Place, at: tuple[int, ...]) -> int:

@@ -101,9 +101,19 @@ class Leaves:
         """Bind and check the iterators, then run ``init`` where it is due and the body."""
         where = pred_fn(s.where, scope)
         # a block is a closed scope: its own iterators and, through an enclosing block, nothing else
-        inner = scope.inner(vars={})
+        inner = scope.inner(vars={}, ranges={})
         binds: list[tuple[int, IntFn, IntFn | int, IntFn | int, str]] = []
         for it, b in zip(s.iters, s.bind, strict=True):
+            loop = b.as_var()
+            lo, hi = scope.ranges.get(loop or "", (0, -1))
+            if (
+                loop is not None
+                and it.lo.is_const
+                and it.hi.is_const
+                and it.lo.const <= lo < hi <= it.hi.const
+            ):
+                inner.vars[it.name] = scope.vars[loop]  # always inside: the loop's own slot serves
+                continue
             slot = scope.slots.new()
             bounds = [x.const if x.is_const else index_fn(x, inner) for x in (it.lo, it.hi)]
             binds.append((slot, index_fn(b, scope), bounds[0], bounds[1], it.name))
@@ -136,9 +146,9 @@ class Leaves:
                     raise outside(e, name, v, low, high)
 
         def run(e: Env) -> None:
-            if where is not None and not where(e):
-                return
             try:
+                if where is not None and not where(e):
+                    return
                 if all_const:
                     for slot, f, lo, hi in fast:
                         v = f(e)

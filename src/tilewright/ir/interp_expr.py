@@ -85,10 +85,13 @@ class Scope:
     vars: dict[str, int] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     level: int = 0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)  # [lo, hi) of loops with constant bounds
 
     def inner(self, **changes: Any) -> Scope:
         """A copy whose tables can grow on their own."""
-        out = Scope(self.slots, self.params, dict(self.vars), dict(self.places), self.level)
+        out = Scope(
+            self.slots, self.params, dict(self.vars), dict(self.places), self.level, dict(self.ranges)
+        )
         for key, value in changes.items():
             setattr(out, key, value)
         return out

@@ -230,6 +230,8 @@ class Compiler(Leaves):
         slot = scope.slots.new()
         inner = scope.inner()
         inner.vars[s.var] = slot
+        if s.lo.is_const and s.hi.is_const:
+            inner.ranges[s.var] = (s.lo.const, s.hi.const)
         # lanes that sum apart are joined at the end: as if they ran in order
         concurrent = s.kind.name in ("parallel", "vector", "thread") and not sums_lanes(s)
         if not concurrent:

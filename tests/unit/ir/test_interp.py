@@ -529,6 +529,23 @@ def test_wrong_arguments(arrays, params, message):
         run_function(f, arrays, params)
 
 
+def test_arguments_that_share_memory():
+    x, y = X.with_(alias="g"), Y.with_(alias="g")
+    shift = Block("b", "b", (par("i", 8),), (i,), store("y", (i,), Load("x", (imin(i + 1, 7),), F32)))
+    both = np.arange(8, dtype=np.float32)
+    out = run_function(function(loop("i", 8, shift), x, y), {"x": both, "y": both})["y"]
+    assert out is both
+    assert both.tolist() == [1, 2, 3, 4, 5, 6, 7, 7]
+    back = Block("b", "b", (par("i", 8),), (7 - i,), store("y", (i,), Load("x", (imin(i + 1, 7),), F32)))
+    both = np.arange(8, dtype=np.float32)
+    assert run_function(function(loop("i", 8, back), x, y), {"x": both, "y": both})["y"].tolist() == [7] * 8
+    with pytest.raises(InputError, match="x and y share memory, but are in no common alias group"):
+        run_function(function(loop("i", 8, shift), X, Y), {"x": both, "y": both})
+    memory = np.arange(9, dtype=np.float32)
+    with pytest.raises(InputError, match="x and y overlap in part"):
+        run_function(function(loop("i", 8, shift), x, y), {"x": memory[:8], "y": memory[1:].view()[::1]})
+
+
 def test_writing_an_input_is_an_error():
     block = Block("b", "b", (par("i", 8),), (i,), store("x", (i,), Const(1.0, F32)))
     with pytest.raises(
