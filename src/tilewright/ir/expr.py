@@ -294,8 +294,8 @@ def substitute_expr(e: Expr, mapping: Mapping[str, Index]) -> Expr:
 def walk(e: Expr) -> Iterator[Expr]:
     """All nodes, parents first; expressions inside opaque indices included.
 
-    What lies below an object is visited once, in however many places the object occurs: expanded functions share
-    their parts, and as trees they would grow exponentially.
+    What lies below an object is visited once, in however many places the object occurs: expanded functions
+    share their parts, and as trees they would grow exponentially.
     """
     seen: set[int] = set()
     todo = [e]

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.ir.interp_expr import (
+    EPOCH,
     TASK,
     Env,
     IntFn,
@@ -23,9 +24,11 @@ from tilewright.ir.interp_expr import (
     locator,
     poison_error,
     pred_fn,
+    shared_fn,
 )
 from tilewright.ir.interp_memory import DomainError, ExecutionError, Shadow
 from tilewright.ir.scalar_ops import UndefinedError, constant, from_array
+from tilewright.ir.sharing import shared_nodes
 from tilewright.ir.stmt import Block, Exec, For, Seq, Stmt, Store, Window, stmt_children
 
 Action: TypeAlias = Callable[[Env], None]
@@ -184,7 +187,15 @@ class Leaves:
         parts = [self._write(w.buffer, scope, key) for w in s.writes]
         places = [scope.place(w.buffer) for w in s.writes]
         at = [locator(p, w.indices, scope) for p, w in zip(places, s.writes, strict=True)]
-        values = [expr_fn(w.value, scope) for w in s.writes]
+        values = [shared_fn(w.value, scope) for w in s.writes]
+        if any(shared_nodes((w.value,)) for w in s.writes):
+            first = values[0]
+
+            def renewed(e: Env) -> Any:
+                e[EPOCH] += 1
+                return first(e)
+
+            values[0] = renewed
         for p, w in zip(places, s.writes, strict=True):
             if w.value.dtype != p.buffer.dtype:
                 raise ExecutionError(

@@ -31,6 +31,7 @@ from tilewright.ir.index import (
     mod,
 )
 from tilewright.ir.interp_memory import ExecutionError, OutOfBoundsError, PoisonError, physical_position
+from tilewright.ir.sharing import shared_nodes
 from tilewright.ir.stmt import Pred
 
 Env: TypeAlias = list[Any]
@@ -38,13 +39,14 @@ IntFn: TypeAlias = Callable[[Env], int]
 ValueFn: TypeAlias = Callable[[Env], Any]
 
 TASK = 0  # the slot of the running task
+EPOCH = 1  # the slot of a counter: which evaluation of a store's values the kept parts belong to
 
 
 class Slots:
     """Hands out positions of the environment."""
 
     def __init__(self) -> None:
-        self.count = 1
+        self.count = 2
         self.tracked = 0  # accesses that the race detector watches, so far
 
     def new(self) -> int:
@@ -85,13 +87,14 @@ class Scope:
     vars: dict[str, int] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     level: int = 0
+    shared: frozenset[int] = frozenset()
+    kept: dict[int, ValueFn] | None = None  # closures of parts that the expression being built shares
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)  # [lo, hi) of loops with constant bounds
 
     def inner(self, **changes: Any) -> Scope:
         """A copy whose tables can grow on their own."""
-        out = Scope(
-            self.slots, self.params, dict(self.vars), dict(self.places), self.level, dict(self.ranges)
-        )
+        out = Scope(self.slots, self.params, dict(self.vars), dict(self.places), self.level)
+        out.ranges = dict(self.ranges)
         for key, value in changes.items():
             setattr(out, key, value)
         return out
@@ -398,8 +401,37 @@ def _load_fn(load: Load, scope: Scope) -> ValueFn:
     return tracked
 
 
+def shared_fn(x: Expr, scope: Scope) -> ValueFn:
+    """:func:`expr_fn` for expressions that share parts: evaluates each once, until EPOCH changes."""
+    shared = shared_nodes((x,))
+    if not shared:
+        return expr_fn(x, scope)
+    return expr_fn(x, scope.inner(shared=shared, kept={}))
+
+
+def _kept_fn(x: Expr, scope: Scope) -> ValueFn:
+    assert scope.kept is not None
+    found = scope.kept.get(id(x))
+    if found is None:
+        fn = _node_fn(x, scope)
+        value, stamp = scope.slots.new(), scope.slots.new()
+
+        def found(e: Env) -> Any:
+            if e[stamp] != e[EPOCH]:
+                e[value] = fn(e)
+                e[stamp] = e[EPOCH]
+            return e[value]
+
+        scope.kept[id(x)] = found
+    return found
+
+
 def expr_fn(x: Expr, scope: Scope) -> ValueFn:
     """The value of a scalar expression as a function of the environment."""
+    return _kept_fn(x, scope) if id(x) in scope.shared else _node_fn(x, scope)
+
+
+def _node_fn(x: Expr, scope: Scope) -> ValueFn:
     match x:
         case Const():
             value = scalar_ops.constant(x.value, x.dtype)

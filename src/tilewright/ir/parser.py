@@ -164,8 +164,18 @@ class _Parser(ExprParser):
                 name = name_of(s.targets[0])
                 out.append(self._alloc(name, s.value, body[n + 1 :]))
                 break
+            if isinstance(s, ast.Assign) and (let := self._let_name(s)) is not None:
+                self.lets[let] = self.expr(s.value)
+                continue
             out.append(self.stmt(s))
         return out
+
+    def _let_name(self, s: ast.Assign) -> str | None:
+        """The name of a repeated part of an expression, ``_0`` and so on, where one is assigned."""
+        (target, *others) = s.targets
+        if others or not isinstance(target, ast.Name):
+            return None
+        return target.id if target.id.startswith("_") and target.id[1:].isdecimal() else None
 
     def _alloc(self, name: str, call: ast.expr, body: list[ast.stmt]) -> Alloc:
         b, outer = self.buffer(name, call), self.buffers

@@ -120,6 +120,7 @@ class ExprParser:
     def __init__(self) -> None:
         self.params: dict[str, Param] = {}
         self.buffers: dict[str, DType] = {}
+        self.lets: dict[str, Expr] = {}
 
     # ---- indices and predicates ----
 
@@ -239,6 +240,8 @@ class ExprParser:
                 return self._subscript(node)
             case ast.Call():
                 return self._expr_call(node)
+            case ast.Name() if node.id in self.lets:
+                return self.lets[node.id]
             case _:
                 raise failure(node, "expected a scalar expression; an index i is written f32[i] there")
 

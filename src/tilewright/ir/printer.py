@@ -18,7 +18,8 @@ The syntax is Python's, so that any editor colours it; the meaning is the IR's o
                     C[i, j] = f32(0.0)
                 C[i, j] = C[i, j] + A[i, k] * B[k, j]
 
-An ``alloc`` assignment holds for the rest of its suite (``with alloc(...) as name:`` where the suite goes on
+A store of a large expression is preceded by assignments ``_0 = ...`` to its repeated parts. An ``alloc``
+assignment holds for the rest of its suite (``with alloc(...) as name:`` where the suite goes on
 without it); a name that is no plain identifier is written ``_["name"]``.
 """
 
@@ -33,6 +34,7 @@ from tilewright.ir.dtypes import DTYPES, DType
 from tilewright.ir.expr import Binary, Call, Cast, Compare, Const, Expr, Load, OfIndex, Select, Unary
 from tilewright.ir.index import Atom, FloorDiv, Index, MinMax, Mod, Opaque, Param, Var
 from tilewright.ir.program import Program, Stage
+from tilewright.ir.sharing import Numbering
 from tilewright.ir.stmt import (
     Alloc,
     Barrier,
@@ -52,6 +54,8 @@ from tilewright.ir.stmt import (
 
 MARK = "  # <-- here"
 _INDENT = "    "
+LARGE = 128
+"""Nodes from which on the repeated parts of a store's values are written once: below, a line reads better."""
 
 #: Symbols of binary operations and comparisons with Python's precedence of them; others are written as calls.
 SYMBOLS: Mapping[str, tuple[str, int]] = MappingProxyType({
@@ -84,6 +88,7 @@ class Printer:
         self.lines: list[str] = []
         self.depth = 0
         self.at: dict[str, int] = {}
+        self.lets: dict[int, str] = {}
 
     # ---- indices ----
 
@@ -147,6 +152,8 @@ class Printer:
 
     def expr(self, e: Expr, least: int = 0) -> str:
         """An expression, in parentheses where it binds looser than ``least``."""
+        if self.lets and id(e) in self.lets:
+            return self.lets[id(e)]
         text, strength = self._expr(e)
         return text if strength >= least else f"({text})"
 
@@ -314,8 +321,25 @@ class Printer:
         if not s.writes:
             self.line("store()")
             return
+        self._let([w.value for w in s.writes])
         targets = ", ".join(f"{print_name(w.buffer)}[{self.indices(w.indices)}]" for w in s.writes)
         self.line(f"{targets} = {', '.join(self.expr(w.value) for w in s.writes)}")
+        self.lets = {}
+
+    def _let(self, values: list[Expr]) -> None:
+        """Write the repeated parts of large values on lines of their own; equal values give equal lines."""
+        numbers = Numbering(values)
+        if sum(numbers.size[n] for n in numbers.roots) < LARGE:
+            return
+        places: dict[int, list[int]] = {}
+        for at, n in numbers.number_of.items():
+            places.setdefault(n, []).append(at)
+        count = 0
+        for n, node in enumerate(numbers.nodes):
+            if numbers.uses[n] > 1 and numbers.size[n] > 1:
+                self.line(f"_{count} = {self.expr(node)}")
+                self.lets.update(dict.fromkeys(places[n], f"_{count}"))
+                count += 1
 
     def _window(self, w: Window) -> str:
         parts = [f"{print_name(w.buffer)}[{self.indices(w.offsets)}]", *map(str, w.extents)]

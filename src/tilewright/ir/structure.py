@@ -52,18 +52,19 @@ def structurally_equal(a: LoopFunction | Program, b: LoopFunction | Program) -> 
     """Whether two functions (or two programs) are equal but for names, source locations and roles."""
     if a is b:
         return True
-    if isinstance(a, Program) or isinstance(b, Program):
-        return (
-            isinstance(a, Program) and isinstance(b, Program) and canonical_program(a) == canonical_program(b)
-        )
-    return canonical_function(a) == canonical_function(b)
+    # compared as texts, which state once what expressions share
+    return type(a) is type(b) and _canonical_text(a) == _canonical_text(b)
 
 
 def structural_hash(f: LoopFunction | Program) -> str:
     """A digest that is the same for structurally equal functions or programs, in every process."""
+    return digest_text(_canonical_text(f))
+
+
+def _canonical_text(f: LoopFunction | Program) -> str:
     if isinstance(f, Program):
-        return digest_text(print_program(canonical_program(f)))
-    return digest_text(print_function(canonical_function(f)))
+        return print_program(canonical_program(f))
+    return print_function(canonical_function(f))
 
 
 def canonical_function(func: LoopFunction) -> LoopFunction:

@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     OfIndex,
     Select,
     Unary,
+    children,
 )
 from tilewright.ir.index import FloorDiv, Index, MinMax, Mod, Opaque, Param, Var
 from tilewright.ir.scalar_ops import CALL_ARITY
@@ -144,7 +145,18 @@ def check_access(buffer: str, indices: tuple[Index, ...], names: Names, verb: st
 
 
 def check_expr(e: Expr, names: Names) -> None:
-    """Operators, types and names of an expression."""
+    """Operators, types and names of an expression; parts that it shares are checked once."""
+    seen: set[int] = set()
+    todo = [e]
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            todo.extend(reversed(children(node)))
+            _check_node(node, names)
+
+
+def _check_node(e: Expr, names: Names) -> None:
     match e:
         case Const():
             _check_const(e, names)
@@ -156,7 +168,6 @@ def check_expr(e: Expr, names: Names) -> None:
             if b.dtype != e.dtype:
                 names.fail(f"load {e} of type {e.dtype} from a buffer of type {b.dtype}")
         case Unary():
-            check_expr(e.a, names)
             if (
                 e.op not in UNARY_OPS
                 or (e.op == "not" and e.a.dtype.is_float)
@@ -164,8 +175,6 @@ def check_expr(e: Expr, names: Names) -> None:
             ):
                 names.fail(f"unary operation {e.op} on {e.a.dtype} in {e}")
         case Binary():
-            check_expr(e.a, names)
-            check_expr(e.b, names)
             dtype = e.a.dtype
             if dtype != e.b.dtype:
                 names.fail(f"operands of {e.op} have types {dtype} and {e.b.dtype} in {e}")
@@ -173,29 +182,22 @@ def check_expr(e: Expr, names: Names) -> None:
             if e.op not in allowed:
                 names.fail(f"binary operation {e.op} on {dtype} in {e}")
         case Compare():
-            check_expr(e.a, names)
-            check_expr(e.b, names)
             if e.op not in COMPARE_OPS:
                 names.fail(f"unknown comparison {quoted(e.op)}")
             if e.a.dtype != e.b.dtype:
                 names.fail(f"comparison of {e.a.dtype} with {e.b.dtype} in {e}")
         case Select():
-            for part in (e.cond, e.a, e.b):
-                check_expr(part, names)
             if e.cond.dtype != BOOL:
                 names.fail(f"select on a condition of type {e.cond.dtype} in {e}")
             if e.a.dtype != e.b.dtype:
                 names.fail(f"select between {e.a.dtype} and {e.b.dtype} in {e}")
         case Cast():
-            check_expr(e.a, names)
             _check_dtype(e.dtype, names)
             if e.mode not in CAST_MODES:
                 names.fail(f"unknown cast mode {quoted(e.mode)}")
             if e.mode == "bits" and e.a.dtype.bytes != e.dtype.bytes:
                 names.fail(f"the bits of a {e.a.dtype} do not fit a {e.dtype} in {e}")
         case Call():
-            for a in e.args:
-                check_expr(a, names)
             if e.fn not in CALLS:
                 names.fail(f"unknown function {quoted(e.fn)}")
             if len(e.args) != CALL_ARITY.get(e.fn, 1):
