@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tilewright.ir import Compare, Const, Expr, Load, OfIndex, Program, Select, Stage, Store, loads, var, walk
+from tilewright.ir import (
+    Compare,
+    Const,
+    Expr,
+    Index,
+    Load,
+    OfIndex,
+    Program,
+    Select,
+    Stage,
+    Store,
+    loads,
+    stmt_exprs,
+    var,
+    walk,
+)
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.packing import panel_layout
@@ -52,7 +67,20 @@ def inline_stages(s: Schedule) -> Schedule:
             s = s.inline_stage(stage.name)
         elif _is_padding(now, current):
             s = _inline_padding(s, now, current)
+        elif current.is_reduction:
+            s = _skip_padding(s, current)
     return s
+
+
+def _skip_padding(s: Schedule, stage: Stage) -> Schedule:
+    """Leave out the terms of padding that a reduction already holds, if there are any."""
+    if not any(isinstance(e, Select) for root in stmt_exprs(stage.body) for e in walk(root)):
+        return s
+    try:
+        return s.skip_padding(stage.name)
+    except ScheduleError as error:
+        _log.info("stage %s: %s", stage.name, error.what)
+        return s
 
 
 def _inline_padding(s: Schedule, program: Program, stage: Stage) -> Schedule:
@@ -213,7 +241,7 @@ def _contraction_rule(
 
 def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
     """The contraction whose result ``stage`` alone reads, element by element."""
-    here = tuple(var(it.name) for it in stage.iters)
+    here = [(var(it.name), it.extent == Index(1)) for it in stage.iters]
     for name in stage.reads:
         producers = program.producers(name)
         if (
@@ -222,12 +250,19 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
             or name not in {t.name for t in program.temps}
         ):
             continue
-        if any(ld.indices != here for ld in _stage_loads(stage) if ld.buffer == name):
+        reads = [ld.indices for ld in _stage_loads(stage) if ld.buffer == name]
+        if not all(len(idx) == len(here) and all(map(_is_here, idx, here)) for idx in reads):
             continue
         found = is_tileable(program, producers[0], target, stage, packed=False)
         if found is not None:
             return found
     return None
+
+
+def _is_here(i: Index, own: tuple[Index, bool]) -> bool:
+    """Whether an index is the stage's own iterator (of one iteration: its only value will do)."""
+    at, single = own
+    return i == at or (single and i == Index(0))
 
 
 def _rows_before(program: Program, stage: Stage, done: set[str], target: Target) -> tuple[list[Stage], int]:
