@@ -57,7 +57,7 @@ def compile_model(
         progress("graph", 0, 1)
         partition = fuse(simplify(graph))
         graph, views = partition.graph, partition.views
-        units = make_units(partition)
+        units = make_units(partition, machine)
     with clock.phase("kernels"):
         kernels = build_kernels(units, machine, count, options, progress)
     with clock.phase("plan"):

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from tilewright.graph import Array, Group, Node, Partition
 from tilewright.ir import CONST, Program
+from tilewright.strategies import Flow, assign_layouts
+from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +43,19 @@ class Unit:
         return "+".join(node.op for node in self.nodes)
 
 
-def make_units(partition: Partition) -> tuple[Unit, ...]:
-    """The units of a partitioned graph in the order in which they run."""
-    return tuple(_unit(partition, group) for group in partition.groups)
+def make_units(partition: Partition, target: Target) -> tuple[Unit, ...]:
+    """The units of a partitioned graph in the order in which they run, values in the layouts that suit them.
+
+    The model's inputs and outputs, and values that are seen under several shapes, stay plain.
+    """
+    units = [_unit(partition, group) for group in partition.groups]
+    graph = partition.graph
+    fixed = {*graph.inputs, *graph.outputs, *partition.views, *partition.views.values()}
+    flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
+    return tuple(
+        replace(unit, program=program)
+        for unit, program in zip(units, assign_layouts(flows, fixed, target), strict=True)
+    )
 
 
 def _unit(partition: Partition, group: Group) -> Unit:
