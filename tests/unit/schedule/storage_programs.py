@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright import lang
-from tilewright.ir import evaluate_index, run_function, to_function
+from tilewright.ir import evaluate_index, parse_function, print_function, run_function, to_function, verify
 
 
 def gemm(m, n, k, *, epilogue=False):
@@ -72,7 +72,10 @@ def arguments(func, seed=0, **params):
 
 
 def assert_same(program, func, *, seeds=(0, 1), **params):
-    """The scheduled function computes what the program does, in any order of its parallel loops."""
+    """The scheduled function is sound, and computes what the program does in any order of parallel loops."""
+    verify(func)
+    text = print_function(func)
+    assert print_function(parse_function(text)) == text
     reference = to_function(program)
     arrays = arguments(reference, **params)
     expected = run_function(reference, arrays, params)

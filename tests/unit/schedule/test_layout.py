@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright import lang
-from tilewright.ir import evaluate_index, run_function, stmt_loads, to_function
+from tilewright.ir import evaluate_index, run_function, stmt_loads, to_function, verify, verify_program
 from tilewright.schedule import Schedule
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
 from tilewright.support import ScheduleError
@@ -16,6 +16,9 @@ from unit.schedule.storage_programs import arguments, conv, gemm
 def assert_same_packed(s, seed=0):
     """The schedule's function computes what its program does, on packed arguments."""
     program = s.source
+    if s.program is not None:
+        verify_program(s.program)
+    verify(s.func)
     reference = to_function(program)
     arrays = arguments(reference, seed)
     expected = run_function(reference, arrays)

@@ -29,6 +29,7 @@ from tilewright.schedule.producer.nest import (
     build_nest,
     check_visible,
     is_tile,
+    kinds_of,
     sites,
     solve,
     touching,
@@ -101,7 +102,7 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     body = without(func.body, frozenset(s.block.name for s in group))
     taken = taken_names(func.with_body(body))
     nests: list[Stmt] = []
-    for b in _distinct(group):
+    for b in kinds_of(func, group):
         try:
             ranges = required(b, boxes, env)
         except Unsolvable as why:
@@ -142,15 +143,6 @@ def required(block: Block, boxes: dict[str, Box], env: Env) -> dict[str, Span]:
 
 def _writes(block: Block) -> list[Touch]:
     return list(dict.fromkeys(touches(block, "w")))
-
-
-def _distinct(group: list[Site]) -> list[Block]:
-    """One block of each kind: tails and copies of one another differ in their bindings only."""
-    kinds: dict[tuple[object, ...], Block] = {}
-    for s in group:
-        b = s.block
-        kinds.setdefault((b.iters, b.body, b.init), b)
-    return list(kinds.values())
 
 
 def _check(

@@ -50,6 +50,8 @@ def inline(func: LoopFunction, block: str) -> LoopFunction:
     group = [s for s in all_sites if s.block.stage == node.stage]
     mine = frozenset(s.block.name for s in group)
     found = definition_of(node.iters, node.body, node.init)
+    if any(s.block.is_reduction for s in group):
+        found = "it is a reduction"
     if isinstance(found, str) or any(s.block.body != node.body for s in group):
         why = found if isinstance(found, str) else "its blocks have different bodies"
         raise refusal(func, f"{block!r} cannot be inlined: {why}", at=[block])

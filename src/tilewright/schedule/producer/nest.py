@@ -86,6 +86,30 @@ def sites(func: LoopFunction) -> list[Site]:
     return out
 
 
+def kinds_of(func: LoopFunction, group: Sequence[Site]) -> list[Block]:
+    """The blocks from which a stage can be rebuilt as a whole, in order: one, or start and update.
+
+    Tails and copies differ in their bindings only, later parts of a split reduction lack its init too.
+    Refuses a stage whose blocks compute different things.
+    """
+    updates = [s.block for s in group if any(it.kind != "par" for it in s.block.iters)]
+    others = [s.block for s in group if all(it.kind == "par" for it in s.block.iters)]
+    if not updates:
+        updates, others = others, []
+    base = next((b for b in updates if b.init is not None), updates[0])
+    starts = others[:1] if base.init is None else []
+    known = {(b.iters, b.body) for b in (base, *starts)}
+    for b in (*updates, *others):
+        starting = base.init is not None and b.body == base.init
+        if (b.iters, b.body) not in known and not starting:
+            raise refusal(
+                func,
+                f"stage {b.stage!r} has blocks that compute different things: {base.name!r} and {b.name!r}",
+                at=[base.name, b.name],
+            )
+    return [*starts, base]
+
+
 def allocation(func: LoopFunction, buffer: str) -> Location | None:
     """Where ``buffer`` is allocated; ``None`` for an argument."""
     return next(locate(func.body, lambda s: isinstance(s, Alloc) and s.buffer.name == buffer), None)

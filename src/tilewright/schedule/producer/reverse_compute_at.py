@@ -34,6 +34,7 @@ from tilewright.schedule.producer.nest import (
     build_nest,
     check_visible,
     is_tile,
+    kinds_of,
     sites,
     solve,
     without,
@@ -92,6 +93,14 @@ def reverse_compute_at(
     at, target = find_loop(func, loop)
     all_sites = sites(func)
     mine = _own_sites(func, block, loop, node, at, target, all_sites)
+    node, *more = kinds_of(func, mine)
+    if more:
+        raise refusal(
+            func,
+            f"the initialisation of {block!r} is a block of its own",
+            hint="move it before decompose_init",
+            at=[block, node.name],
+        )
     shared = _shared_depth(here, at)
     moving = (*at.loops, target)[shared:]
     env = loop_env((*at.loops, target))
@@ -109,7 +118,7 @@ def reverse_compute_at(
     boxes = {name: box for name in sorted(inputs) if (box := _final_box(job, name)) is not None}
     ranges = _solve(job, mine[0], operands, boxes, shared)
     body = without(func.body, job.own)
-    nest = build_nest(node, ranges, env, taken_names(func.with_body(body)), block)
+    nest = build_nest(node, ranges, env, taken_names(func.with_body(body)), node.name)
     for name, box in boxes.items():
         read = footprint(nest, env, buffer_at(func, name)[0], "r")
         if read is not None and not box.holds(read, env):
@@ -160,13 +169,6 @@ def _own_sites(
     for s in mine:
         if s.under(at):
             raise refusal(func, f"{block!r} is computed inside loop {loop!r} already", at=[block, loop])
-        if (s.block.iters, s.block.body, s.block.init) != (node.iters, node.body, node.init):
-            raise refusal(
-                func,
-                f"stage {node.stage!r} has blocks of different kinds: {block!r} and {s.block.name!r}",
-                hint="move it before decompose_init",
-                at=[block, s.block.name],
-            )
         if s.path < at.path:
             raise refusal(func, f"{block!r} is computed before loop {loop!r}", at=[block, loop])
         for n, a in enumerate(s.place.ancestors):

@@ -310,7 +310,7 @@ def _write(
                 else "use mode='accumulate', which loads what is there; for a reduction decompose_init first",
                 at=marks,
             )
-        _check_loadable(func, spot, found, marks)
+        _check_loadable(func, spot, found, domain, marks)
         copy = _copy_block(new, names, domain, new, Load(name, indices, spot.buffer.dtype))
         before.append(build_nest(copy, _ranges(names, box, copy), spot.env, taken, new))
     new_part = [redirect(s, name, new, "rw") for s in part]
@@ -327,7 +327,13 @@ def _write(
     )
 
 
-def _check_loadable(func: LoopFunction, spot: _Spot, found: list[Writer], marks: tuple[str, ...]) -> None:
+def _check_loadable(
+    func: LoopFunction,
+    spot: _Spot,
+    found: list[Writer],
+    domain: list[tuple[Index, Index]],
+    marks: tuple[str, ...],
+) -> None:
     """Refuse loading running values that are not there yet, or copying back what others may change."""
     name = spot.buffer.name
     for w in found:
@@ -344,6 +350,20 @@ def _check_loadable(func: LoopFunction, spot: _Spot, found: list[Writer], marks:
                 f"copying {name!r} back would race with other iterations of loop {spot.parallel[0]!r}",
                 at=[*marks, spot.parallel[0]],
             )
+    own = {w.block.name for w in found}
+    before = [w for w in writers((func.body,), spot.buffer, {}) or () if w.block.name not in own]
+    before = [w for w in before if w.place.path < spot.path]
+    there = domain_of(before) if before else None
+    if there is None or not all(
+        prove_ge0(lo - first, {}) and prove_ge0(end - hi, {})
+        for (lo, hi), (first, end) in zip(domain, there, strict=True)
+    ):
+        raise refusal(
+            func,
+            f"{name!r} is not defined before {_shown(spot)}, so there is nothing to load",
+            hint="for a reduction, decompose_init first",
+            at=marks,
+        )
 
 
 def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[str]) -> Stmt:

@@ -1,0 +1,155 @@
+"""Random chains of stencils and reductions under random moves of computation and storage.
+
+The steps lead to one another (a window slides only where a producer was moved into a loop), so they are drawn
+from what the schedule offers at the time. After each accepted step the exact checker compares the loops with
+the program, at the end the interpreter does on data.
+"""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright import lang
+from tilewright.ir import Alloc, For, blocks, locate, run_function, run_program, verify
+from tilewright.poly import check_legal, list_function
+from tilewright.schedule import Schedule, replay
+from tilewright.support import ScheduleError
+
+MOVES = ("compute_at", "reverse_compute_at", "stage", "inline", "hoist_alloc", "slide", "roll")
+EXAMPLES = {"ci": 400, "dev": 15}
+HITS = 30
+
+
+@st.composite
+def chains(draw):
+    """A program of two to four stages on shrinking two-dimensional tensors, and values of its parameters."""
+    count = draw(st.integers(2, 4), label="stages")
+    taps = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    steps = [draw(taps, label="taps") for _ in range(count)]
+    h, w = draw(st.integers(1, 6), label="height"), draw(st.integers(1, 5), label="width")
+    params = {"H": h} if draw(st.integers(0, 3), label="symbolic") == 0 else {}
+    rows = lang.param("H") if params else h
+    da, db = sum(a for a, _ in steps), sum(b for _, b in steps)
+    t = X = lang.placeholder((rows + da, w + db), name="X")
+    made, outputs = [t], []
+    for n, (a, b) in enumerate(steps):
+        da, db = da - a, db - b
+        shape = (rows + da, w + db)
+        other = draw(st.sampled_from(made), label="other")
+        kind = draw(st.sampled_from(["taps", "sum", "max"]), label="kind")
+        if kind == "taps":
+            value = lambda y, x, t=t, a=a, b=b, o=other: t[y, x] + t[y + a, x + b] - o[y, x]  # noqa: E731
+        else:
+            r, s = lang.reduce_axis(a + 1, "r"), lang.reduce_axis(b + 1, "s")
+            op = lang.sum if kind == "sum" else lang.max
+            value = lambda y, x, t=t, r=r, s=s, op=op: op(t[y + r, x + s], axis=(r, s))  # noqa: E731
+        t = lang.compute(shape, value, name=f"S{n}")
+        made.append(t)
+        if n == count - 1 or draw(st.integers(0, 5), label="output") == 0:
+            outputs.append(t)
+    return lang.program([X], outputs), params
+
+
+def _serial(s):
+    return [p for p in locate(s.func.body, lambda n: isinstance(n, For)) if p.node.kind.name == "serial"]
+
+
+def _touched(node):
+    inside = [p.node for p in blocks(node)]
+    return sorted({b for n in inside for b, _ in n.writes} | {ld.buffer for n in inside for ld in n.reads})
+
+
+def _allocs(s):
+    return list(locate(s.func.body, lambda n: isinstance(n, Alloc)))
+
+
+def proposals(s):
+    """Steps that might be accepted, by primitive."""
+    loops = _serial(s)
+    known = [p.node for p in blocks(s.func.body)]
+    args = {b.name for b in s.func.buffers}
+    out = {name: [] for name in (*MOVES, "split", "reorder", "parallel")}
+    for p in loops:
+        inside, names = p.node, p.node.body.names
+        out["split"] += [(inside.var, f, tail) for f in (2, 3) for tail in ("guard", "mask", "peel")]
+        if not p.loops:
+            out["parallel"].append((inside.var,))
+        if isinstance(inside.body, For):
+            out["reorder"].append((inside.body.var, inside.var))
+        for b in known:
+            made = {n for n, _ in b.writes}
+            readers = {o.name for o in known if o is not b and made & {ld.buffer for ld in o.reads}}
+            if not made & args and readers and readers <= names and b.name not in names:
+                out["compute_at"].append((b.name, inside.var))
+            done = {n for o in known if o.name in names for n, _ in o.writes}
+            if b.name not in names and done & {ld.buffer for ld in b.reads}:
+                out["reverse_compute_at"].append((b.name, inside.var))
+        for buffer in _touched(inside):
+            out["stage"] += [(buffer, inside.var, mode) for mode in ("read", "write", "accumulate")]
+    for p in _allocs(s):
+        b = p.node.buffer
+        outer = [f.var for f in p.loops]
+        out["hoist_alloc"] += [(b.name, v) for v in [None, *outer[:-1]]] if outer else []
+        exprs = b.layout.exprs if b.layout is not None else ()
+        for e, n in zip(exprs, b.physical_shape, strict=bool(exprs)):
+            if outer and n.is_const and 0 < -e.coefficient(outer[-1]) < n.as_int():
+                out["slide"] += [(x.name, outer[-1]) for x in known if b.name in {n for n, _ in x.writes}]
+        if len(p.loops) < len(p.ancestors) or not p.loops:
+            out["roll"] += [(b.name, d, n) for d in range(len(b.shape)) for n in (2, 3, 4)]
+    out["inline"] = [(b.name,) for b in known if not b.is_reduction and not {n for n, _ in b.writes} & args]
+    return out
+
+
+def _apply(s, name, args):
+    if name == "split":
+        return s.split(args[0], args[1], tail=args[2])
+    if name == "stage":
+        return s.stage(args[0], args[1], mode=args[2])
+    if name == "reorder":
+        return s.reorder(*args)
+    return s.apply(name, *args)
+
+
+def test_random_moves():
+    counts = Counter()
+    profile = settings.get_current_profile_name()
+
+    @settings(max_examples=EXAMPLES.get(profile, 20))
+    @given(st.data())
+    def run(data):
+        program, params = data.draw(chains(), label="program")
+        s = Schedule(program)
+        reference = list_function(s.func, params)
+        for _ in range(data.draw(st.integers(4, 10), label="steps")):
+            offered = {n: a for n, a in proposals(s).items() if a}
+            moves = [n for n in MOVES if n in offered]
+            rare = [n for n in ("slide", "slide", "roll", "compute_at", "inline") if n in offered]
+            names = [n for n in ("parallel", "reorder", "split") if n in offered]
+            name = data.draw(st.sampled_from(rare * 3 + moves * 2 + names), label="primitive")
+            args = data.draw(st.sampled_from(offered[name]), label="arguments")
+            counts["proposed " + name] += 1
+            try:
+                s = _apply(s, name, args)
+            except ScheduleError:
+                continue
+            counts[name] += 1
+            verify(s.func)
+            if name == "inline":
+                reference = list_function(s.func, params)
+                continue
+            found = check_legal(reference, s.func, params)
+            assert not found, f"{s.trace}{s}\n" + "\n".join(map(str, found))
+        shape = tuple(n.const + sum(c * params[a.name] for a, c in n.terms) for n in program.inputs[0].shape)
+        arrays = {"X": np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)}
+        expected = run_program(program, arrays, params)
+        actual = run_function(s.func, arrays, params, seed=data.draw(st.integers(0, 9), label="order"))
+        for name, want in expected.items():
+            np.testing.assert_array_equal(actual[name], want)
+        assert replay(program, s.trace.to_json()).func == s.func
+
+    run()
+    print(dict(sorted(counts.items())))
+    if profile == "ci":
+        assert all(counts[name] >= HITS for name in MOVES), counts
