@@ -12,16 +12,43 @@ import islpy as isl
 
 from tilewright.ir import LoopFunction, var
 from tilewright.poly.extract import Model, PolyStatement, extract_model
-from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
+from tilewright.poly.spaces import CONTEXT, DIM, Domain, maps_of, sets_of, union_map, union_set
 from tilewright.poly.symbolic_flow import Key, SymbolicFlow, key_of
 from tilewright.poly.symbolic_races import symbolic_races
 from tilewright.poly.violations import Violation, same_computation
+from tilewright.support import ResourceError
+
+OPERATIONS = 200_000_000
+"""Limit on isl's internal operations of one check (about ten seconds), so that none can run away."""
 
 
 def check_symbolic(
-    before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None = None
+    before: LoopFunction,
+    after: LoopFunction,
+    params: Mapping[str, int] | None = None,
+    *,
+    operations: int = OPERATIONS,
 ) -> list[Violation]:
-    """All ways in which ``after`` fails to do what ``before`` does, for all parameters that are not given."""
+    """All ways in which ``after`` fails to do what ``before`` does, for all parameters that are not given.
+
+    Raises :class:`~tilewright.support.ResourceError` where isl needs more than ``operations``.
+    """
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(operations)
+    try:
+        return _checked(before, after, params)
+    except isl.Error as error:
+        # isl gives up with an error that is only told apart by its text
+        raise ResourceError(
+            f"the relations of {after.name} are too large: isl gave up ({str(error)[:80]})",
+            hint="give more parameters a value, or use the list mode",
+        ) from error
+    finally:
+        CONTEXT.set_max_operations(0)
+        CONTEXT.reset_operations()
+
+
+def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:
     a, b = extract_model(before, params), extract_model(after, params)
     shared = frozenset(s.stage for s in a.statements) & frozenset(s.stage for s in b.statements)
     old, new = SymbolicFlow(a, shared), SymbolicFlow(b, shared)

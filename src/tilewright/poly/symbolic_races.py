@@ -94,7 +94,7 @@ def _constrained(
     equal: tuple[str, ...],
     differ: list[tuple[Index, Index]],
 ) -> isl.Map:
-    """Pairs that agree in the loops ``equal`` and differ in some coordinate of ``differ`` (if there are any)."""
+    """Pairs that agree in the loops ``equal``, and differ in some coordinate where ``differ`` has any."""
     left, right = model.space(a), model.space(b)
     same = [var(d) for d in equal]
     out = pairs.intersect(left.map_to("", same).apply_range(right.map_to("", same).reverse()))

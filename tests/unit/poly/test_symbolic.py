@@ -1,0 +1,80 @@
+"""The isl mode judges for all sizes at once; test_legality.py tests that it agrees with the list mode."""
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.ir import F32, PARALLEL, Param, Program, Stage, buffer, ge0, index, store, to_function, var
+from tilewright.poly import check_legal
+from tilewright.poly.spaces import CONTEXT
+from tilewright.poly.symbolic import check_symbolic
+from tilewright.support import ResourceError
+from unit.poly.builders import add, block, i, it, j, k, ld, mul, nest, with_body, x, zero
+
+n = Param("n", 1, 1 << 20)
+
+
+def copy():
+    st = Stage("D", (it("x", n),), store("D", (x,), ld("A", x)))
+    return Program("copy", (n,), (buffer("A", (n,), F32),), (buffer("D", (n,), F32),), (), (st,))
+
+
+def product():
+    body = store("C", (i, j), add(ld("C", i, j), mul(ld("A", i, k), ld("B", k, j))))
+    st = Stage("C", (it("i", n), it("j", n), it("k", n, "red")), body, store("C", (i, j), zero()))
+    box = (n, n)
+    given = buffer("A", box, F32), buffer("B", box, F32)
+    return Program("matmul", (n,), given, (buffer("C", box, F32),), (), (st,))
+
+
+def tiled(program, tiles, guard):
+    at = var("xo") * 4 + var("xi")
+    b = block(program, "D", (at,))
+    if guard:
+        b = replace(b, where=(ge0(index(n) - 1 - at),))
+    return with_body(program, nest([("xo", 0, tiles), ("xi", 0, 4)], b))
+
+
+def test_a_guarded_tail_is_right_for_every_size():
+    p = copy()
+    assert check_symbolic(to_function(p), tiled(p, (index(n) + 3) // 4, True)) == []
+
+
+def test_a_lost_tail_names_a_size_that_shows_it():
+    p = copy()
+    found = check_symbolic(to_function(p), tiled(p, index(n) // 4, False))
+    assert {v.kind for v in found} == {"missing", "final"}
+    assert "for n=" in found[0].message
+    # where the size is a multiple of four nothing is lost
+    assert check_symbolic(to_function(p), tiled(p, index(n) // 4, False), {"n": 8}) == []
+
+
+def test_a_tile_too_many_leaves_the_buffer():
+    p = copy()
+    found = check_symbolic(to_function(p), tiled(p, (index(n) + 3) // 4, False))
+    assert {v.kind for v in found} == {"bounds", "extra"}
+
+
+def test_a_tiled_reduction_of_any_size():
+    p = product()
+    at = var("ko") * 8 + var("ki")
+    b = replace(block(p, "C", (i, j, at)), where=(ge0(index(n) - 1 - at),))
+    loops = [("i", 0, n, PARALLEL), ("ko", 0, (index(n) + 7) // 8), ("j", 0, n), ("ki", 0, 8)]
+    assert check_symbolic(to_function(p), with_body(p, nest(loops, b))) == []
+    found = check_symbolic(to_function(p), with_body(p, nest([loops[0], ("ki", 0, 8), loops[2]],
+                                                             block(p, "C", (i, j, var("ki"))))))  # fmt: skip
+    assert "flow" in {v.kind for v in found}
+
+
+def test_the_mode_is_reached_through_check_legal():
+    p = copy()
+    assert check_legal(to_function(p), tiled(p, (index(n) + 3) // 4, True), mode="isl") == []
+
+
+def test_isl_cannot_run_away():
+    p = product()
+    f = to_function(p)
+    with pytest.raises(ResourceError, match="isl gave up"):
+        check_symbolic(f, f, operations=10)
+    assert CONTEXT.get_max_operations() == 0
+    assert check_symbolic(f, f) == []
