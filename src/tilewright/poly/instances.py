@@ -9,81 +9,32 @@ Cells are physical: layouts are applied, and storage allocated inside loops is f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from tilewright.ir import (
-    LOCAL,
-    REGISTER,
     Alloc,
     Barrier,
     Block,
-    Buffer,
     Exec,
     For,
     If,
-    Index,
     Load,
     LoopFunction,
     Pred,
     Seq,
     Stmt,
     Store,
-    Window,
-    fresh_name,
-    int_upper,
-    locate,
-    loop_env,
     stmt_children,
     sums_lanes,
 )
+from tilewright.poly.frames import AXIS_BITS, Frame, Memory
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
 from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar, store_loads
-from tilewright.support import ResourceError
 
-MAX_ELEMENTS = 20_000_000
-"""Limit on the listed accesses of one function: beyond it the symbolic mode is the tool."""
-
-_AXIS_BITS = 12  # a hardware axis has fewer threads than this many bits count
 _KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """Columns of values for the executions of one place in the tree: a matrix with named rows."""
-
-    matrix: Ints
-    loops: Mapping[str, int]  # loop variables
-    scope: Mapping[str, int]  # variables that expressions see: loops, or a block's iterators
-    fresh: Mapping[str, tuple[int, str, Mapping[str, int]]]  # buffer -> execution of its Alloc, name, threads
-    outer: Mapping[str, tuple[int, str]]  # parallel loop -> row with the number of its execution, kind
-    team: tuple[int, str] | None = None  # row with the number of a block of threads, the loop that makes it
-    threads: Mapping[str, int] = field(default_factory=dict)  # hardware axis -> row with the coordinate
-    unsure: bool = False  # under a data-dependent condition
-
-    @property
-    def n(self) -> int:
-        return int(self.matrix.shape[1])
-
-    def env(self, params: Mapping[str, int]) -> dict[str, Ints | int]:
-        out: dict[str, Ints | int] = dict(params)
-        for name, row in self.scope.items():
-            out[name] = self.matrix[row]
-        return out
-
-    def storage(self, buffer: str) -> str:
-        """The name under which the storage of a buffer is numbered."""
-        return self.fresh[buffer][1] if buffer in self.fresh else buffer
-
-    def take(self, rows: Ints | Bools) -> _Frame:
-        return replace(self, matrix=self.matrix[:, rows])
-
-    def added(self, columns: list[Ints]) -> tuple[Ints, int]:
-        return np.concatenate(
-            [self.matrix, np.stack(columns)]
-        ) if columns else self.matrix, self.matrix.shape[0]
 
 
 @dataclass(slots=True)
@@ -131,7 +82,7 @@ class _Place:
 class _Draft:
     """A statement whose time is not known yet."""
 
-    frame: _Frame
+    frame: Frame
     place: _Place
     position: int
     node: Store | Exec
@@ -149,7 +100,7 @@ class _Draft:
         if f.team is not None:
             thread = zero
             for k, axis in enumerate(sorted(f.threads)):
-                thread = thread + (f.matrix[f.threads[axis]] << (_AXIS_BITS * k))
+                thread = thread + (f.matrix[f.threads[axis]] << (AXIS_BITS * k))
             phase = np.searchsorted(barriers, time, side="right").astype(np.int64)
             loops.append(ParallelLoop(f.team[1], "thread", f.matrix[f.team[0]], thread, phase))
         return Statement(
@@ -172,17 +123,12 @@ class _Draft:
 class _Lister:
     def __init__(self, func: LoopFunction, params: Mapping[str, int]) -> None:
         self.params = params
-        self.buffers: dict[str, Buffer] = {b.name: b for b in func.buffers}
-        self.boxes: dict[str, tuple[tuple[int, int], ...]] = {}
-        self.fresh_count: dict[str, int] = {b.name: 1 for b in func.buffers}
+        self.memory = Memory(func, params)
         self.drafts: list[_Draft] = []
-        self.axes = _axis_extents(func, params)
-        self.outside: dict[tuple[str, str], None] = {}
-        self.elements = 0
 
     # -- the tree, outermost first ------------------------------------------------------------------------
 
-    def visit(self, s: Stmt, f: _Frame, place: _Place) -> _Timed:
+    def visit(self, s: Stmt, f: Frame, place: _Place) -> _Timed:
         if f.n == 0:
             place.counter[0] += _count_stores(s)
             return _Timed([], [], 1)
@@ -202,23 +148,8 @@ class _Lister:
             case Store() | Exec():
                 return self.leaf(s, f, place)
 
-    def alloc(self, s: Alloc, f: _Frame, place: _Place) -> _Timed:
-        # copies of a subtree (peeled tails) may declare one name several times: each is storage of its own
-        name = fresh_name(s.buffer.name, self.buffers)
-        self.buffers[name] = s.buffer.with_(name=name)
-        # every thread has its own registers and local memory, wherever they are declared
-        own = s.buffer.scope in (LOCAL, REGISTER) and f.team is not None
-        strides: dict[str, int] = {}
-        count = 1
-        if own:
-            for axis, extent in sorted(self.axes.items()):
-                if axis not in f.threads:
-                    strides[axis] = count
-                    count *= extent
-        self.fresh_count[name] = f.n * count
-        matrix, at = f.added([np.arange(f.n, dtype=np.int64) * count])
-        fresh = {**f.fresh, s.buffer.name: (at, name, strides)}
-        return self.visit(s.body, replace(f, matrix=matrix, fresh=fresh), place)
+    def alloc(self, s: Alloc, f: Frame, place: _Place) -> _Timed:
+        return self.visit(s.body, self.memory.alloc(s.buffer, f), place)
 
     def sequence(self, parts: Sequence[Callable[[], _Timed]]) -> _Timed:
         out = _Timed([], [], 0)
@@ -230,17 +161,12 @@ class _Lister:
         out.span = max(out.span, 1)
         return out
 
-    def loop(self, s: For, f: _Frame, place: _Place) -> _Timed:
+    def loop(self, s: For, f: Frame, place: _Place) -> _Timed:
         env = f.env(self.params)
         lo, hi = evaluate(s.lo, env), evaluate(s.hi, env)
         counts = np.broadcast_to(np.maximum((np.asarray(hi) - lo + (s.step - 1)) // s.step, 0), (f.n,))
         total = int(counts.sum())
-        self.elements += total * f.matrix.shape[0]
-        if self.elements > MAX_ELEMENTS:
-            raise ResourceError(
-                f"more than {MAX_ELEMENTS} listed values in loop {s.var}",
-                hint="check smaller sizes, or use the symbolic mode",
-            )
+        self.memory.spend(total * f.matrix.shape[0], f"loop {s.var}")
         if total == 0:
             place.counter[0] += _count_stores(s)
             return _Timed([], [], 1)
@@ -307,7 +233,7 @@ class _Lister:
         column: Ints = frame.matrix[frame.loops[name]]
         return column
 
-    def branch(self, s: If, f: _Frame, place: _Place) -> _Timed:
+    def branch(self, s: If, f: Frame, place: _Place) -> _Timed:
         known, sure = self.condition(s.cond, f)
         then = f.take(known) if sure else replace(f.take(known), unsure=True)
         parts = [partial(self.visit, s.then, then, place)]
@@ -316,7 +242,7 @@ class _Lister:
             parts.append(partial(self.visit, s.orelse, other, place))
         return self.sequence(parts)
 
-    def condition(self, pred: Pred, f: _Frame) -> tuple[Bools, bool]:
+    def condition(self, pred: Pred, f: Frame) -> tuple[Bools, bool]:
         """Where a predicate may hold, and whether that is exact."""
         env = f.env(self.params)
         out = np.ones(f.n, np.bool_)
@@ -333,7 +259,7 @@ class _Lister:
                     out &= np.asarray(value, np.bool_)
         return out, sure
 
-    def block(self, b: Block, f: _Frame) -> _Timed:
+    def block(self, b: Block, f: Frame) -> _Timed:
         keep, sure = self.condition(b.where, f)
         if not keep.all():
             f = f.take(keep)
@@ -360,7 +286,7 @@ class _Lister:
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def leaf(self, s: Store | Exec, f: _Frame, place: _Place) -> _Timed:
+    def leaf(self, s: Store | Exec, f: Frame, place: _Place) -> _Timed:
         number = len(self.drafts)
         env = f.env(self.params)
         reads: list[Reads] = []
@@ -369,14 +295,14 @@ class _Lister:
             for load, mask in store_loads(s, env, f.n):
                 reads.append(self.read(load, mask, f, env))
             for w in s.writes:
-                rows, cells, spread = self.cells(w.buffer, w.indices, None, f, env, place)
+                rows, cells, spread = self.memory.cells(w.buffer, w.indices, None, f, env, place.block)
                 if spread or f.unsure:
                     # what may not be overwritten flows through
                     reads.append(Reads(None, f.storage(w.buffer), rows, cells, spread))
                 writes.append(Writes(f.storage(w.buffer), rows, cells, spread))
         else:
             for win in s.windows:
-                rows, cells = self.window(win, f, env, place)
+                rows, cells = self.memory.window(win, f, env, place.block)
                 if win.mode != "w" or f.unsure:
                     reads.append(Reads(None, f.storage(win.buffer), rows, cells, True))
                 if win.mode != "r":
@@ -386,100 +312,9 @@ class _Lister:
         self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env))
         return _Timed([(number, np.zeros(f.n, np.int64))], [], 1)
 
-    def read(self, load: Load, mask: Bools | None, f: _Frame, env: Mapping[str, Ints | int]) -> Reads:
-        rows, cells, spread = self.cells(load.buffer, load.indices, mask, f, env, None)
+    def read(self, load: Load, mask: Bools | None, f: Frame, env: Mapping[str, Ints | int]) -> Reads:
+        rows, cells, spread = self.memory.cells(load.buffer, load.indices, mask, f, env)
         return Reads(load, f.storage(load.buffer), rows, cells, spread)
-
-    def cells(
-        self,
-        buffer: str,
-        indices: tuple[Index, ...],
-        mask: Bools | None,
-        f: _Frame,
-        env: Mapping[str, Ints | int],
-        place: _Place | None,
-    ) -> tuple[Ints, Ints, bool]:
-        """Instances and cells of an access; the flag says that an unknown one of several cells is meant."""
-        rows = np.arange(f.n, dtype=np.int64) if mask is None else np.flatnonzero(mask).astype(np.int64)
-        logical: list[Ints | int] = []
-        shape = self.buffers[f.storage(buffer)].shape
-        spread = False
-        for d, x in enumerate(indices):
-            if not is_opaque(x):
-                v = evaluate(x, env)
-                logical.append(v[rows] if isinstance(v, np.ndarray) else v)
-                continue
-            extent = int(evaluate(shape[d], self.params))
-            m = len(rows)
-            self.elements += m * extent
-            if self.elements > MAX_ELEMENTS:
-                raise ResourceError(
-                    f"a data-dependent access of {buffer} touches too many elements",
-                    hint="check smaller sizes, or use the symbolic mode",
-                )
-            rows = np.repeat(rows, extent)
-            logical = [np.repeat(v, extent) if isinstance(v, np.ndarray) else v for v in logical]
-            logical.append(np.tile(np.arange(extent, dtype=np.int64), m))
-            spread = True
-        return rows, self.number(buffer, logical, rows, f, place), spread
-
-    def window(self, w: Window, f: _Frame, env: Mapping[str, Ints | int], place: _Place) -> tuple[Ints, Ints]:
-        rows = np.arange(f.n, dtype=np.int64)
-        logical: list[Ints] = []
-        for x, extent in zip(w.offsets, w.extents, strict=True):
-            base = np.broadcast_to(np.asarray(evaluate(x, env), np.int64), (f.n,))[rows]
-            m = len(rows)
-            rows = np.repeat(rows, extent)
-            logical = [np.repeat(v, extent) for v in logical]
-            logical.append(np.repeat(base, extent) + np.tile(np.arange(extent, dtype=np.int64), m))
-        return rows, self.number(w.buffer, list(logical), rows, f, place)
-
-    def box(self, buffer: Buffer) -> tuple[tuple[int, int], ...]:
-        """Per physical dimension the first valid position and the number of positions, halo included."""
-        if buffer.name not in self.boxes:
-            halo = buffer.halo or tuple((0, 0) for _ in buffer.physical_shape)
-            self.boxes[buffer.name] = tuple(
-                (-before, int(evaluate(x, self.params)) + before + after)
-                for x, (before, after) in zip(buffer.physical_shape, halo, strict=True)
-            )
-        return self.boxes[buffer.name]
-
-    def size(self, buffer: Buffer) -> int:
-        n = 1
-        for _, extent in self.box(buffer):
-            n *= extent
-        return n + 1  # the last position stands for everything outside
-
-    def number(
-        self, name: str, logical: list[Ints | int], rows: Ints, f: _Frame, place: _Place | None
-    ) -> Ints:
-        buffer = self.buffers[f.storage(name)]
-        physical: list[Ints | int] = logical
-        if buffer.layout is not None:
-            lenv: dict[str, Ints | int] = dict(self.params)
-            for loop in buffer.layout.vars:
-                if loop in f.loops:
-                    lenv[loop] = f.matrix[f.loops[loop]][rows]
-            lenv.update(zip(buffer.layout.dims, logical, strict=True))
-            physical = [evaluate(x, lenv) for x in buffer.layout.exprs]
-        out: Ints = np.zeros(len(rows), np.int64)
-        inside: Bools = np.ones(len(rows), np.bool_)
-        for v, (first, extent) in zip(physical, self.box(buffer), strict=True):
-            at = v - first
-            inside &= (at >= 0) & (at < extent)
-            out = out * extent + at
-        size = self.size(buffer)
-        if not inside.all():
-            self.outside[(name, place.block if place is not None else "")] = None
-            out = np.where(inside, out, size - 1)
-        if name in f.fresh:
-            at_row, _, strides = f.fresh[name]
-            execution = f.matrix[at_row][rows]
-            for axis, stride in strides.items():
-                if axis in f.threads:
-                    execution = execution + f.matrix[f.threads[axis]][rows] * stride
-            out = out + execution * size
-        return out
 
 
 def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) -> Instances:
@@ -490,16 +325,17 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
     """
     given = dict(params or {})
     lister = _Lister(func, given)
-    frame = _Frame(np.zeros((0, 1), np.int64), {}, {}, {}, {})
+    frame = Frame(np.zeros((0, 1), np.int64), {}, {}, {}, {})
     timed = lister.visit(func.body, frame, _Place("", "", "body", (), (), [0]))
     times = dict(timed.events)
+    memory = lister.memory
     base: dict[str, int] = {}
     size: dict[str, int] = {}
     total = 0
-    for name, buffer in lister.buffers.items():
-        size[name] = lister.size(buffer)
+    for name, buffer in memory.buffers.items():
+        size[name] = memory.size(buffer)
         base[name] = total
-        total += size[name] * lister.fresh_count.get(name, 1)
+        total += size[name] * memory.executions.get(name, 1)
     barriers = np.unique(np.concatenate(timed.barriers)) if timed.barriers else np.zeros(0, np.int64)
     statements = tuple(d.finished(times[k], base, barriers) for k, d in enumerate(lister.drafts))
     reducing = {s.stage for s in statements if "red" in s.kinds}
@@ -512,26 +348,12 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
         statements=statements,
         base=base,
         size=size,
-        executions=lister.fresh_count,
-        boxes=lister.boxes,
+        executions=memory.executions,
+        boxes=memory.boxes,
         cells=total,
         span=timed.span,
-        outside=tuple(lister.outside),
+        outside=tuple(memory.outside),
     )
-
-
-def _axis_extents(func: LoopFunction, params: Mapping[str, int]) -> dict[str, int]:
-    """Upper bounds of the coordinates on the threads' hardware axes, plus one."""
-    out: dict[str, int] = {}
-    for place in locate(func.body, lambda s: isinstance(s, For) and s.kind.name == "thread"):
-        loop = place.node
-        assert isinstance(loop, For)
-        if not loop.kind.axis.startswith("block"):
-            bound = int_upper(loop.hi, loop_env(place.loops))
-            if loop.hi.is_const or not loop.hi.vars:
-                bound = int(evaluate(loop.hi, params))
-            out[loop.kind.axis] = max(out.get(loop.kind.axis, 1), bound or 1 << _AXIS_BITS)
-    return out
 
 
 def _count_stores(s: Stmt) -> int:

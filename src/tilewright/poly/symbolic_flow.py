@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tilewright.ir import Const, Expr, Load, Select, Store, index, var
+from tilewright.poly.conditions import truth
 from tilewright.poly.dependences import Sources, sources
-from tilewright.poly.extract import Model, PolyStatement, truth
+from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.provenance import fingerprint
 from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
 from tilewright.poly.violations import constant_value

@@ -1,0 +1,119 @@
+"""Boolean and integer expressions as isl sets and indices, and the instances that execute each load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import islpy as isl
+
+from tilewright.ir import (
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Index,
+    Load,
+    OfIndex,
+    Opaque,
+    Select,
+    Store,
+    Unary,
+    children,
+    index,
+    substitute_index,
+)
+from tilewright.poly.spaces import Domain
+from tilewright.poly.values import is_opaque
+
+
+def executed_loads(
+    s: Store, space: Domain, domain: isl.Set, scope: Mapping[str, Index]
+) -> Iterator[tuple[Load, isl.Set, bool]]:
+    """Loads of a store in the order of ``values.store_loads``, each with the instances that execute it."""
+
+    def of_index(x: Index, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
+        for atom, _ in x.terms:
+            if isinstance(atom, Opaque):
+                yield from of_expr(atom.expr, region, sure)
+            else:
+                for sub in getattr(atom, "args", ()) or ((atom.arg,) if hasattr(atom, "arg") else ()):
+                    yield from of_index(sub, region, sure)
+
+    def of_expr(e: Expr, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
+        match e:
+            case Load():
+                for x in e.indices:
+                    yield from of_index(x, region, sure)
+                yield e, region, sure
+            case OfIndex():
+                yield from of_index(e.index, region, sure)
+            case Select():
+                yield from of_expr(e.cond, region, sure)
+                holds = truth(e.cond, space, scope)
+                if holds is None:
+                    yield from of_expr(e.a, region, False)
+                    yield from of_expr(e.b, region, False)
+                else:
+                    yield from of_expr(e.a, region.intersect(holds), sure)
+                    yield from of_expr(e.b, region.subtract(holds), sure)
+            case _:
+                for k in children(e):
+                    yield from of_expr(k, region, sure)
+
+    for w in s.writes:
+        for x in w.indices:
+            yield from of_index(x, domain, True)
+        yield from of_expr(w.value, domain, True)
+
+
+def truth(e: Expr, space: Domain, scope: Mapping[str, Index]) -> isl.Set | None:
+    """Points where a boolean expression over indices holds; ``None`` where data decides."""
+    match e:
+        case Const():
+            return space.universe() if e.value else space.empty()
+        case Compare():
+            a, b = integer(e.a, scope), integer(e.b, scope)
+            if a is None or b is None:
+                return None
+            match e.op:
+                case "lt":
+                    return space.at_least(b - a - 1)
+                case "le":
+                    return space.at_least(b - a)
+                case "gt":
+                    return space.at_least(a - b - 1)
+                case "ge":
+                    return space.at_least(a - b)
+                case "eq":
+                    return space.equal(a - b)
+                case _:
+                    return space.equal(a - b).complement()
+        case Unary(op="not"):
+            inner = truth(e.a, space, scope)
+            return None if inner is None else inner.complement()
+        case Binary(op="and" | "or"):
+            p, q = truth(e.a, space, scope), truth(e.b, space, scope)
+            if p is None or q is None:
+                return None
+            return p.intersect(q) if e.op == "and" else p.union(q)
+        case _:
+            return None
+
+
+def integer(e: Expr, scope: Mapping[str, Index]) -> Index | None:
+    """An integer expression as an index over the loops, ``None`` where it is not quasi-affine."""
+    match e:
+        case Const() if isinstance(e.value, int):
+            return index(int(e.value))
+        case OfIndex():
+            return None if is_opaque(e.index) else substitute_index(e.index, scope)
+        case Cast() if e.dtype.is_integer and e.mode == "wrap":
+            return integer(e.a, scope)
+        case Binary(op="add" | "sub" | "mul") if e.dtype.is_integer:
+            a, b = integer(e.a, scope), integer(e.b, scope)
+            if a is None or b is None or (e.op == "mul" and a.terms and b.terms):
+                return None
+            return a + b if e.op == "add" else a - b if e.op == "sub" else a * b
+        case _:
+            return None
