@@ -106,4 +106,8 @@ def dtype_of(value: DType | str | np.dtype[np.generic] | type) -> DType:
         return value
     if isinstance(value, str) and value in DTYPES:
         return DTYPES[value]
-    return _FROM_NUMPY[np.dtype(value)]
+    try:
+        found = np.dtype(value)
+    except TypeError as error:
+        raise KeyError(str(error)) from None
+    return _FROM_NUMPY[found]

@@ -228,10 +228,14 @@ def map_accesses(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[
                     writes.append(Access(w.buffer, idx, value))
             return Store(tuple(writes)) if changed else s
         case Exec():
-            wins = tuple(
-                Window(w.buffer, tuple(index_fn(i) for i in w.offsets), w.extents, w.mode) for w in s.windows
-            )
-            return Exec(s.instr, wins, tuple(expr_fn(a) for a in s.args))
+            offsets = [tuple(index_fn(i) for i in w.offsets) for w in s.windows]
+            args = tuple(expr_fn(a) for a in s.args)
+            if _same(args, s.args) and all(
+                _same(new, w.offsets) for new, w in zip(offsets, s.windows, strict=True)
+            ):
+                return s
+            pairs = zip(s.windows, offsets, strict=True)
+            return Exec(s.instr, tuple(Window(w.buffer, new, w.extents, w.mode) for w, new in pairs), args)
         case _:
             return s
 
