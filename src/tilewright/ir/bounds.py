@@ -341,7 +341,7 @@ def _simplify_minmax(op: str, args: list[Index], env: Env) -> Index:
 
 
 def simplify_pred(pred: Pred, env: Env) -> Pred:
-    """Drop conditions that always hold and simplify the others."""
+    """Drop conditions that are shown to hold always; the others stay as they are."""
     kept = [c for c in pred if not prove_pred((c,), env)]
     if len(kept) == len(pred):
         return pred
