@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from hypothesis import strategies as st
 
-from tilewright.graph import Graph, Node, Partition, Storage, TensorType, place_values, typed_graph
+from tilewright.graph import Graph, Node, Partition, Step, TensorType, plan_memory, typed_graph
+from tilewright.ir import dtype_of
 
 VERSION = 21
 
@@ -156,43 +157,30 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     return typed_graph(types, [made[-1], *chosen], maker.nodes, maker.constants)
 
 
-def run_partition(
-    partition: Partition, feeds: dict[str, np.ndarray], in_place: bool
-) -> dict[str, np.ndarray]:
-    """Run the groups one after another on one arena of bytes, as the executor does; the outputs by name."""
+def run_partition(partition: Partition, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run the groups one after another on one planned arena of bytes; the model's outputs by name."""
     graph = partition.graph
-    placement = place_values(partition, in_place)
-    arena = np.full(placement.arena_bytes, 0xFF, np.uint8)
-    outputs = [np.full(graph.types[value].nbytes, 0xFF, np.uint8) for value in graph.outputs]
-
-    def bytes_of(value: str) -> np.ndarray:
-        place = placement.places[value]
-        match place.storage:
-            case Storage.INPUT:
-                return feeds[partition.buffer(value)].reshape(-1).view(np.uint8)
-            case Storage.CONSTANT:
-                return (
-                    np.ascontiguousarray(graph.constants[partition.buffer(value)]).reshape(-1).view(np.uint8)
-                )
-            case Storage.OUTPUT:
-                return outputs[place.index]
-            case Storage.ARENA:
-                return arena[place.offset : place.offset + place.nbytes]
+    made = [value for group in partition.groups for value in group.outputs]
+    sizes = {value: graph.types[value].nbytes for value in made}
+    steps = [
+        Step(tuple({partition.buffer(value): None for value in group.inputs}), group.outputs)
+        for group in partition.groups
+    ]
+    plan = plan_memory(steps, sizes, kept=[partition.buffer(value) for value in graph.outputs])
+    arena = np.full(plan.size, 0xFF, np.uint8)
 
     def array_of(value: str) -> np.ndarray:
-        type_ = graph.types[value]
-        return bytes_of(value).view(np.dtype(_NUMPY[type_.dtype])).reshape(type_.sizes)
+        type_, buffer = graph.types[value], partition.buffer(value)
+        if buffer in plan.offsets:
+            begin = plan.offsets[buffer]
+            flat = arena[begin : begin + type_.nbytes].view(dtype_of(type_.dtype).numpy)
+            return flat.reshape(type_.sizes)
+        return np.asarray(feeds.get(buffer, graph.constants.get(buffer))).reshape(type_.sizes)
 
     for group in partition.groups:
-        made = partition.program(group).evaluate({value: array_of(value).copy() for value in group.inputs})
+        results = partition.program(group).evaluate({value: array_of(value).copy() for value in group.inputs})
         for value in group.outputs:
-            bytes_of(value)[:] = np.ascontiguousarray(made[value]).reshape(-1).view(np.uint8)
-    for index, value in placement.copies:
-        outputs[index][:] = bytes_of(value)
+            array_of(value)[...] = results[value]
     return {
-        name: outputs[at].view(np.dtype(_NUMPY[graph.types[value].dtype])).reshape(graph.types[value].sizes)
-        for at, (name, value) in enumerate(zip(graph.output_names, graph.outputs, strict=True))
+        name: array_of(value).copy() for name, value in zip(graph.output_names, graph.outputs, strict=True)
     }
-
-
-_NUMPY = {"f32": np.float32, "i64": np.int64, "bool": np.bool_, "f64": np.float64, "i32": np.int32}

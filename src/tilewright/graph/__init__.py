@@ -10,7 +10,6 @@ from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.passes import PASSES, Pass, simplify
-from tilewright.graph.placement import Place, Placement, Storage, place_values
 from tilewright.graph.program import NodesProgram, nodes_program
 from tilewright.graph.registry import REGISTRY, Kind, Operator, UndeterminedError, find_operator, is_supported
 
@@ -20,11 +19,7 @@ __all__ = [
     "PASSES",
     "Partition",
     "Pass",
-    "Place",
-    "Placement",
-    "Storage",
     "fuse",
-    "place_values",
     "simplify",
     "Array",
     "Attribute",

@@ -135,6 +135,8 @@ class _Fuser:
         self.position = {id(node): at for at, node in enumerate(graph.nodes)}
         self.taken: set[int] = set()
         self.axes: dict[int, frozenset[int]] = {}
+        # Outputs of transpositions that contractions store in their order.
+        self.stored: set[str] = set()
 
     def run(self) -> Partition:
         regions: list[_Region] = []
@@ -281,6 +283,7 @@ class _Fuser:
         if readers[0].op != "Transpose" or readers[0].domain or at in self.taken:
             return None
         self.taken.add(at)
+        self.stored.update(readers[0].used_outputs)
         return readers[0]
 
     def group(self, region: _Region) -> Group:
@@ -291,7 +294,9 @@ class _Fuser:
         if region.kind is Kind.CONTRACTION and self.options.through_movement:
             anchor = next(at for at in region.members if self.kinds[at] is Kind.CONTRACTION)
             for value in self.graph.nodes[anchor].used_inputs:
-                through |= {self.position[id(node)]: node for node in affine_chain(self.graph, value)}
+                through |= {
+                    self.position[id(node)]: node for node in affine_chain(self.graph, value, self.stored)
+                }
         how = Build(frozenset(value for node in through.values() for value in node.used_outputs))
         name = "_".join(dict.fromkeys(node.op.lower() for node in nodes))[:_NAME_LENGTH]
         if region.transposition is not None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.program import Build, nodes_program
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.ir import Load, Store, Var
 
 
-def affine_chain(graph: Graph, value: str) -> tuple[Node, ...]:
+def affine_chain(graph: Graph, value: str, made: Collection[str] = ()) -> tuple[Node, ...]:
     """The nodes through which `value` can be read instead of being stored, in topological order.
 
     They are transpositions, slices, and views between them, such that each element of `value` is an element
-    of the first node's input at an index that is a sum of multiples of axes. Empty where there are none.
+    of the first node's input at an index that is a sum of multiples of axes. Empty where there are none. The
+    values in `made` are stored by someone: they are not read through.
     """
     chain: list[Node] = []
     best = 0
@@ -21,6 +24,8 @@ def affine_chain(graph: Graph, value: str) -> tuple[Node, ...]:
         node = graph.producer(current)
         entry = find_operator(node) if node is not None else None
         if node is None or entry is None or entry.kind not in (Kind.MOVEMENT, Kind.VIEW):
+            break
+        if current in made:
             break
         chain.append(node)
         if not _is_affine(graph, chain, value):

@@ -1,0 +1,43 @@
+"""The onnx package's node tests, compiled to native code.
+
+`pytest tests/conformance/test_nodes_compiled.py --update-golden` writes the list of what passes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import engines
+from conformance.node_cases import Entry, NotRunnableError, cases, read_list, run, write_list
+from tilewright.support import TilewrightError
+
+LIST = "passing_compiled.txt"
+LISTED = read_list(LIST)
+#: The share of cases that must pass at least.
+SHARE = 0.35
+
+
+def _outcome(name: str) -> Entry | None:
+    try:
+        return run(cases()[name], engines.compiled)
+    except (NotRunnableError, AssertionError, TilewrightError):
+        return None
+
+
+def test_enough_cases_are_listed() -> None:
+    assert set(LISTED) <= set(cases())
+    assert len(LISTED) >= SHARE * len(cases())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_listed_cases_pass(name: str) -> None:
+    assert run(cases()[name], engines.compiled) == LISTED[name]
+
+
+def test_the_list_can_be_written(update_golden: bool) -> None:
+    if update_golden:
+        found = {name: entry for name in cases() if (entry := _outcome(name))}
+        write_list(
+            LIST, found, "Node tests that pass compiled to native code, with the inputs fixed for them."
+        )
