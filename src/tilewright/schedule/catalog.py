@@ -35,6 +35,7 @@ from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
+from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -63,6 +64,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     roll,
     # layouts and other program-phase primitives
     skip_padding,
+    gather_operand,
     inline_stage,
     rfactor,
     layout_split,

@@ -37,6 +37,8 @@ MAX_STEPS_PER_TURN: Final = 4
 MAX_STEPS_PER_COPY: Final = 2
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
 MAX_EXPANDED_TAPS: Final = 9
+#: Parallel iterations for each thread from which on a remainder does not matter.
+BALANCED_ITERATIONS: Final = 16
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
 
@@ -109,12 +111,18 @@ class _Tile:
 
 
 def schedule_contraction(
-    s: Schedule, c: Contraction, epilogue: Stage | None, target: Target, threads: int, *, staged: bool = False
+    s: Schedule,
+    c: Contraction,
+    epilogue: Stage | None,
+    target: Target,
+    threads: int,
+    panels: str | None = None,
 ) -> Schedule:
     """Schedule a contraction and the stage that consumes it point by point, if there is one.
 
-    Loops of both stages are those of the unscheduled program. ``threads`` run the result. With ``staged`` the
-    operand ``b`` is copied tile by tile into panels of its own, for a vector axis along which it is strided.
+    Loops of both stages are those of the unscheduled program. ``threads`` run the result. The stage
+    ``panels``, if there is one, makes the operand ``b`` in the order in which it is read: it is computed tile
+    by tile.
     """
     last = epilogue or c.stage
     s, tile, size = _tile(s, c, last, target)
@@ -131,8 +139,8 @@ def schedule_contraction(
         s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
         s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
         s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
-    if staged and c.b is not None:
-        s = _stage_panels(s, c, c.b, tile)
+    if panels is not None:
+        s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")
     guarded = any(row_axis(c) in cond.vars for cond in c.guard)
     return _parallelise(s, tile, last.name, guarded, threads)
@@ -197,13 +205,11 @@ def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
     return loops[loops.index(loop) + 1 :]
 
 
-def _stage_panels(s: Schedule, c: Contraction, b: Load, tile: _Tile) -> Schedule:
-    """Copy what one n tile needs of ``b``, vectors last."""
-    along = [d for d, i in enumerate(b.indices) if c.vector in i.vars]
-    order = [*(d for d in range(len(b.indices)) if d not in along), *along]
-    name = f"{c.stage.name}_panel"
-    s = s.stage(b.buffer, at=tile.panels, scope="local", layout=[f"d{d}" for d in order], name=name)
-    loops = s.loops(name)
+def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
+    """Compute what one n tile needs of an operand just before it is used, vectors last."""
+    if tile.panels is not None:
+        s = s.compute_at(stage, tile.panels)
+    loops = s.loops(stage)
     inner = loops[loops.index(tile.panels) + 1 :] if tile.panels else loops
     return s.vectorize(inner[-1])
 
@@ -339,24 +345,25 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: i
             s = s.partition(loop, -1)
     if threads == 1:
         return s
-    if not tile.outer:
-        return s.parallel(tile.around)
     started: set[str] = set()
     for name in s.blocks():
         loops = s.loops(name)
         if s.block(name).stage == stage and not started & set(loops):
-            s, fused = _fuse(s, loops[: len(tile.outer)])
+            s, fused = _fuse(s, loops[: len(tile.outer) + 1], len(tile.outer), threads)
             started.add(fused)
             s = s.parallel(fused)
     return s
 
 
-def _fuse(s: Schedule, loops: Sequence[str]) -> tuple[Schedule, str]:
-    """Fuse loops from the outermost one on, as far as they are perfectly nested."""
+def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:
+    """Fuse the first ``wanted`` loops as far as they nest perfectly, more while threads would be unequal."""
     name = loops[0]
-    for inner in loops[1:]:
-        if s.loop(name).body is not s.loop(inner):
+    count = s.loop(name).extent.as_int()
+    for n, inner in enumerate(loops[1:], start=1):
+        balanced = count % threads == 0 or count >= BALANCED_ITERATIONS * threads
+        if s.loop(name).body is not s.loop(inner) or (n >= wanted and balanced):
             break
+        count *= s.loop(inner).extent.as_int()
         fused = f"{name}_{inner}"[:60]
         s = s.fuse(name, inner, names=[fused])
         name = fused

@@ -16,8 +16,8 @@ from tilewright.ir import (
     Select,
     Stage,
     Store,
-    loads,
     stmt_exprs,
+    stmt_loads,
     var,
     walk,
 )
@@ -44,7 +44,7 @@ def default_schedule(
     changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.
     Deterministic.
     """
-    s = inline_stages(Schedule(program))
+    s = gather_operands(inline_stages(Schedule(program)), target, constants)
     current = s.program
     assert current is not None
     for cluster in clusters(current, target, constants):
@@ -70,6 +70,37 @@ def inline_stages(s: Schedule) -> Schedule:
         elif current.is_reduction:
             s = _skip_padding(s, current)
     return s
+
+
+def gather_operands(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
+    """Make operands of contractions that vectors would have to gather tensors of their own, vectors last."""
+    program = s.program
+    assert program is not None
+    for stage in program.stages:
+        now = s.program
+        assert now is not None
+        current = now.stage(stage.name)
+        last = _pointwise_reader(now, current)
+        c = is_tileable(now, current, target, last, packed=False)
+        if (
+            c is None
+            or c.b is None
+            or c.b_logical is None
+            or is_tileable(now, current, target, last) is not None
+        ):
+            continue
+        if panel_layout(now, c, target, constants) is not None:
+            continue
+        moved = [v for i in c.b.indices for v in i.vars]
+        axes = [it.name for it in current.iters if it.name in moved and it.name != c.vector]
+        operands = [ld for ld in dict.fromkeys(_stage_loads(current)) if ld.buffer not in current.writes]
+        s = s.gather_operand(stage.name, operands.index(c.b_logical), [*axes, c.vector], panels_of(stage))
+    return s
+
+
+def panels_of(stage: Stage) -> str:
+    """The name of the stage that makes an operand of a contraction."""
+    return f"{stage.name}_panels"
 
 
 def _skip_padding(s: Schedule, stage: Stage) -> Schedule:
@@ -136,8 +167,7 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
 
 
 def _stage_loads(stage: Stage) -> list[Load]:
-    assert stage.body is not None
-    return [ld for w in stage.body.writes for ld in loads(w.value)] if isinstance(stage.body, Store) else []
+    return stmt_loads(stage.body)
 
 
 def _repeats(producer: Stage, consumer: Stage) -> float:
@@ -178,11 +208,12 @@ def clusters(program: Program, target: Target, constants: Collection[str] = ()) 
         if not stage.is_reduction:
             found = _contraction_before(program, stage, target)
             if found is not None:
-                done.add(found.stage.name)
+                done.update((found.stage.name, panels_of(found.stage)))
                 out.append(_contraction_rule(found, stage, program, target, constants))
                 continue
         alone = is_tileable(program, stage, target, packed=False)
         if alone is not None:
+            done.add(panels_of(stage))
             out.append(_contraction_rule(alone, None, program, target, constants))
             continue
         rows, depth = _rows_before(program, stage, done, target)
@@ -221,8 +252,9 @@ def _contraction_rule(
     def tiled(s: Schedule, threads: int) -> Schedule:
         packed = panel_layout(program, c, target, constants)
         if packed is None:
-            strided = is_tileable(program, c.stage, target, epilogue) is None
-            return schedule_contraction(s, c, epilogue, target, threads, staged=strided)
+            name = panels_of(c.stage)
+            panels = name if name in {stage.name for stage in program.stages} else None
+            return schedule_contraction(s, c, epilogue, target, threads, panels)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)
         now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
@@ -239,9 +271,23 @@ def _contraction_rule(
     return _attempt(tiled, simple, (epilogue or c.stage).name)
 
 
+def _pointwise_reader(program: Program, stage: Stage) -> Stage | None:
+    """The one stage that reads a stage's result, if it does so element by element."""
+    for name in stage.writes:
+        readers = program.consumers(name)
+        if len(readers) == 1 and not readers[0].is_reduction and _reads_in_place(readers[0], name):
+            return readers[0]
+    return None
+
+
+def _reads_in_place(stage: Stage, name: str) -> bool:
+    here = [(var(it.name), it.extent == Index(1)) for it in stage.iters]
+    reads = [ld.indices for ld in _stage_loads(stage) if ld.buffer == name]
+    return all(len(idx) == len(here) and all(map(_is_here, idx, here)) for idx in reads)
+
+
 def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
     """The contraction whose result ``stage`` alone reads, element by element."""
-    here = [(var(it.name), it.extent == Index(1)) for it in stage.iters]
     for name in stage.reads:
         producers = program.producers(name)
         if (
@@ -250,8 +296,7 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
             or name not in {t.name for t in program.temps}
         ):
             continue
-        reads = [ld.indices for ld in _stage_loads(stage) if ld.buffer == name]
-        if not all(len(idx) == len(here) and all(map(_is_here, idx, here)) for idx in reads):
+        if not _reads_in_place(stage, name):
             continue
         found = is_tileable(program, producers[0], target, stage, packed=False)
         if found is not None:

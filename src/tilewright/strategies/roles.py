@@ -25,7 +25,8 @@ class Contraction:
 
     ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements
     (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for
-    reductions of one operand. Terms count where ``guard`` holds.
+    reductions of one operand, ``b_logical`` is the load as the stage has it. Terms count where ``guard``
+    holds.
     """
 
     stage: Stage
@@ -35,6 +36,7 @@ class Contraction:
     b: Load | None
     roles: tuple[tuple[str, Role], ...]
     write: Access
+    b_logical: Load | None
     guard: Pred = ()
 
     def axes(self, *roles: Role) -> tuple[str, ...]:
@@ -76,6 +78,7 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
     a, b = _operands(term, vector)
     if a is None:
         return None
+    logical = b
     a = _physical(program, a)
     b = None if b is None else _physical(program, b)
     roles: list[tuple[str, Role]] = []
@@ -90,7 +93,7 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
             roles.append((it.name, "batch" if it.name == vector else "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, run, a, b, tuple(roles), write, guard)
+    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard)
 
 
 def _contiguous_axis(

@@ -12,6 +12,9 @@ LOADS_PER_FMA: Final = 2.0
 #: Reduction steps between loop overheads of a micro-kernel: loop counter, jump and address updates.
 LOOP_OVERHEAD_CYCLES: Final = 1.0
 
+#: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
+PARTIAL_TILE_FACTOR: Final = 1.02
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
@@ -46,7 +49,7 @@ def register_tile(
             whole, tail = divmod(row_extent, rows)
             cost = whole * _step(target, rows, vectors, broadcast)
             if tail:
-                cost += _step(target, tail, vectors, broadcast) * 1.05
+                cost = (cost + _step(target, tail, vectors, broadcast)) * PARTIAL_TILE_FACTOR
             cost *= -(-vector_extent // vectors)
             if (
                 best is None

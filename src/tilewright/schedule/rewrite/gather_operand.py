@@ -1,0 +1,72 @@
+"""gather_operand: an operand of a stage becomes a tensor of its own, indexed by the stage's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.ir import (
+    LOCAL,
+    Access,
+    Buffer,
+    Iter,
+    Load,
+    Program,
+    Stage,
+    Store,
+    map_loads,
+    stmt_loads,
+    var,
+)
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+
+@primitive("gather_operand", phase="program")
+def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[str], name: str) -> Program:
+    """Compute the ``operand``-th load of ``stage`` (counted from 0) into a tensor ``name[axes...]`` first.
+
+    The load may then be packed, transposed or kept close by scheduling the new stage ``name`` like any other,
+    e.g. computing it at a loop of its consumer. ``axes`` are all iterators that the load depends on, in the
+    order of the new tensor's dimensions.
+
+    Before and after ``gather_operand(program, "C", 1, ("k", "j"), "P")``::
+
+        C[i, j] += A[i, k] * B[j, 2*k]         P[k, j] = B[j, 2*k]
+                                               C[i, j] += A[i, k] * P[k, j]
+
+    Raises ScheduleError for an unknown stage or operand, axes that are not those of the load, ranges that
+    depend on other axes, or a name that is taken.
+    """
+    names = [s.name for s in program.stages]
+    if stage not in names:
+        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+    old = program.stage(stage)
+    own = set(old.writes)
+    found = [ld for ld in dict.fromkeys(stmt_loads(old.body)) if ld.buffer not in own]
+    if not 0 <= operand < len(found):
+        raise ScheduleError(f"stage {stage!r} has {len(found)} operands, there is no number {operand}")
+    taken = {*names, *(b.name for b in (*program.inputs, *program.outputs, *program.temps))}
+    if name in taken or not name.isidentifier():
+        raise ScheduleError(f"the name {name!r} is taken or no identifier", hint="choose another name")
+    load = found[operand]
+    iters = {it.name: it for it in old.iters}
+    used = {v for i in load.indices for v in i.vars}
+    if set(axes) != used or len(set(axes)) != len(axes):
+        raise ScheduleError(
+            f"{load} depends on {', '.join(sorted(used))}, not on {', '.join(axes)}",
+            hint="name each of its iterators once",
+        )
+    if any((iters[a].lo.vars | iters[a].hi.vars) for a in axes):
+        raise ScheduleError(f"the range of an axis of {load} depends on other axes")
+    # the new tensor starts at zero in every dimension
+    shift = {a: iters[a].lo for a in axes}
+    indices = tuple(var(a) - shift[a] for a in axes)
+    buffer = Buffer(name, tuple(iters[a].extent for a in axes), load.dtype, LOCAL)
+    domain = tuple(Iter(a, iters[a].lo, iters[a].hi, "par") for a in axes)
+    made = Stage(name, domain, Store((Access(name, indices, load),)), None, old.source, old.role)
+    new_load = Load(name, indices, load.dtype)
+    body = map_loads(old.body, lambda ld: new_load if ld == load else ld)
+    at = names.index(stage)
+    stages = (*program.stages[:at], made, replace(old, body=body), *program.stages[at + 1 :])
+    return replace(program, stages=stages, temps=(*program.temps, buffer))
