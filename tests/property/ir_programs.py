@@ -4,8 +4,6 @@ Every program computes exactly whatever the order of its sums: integers, or floa
 (`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from hypothesis import strategies as st
 
@@ -37,17 +35,17 @@ from tilewright.ir import (
 from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
-KINDS = ("pointwise", "clamped", "padded", "window", "rowsum", "matmul", "conv", "transpose", "prefix", "triangle", "argmax", "update")  # fmt: skip
+KINDS = (
+    "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update",
+    "rowsum", "matmul", "conv", "padconv", "triangle", "argmax",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Case:
     """A program with values of its parameters, and whether its results do not depend on the order of sums."""
 
-    program: Program
-    params: dict
-    exact: bool
-    terms: int
+    def __init__(self, program, params, exact, terms):
+        self.program, self.params, self.exact, self.terms = program, params, exact, terms
 
     def __repr__(self):
         return f"{Schedule(self.program)} with {self.params}"
@@ -156,6 +154,12 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         out = b.made((n, m - 1))
         value = b.combine(_ld(src, i, j), _ld(src, i, j + 1))
         return b.stage(out, _iters((n, m - 1)), store(out.name, (i, j), value))
+    if kind == "rows":
+        if not (n.is_const and n.const >= 2):
+            return _add_stage(b, "pointwise", src, tile)
+        out = b.made((n - 1, m))
+        value = b.combine(_ld(src, i, j), _ld(src, i + 1, j))
+        return b.stage(out, _iters((n - 1, m)), store(out.name, (i, j), value))
     if kind == "transpose":
         out = b.made((m, n))
         return b.stage(out, _iters((m, n)), store(out.name, (i, j), b.combine(_ld(src, j, i), b.const(1))))
@@ -218,6 +222,17 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
         iters = [*_iters((n, m - taps + 1)), Iter("k", index(0), index(taps), "red")]
         w = b.given((index(taps),))
         value = Binary("mul", _ld(src, i, j + k), _ld(w, k))
+    elif kind == "padconv":
+        out = b.made((n, m))
+        at = (i, j)
+        iters = [*_iters((n, m)), Iter("k", index(0), index(3), "red")]
+        w = b.given((index(3),))
+        inside = Binary(
+            "and",
+            Compare("ge", OfIndex(j + k - 1, I32), Const(0, I32)),
+            Compare("ge", OfIndex(m - j - k, I32), Const(0, I32)),
+        )
+        value = Binary("mul", Select(inside, _ld(src, i, j + k - 1), b.const(0)), _ld(w, k))
     else:  # matmul
         cols = b.size(tile)
         w = b.given((m, cols))
@@ -225,15 +240,15 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
         at = (i, j)
         iters = [*_iters((n, cols)), Iter("k", index(0), m, "red")]
         value = Binary("mul", _ld(src, i, k), _ld(w, k, j))
-    op = b.draw(st.sampled_from(["add", "add", "max"]), label="reduction")
+    op = "add" if kind == "padconv" else b.draw(st.sampled_from(["add", "add", "max"]), label="reduction")
     zero = b.const(0 if op == "add" else -1000)
     body = store(out.name, at, Binary(op, _ld(out, *at), value))
     return b.stage(out, iters, body, store(out.name, at, zero))
 
 
 @st.composite
-def cases(draw, kinds=KINDS, first=None, stages=(1, 4)):
-    """A random :class:`Case`; ``first`` restricts the kind of the first stage."""
+def cases(draw, start=(), stages=(1, 4)):
+    """A random :class:`Case`; ``start`` restricts the kinds of the first stages."""
     exact = draw(st.booleans(), label="exact")
     dtype = draw(st.sampled_from([F32, I32]), label="dtype") if exact else F32
     tile = draw(st.sampled_from(TILES), label="T")
@@ -242,8 +257,9 @@ def cases(draw, kinds=KINDS, first=None, stages=(1, 4)):
     src = b.given((b.size(tile, symbolic), b.size(tile, symbolic)))
     count = draw(st.integers(*stages), label="stages")
     for n in range(count):
-        kind = draw(st.sampled_from(first if first and n == 0 else kinds), label="kind")
-        source = src if n == 0 or draw(st.integers(0, 4)) else draw(st.sampled_from([*b.inputs[:1], src]))
+        kind = draw(st.sampled_from(start[n] if n < len(start) else KINDS), label="kind")
+        again = n >= max(1, len(start)) and draw(st.integers(0, 4), label="reuse") == 4
+        source = b.inputs[0] if again else src
         if kind == "update" and source is not src:
             source = src
         src = _add_stage(b, kind, source, tile)

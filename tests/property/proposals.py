@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tilewright.ir import Alloc, Block, For, blocks, buffers_of, locate
+from tilewright.ir import Alloc, Binary, Block, For, Select, blocks, buffers_of, locate, walk
 from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
@@ -227,7 +227,18 @@ def set_scope(draw, s):
     return None if name is None else ((name, draw(st.sampled_from(scopes))), {})
 
 
-def compute_at(draw, s):
+def _slides(reader, buffers, loop):
+    """Whether iterations of a loop read overlapping windows of a buffer: indices that differ by a constant."""
+    found = [ld.indices for ld in reader.reads if ld.buffer in buffers]
+    moved = {it.name for it, b in zip(reader.iters, reader.bind, strict=True) if loop in b.vars}
+    return any(
+        x != y and x.vars & moved and (x - y).is_const
+        for first in found
+        for x, y in zip(first, found[0], strict=True)
+    )
+
+
+def compute_at(draw, s, sliding=False):
     known = [p.node for p in blocks(s.func.body)]
     args = {b.name for b in s.func.buffers}
     options = []
@@ -242,6 +253,8 @@ def compute_at(draw, s):
         }
         for p in loops_of(s):
             inside = p.node.body.names
+            if sliding and not any(_slides(b, made, p.node.var) for b in known if b.name in readers):
+                continue
             if readers and readers <= inside and producer.name not in inside:
                 options.append((producer.name, p.node.var))
     chosen = _pick(draw, options, "producer and loop")
@@ -262,6 +275,183 @@ def stage(draw, s):
     return None if chosen is None else (chosen[:2], {"mode": chosen[2]})
 
 
+def reverse_compute_at(draw, s):
+    known = [p.node for p in blocks(s.func.body)]
+    options = []
+    for consumer in known:
+        if consumer.is_reduction or any(it.kind == "ord" for it in consumer.iters):
+            continue
+        read = {ld.buffer for ld in consumer.reads}
+        for p in loops_of(s):
+            inside = _blocks(p.node)
+            if consumer.name in p.node.body.names or _feeds(p.node) != {"par"}:
+                continue
+            made = {w for b in inside for w, _ in b.writes}
+            after = known.index(consumer) > max(known.index(b) for b in inside)
+            between = known[known.index(inside[-1]) + 1 : known.index(consumer)]
+            if after and read & made and not any({w for w, _ in b.writes} & read for b in between):
+                options.append((consumer.name, p.node.var))
+    chosen = _pick(draw, options, "consumer and loop")
+    return None if chosen is None else (chosen, {})
+
+
+def _inlinable(s):
+    args = {b.name for b in s.func.buffers}
+    known = [p.node for p in blocks(s.func.body)]
+    for b in known:
+        made = {w for w, _ in b.writes}
+        if made & args or {it.kind for it in b.iters} != {"par"} or made & {ld.buffer for ld in b.reads}:
+            continue
+        others = [o for o in known if o.stage != b.stage]
+        if any(made & {w for w, _ in o.writes} for o in others):
+            continue
+        if any(made & {ld.buffer for ld in o.reads} for o in others):
+            yield b
+
+
+def inline(draw, s):
+    chosen = _pick(draw, [b.name for b in _inlinable(s)], "block")
+    return None if chosen is None else ((chosen,), {})
+
+
+def inline_stage(draw, s):
+    if s.program is None:
+        return None
+    chosen = _pick(draw, [b.stage for b in _inlinable(s)], "stage")
+    return None if chosen is None else ((chosen,), {})
+
+
+def _around(s, kind=Alloc):
+    """Allocations with the loops around them, for those inside of some."""
+    return [p for p in locate(s.func.body, lambda n: isinstance(n, kind)) if p.loops]
+
+
+def hoist_alloc(draw, s):
+    options = []
+    for p in _around(s):
+        if any(f.kind.name in ("parallel", "thread", "vector") for f in p.loops):
+            continue
+        loops = [None, *(f.var for f in p.loops[:-1])]
+        options.extend((p.node.buffer.name, v) for v in loops)
+    chosen = _pick(draw, options, "buffer and loop")
+    return None if chosen is None else (chosen, {})
+
+
+def slide(draw, s):
+    options = []
+    for p in _around(s):
+        loop = p.loops[-1]
+        name = p.node.buffer.name
+        if loop.kind.name != "serial" or p.ancestors[-1] is not loop:
+            continue
+        makers = [b for b in _blocks(p.node) if name in {w for w, _ in b.writes}]
+        readers = [b for b in _blocks(p.node) if name in {ld.buffer for ld in b.reads} and b not in makers]
+        apart = any(len({ld for ld in b.reads if ld.buffer == name}) > 1 for b in readers)
+        if len(makers) == 1 and apart and not makers[0].is_reduction:
+            options.append((makers[0].name, loop.var))
+    chosen = _pick(draw, options, "block and loop")
+    return None if chosen is None else (chosen, {})
+
+
+def roll(draw, s):
+    options = []
+    for p in locate(s.func.body, lambda n: isinstance(n, Alloc)):
+        b = p.node.buffer
+        inside = [q.node for q in locate(p.node.body, lambda n: isinstance(n, Block))]
+        first = [q for q in inside if "_first" in q.name and b.name in {w for w, _ in q.writes}]
+        if first:
+            read = [ld.indices for q in inside for ld in q.reads if ld.buffer == b.name]
+            apart = [
+                d for d in range(len(b.shape)) if len({x[d] for x in read}) > 1 and not b.shape[d].is_const
+            ]
+            apart += [
+                d for d in range(len(b.shape)) if len({x[d] for x in read}) > 1 and b.shape[d].const > 2
+            ]
+            options.extend((b.name, d) for d in apart)
+    chosen = _pick(draw, options, "buffer and dimension")
+    return None if chosen is None else ((*chosen, 2), {})
+
+
+def set_layout(draw, s):
+    args = {b.name for b in s.func.buffers}
+    names = [
+        n for n, b in buffers_of(s.func).items() if n not in args and b.layout is None and len(b.shape) == 2
+    ]
+    name = _pick(draw, names, "buffer")
+    layouts = (("d1", "d0"), ("d1//2", "d0", "d1%2"), ("d0//3", "d1", "d0%3"))
+    return None if name is None else ((name, draw(st.sampled_from(layouts), label="layout")), {})
+
+
+def _pads(stage):
+    return any(isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Select) for e in _values(stage))
+
+
+def _values(stage):
+    return [e for w in getattr(stage.body, "writes", ()) for e in walk(w.value)]
+
+
+def skip_padding(draw, s):
+    if s.program is None:
+        return None
+    names = [x.name for x in s.program.stages if x.is_reduction and _pads(x)]
+    name = _pick(draw, names, "stage")
+    return None if name is None else ((name,), {})
+
+
+def rfactor(draw, s):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        reds = [it for it in x.iters if it.kind == "red"]
+        if reds and len(x.writes) == 1 and not any(it.lo.vars or it.hi.vars for it in x.iters):
+            options.append((x.name, reds[0].name))
+    chosen = _pick(draw, options, "stage")
+    if chosen is None:
+        return None
+    part = draw(st.sampled_from(("outer", "inner")), label="part")
+    return (*chosen, draw(st.sampled_from((2, 3)), label="factor")), {"part": part}
+
+
+def _temps(s, most=4):
+    return [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most]
+
+
+def layout_split(draw, s):
+    b = _pick(draw, _temps(s), "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    return (b.name, d, (-1, draw(st.sampled_from(TILES)))), {}
+
+
+def layout_reorder(draw, s):
+    b = _pick(draw, _temps(s, 5), "tensor")
+    return None if b is None else ((b.name, tuple(draw(st.permutations(range(len(b.shape)))))), {})
+
+
+def layout_fuse(draw, s):
+    b = _pick(draw, [b for b in _temps(s) if len(b.shape) > 1 and b.shape[-1].is_const], "tensor")
+    return None if b is None else ((b.name, len(b.shape) - 2, 2), {})
+
+
+def layout_pad(draw, s):
+    b = _pick(draw, _temps(s), "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    return (b.name, d, draw(st.integers(0, 2)), draw(st.integers(0, 2))), {}
+
+
+def layout_unfold(draw, s):
+    b = _pick(draw, [b for b in _temps(s) if all(n.is_const for n in b.shape)], "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    stride = draw(st.integers(1, 3), label="stride")
+    return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
+
+
 #: Every primitive (with what its test fixes) to its proposer.
 PROPOSERS = {
     "split": split,
@@ -279,4 +469,18 @@ PROPOSERS = {
     "set_scope": set_scope,
     "compute_at": compute_at,
     "stage": stage,
+    "reverse_compute_at": reverse_compute_at,
+    "inline": inline,
+    "inline_stage": inline_stage,
+    "hoist_alloc": hoist_alloc,
+    "slide": slide,
+    "roll": roll,
+    "set_layout": set_layout,
+    "skip_padding": skip_padding,
+    "rfactor": rfactor,
+    "layout_split": layout_split,
+    "layout_reorder": layout_reorder,
+    "layout_fuse": layout_fuse,
+    "layout_pad": layout_pad,
+    "layout_unfold": layout_unfold,
 }

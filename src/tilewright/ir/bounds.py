@@ -35,6 +35,10 @@ from tilewright.ir.stmt import Block, For, Iter, Pred
 Env: TypeAlias = Mapping[str, tuple[Index, Index]]
 
 
+#: Minima and maxima in one sum up to which all combinations of their arguments are bounded.
+_JOINT_MINMAX = 3
+
+
 def loop_env(loops: Iterable[For]) -> dict[str, tuple[Index, Index]]:
     """The environment of nested loops, outermost first."""
     return {f.var: (f.lo, f.hi - 1) for f in loops}
@@ -137,6 +141,8 @@ def int_lower(x: Index, env: Env) -> int | None:
 def _int_bound(x: Index, env: Env, up: bool) -> int | None:
     if not x.terms:
         return x.const
+    if sum(isinstance(atom, MinMax) for atom, _ in x.terms) > _JOINT_MINMAX:
+        return _separate_bound(x, env, up)
     for n, (atom, c) in enumerate(x.terms):
         if isinstance(atom, MinMax):
             rest = Index(x.const, x.terms[:n] + x.terms[n + 1 :])
@@ -150,6 +156,16 @@ def _int_bound(x: Index, env: Env, up: bool) -> int | None:
     if any(isinstance(a, FloorDiv | Mod) for a, _ in x.terms):
         best = _best([best, _relaxed_bound(x, env, up)], up)
     return best
+
+
+def _separate_bound(x: Index, env: Env, up: bool) -> int | None:
+    """Bound every minimum and maximum by itself, and the rest together: taking all cases is exponential."""
+    total = _int_bound(Index(x.const, tuple(t for t in x.terms if not isinstance(t[0], MinMax))), env, up)
+    for atom, c in x.terms:
+        if isinstance(atom, MinMax) and total is not None:
+            one = _int_bound(Index(0, ((atom, c),)), env, up)
+            total = None if one is None else total + one
+    return total
 
 
 def _pick(values: list[int | None], up: bool) -> int | None:

@@ -15,11 +15,13 @@ from tilewright.ir import (
     find,
     fresh_name,
     loop_env,
+    print_function,
     simplify,
 )
-from tilewright.schedule.show import show
 from tilewright.support import ScheduleError, suggestion
 
+_STATEMENT = r"\s*(for {0} in |with block\(\"{0}\")"
+_BUFFER = r"\s*({0} = (alloc|buffer|param|\w+\[)|with .* as {0}:)"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -27,8 +29,11 @@ def refusal(
     func: LoopFunction, what: str, *, hint: str | None = None, at: Iterable[str] = ()
 ) -> ScheduleError:
     """The error of a refused primitive; ``at`` names the loops, blocks or buffers whose lines are marked."""
-    text = show(func)
-    wanted = [re.compile(rf"\s*(for|block|alloc) {re.escape(name)}\b") for name in at]
+    text = print_function(func)
+    wanted = [
+        re.compile((_STATEMENT if name in func.body.names else _BUFFER).format(re.escape(name)))
+        for name in at
+    ]
     marked = [n for n, line in enumerate(text.splitlines()) if any(w.match(line) for w in wanted)]
     return ScheduleError(what, hint=hint, program=text, marked=marked)
 

@@ -17,10 +17,12 @@ from tilewright.ir import (
     If,
     Index,
     Load,
+    LoopFunction,
     Pred,
     Stmt,
     Store,
     Window,
+    buffers_of,
     fresh_name,
     int_upper,
     map_loads,
@@ -34,19 +36,46 @@ from tilewright.ir import (
     var,
     with_stmt_children,
 )
+from tilewright.schedule.common import taken_names
 
 
-def renamed_copy(s: Stmt, suffix: str, taken: set[str], mapping: Mapping[str, Index] | None = None) -> Stmt:
+class Copies:
+    """Copies of a function's subtrees under names that are free in it: ``names`` of loops and blocks.
+
+    ``names`` and the names of buffers grow with every copy.
+    """
+
+    __slots__ = ("_buffers", "_func", "names")
+
+    def __init__(self, func: LoopFunction) -> None:
+        self.names = taken_names(func)
+        self._func = func
+        self._buffers: set[str] | None = None
+
+    def buffer_name(self, wanted: str) -> str:
+        """A free name for an allocation."""
+        if self._buffers is None:
+            self._buffers = {*buffers_of(self._func), *(p.name for p in self._func.params)}
+        name = fresh_name(wanted, self._buffers)
+        self._buffers.add(name)
+        return name
+
+    def name(self, wanted: str) -> str:
+        """A free name for a loop or block."""
+        name = fresh_name(wanted, self.names)
+        self.names.add(name)
+        return name
+
+
+def renamed_copy(s: Stmt, suffix: str, copies: Copies, mapping: Mapping[str, Index] | None = None) -> Stmt:
     """A copy of ``s`` whose loops, blocks and allocations have ``suffix`` appended (made unique).
 
-    ``taken`` grows by the new names; ``mapping`` replaces variables of loops outside of ``s``.
+    ``mapping`` replaces variables of loops outside of ``s``.
     """
     buffers: dict[str, str] = {}
 
     def name(old: str) -> str:
-        new = fresh_name(old + suffix, taken)
-        taken.add(new)
-        return new
+        return copies.name(old + suffix)
 
     def visit(node: Stmt, env: dict[str, Index]) -> Stmt:
         match node:
@@ -57,7 +86,7 @@ def renamed_copy(s: Stmt, suffix: str, taken: set[str], mapping: Mapping[str, In
                 return replace(node, var=new, lo=lo, hi=hi, body=visit(node.body, inner))
             case Alloc():
                 old = node.buffer
-                buffers[old.name] = name(old.name)
+                buffers[old.name] = copies.buffer_name(old.name + suffix)
                 made = old.substitute(env).with_(name=buffers[old.name])
                 body = visit(node.body, env)
                 del buffers[old.name]

@@ -42,12 +42,14 @@ def round_up(func: LoopFunction, node: For, extent: Index) -> tuple[dict[str, Bu
     grown: dict[str, Buffer] = {}
     domains: dict[str, tuple[Iter, ...]] = {}
     for block in blocks_below(node.body):
-        moved = frozenset(
+        bound = frozenset(
             it.name for it, b in zip(block.iters, block.bind, strict=True) if node.var in b.vars
         )
-        if not moved:
+        if not bound:
             continue
-        iters = tuple(replace(it, hi=_later(it.hi, end)) if it.name in moved else it for it in block.iters)
+        iters = tuple(replace(it, hi=_later(it.hi, end)) if it.name in bound else it for it in block.iters)
+        # the domains of further iterators may follow (triangular reductions)
+        moved = bound | {it.name for it in iters if (it.lo.vars | it.hi.vars) & bound}
         domains[block.name] = iters
         _check_reads(func, node, block, iters, moved, known)
         for name, indices in block.writes:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self, final
 
-from tilewright.ir import Block, Buffer, For, LoopFunction, Program, blocks, buffers_of, to_function
+from tilewright.ir import (
+    Block,
+    Buffer,
+    For,
+    LoopFunction,
+    Program,
+    blocks,
+    buffers_of,
+    print_function,
+    to_function,
+    verify,
+    verify_program,
+)
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.common import find_block, find_loop
 from tilewright.schedule.loop_methods import LoopMethods
@@ -114,12 +126,17 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
                 raise ScheduleError(
                     f"{step.primitive} changes the program, but the loops already exist",
                     hint="apply program-phase primitives to a Program before the first loop primitive",
-                    program=show(self.func),
+                    program=print_function(self.func),
                 )
             new._current = entry.function(self._current, *step.args, **dict(step.kwargs))
             new._func = None
         else:
             new._current = new._func = entry.function(self.func, *step.args, **dict(step.kwargs))
+        if self.verify:
+            if isinstance(new._current, Program):
+                verify_program(new._current)
+            else:
+                verify(new.func)
         return new
 
     def __str__(self) -> str:

@@ -18,8 +18,8 @@ from tilewright.ir import (
     simplify_seqs,
     var,
 )
-from tilewright.schedule.common import env_at, find_loop, new_names, refusal, taken_names
-from tilewright.schedule.copies import renamed_copy, tidy
+from tilewright.schedule.common import env_at, find_loop, new_names, refusal
+from tilewright.schedule.copies import Copies, renamed_copy, tidy
 from tilewright.schedule.nests import require_blocks
 from tilewright.schedule.registry import primitive
 
@@ -52,8 +52,8 @@ def partition(
         )
     require_blocks(func, node, "partition")
     env = env_at(place)
-    taken = taken_names(func)
-    heads = new_names([f"{loop}_{n}" for n in range(1, len(cuts) + 1)], names, taken)
+    copies = Copies(func)
+    heads = new_names([f"{loop}_{n}" for n in range(1, len(cuts) + 1)], names, copies.names)
     bounds = [node.lo]
     for a in cuts:
         cut = node.hi + a if a < 0 else Index(a)
@@ -61,7 +61,7 @@ def partition(
     bounds.append(node.hi)
     parts: list[Stmt] = [tidy(replace(node, lo=bounds[0], hi=bounds[1]), env)]
     for n, head in enumerate(heads, start=1):
-        body = renamed_copy(node.body, f"_{n}", taken, {loop: var(head)})
+        body = renamed_copy(node.body, f"_{n}", copies, {loop: var(head)})
         part = For(head, bounds[n], bounds[n + 1], body, node.kind, 1, node.hints)
         parts.append(tidy(part, env))
     return func.with_body(simplify_seqs(replace_at(func.body, place.path, seq(*parts))))

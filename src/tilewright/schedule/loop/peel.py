@@ -18,8 +18,8 @@ from tilewright.ir import (
     simplify_seqs,
     var,
 )
-from tilewright.schedule.common import env_at, find_loop, new_names, refusal, taken_names
-from tilewright.schedule.copies import renamed_copy, tidy
+from tilewright.schedule.common import env_at, find_loop, new_names, refusal
+from tilewright.schedule.copies import Copies, renamed_copy, tidy
 from tilewright.schedule.nests import require_blocks
 from tilewright.schedule.registry import primitive
 
@@ -43,8 +43,8 @@ def peel(
         )
     require_blocks(func, node, "peel")
     env = env_at(place)
-    taken = taken_names(func)
-    (head,) = new_names([f"{loop}_{which}"], names, taken)
+    copies = Copies(func)
+    (head,) = new_names([f"{loop}_{which}"], names, copies.names)
     never_empty = prove_ge0(node.extent - 1, env)
     if which == "first":
         cut = node.lo + 1 if never_empty else imin(node.lo + 1, node.hi)
@@ -52,7 +52,7 @@ def peel(
     else:
         cut = node.hi - 1 if never_empty else imax(node.hi - 1, node.lo)
         lo, hi, rest = cut, node.hi, replace(node, hi=cut)
-    single: Stmt = renamed_copy(node.body, f"_{which}", taken, {loop: lo if never_empty else var(head)})
+    single: Stmt = renamed_copy(node.body, f"_{which}", copies, {loop: lo if never_empty else var(head)})
     if not never_empty:
         single = For(head, lo, hi, single)
     parts = [tidy(single, env), tidy(rest, env)]

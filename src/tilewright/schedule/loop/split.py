@@ -28,8 +28,8 @@ from tilewright.ir import (
     substitute,
     var,
 )
-from tilewright.schedule.common import env_at, find_loop, new_names, refusal, taken_names
-from tilewright.schedule.copies import renamed_copy, tidy
+from tilewright.schedule.common import env_at, find_loop, new_names, refusal
+from tilewright.schedule.copies import Copies, renamed_copy, tidy
 from tilewright.schedule.nests import is_multiple, require_blocks, settle
 from tilewright.schedule.padding import round_up, with_buffers
 from tilewright.schedule.registry import primitive
@@ -70,8 +70,9 @@ def split(
     )
     if tail == "peel" and not divides:
         defaults.append(f"{loop}_t")
-    taken = taken_names(func) - {loop}
-    chosen = new_names(defaults, names, taken)
+    copies = Copies(func)
+    copies.names.discard(loop)
+    chosen = new_names(defaults, names, copies.names)
     nest = _Nest(node, chosen, factors)
     if divides or tail in ("guard", "mask"):
         count = floordiv(n if divides else n + (size - 1), size)
@@ -79,7 +80,7 @@ def split(
             count, nest.value, env, () if divides else (ge0(n - nest.value - 1),), tail == "mask"
         )
     elif tail == "peel":
-        new = _peel(nest, n, size, env, chosen[-1], taken)
+        new = _peel(nest, n, size, env, chosen[-1], copies)
     elif tail == "shift":
         _check_shift(func, place, node, size)
         start = imin(var(nest.loops[0].var) * size, n - size)
@@ -160,7 +161,7 @@ def _cut(factors: list[int], extent: int, *, up: bool) -> list[int]:
 
 
 def _peel(
-    nest: _Nest, n: Index, size: int, env: dict[str, tuple[Index, Index]], rest: str, taken: set[str]
+    nest: _Nest, n: Index, size: int, env: dict[str, tuple[Index, Index]], rest: str, copies: Copies
 ) -> Stmt:
     if not prove_ge0(n, env):
         n = imax(n, 0)  # an empty triangular loop has no remainder
@@ -168,7 +169,7 @@ def _peel(
     whole = floordiv(n, size)
     main = nest.build(whole, nest.value, env, ())
     start = node.lo + whole * size
-    copy = renamed_copy(node.body, "_t", taken | {rest}, {node.var: start + var(rest)})
+    copy = renamed_copy(node.body, "_t", copies, {node.var: start + var(rest)})
     tail = For(rest, Index(0), mod(n, size), copy, hints=node.hints)
     return seq(tidy(main, env), tidy(tail, env))
 
