@@ -1,8 +1,8 @@
-"""Boolean and integer expressions as isl sets and indices, and the instances that execute each load."""
+"""Boolean and integer expressions as isl sets and indices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import islpy as isl
 
@@ -13,58 +13,13 @@ from tilewright.ir import (
     Const,
     Expr,
     Index,
-    Load,
     OfIndex,
-    Opaque,
-    Select,
-    Store,
     Unary,
-    children,
     index,
     substitute_index,
 )
 from tilewright.poly.spaces import Domain
 from tilewright.poly.values import is_opaque
-
-
-def executed_loads(
-    s: Store, space: Domain, domain: isl.Set, scope: Mapping[str, Index]
-) -> Iterator[tuple[Load, isl.Set, bool]]:
-    """Loads of a store in the order of ``values.store_loads``, each with the instances that execute it."""
-
-    def of_index(x: Index, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
-        for atom, _ in x.terms:
-            if isinstance(atom, Opaque):
-                yield from of_expr(atom.expr, region, sure)
-            else:
-                for sub in getattr(atom, "args", ()) or ((atom.arg,) if hasattr(atom, "arg") else ()):
-                    yield from of_index(sub, region, sure)
-
-    def of_expr(e: Expr, region: isl.Set, sure: bool) -> Iterator[tuple[Load, isl.Set, bool]]:
-        match e:
-            case Load():
-                for x in e.indices:
-                    yield from of_index(x, region, sure)
-                yield e, region, sure
-            case OfIndex():
-                yield from of_index(e.index, region, sure)
-            case Select():
-                yield from of_expr(e.cond, region, sure)
-                holds = truth(e.cond, space, scope)
-                if holds is None:
-                    yield from of_expr(e.a, region, False)
-                    yield from of_expr(e.b, region, False)
-                else:
-                    yield from of_expr(e.a, region.intersect(holds), sure)
-                    yield from of_expr(e.b, region.subtract(holds), sure)
-            case _:
-                for k in children(e):
-                    yield from of_expr(k, region, sure)
-
-    for w in s.writes:
-        for x in w.indices:
-            yield from of_index(x, domain, True)
-        yield from of_expr(w.value, domain, True)
 
 
 def truth(e: Expr, space: Domain, scope: Mapping[str, Index]) -> isl.Set | None:

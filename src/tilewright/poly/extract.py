@@ -23,6 +23,7 @@ from tilewright.ir import (
     Block,
     Buffer,
     Exec,
+    Expr,
     For,
     If,
     Index,
@@ -44,7 +45,8 @@ from tilewright.ir import (
     sums_lanes,
     var,
 )
-from tilewright.poly.conditions import executed_loads
+from tilewright.poly.conditions import truth
+from tilewright.poly.loads import executed_loads
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
 from tilewright.poly.values import is_opaque
 from tilewright.support import ProgramError
@@ -325,7 +327,12 @@ class _Extractor:
         reads: list[PolyAccess] = []
         writes: list[PolyAccess] = []
         if isinstance(s, Store):
-            for load, region, sure in executed_loads(s, space, domain, c.scope or {}):
+
+            def split(cond: Expr, region: isl.Set) -> tuple[isl.Set, isl.Set] | None:
+                holds = truth(cond, space, c.scope or {})
+                return None if holds is None else (region.intersect(holds), region.subtract(holds))
+
+            for load, region, sure in executed_loads(s, domain, split):
                 reads.append(self.access(load.buffer, load.indices, space, region, sure and exact, c, load))
             for w in s.writes:
                 access = self.access(w.buffer, w.indices, space, domain, exact, c, None)

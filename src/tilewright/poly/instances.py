@@ -19,6 +19,7 @@ from tilewright.ir import (
     Barrier,
     Block,
     Exec,
+    Expr,
     For,
     If,
     Load,
@@ -31,8 +32,9 @@ from tilewright.ir import (
     sums_lanes,
 )
 from tilewright.poly.frames import AXIS_BITS, Frame, Memory
+from tilewright.poly.loads import executed_loads
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
-from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar, store_loads
+from tilewright.poly.values import Bools, Ints, evaluate, is_opaque, scalar
 
 _KEY_LIMIT = 1 << 60  # times are re-numbered before they could leave 64 bits
 
@@ -292,7 +294,15 @@ class _Lister:
         reads: list[Reads] = []
         writes: list[Writes] = []
         if isinstance(s, Store):
-            for load, mask in store_loads(s, env, f.n):
+
+            def split(cond: Expr, mask: Bools) -> tuple[Bools, Bools] | None:
+                value = scalar(cond, env)
+                if value is None:
+                    return None
+                holds = np.asarray(value, np.bool_)
+                return mask & holds, mask & ~holds
+
+            for load, mask, _ in executed_loads(s, np.ones(f.n, np.bool_), split):
                 reads.append(self.read(load, mask, f, env))
             for w in s.writes:
                 rows, cells, spread = self.memory.cells(w.buffer, w.indices, None, f, env, place.block)

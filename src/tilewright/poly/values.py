@@ -1,15 +1,14 @@
-"""Values of indices and integer expressions over numpy columns, and the loads that a store executes."""
+"""Values of indices and integer expressions over numpy columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.ir import (
-    Access,
     Binary,
     Cast,
     Compare,
@@ -17,17 +16,13 @@ from tilewright.ir import (
     Expr,
     FloorDiv,
     Index,
-    Load,
     MinMax,
     Mod,
     OfIndex,
     Opaque,
     Param,
-    Select,
-    Store,
     Unary,
     Var,
-    children,
 )
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -115,58 +110,3 @@ def scalar(e: Expr, env: Mapping[str, Ints | int]) -> Ints | Bools | int | bool 
             return scalar(e.a, env)
         case _:
             return None
-
-
-def store_loads(s: Store, env: Mapping[str, Ints | int], n: int) -> Iterator[tuple[Load, Bools | None]]:
-    """Loads of a store in a fixed order, each with the instances that execute it (``None``: all)."""
-    for w in s.writes:
-        yield from _index_loads(w, env, n)
-        yield from _expr_loads(w.value, None, env, n)
-
-
-def _index_loads(
-    w: Access | Load, env: Mapping[str, Ints | int], n: int
-) -> Iterator[tuple[Load, Bools | None]]:
-    for x in w.indices:
-        yield from _opaque_loads(x, None, env, n)
-
-
-def _opaque_loads(
-    x: Index, mask: Bools | None, env: Mapping[str, Ints | int], n: int
-) -> Iterator[tuple[Load, Bools | None]]:
-    for atom, _ in x.terms:
-        match atom:
-            case Opaque(expr):
-                yield from _expr_loads(expr, mask, env, n)
-            case FloorDiv() | Mod():
-                yield from _opaque_loads(atom.arg, mask, env, n)
-            case MinMax():
-                for a in atom.args:
-                    yield from _opaque_loads(a, mask, env, n)
-            case _:
-                pass
-
-
-def _expr_loads(
-    e: Expr, mask: Bools | None, env: Mapping[str, Ints | int], n: int
-) -> Iterator[tuple[Load, Bools | None]]:
-    match e:
-        case Load():
-            for x in e.indices:
-                yield from _opaque_loads(x, mask, env, n)
-            yield e, mask
-        case OfIndex():
-            yield from _opaque_loads(e.index, mask, env, n)
-        case Select():
-            yield from _expr_loads(e.cond, mask, env, n)
-            value = scalar(e.cond, env)
-            if value is None:
-                yield from _expr_loads(e.a, mask, env, n)
-                yield from _expr_loads(e.b, mask, env, n)
-            else:
-                chosen = np.broadcast_to(np.asarray(value, np.bool_), (n,))
-                yield from _expr_loads(e.a, chosen if mask is None else mask & chosen, env, n)
-                yield from _expr_loads(e.b, ~chosen if mask is None else mask & ~chosen, env, n)
-        case _:
-            for k in children(e):
-                yield from _expr_loads(k, mask, env, n)

@@ -69,13 +69,15 @@ def constant_value(s: Computing, w: int) -> str | None:
 def _same_store(a: Store, b: Store) -> bool:
     if a is b:
         return True
+    seen: set[tuple[int, int]] = set()
     return len(a.writes) == len(b.writes) and all(
-        _same_expr(x.value, y.value) for x, y in zip(a.writes, b.writes, strict=True)
+        _same_expr(x.value, y.value, seen) for x, y in zip(a.writes, b.writes, strict=True)
     )
 
 
-def _same_expr(a: Expr, b: Expr) -> bool:
-    if a is b:
+def _same_expr(a: Expr, b: Expr, seen: set[tuple[int, int]]) -> bool:
+    """Equality up to what loads address; ``seen`` holds pairs found equal (expressions share parts)."""
+    if a is b or (id(a), id(b)) in seen:
         return True
     if type(a) is not type(b) or a.dtype != b.dtype:
         return False
@@ -89,4 +91,9 @@ def _same_expr(a: Expr, b: Expr) -> bool:
                 if getattr(a, name, None) != getattr(b, name, None):
                     return False
             mine, theirs = children(a), children(b)
-            return len(mine) == len(theirs) and all(map(_same_expr, mine, theirs))
+            if len(mine) != len(theirs):
+                return False
+            if all(_same_expr(x, y, seen) for x, y in zip(mine, theirs, strict=True)):
+                seen.add((id(a), id(b)))
+                return True
+            return False
