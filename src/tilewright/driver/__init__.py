@@ -5,11 +5,13 @@ from tilewright.driver.compile import compile_model
 from tilewright.driver.feeds import TensorInfo
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
+from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
+from tilewright.driver.work import flops
 
 __all__ = [
     "BenchPlan",
@@ -31,8 +33,11 @@ __all__ = [
     "Verification",
     "build",
     "compile_model",
+    "flops",
     "model_samples",
     "no_progress",
+    "pack",
     "run_benchmark",
+    "unpack",
     "verify_model",
 ]
