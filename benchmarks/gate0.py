@@ -2,9 +2,10 @@
 
     python benchmarks/gate0.py [--seconds 1] [--json]
 
-Both are written in `tilewright.lang`, scheduled by primitives, compiled through LLVM. For each: the share of the
-measured peak (`peak.py`), the milliseconds of scheduling, emitting and compiling, the spilled vector registers in
-the assembly, and the largest error in units of the bound of `support.numerics`. Wanted: 85 %, 150 ms, none, 1.
+Both are written in `tilewright.lang`, scheduled by primitives, compiled through LLVM. For each: the share of
+the measured peak (`peak.py`), the milliseconds of scheduling, emitting and compiling, the spilled vector
+registers in the assembly, and the largest error in units of the bound of `support.numerics`. Wanted: 85 %,
+150 ms, none, 1.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python benchmarks/models.py --against onnxruntime,openvino,torch --threads 2 --json > results.jsonl
     python benchmarks/models.py --table results.jsonl
 
-Each engine runs in a process of its own; they take turns, and only one is at work at a time. `--json` prints one
-line a model, as soon as it is measured; `--table` makes the Markdown table of such lines: our median as a multiple
-of each engine's (below 1: we are faster).
+Each engine runs in a process of its own; they take turns, and only one is at work at a time. `--json` prints
+one line a model, as soon as it is measured; `--table` makes the Markdown table of such lines: our median as a
+multiple of each engine's (below 1: we are faster).
 """
 
 import argparse

@@ -14,7 +14,7 @@ from tilewright.graph import Graph, Step, plan_memory
 from tilewright.ir import Buffer
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import pack_argument
-from tilewright.support import InternalError, ResourceError, format_bytes
+from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,9 @@ def make_steps(
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
                 if (b.shape, b.layout) != (declared[b.name].shape, declared[b.name].layout):
                     raise InternalError(f"the schedule of {kernel.name} changed the layout of {b.name}")
-                buffers.setdefault(value, b)
+                known = buffers.setdefault(steps.root(value), b)
+                if known.layout != b.layout and not (is_plain(known) and is_plain(b)):
+                    raise InternalError(f"two kernels want {quoted(value)} in different layouts")
                 continue
             steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
             key = (id(array), b.shape, b.layout, steps_of)
