@@ -2,7 +2,6 @@
 
 from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
-from tilewright.driver.feeds import TensorInfo
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
@@ -12,6 +11,7 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.driver.work import flops
+from tilewright.runtime import TensorInfo
 
 __all__ = [
     "BenchPlan",

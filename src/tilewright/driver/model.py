@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.assemble import Assembled, Steps, assemble
-from tilewright.driver.feeds import TensorInfo, checked_feeds, checked_names
+from tilewright.driver.feeds import tensor_info
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.profile import KernelProfile, Profile
-from tilewright.driver.samples import draw_feeds, index_bounds
+from tilewright.driver.samples import index_bounds
 from tilewright.driver.work import reduction_length
 from tilewright.ir import dtype_of
-from tilewright.runtime import ThreadPool, aligned_empty
+from tilewright.runtime import (
+    ThreadPool,
+    aligned_empty,
+    checked_feeds,
+    checked_names,
+    draw_feeds,
+)
 from tilewright.support import InputError
 from tilewright.target import Target
 
@@ -71,10 +77,10 @@ class CompiledModel:
         """The model's name, as it says itself."""
         self.compile_seconds = dict(compile_seconds)
         """Seconds of each phase of the compilation, and of all (``total``)."""
-        self.inputs = tuple(TensorInfo.of(value, graph.types[value]) for value in graph.inputs)
+        self.inputs = tuple(tensor_info(value, graph.types[value]) for value in graph.inputs)
         """Name, dtype and shape of each input."""
         self.outputs = tuple(
-            TensorInfo.of(name, graph.types[value])
+            tensor_info(name, graph.types[value])
             for name, value in zip(graph.output_names, graph.outputs, strict=True)
         )
         """Name, dtype and shape of each output."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from tilewright.driver.feeds import TensorInfo
+from tilewright.driver.feeds import tensor_info
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Kind, find_operator
+from tilewright.runtime import TensorInfo, draw_feeds
 
 Array = npt.NDArray[Any]
-
-SMALL_INTEGERS = 2
-"""Integer inputs that index nothing are drawn from 0 up to, not including, this."""
 
 
 def index_bounds(graph: Graph) -> dict[str, int]:
@@ -39,21 +35,6 @@ def index_bounds(graph: Graph) -> dict[str, int]:
     return bounds
 
 
-def draw_feeds(inputs: Sequence[TensorInfo], bounds: dict[str, int], seed: int = 0) -> dict[str, Array]:
-    """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds."""
-    generator = np.random.default_rng(seed)
-    feeds: dict[str, Array] = {}
-    for info in inputs:
-        if info.dtype.kind in "iu":
-            high = max(1, bounds.get(info.name, SMALL_INTEGERS))
-            feeds[info.name] = generator.integers(0, high, info.shape).astype(info.dtype)
-        elif info.dtype.kind == "b":
-            feeds[info.name] = generator.integers(0, 2, info.shape).astype(info.dtype)
-        else:
-            feeds[info.name] = np.asarray(generator.standard_normal(info.shape)).astype(info.dtype)
-    return feeds
-
-
 def model_samples(
     model: Source, shapes: Shapes | None = None, seed: int = 0
 ) -> tuple[tuple[TensorInfo, ...], dict[str, Array]]:
@@ -62,5 +43,5 @@ def model_samples(
     Raises what compiling raises.
     """
     graph = import_onnx(model, shapes=shapes)
-    infos = tuple(TensorInfo.of(value, graph.types[value]) for value in graph.inputs)
+    infos = tuple(tensor_info(value, graph.types[value]) for value in graph.inputs)
     return infos, draw_feeds(infos, index_bounds(graph), seed)

@@ -51,12 +51,32 @@ class ParamRef:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class KernelCall:
+    """One step of a plan: the address of a kernel, its arguments, and the texts of its failed checks."""
+
     kernel: int
     buffers: tuple[BufferRef, ...]
     params: tuple[int | ParamRef, ...]
     name: str
     checks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanContents:
+    """All that a plan is made of; sizes in bytes.
+
+    ``constants`` are row-major arrays aligned to 64 bytes, ``workspace_bytes`` and ``scratch_bytes`` the most
+    that one step needs, the latter for each thread.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    param_count: int
+    constants: tuple[npt.NDArray[Any], ...]
+    steps: tuple[KernelCall, ...]
+    arena_bytes: int
+    workspace_bytes: int
+    scratch_bytes: int
 
 
 class PlanBuilder:
@@ -72,7 +92,7 @@ class PlanBuilder:
         self._outputs: list[int] = []
         self._constants: list[npt.NDArray[Any]] = []
         self._param_count = 0
-        self._steps: list[_Step] = []
+        self._steps: list[KernelCall] = []
         self._arena_bytes = 0
         self._workspace_bytes = 0
         self._scratch_bytes = 0
@@ -132,12 +152,11 @@ class PlanBuilder:
         self._workspace_bytes = max(self._workspace_bytes, _checked_size(workspace_bytes))
         self._scratch_bytes = max(self._scratch_bytes, _checked_size(scratch_bytes))
         label = name or f"step {len(self._steps)}"
-        self._steps.append(_Step(kernel, tuple(buffers), tuple(params), label, tuple(checks)))
+        self._steps.append(KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks)))
 
     def build(self, keep_alive: Iterable[object] = ()) -> "ExecutionPlan":
         """The plan. It keeps the constants, the pool and the given objects (owners of code) alive."""
-        return ExecutionPlan(
-            pool=self._pool,
+        contents = PlanContents(
             inputs=tuple(self._inputs),
             outputs=tuple(self._outputs),
             param_count=self._param_count,
@@ -146,43 +165,37 @@ class PlanBuilder:
             arena_bytes=self._arena_bytes,
             workspace_bytes=self._workspace_bytes,
             scratch_bytes=self._scratch_bytes,
-            keep_alive=tuple(keep_alive),
         )
+        return ExecutionPlan(self._pool, contents, keep_alive)
 
 
 class ExecutionPlan:
-    """A list of kernel calls that runs as one. Made by `PlanBuilder.build`."""
+    """A list of kernel calls that runs as one. Made by `PlanBuilder.build`, or from the contents of another.
 
-    def __init__(
-        self,
-        *,
-        pool: ThreadPool,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        param_count: int,
-        constants: tuple[npt.NDArray[Any], ...],
-        steps: tuple[_Step, ...],
-        arena_bytes: int,
-        workspace_bytes: int,
-        scratch_bytes: int,
-        keep_alive: tuple[object, ...],
-    ) -> None:
+    It keeps the constants, the pool and the objects of `keep_alive` (owners of code) alive.
+    """
+
+    def __init__(self, pool: ThreadPool, contents: PlanContents, keep_alive: Iterable[object] = ()) -> None:
         self.pool = pool
-        self.inputs = inputs
+        self.contents = contents
+        """What the plan is made of, for saving it."""
+        self.inputs = contents.inputs
         """Bytes of each input."""
-        self.outputs = outputs
+        self.outputs = contents.outputs
         """Bytes of each output."""
-        self.param_count = param_count
+        self.param_count = contents.param_count
         """Number of parameters of a run."""
-        self.step_names = tuple(step.name for step in steps)
+        self.step_names = tuple(step.name for step in contents.steps)
         """Name of each step, for profiles and messages."""
-        self.arena_bytes = arena_bytes
+        self.arena_bytes = contents.arena_bytes
         """Bytes of intermediate tensors of one run."""
-        self.run_bytes = arena_bytes + workspace_bytes + scratch_bytes * pool.threads
+        self.run_bytes = (
+            contents.arena_bytes + contents.workspace_bytes + contents.scratch_bytes * pool.threads
+        )
         """Bytes of memory of one run, all kinds."""
-        self._steps = steps
-        self._alive = (constants, keep_alive)
-        self._handle = _create(pool, constants, steps, arena_bytes, workspace_bytes, scratch_bytes)
+        self._steps = contents.steps
+        self._alive = tuple(keep_alive)
+        self._handle = _create(pool, contents)
         weakref.finalize(self, native.library().tw_plan_destroy, self._handle).atexit = False
 
     def run(
@@ -259,15 +272,9 @@ def _checked_size(nbytes: int) -> int:
     return nbytes
 
 
-def _create(
-    pool: ThreadPool,
-    constants: tuple[npt.NDArray[Any], ...],
-    steps: tuple[_Step, ...],
-    arena_bytes: int,
-    workspace_bytes: int,
-    scratch_bytes: int,
-) -> int:
+def _create(pool: ThreadPool, contents: PlanContents) -> int:
     """The native plan; it copies the tables."""
+    steps, constants = contents.steps, contents.constants
     places = [native.Place(ref.kind, ref.index, ref.offset) for step in steps for ref in step.buffers]
     values = [
         native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
@@ -284,9 +291,9 @@ def _create(
         len(values),
         (c_void_p * len(constants))(*(address_of(array) for array in constants)),
         len(constants),
-        arena_bytes,
-        workspace_bytes,
-        scratch_bytes,
+        contents.arena_bytes,
+        contents.workspace_bytes,
+        contents.scratch_bytes,
     )
     handle = native.library().tw_plan_create(pool.handle, byref(description))
     if not handle:

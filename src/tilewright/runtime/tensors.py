@@ -1,0 +1,104 @@
+"""Inputs and outputs of a compiled model: what they are, checking what a caller gives, drawing samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.support import InputError, quoted, suggestion
+
+Array = npt.NDArray[Any]
+
+SMALL_INTEGERS = 2
+"""Integer inputs that index nothing are drawn from 0 up to, not including, this."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """An input or output of a compiled model: its name in the model, element type and shape."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{quoted(self.name)}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+    """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds."""
+    generator = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for info in inputs:
+        if info.dtype.kind in "iu":
+            high = max(1, bounds.get(info.name, SMALL_INTEGERS))
+            feeds[info.name] = generator.integers(0, high, info.shape).astype(info.dtype)
+        elif info.dtype.kind == "b":
+            feeds[info.name] = generator.integers(0, 2, info.shape).astype(info.dtype)
+        else:
+            feeds[info.name] = np.asarray(generator.standard_normal(info.shape)).astype(info.dtype)
+    return feeds
+
+
+def checked_names(names: Sequence[str] | None, known: Sequence[TensorInfo]) -> tuple[str, ...]:
+    """The outputs asked for; ``None`` is all. Raises InputError for a name that is none of them."""
+    every = [info.name for info in known]
+    if names is None:
+        return tuple(every)
+    if isinstance(names, str):
+        raise InputError("output names must be a list of names", hint=f"[{quoted(names)}]")
+    for name in names:
+        if name not in every:
+            raise InputError(f"the model has no output {_shown(name)}", hint=_hint(name, every, "outputs"))
+    return tuple(names)
+
+
+def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
+    """The inputs in order, row by row in memory. Raises InputError naming the first one that does not fit."""
+    if not isinstance(feeds, Mapping):
+        raise InputError(
+            f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}",
+            hint="run(None, {'name': array}), or call the model with the arrays in order",
+        )
+    every = [info.name for info in known]
+    for name in feeds:
+        if name not in every:
+            raise InputError(f"the model has no input {_shown(name)}", hint=_hint(name, every, "inputs"))
+    missing = [info for info in known if info.name not in feeds]
+    if missing:
+        raise InputError(f"the input {missing[0]} is missing")
+    return {info.name: _checked(feeds[info.name], info) for info in known}
+
+
+def _checked(given: object, info: TensorInfo) -> Array:
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"the input {info} cannot be made an array: {error}") from None
+    if array.dtype != info.dtype:
+        hint = f"convert it: x.astype(numpy.{info.dtype.name})"
+        found = f"{array.dtype.name} in foreign byte order" if _swapped(array, info) else array.dtype.name
+        raise InputError(f"the input {info} got elements of {found}", hint=hint)
+    if array.shape != info.shape:
+        raise InputError(
+            f"the input {info} got the shape {list(array.shape)}",
+            hint="the model was compiled for fixed shapes; compile it again with shapes= for others",
+        )
+    return np.ascontiguousarray(array).reshape(info.shape)
+
+
+def _swapped(array: Array, info: TensorInfo) -> bool:
+    return array.dtype.kind in "biuf" and array.dtype.newbyteorder("=") == info.dtype
+
+
+def _shown(name: object) -> str:
+    return quoted(name) if isinstance(name, str) else repr(name)[:80]
+
+
+def _hint(name: object, known: Sequence[str], what: str) -> str:
+    close = suggestion(name, known) if isinstance(name, str) else ""
+    return close or f"its {what} are {', '.join(map(quoted, known)) or 'none'}"
