@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from tilewright.ir import (
     ONE,
@@ -196,21 +196,11 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
     per_dim: list[dict[Span | None, None]] = [{} for _ in buffer.shape]
     found_any = False
 
-    def add(
-        touch: Touch, binding: Mapping[str, Index], inner: dict[str, Bounds], domain: Env, known: _Known
-    ) -> None:
+    def add(touch: Touch, scope: _Scope) -> None:
         nonlocal found_any
         found_any = True
-        if touch.local:
-            inner = dict(inner)
-            for name, (lo, hi) in touch.local:
-                inner[name] = (substitute_index(lo, binding), substitute_index(hi, binding))
-            known = {}
         for d, x in enumerate(touch.indices):
-            if x in known:
-                s = known[x]
-            else:
-                s = known[x] = _span(x, binding, env, inner, domain, touch.local)
+            s = scope.span(x, touch.local)
             if s is not None and touch.extents is not None:
                 s = Span(s.lo, s.extent + (touch.extents[d] - 1))
             per_dim[d][s] = None
@@ -219,16 +209,15 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
         if "r" in mode:
             for ld in control_loads(s):
                 if ld.buffer == buffer.name:
-                    add(Touch(ld.buffer, ld.indices, False), {}, inner, {}, {})
+                    add(Touch(ld.buffer, ld.indices, False), _Scope({}, {}, env, inner))
         match s:
             case Block():
-                known: _Known = {}
-                binding = domain = None
+                scope: _Scope | None = None
                 for t in touches(s, mode):
                     if t.buffer == buffer.name:
-                        if binding is None or domain is None:
-                            binding, domain = s.binding(), iter_env(s.iters)
-                        add(t, binding, inner, domain, known)
+                        if scope is None:
+                            scope = _Scope(s.binding(), iter_env(s.iters), env, inner)
+                        add(t, scope)
             case For():
                 visit(s.body, {**inner, s.var: (s.lo, s.hi - 1)})
             case Store() | Exec():
@@ -243,34 +232,88 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
     return Box(tuple(_clip(_union(s, env), n) for s, n in zip(per_dim, buffer.shape, strict=True)))
 
 
-_Known: TypeAlias = dict[Index, "Span | None"]
+class _Scope:
+    """Spans of the indices of one block while the loops ``inner`` run.
+
+    A span follows from the ranges of the loops, clipped to the iterators' domains: past those a block does
+    not run, whatever the loops do.
+    """
+
+    __slots__ = ("binding", "domain", "env", "inner", "iterators", "known")
+
+    def __init__(
+        self, binding: Mapping[str, Index], domain: Env, env: Env, inner: Mapping[str, Bounds]
+    ) -> None:
+        self.binding = binding
+        self.domain = domain
+        self.env = env
+        self.inner = inner
+        self.known: dict[Index, Span | None] = {}
+        self.iterators: dict[str, Span | None] = {}
+
+    def span(self, x: Index, local: tuple[tuple[str, Bounds], ...]) -> Span | None:
+        """The span of an index over iterators and the loops ``local`` of the block's body."""
+        if local:
+            inner = dict(self.inner)
+            for name, (lo, hi) in local:
+                inner[name] = (substitute_index(lo, self.binding), substitute_index(hi, self.binding))
+            return _Scope(self.binding, {**self.domain, **dict(local)}, self.env, inner).span(x, ())
+        if x not in self.known:
+            self.known[x] = self._of(x)
+        return self.known[x]
+
+    def _of(self, x: Index) -> Span | None:
+        sums = self._sum(x)
+        if sums is not None and (len(x.terms) <= 1 or sums.extent == ONE):
+            return sums
+        bound = substitute_index(x, self.binding)
+        s = _plain_span(bound, self.inner)
+        if s is None:
+            s = span(bound, {**self.env, **self.inner}, self.inner)
+        s = _smaller(s, sums)
+        if s is not None and s.extent == ONE:
+            return s
+        whole = _plain_span(x, self.domain)
+        if whole is None:
+            whole = span(x, self.domain, self.domain)
+        return s if whole is None or whole.lo.vars else _smaller(s, whole)
+
+    def _sum(self, x: Index) -> Span | None:
+        """The sum of the iterators' spans, where the index is affine in them."""
+        lo, width = Index(x.const), 0
+        for atom, c in x.terms:
+            if isinstance(atom, Param):
+                lo = lo + Index(0, ((atom, c),))
+                continue
+            if not isinstance(atom, Var) or atom.name not in self.binding:
+                return None
+            s = self._iterator(atom.name)
+            if s is None or not s.extent.is_const:
+                return None
+            lo = lo + (s.lo if c > 0 else s.lo + (s.extent.const - 1)) * c
+            width += abs(c) * (s.extent.const - 1)
+        return Span(lo, Index(width + 1))
+
+    def _iterator(self, name: str) -> Span | None:
+        if name not in self.iterators:
+            bound = self.binding[name]
+            s = _plain_span(bound, self.inner)
+            if s is None:
+                s = span(bound, {**self.env, **self.inner}, self.inner)
+            lo, hi = self.domain[name]
+            if not (lo.vars or hi.vars):
+                s = _smaller(s, Span(lo, hi - lo + 1))
+            self.iterators[name] = s
+        return self.iterators[name]
 
 
-def _span(
-    x: Index,
-    binding: Mapping[str, Index],
-    env: Env,
-    inner: Mapping[str, Bounds],
-    domain: Env,
-    local: tuple[tuple[str, Bounds], ...],
-) -> Span | None:
-    """The span of one index while the loops ``inner`` run: from their ranges or the iterators' domains."""
-    bound = substitute_index(x, binding)
-    s = _plain_span(bound, inner)
-    if s is None:
-        s = span(bound, {**env, **inner}, inner)
-    if not domain or (s is not None and s.extent == ONE):
-        return s
-    whole: Env = {**domain, **dict(local)} if local else domain
-    clipped = _plain_span(x, whole)
-    if clipped is None:
-        clipped = span(x, whole, whole)
-    if clipped is None or clipped.lo.vars:
-        return s
-    if s is None:
-        return clipped
-    smaller = clipped.extent.is_const and (not s.extent.is_const or clipped.extent.const < s.extent.const)
-    return clipped if smaller else s
+def _smaller(a: Span | None, b: Span | None) -> Span | None:
+    """The one with the smaller constant extent, ``a`` where that is not known."""
+    if a is None or b is None:
+        return b if a is None else a
+    if b.extent.is_const and (not a.extent.is_const or b.extent.const < a.extent.const):
+        return b
+    return a
 
 
 def _plain_span(x: Index, inner: Mapping[str, Bounds]) -> Span | None:

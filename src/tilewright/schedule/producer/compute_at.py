@@ -27,6 +27,7 @@ from tilewright.schedule.producer.nest import (
     below_allocs,
     buffer_at,
     build_nest,
+    check_available,
     check_visible,
     is_tile,
     kinds_of,
@@ -114,6 +115,8 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
             ) from None
         nests.append(build_nest(b, ranges, env, taken, b.name))
 
+    mine = frozenset(s.block.name for s in group)
+    check_available(func, all_sites, mine, seq(*nests), (*at.loops, target), (block, loop))
     if keep_storage:
         _check_kept(func, block, loop, at, target, group, nests, declared, env)
     buffers, inside = below_allocs(target.body)

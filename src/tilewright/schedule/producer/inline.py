@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import LoopFunction, buffers_of
 from tilewright.schedule.common import find_block, refusal
 from tilewright.schedule.producer.definition import definition_of, inlined
-from tilewright.schedule.producer.nest import allocation, sites, without, without_alloc
+from tilewright.schedule.producer.nest import allocation, check_unrolled, sites, without, without_alloc
 from tilewright.schedule.registry import primitive
 
 
@@ -68,6 +68,7 @@ def inline(func: LoopFunction, block: str) -> LoopFunction:
         raise refusal(func, f"nothing reads what {block!r} computes", at=[block])
     inputs = frozenset(n for s in group for n in s.reads)
     last = max(s.path for s in readers)
+    check_unrolled(func, inputs, (block,))
     for s in all_sites:
         if s.block.name in mine:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import (
@@ -28,6 +28,7 @@ from tilewright.ir import (
     ge0,
     iter_env,
     locate,
+    loop_env,
     lower,
     prove_ge0,
     replace_at,
@@ -41,8 +42,9 @@ from tilewright.ir import (
     var,
     with_stmt_children,
 )
+from tilewright.schedule.carried import folded
 from tilewright.schedule.common import refusal
-from tilewright.schedule.footprint import Box, Mode, Touch, control_loads, touches
+from tilewright.schedule.footprint import Box, Mode, Touch, control_loads, footprint, touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +327,65 @@ def check_visible(func: LoopFunction, buffers: Iterable[str], at: Location, name
                 hint="move its storage out with hoist_alloc first",
                 at=[*names, name],
             )
+
+
+def check_available(
+    func: LoopFunction,
+    all_sites: Sequence[Site],
+    own: frozenset[str],
+    part: Stmt,
+    around_it: Sequence[For],
+    names: Sequence[str],
+) -> None:
+    """Refuse where ``part``, new inside ``around_it``, reads more of a tile than was computed there.
+
+    Boxes err on the large side, so that a nest rebuilt for one may read more than before; what is computed
+    for each iteration of an outer loop does not hold that. ``own`` are the blocks of the moved stage.
+    """
+    env = loop_env(around_it)
+    needed = {t.buffer for t in _reads(part)}
+    depths: dict[str, int] = {}
+    for s in all_sites:
+        made = s.writes & needed if s.block.name not in own else frozenset()
+        if made:
+            depth = 0
+            for a, b in zip(s.place.loops, around_it, strict=False):
+                if a is not b:
+                    break
+                depth += 1
+            for name in made:
+                depths[name] = max(depths.get(name, 0), depth)
+    check_unrolled(func, needed, names)
+    for name, depth in depths.items():
+        if depth == 0:
+            continue
+        buf, _ = buffer_at(func, name)
+        there = footprint(around_it[depth - 1].body, loop_env(around_it[:depth]), buf, "w")
+        read = footprint(part, env, buf, "r")
+        if there is None or (read is not None and not there.holds(read, env)):
+            raise refusal(
+                func,
+                f"{names[0]!r} would read {read} of {name!r}, of which only {there} is computed inside"
+                f" of {around_it[depth - 1].var!r}",
+                hint=f"compute {name!r} further out, or move it again afterwards",
+                at=[*names, around_it[depth - 1].var],
+            )
+
+
+def check_unrolled(func: LoopFunction, buffers: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse to move what touches a rolled buffer: its rows are there for a while only."""
+    for name in sorted(buffers):
+        if folded(buffer_at(func, name)[0]):
+            raise refusal(
+                func,
+                f"{name!r} is a rolled buffer, whose rows {names[0]!r} may find overwritten elsewhere",
+                hint="roll it last",
+                at=[name, *names],
+            )
+
+
+def _reads(s: Stmt) -> Iterator[Touch]:
+    if isinstance(s, Block):
+        yield from touches(s, "r")
+    for k in stmt_children(s):
+        yield from _reads(k)

@@ -32,6 +32,7 @@ from tilewright.schedule.producer.nest import (
     below_allocs,
     buffer_at,
     build_nest,
+    check_unrolled,
     check_visible,
     is_tile,
     kinds_of,
@@ -109,6 +110,7 @@ def reverse_compute_at(
     job = _Job(
         func, block, loop, node, at, target, all_sites, frozenset(s.block.name for s in mine), moving, env
     )
+    check_unrolled(func, inputs | made, (block, loop))
     operands = [name for name in sorted(inputs) if job.writers(name, under=True)]
     if not operands:
         raise refusal(
@@ -313,7 +315,8 @@ def _solve(job: _Job, site: Site, operands: list[str], boxes: dict[str, Box], sh
             at=[block, loop],
         )
     spans = [ranges.get(it.name, Span(it.lo, it.extent)) for it in node.iters]
-    again = disjoint(spans, job.moving)
+    used = frozenset().union(*(s.lo.vars for s in spans))
+    again = disjoint(spans, [f for f in (*job.at.loops, job.target) if f in job.moving or f.var in used])
     if again:
         raise refusal(
             func,

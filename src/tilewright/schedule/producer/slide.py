@@ -26,6 +26,7 @@ from tilewright.schedule.producer.nest import (
     as_tile,
     below_allocs,
     build_nest,
+    check_available,
     is_tile,
     sites,
     solve,
@@ -76,7 +77,8 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     """
     _, node = find_block(func, block)
     at, target = find_loop(func, loop)
-    group = [s for s in sites(func) if s.block.stage == node.stage]
+    all_sites = sites(func)
+    group = [s for s in all_sites if s.block.stage == node.stage]
     buffers, _ = below_allocs(target.body)
     written = sorted({n for s in group for n in s.writes})
     if len(group) != 1 or len(written) != 1 or written[0] not in {b.name for b in buffers}:
@@ -95,7 +97,7 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
         )
     if not is_tile(buf):
         raise refusal(func, f"buffer {name!r} has a layout of its own", at=[name, block])
-    for s in sites(func):
+    for s in all_sites:
         shared = sorted(s.writes & (site.reads - site.writes))
         if s.under(at) and shared:
             raise refusal(
@@ -120,6 +122,8 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     head = _nest(
         func, first_block, name, _with(box, dim, Span(start, overlap)), outside, taken, first_block.name
     )
+    check_available(func, all_sites, mine, fresh, (*at.loops, target), (block, loop))
+    check_available(func, all_sites, mine, head, at.loops, (block, loop))
     _, items = below_allocs(rest)
     at_item = next(n for n, item in enumerate(items) if footprint(item, env, buf, "r") is not None)
     kept: list[Buffer] = [b for b in buffers if b.name != name]

@@ -46,6 +46,9 @@ from tilewright.schedule.producer.nest import (
     below_allocs,
     buffer_at,
     build_nest,
+    check_available,
+    check_unrolled,
+    sites,
     solve,
     touching,
 )
@@ -166,6 +169,7 @@ class _Spot:
     env: Env
     allocated: tuple[Buffer, ...]
     inside: tuple[Stmt, ...]
+    loops: tuple[For, ...]
     parallel: tuple[str, ...]
     at: str
 
@@ -197,10 +201,11 @@ def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
                 hint="stage at a loop inside its allocation",
                 at=[name, *([at] if at else [])],
             )
+    check_unrolled(func, (name,), (name, *([at] if at else [])))
     depth = 0 if storage is None else len(storage.loops)
     parallel = tuple(f.var for f in around_it[depth:] if f.kind.name in ("parallel", "thread"))
     shown = "the function" if at is None else f"loop {at!r}"
-    return _Spot(buf, loop, path, env, tuple(allocated), tuple(inside), parallel, at or shown)
+    return _Spot(buf, loop, path, env, tuple(allocated), tuple(inside), around_it, parallel, at or shown)
 
 
 def _check_arguments(func: LoopFunction, spot: _Spot, scope: str, mode: Mode, pad: Sequence[int]) -> None:
@@ -264,6 +269,7 @@ def _read(
     staged = replace(_declare(spot, new, scope, layout, names, box), shape=tuple(shape))
     copy = _copy_block(new, names, [(ZERO, n) for n in shape], staged.name, value)
     nest = build_nest(copy, _ranges(names, box, copy), spot.env, taken, new)
+    check_available(func, sites(func), frozenset(), nest, spot.loops, (name, *spot.marks[1:]))
     items = [*spot.inside[: using[0]], nest, *(redirect(s, name, new, "r") for s in spot.inside[using[0] :])]
     return around([staged], seq(*items))
 
@@ -313,13 +319,16 @@ def _write(
         _check_loadable(func, spot, found, domain, marks)
         copy = _copy_block(new, names, domain, new, Load(name, indices, spot.buffer.dtype))
         before.append(build_nest(copy, _ranges(names, box, copy), spot.env, taken, new))
+        check_available(func, sites(func), frozenset(), before[0], spot.loops, (name, *spot.marks[1:]))
     new_part = [redirect(s, name, new, "rw") for s in part]
     for w in starting:
         before.append(_init_nest(func, w, spot, new, taken))
     started = frozenset(w.block.name for w in starting)
     new_part = [map_blocks(s, lambda b: replace(b, init=None) if b.name in started else b) for s in new_part]
-    out = _copy_block(f"{new}_out", names, domain, name, Load(new, indices, spot.buffer.dtype))
-    after = build_nest(out, _ranges(names, box, out), spot.env, taken, f"{new}_out")
+    last = fresh_name(f"{new}_out", taken)
+    taken.add(last)
+    out = _copy_block(last, names, domain, name, Load(new, indices, spot.buffer.dtype))
+    after = build_nest(out, _ranges(names, box, out), spot.env, taken, last)
     return seq(
         *spot.inside[: using[0]],
         around([staged], seq(*before, *new_part, after)),
