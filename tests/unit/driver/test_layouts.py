@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from tilewright.driver.layouts import is_plain, pack, unpack
-from tilewright.ir import F32, Buffer, IndexMap, buffer, floordiv, identity_map, index, mod, var
+from tilewright.ir import (
+    F32,
+    Buffer,
+    IndexMap,
+    buffer,
+    evaluate_index,
+    floordiv,
+    identity_map,
+    index,
+    mod,
+    var,
+)
 from tilewright.runtime import address_of
 
 
@@ -45,3 +56,42 @@ def test_row_major_is_plain():
     packed = pack(array, buffer("a", (2, 3), F32))
     np.testing.assert_array_equal(packed, array)
     assert not np.shares_memory(packed, array)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        ((6, 8), ("d1//4", "d0", "d1%4")),
+        ((5, 7), ("d1//4", "d0//2", "d0%2", "d1%4")),
+        ((48, 20), ("d0//16", "d1//4", "d0%16//4", "d1%4", "d0%4")),
+        ((3, 5, 2), ("d2", "d0", "d1")),
+        # Not a cut into digits: the diagonal is stored along an axis of its own.
+        ((4, 6), ("d0+d1", "d0")),
+    ],
+)
+def test_every_layout_is_its_index_map(shape, layout):
+    texts = {
+        "d0": var("d0"), "d1": var("d1"), "d2": var("d2"),
+        "d1//4": floordiv(var("d1"), 4), "d1%4": mod(var("d1"), 4),
+        "d0//2": floordiv(var("d0"), 2), "d0%2": mod(var("d0"), 2),
+        "d0//16": floordiv(var("d0"), 16), "d0%16//4": floordiv(mod(var("d0"), 16), 4),
+        "d0%4": mod(var("d0"), 4),
+        "d0+d1": var("d0") + var("d1"),
+    }  # fmt: skip
+    exprs = tuple(texts[each] for each in layout)
+    points = list(np.ndindex(*shape))
+    env = [{f"d{axis}": at for axis, at in enumerate(point)} for point in points]
+    places = [tuple(evaluate_index(expr, each) for expr in exprs) for each in env]
+    sizes = tuple(max(place[axis] for place in places) + 1 for axis in range(len(exprs)))
+    b = Buffer(
+        "w",
+        tuple(map(index, shape)),
+        F32,
+        layout=IndexMap(tuple(f"d{axis}" for axis in range(len(shape))), exprs, tuple(map(index, sizes))),
+    )
+    array = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    expected = np.zeros(sizes, np.float32)
+    for point, place in zip(points, places, strict=True):
+        expected[place] = array[point]
+    np.testing.assert_array_equal(pack(array, b), expected)
+    np.testing.assert_array_equal(unpack(expected.reshape(-1), b), array)
