@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
-from tilewright.ir import LoopFunction, Program, evaluate_index, to_function
+from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_function
 from tilewright.lower import lower
 from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
 from tilewright.schedule import Schedule
@@ -22,7 +22,7 @@ class Kernel:
     """A compiled function, called with one array per argument buffer that it reads.
 
     ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are
-    taken from the arrays' shapes. Raises InputError for arrays of the wrong shape or dtype.
+    taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for arrays of the wrong shape or dtype.
     """
 
     def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:
@@ -83,9 +83,12 @@ class Kernel:
             if a is None:
                 continue
             for extent, n in zip(b.physical_shape, a.shape, strict=False):
-                for p in self.func.params:
-                    if str(extent) == p.name:
-                        sizes.setdefault(p.name, int(n))
+                if len(extent.terms) != 1:
+                    continue
+                ((atom, scale),) = extent.terms
+                value, left = divmod(int(n) - extent.const, scale)
+                if isinstance(atom, Param) and not left:
+                    sizes.setdefault(atom.name, value)
         for p in self.func.params:
             if p.name not in sizes:
                 raise InputError(f"the size {p.name} cannot be read off any input's shape")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import (
+    Alloc,
     Condition,
     For,
     If,
@@ -14,9 +15,11 @@ from tilewright.ir import (
     Stmt,
     Var,
     floordiv,
+    ge0,
     imax,
     imin,
     map_stmt,
+    upper,
 )
 
 
@@ -24,7 +27,8 @@ def trim_guards(func: LoopFunction) -> LoopFunction:
     """Tighten the bounds of ``for i: if c(i): S``, and turn ``for i: if c: S`` into ``if c: for i: S``.
 
     Serial and parallel loops are trimmed by conditions linear in their variable. Vector and unrolled loops
-    keep conditions on their variable (a mask, or a decision per copy) but let invariant ones out.
+    keep conditions on their variable (a mask, or a decision per copy) but let invariant ones out. A serial
+    loop around them is trimmed too, to the iterations in which some lane or copy may be active.
     """
     return func.with_body(map_stmt(func.body, _visit))
 
@@ -34,6 +38,8 @@ def _visit(s: Stmt) -> Stmt:
         return _visit(If((*s.cond, *s.then.cond), s.then.then))
     if isinstance(s, Seq) and len(s.stmts) > 1:
         return _merge_ifs(s)
+    if isinstance(s, For) and s.kind.name == "serial" and s.step == 1 and isinstance(s.body, For | Alloc):
+        s = _trim_idle(s)
     if not isinstance(s, For) or not isinstance(s.body, If) or s.body.orelse is not None:
         return s
     outer: list[Condition] = []
@@ -55,6 +61,38 @@ def _visit(s: Stmt) -> Stmt:
     body = If(tuple(inner), s.body.then) if inner else s.body.then
     loop: Stmt = replace(s, lo=lo, hi=hi, body=body)
     return If(tuple(outer), loop) if outer else loop
+
+
+def _trim_idle(s: For) -> For:
+    """Without the iterations whose vector and unrolled loops below are masked out altogether."""
+    lo, hi = s.lo, s.hi
+    for c in _necessary(s.body):
+        bound = _bound(c, s.var)
+        if bound is not None and bound[0] == "hi":
+            hi = imin(hi, bound[1])
+        elif bound is not None:
+            lo = imax(lo, bound[1])
+    return s if lo is s.lo and hi is s.hi else replace(s, lo=lo, hi=hi)
+
+
+def _necessary(s: Stmt) -> tuple[Condition, ...]:
+    """Conditions over the variables outside of ``s`` without which ``s`` does nothing."""
+    match s:
+        case If(cond, then, None):
+            return (*(c for c in cond if c.op == "ge"), *_necessary(then))
+        case Alloc():
+            return _necessary(s.body)
+        case For() if s.kind.name in ("vector", "unroll") and s.step == 1:
+            env = {s.var: (s.lo, s.hi - 1)}
+            found = []
+            for c in _necessary(s.body):
+                assert c.index is not None
+                best = upper(c.index, env)
+                if best is not None:
+                    found.append(ge0(best))
+            return tuple(found)
+        case _:
+            return ()
 
 
 def _bound(c: Condition, name: str) -> tuple[str, Index] | None:
