@@ -1,4 +1,4 @@
-"""Legal-looking random steps: for each primitive, arguments that might be accepted by a schedule as it stands."""
+"""Legal-looking random steps: for each primitive, arguments that a schedule as it stands might accept."""
 
 from hypothesis import strategies as st
 
@@ -219,6 +219,17 @@ def decompose_init(draw, s):
     return (chosen[0], draw(st.sampled_from(chosen[1]), label="loop")), {}
 
 
+def blockize(draw, s):
+    options = []
+    for p in loops_of(s):
+        inner = [q.node for q in locate(p.node, lambda n: isinstance(n, For))]
+        plain = all(b.init is None for b in _blocks(p.node))
+        if plain and not any(f.kind.name in ("parallel", "thread") for f in inner):
+            options.append(p.node.var)
+    loop = _pick(draw, options, "loop")
+    return None if loop is None else ((loop,), {})
+
+
 def set_scope(draw, s):
     names = [p.node.buffer.name for p in locate(s.func.body, lambda n: isinstance(n, Alloc))]
     kinds = {f.node.kind.name for f in loops_of(s)}
@@ -228,7 +239,7 @@ def set_scope(draw, s):
 
 
 def _slides(reader, buffers, loop):
-    """Whether iterations of a loop read overlapping windows of a buffer: indices that differ by a constant."""
+    """Whether iterations of a loop read overlapping windows: indices that differ by a constant."""
     found = [ld.indices for ld in reader.reads if ld.buffer in buffers]
     moved = {it.name for it, b in zip(reader.iters, reader.bind, strict=True) if loop in b.vars}
     return any(
@@ -466,6 +477,7 @@ PROPOSERS = {
     "bind": bind,
     "annotate": annotate,
     "decompose_init": decompose_init,
+    "blockize": blockize,
     "set_scope": set_scope,
     "compute_at": compute_at,
     "stage": stage,

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from property.ir_programs import cases
 from property.proposals import PROPOSERS, TAILS
-
 from tilewright.ir import run_function, run_program
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import PRIMITIVES, Schedule, replay
 from tilewright.support import ScheduleError, assert_close
 
 #: Steps after which other statements compute a value, which the checker cannot tell.
-REWRITES = frozenset({"inline"})
+REWRITES = frozenset({"inline", "blockize"})
 HITS = 50
 ACCEPTED = 0.6
 EXAMPLES = {"ci": 110, "dev": 8}
@@ -43,6 +43,7 @@ START = {
     "split-shift": (ELEMENTWISE,),
     "decompose_init": (REDUCTIONS,),
     "inline": (ELEMENTWISE,),
+    "blockize": (ELEMENTWISE,),
     "inline_stage": (ELEMENTWISE,),
     "rfactor": (REDUCTIONS[:-2],),
     "skip_padding": (("padconv",),),

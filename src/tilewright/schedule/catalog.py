@@ -13,6 +13,7 @@ from tilewright.schedule.layout.split import layout_split
 from tilewright.schedule.layout.unfold import layout_unfold
 from tilewright.schedule.loop.annotate import annotate
 from tilewright.schedule.loop.bind import bind
+from tilewright.schedule.loop.blockize import blockize
 from tilewright.schedule.loop.decompose_init import decompose_init
 from tilewright.schedule.loop.fuse import fuse
 from tilewright.schedule.loop.parallel import parallel
@@ -52,6 +53,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     bind,
     annotate,
     decompose_init,
+    blockize,
     set_scope,
     set_layout,
     # producers, consumers and storage

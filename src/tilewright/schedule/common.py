@@ -11,7 +11,9 @@ from tilewright.ir import (
     Index,
     Location,
     LoopFunction,
+    Store,
     bind_env,
+    blocks,
     find,
     fresh_name,
     loop_env,
@@ -67,8 +69,13 @@ def _unknown(func: LoopFunction, kind: str, name: str) -> ScheduleError:
 
 
 def taken_names(func: LoopFunction) -> set[str]:
-    """Names a new loop or block may not have: loops, blocks and parameters."""
-    return set(func.body.names) | {p.name for p in func.params}
+    """Names a new loop or block may not have: loops, blocks (and loops in them) and parameters."""
+    out = set(func.body.names) | {p.name for p in func.params}
+    for place in blocks(func.body):
+        assert isinstance(place.node, Block)
+        if not isinstance(place.node.body, Store):
+            out |= place.node.body.names
+    return out
 
 
 def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) -> tuple[str, ...]:

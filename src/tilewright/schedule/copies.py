@@ -26,7 +26,9 @@ from tilewright.ir import (
     fresh_name,
     int_upper,
     map_loads,
+    map_stmt,
     prove_ge0,
+    rename_loops,
     simplify,
     simplify_pred,
     simplify_seqs,
@@ -37,6 +39,7 @@ from tilewright.ir import (
     with_stmt_children,
 )
 from tilewright.schedule.common import taken_names
+from tilewright.schedule.nests import allocated_below
 
 
 class Copies:
@@ -101,12 +104,24 @@ def renamed_copy(s: Stmt, suffix: str, copies: Copies, mapping: Mapping[str, Ind
                     bind=tuple(substitute_index(b, env) for b in node.bind),
                     where=substitute_pred(node.where, env),
                     init=None if node.init is None else rename_buffers(node.init, buffers),
-                    body=rename_buffers(node.body, buffers),
+                    body=_fresh_inside(rename_buffers(node.body, buffers), copies),
                 )
             case _:
                 return with_stmt_children(node, tuple(visit(k, env) for k in stmt_children(node)))
 
     return visit(s, dict(mapping or {}))
+
+
+def _fresh_inside(body: Stmt, copies: Copies) -> Stmt:
+    """An opaque block body with names of its own for its loops and allocations."""
+    if isinstance(body, Store):
+        return body
+    names = {b: copies.buffer_name(b) for b in sorted(allocated_below(body))}
+
+    def renamed(s: Stmt) -> Stmt:
+        return Alloc(s.buffer.with_(name=names[s.buffer.name]), s.body) if isinstance(s, Alloc) else s
+
+    return rename_loops(map_stmt(rename_buffers(body, names), renamed), copies.names)
 
 
 def rename_buffers(s: Stmt, names: Mapping[str, str]) -> Stmt:

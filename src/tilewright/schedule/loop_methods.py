@@ -71,6 +71,10 @@ class LoopMethods(Methods):
         """See :func:`~tilewright.schedule.loop.set_layout.set_layout`."""
         return self.apply("set_layout", buffer, layout)
 
+    def blockize(self, loop: str, *, name: str | None = None) -> Self:
+        """Make a loop and everything in it one opaque block."""
+        return self.apply("blockize", loop, name=name)
+
     def set_scope(self, buffer: str, scope: str) -> Self:
         """Choose the memory of an allocated buffer."""
         return self.apply("set_scope", buffer, scope)

@@ -1,0 +1,120 @@
+"""blockize: a loop with everything in it becomes one opaque block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    For,
+    If,
+    Iter,
+    IterKind,
+    Location,
+    LoopFunction,
+    Stmt,
+    blocks,
+    buffers_of,
+    locate,
+    loop_env,
+    replace_at,
+    stmt_children,
+    substitute_body,
+    var,
+    with_stmt_children,
+)
+from tilewright.schedule.carried import conflicts
+from tilewright.schedule.common import find_loop, new_names, refusal, taken_names
+from tilewright.schedule.nests import fed, require_blocks
+from tilewright.schedule.registry import primitive
+
+
+@primitive("blockize", phase="loop")
+def blockize(func: LoopFunction, loop: str, *, name: str | None = None) -> LoopFunction:
+    """Make ``loop`` and everything in it one block, ``<loop>_block``, which later steps move as a whole.
+
+    Its iterators are the loops around ``loop`` that the subtree uses, by their names. An iterator is parallel
+    where different values touch different elements, a reduction where they only accumulate, else ordered.
+    Refused for subtrees with initialisations that were not decomposed, barriers, and parallel loops.
+    """
+    place, node = find_loop(func, loop)
+    _check(func, place, node)
+    (chosen,) = new_names([f"{loop}_block"], () if name is None else (name,), taken_names(func))
+    used = _free(node)
+    for f in reversed(place.loops):
+        if f.var in used:
+            used |= f.lo.vars | f.hi.vars
+    iters = tuple(Iter(f.var, f.lo, f.hi, _kind(func, place, f)) for f in place.loops if f.var in used)
+    block = Block(chosen, chosen, iters, tuple(var(it.name) for it in iters), _opaque(node))
+    return func.with_body(replace_at(func.body, place.path, block))
+
+
+def _check(func: LoopFunction, place: Location, node: For) -> None:
+    require_blocks(func, node, "blockize")
+    for inner in blocks(node):
+        assert isinstance(inner.node, Block)
+        if inner.node.init is not None:
+            raise refusal(
+                func,
+                f"block {inner.node.name!r} still has its initialisation",
+                hint="decompose_init first",
+                at=[inner.node.name],
+            )
+    for inner in locate(node, lambda s: isinstance(s, Barrier | For)):
+        s = inner.node
+        if isinstance(s, Barrier):
+            raise refusal(func, f"there is a barrier inside of {node.var!r}", at=[node.var])
+        assert isinstance(s, For)
+        if s.kind.name in ("parallel", "thread"):
+            raise refusal(
+                func,
+                f"the {s.kind} loop {s.var!r} would be hidden in a block",
+                hint="blockize a loop inside of it",
+                at=[node.var, s.var],
+            )
+    for f in place.loops:
+        if f.step != 1:
+            raise refusal(func, f"{f.var!r} has step {f.step}", at=[f.var, node.var])
+
+
+def _free(s: Stmt) -> set[str]:
+    """Loop variables that a subtree uses and does not bind."""
+    out: set[str] = set()
+    match s:
+        case For():
+            return (_free(s.body) - {s.var}) | s.lo.vars | s.hi.vars
+        case Block():
+            out.update(*(b.vars for b in s.bind), *(c.vars for c in s.where))
+        case If():
+            out.update(*(c.vars for c in s.cond))
+        case Alloc() if s.buffer.layout is not None:
+            out.update(s.buffer.layout.vars)
+        case _:
+            pass
+    return out.union(*(_free(k) for k in stmt_children(s)))
+
+
+def _kind(func: LoopFunction, place: Location, f: For) -> IterKind:
+    """The kind of the loop ``f`` around ``place`` as an iterator of what stands there."""
+    outer = loop_env(place.loops[: place.loops.index(f)])
+    inside = replace(f, body=place.node)
+    buffers = buffers_of(func)
+    kinds = {it.kind for _, it, _ in fed(place.node, f.var)}
+    one = frozenset((f.var,))
+    if "ord" in kinds:
+        return "ord"
+    if kinds <= {"par"} and not any(True for _ in conflicts(inside, outer, buffers, one)):
+        return "par"
+    if kinds == {"red"} and not any(True for _ in conflicts(inside, outer, buffers, one, reorderable=True)):
+        return "red"
+    return "ord"
+
+
+def _opaque(s: Stmt) -> Stmt:
+    """The subtree with its blocks replaced by their bodies."""
+    if isinstance(s, Block):
+        body = substitute_body(s.body, s.binding())
+        return If(s.where, body) if s.where else body
+    return with_stmt_children(s, tuple(_opaque(k) for k in stmt_children(s)))
