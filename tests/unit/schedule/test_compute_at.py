@@ -6,7 +6,7 @@ from tilewright import lang
 from tilewright.ir import buffers_of
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
-from unit.schedule.storage_programs import assert_same, blur, gemm, stencil
+from unit.schedule.storage_programs import assert_same, blur, conv, gemm, stencil
 
 SIZES = [1, 3, 4, 5, 8, 9]
 
@@ -167,3 +167,22 @@ def test_refusals():
         lambda: b.partition("C_i", 3).compute_at("T", b.partition("C_i", 3).loops("C")[0]),
     )
     _refused("already", lambda: b.compute_at("T", "C_i").compute_at("T", "C_i"))
+
+
+@pytest.mark.parametrize("o", [3, 8])
+def test_an_epilogue_follows_its_operand_into_a_blocked_layout(o):
+    p = conv(o, 2, 3, 4)
+    s = Schedule(p).layout_split("Y", 0, (-1, 4)).layout_reorder("Y", (0, 2, 3, 1))
+    s = s.reverse_compute_at("Z", s.loops("Y")[0])
+    assert_same(p, s.func)
+    assert [str(n) for n in buffers_of(s.func)["Y"].physical_shape] == ["1", "3", "4", "4"]
+
+
+@pytest.mark.parametrize("o", [3, 8])
+def test_an_operand_in_a_blocked_layout_follows_its_reader(o):
+    p = conv(o, 2, 3, 4)
+    q = Schedule(p).layout_split("Y", 0, (-1, 4))
+    q = q.split(q.loops("Z")[0], 4)
+    q = q.compute_at("Y", q.loops("Z")[0])
+    assert_same(p, q.func)
+    assert [str(n) for n in buffers_of(q.func)["Y"].physical_shape] == ["1", str(min(o, 4)), "3", "4"]

@@ -80,8 +80,9 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
 
     Legal where the stage alone writes its buffers, none of them is an argument, every reader is inside
     ``loop``, and the stage has parallel and reduction iterators only; each dimension of its writes must be
-    one iterator times a constant plus a constant. With ``keep_storage``, a reduction (or any stage, where a
-    loop between storage and computation is parallel) needs boxes that do not overlap.
+    one iterator times a constant plus a constant, or its quotient or remainder. With ``keep_storage``, a
+    reduction (or any stage, where a loop between storage and computation is parallel) needs boxes that do
+    not overlap.
 
     Raises ScheduleError where that does not hold.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tilewright.ir import (
     NOTHING,
@@ -13,12 +14,14 @@ from tilewright.ir import (
     Buffer,
     Condition,
     Env,
+    FloorDiv,
     For,
     If,
     Index,
     Iter,
     Location,
     LoopFunction,
+    Mod,
     Path,
     Seq,
     Span,
@@ -178,10 +181,10 @@ class Unsolvable(Exception):  # noqa: N818 - a signal between the helpers, turne
 def solve(block: Block, touch: Touch, box: Box, env: Env, *, whole: bool = True) -> dict[str, Span]:
     """Ranges of the block's iterators in which ``touch`` may hit ``box``.
 
-    An iterator without an entry takes its whole domain. Each dimension of the access must be a constant or
-    one iterator times a constant plus a constant; others are admitted only where the box holds all that the
-    block touches in the dimension. Raises :class:`Unsolvable`. Without ``whole``, no range is widened to
-    the whole domain for being as large.
+    An iterator without an entry takes its whole domain. Each dimension of the access must be a constant, one
+    iterator times a constant plus a constant, or a quotient ``it // n`` or remainder ``it % n`` of one;
+    others are admitted only where the box holds all that the block touches in the dimension. Raises
+    :class:`Unsolvable`. Without ``whole``, no range is widened to the whole domain for being as large.
     """
     iters = {it.name: it for it in block.iters}
     local = dict(touch.local)
@@ -191,28 +194,15 @@ def solve(block: Block, touch: Touch, box: Box, env: Env, *, whole: bool = True)
         if not names:
             continue
         name = names[0]
-        c = x.coefficient(name)
-        rest = x - var(name) * c
-        low, high = lower(rest, local), upper(rest, local)
-        if (
-            len(names) > 1
-            or not c
-            or low is None
-            or high is None
-            or not (high - low).is_const
-            or rest.vars - local.keys()
-        ):
+        slack = 0 if touch.extents is None else touch.extents[d] - 1
+        new = _preimage(x, name, s, slack, local) if len(names) == 1 else None
+        if new is None:
             if _holds_all(x, s, iters, local):
                 continue
-            raise Unsolvable(
-                f"dimension {d} of {touch.buffer!r} is accessed at {x}, not at a multiple of one iterator"
-            )
-        # the access is the interval [c*it + low, c*it + low + slack]
-        slack = (high - low).const + (0 if touch.extents is None else touch.extents[d] - 1)
-        last = s.lo + s.extent - 1
-        first = s.lo - low - slack if c > 0 else low - last
-        extent = floordiv(s.extent - 1 + slack, abs(c)) + 1
-        new = Span(simplify(floordiv(first + (abs(c) - 1), abs(c)), env), extent)
+            raise Unsolvable(f"dimension {d} of {touch.buffer!r} is accessed at {x}, not at one iterator")
+        extent = new.extent
+        if extent == Index(_ANY):
+            continue
         size = iters[name].extent
         if whole and size.is_const == extent.is_const and not size.vars and prove_ge0(extent - size, {}):
             continue
@@ -220,8 +210,40 @@ def solve(block: Block, touch: Touch, box: Box, env: Env, *, whole: bool = True)
         if old is None or (
             extent.is_const and not (old.extent.is_const and old.extent.const <= extent.const)
         ):
-            out[name] = new
+            out[name] = Span(simplify(new.lo, env), extent)
     return out
+
+
+def _preimage(x: Index, name: str, s: Span, slack: int, local: Env) -> Span | None:
+    """The values of the iterator for which ``[x, x + slack]`` may meet the span; ``None`` if not solvable."""
+    c = x.coefficient(name)
+    if not c:
+        return _quotient_preimage(x, name, s) if not slack else None
+    rest = x - var(name) * c
+    low, high = lower(rest, local), upper(rest, local)
+    if low is None or high is None or not (high - low).is_const or rest.vars - local.keys():
+        return None
+    slack += (high - low).const
+    first = s.lo - low - slack if c > 0 else low - (s.lo + s.extent - 1)
+    extent = floordiv(s.extent - 1 + slack, abs(c)) + 1
+    return Span(floordiv(first + (abs(c) - 1), abs(c)), extent)
+
+
+def _quotient_preimage(x: Index, name: str, s: Span) -> Span | None:
+    """:func:`_preimage` of ``it // n`` and ``it % n``; a part of the remainders does not narrow the range."""
+    if len(x.terms) != 1 or x.terms[0][1] != 1:
+        return None
+    atom = x.terms[0][0]
+    if not isinstance(atom, FloorDiv | Mod) or (atom.arg - var(name)).vars or atom.arg.coefficient(name) != 1:
+        return None
+    shift = atom.arg - var(name)
+    if isinstance(atom, Mod):
+        return Span(ZERO, Index(_ANY))
+    return Span((s.lo - x.const) * atom.divisor - shift, s.extent * atom.divisor)
+
+
+_ANY: Final = 1 << 60
+"""An extent larger than any domain."""
 
 
 def _holds_all(x: Index, s: Span, iters: Mapping[str, Iter], local: Env) -> bool:

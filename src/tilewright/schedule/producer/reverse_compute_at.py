@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import (
@@ -86,7 +85,7 @@ def reverse_compute_at(
     Legal where the operand's values are final: all loops of its reduction are inside ``loop``, and different
     iterations produce boxes that do not overlap; where these boxes lead to every instance of the stage; and
     where everything else that the stage reads is there before. Each dimension of the access to the operand
-    must be one iterator times 1 or -1 plus a constant.
+    must be one iterator times a constant plus a constant, or its quotient and remainder.
 
     Raises ScheduleError where that does not hold.
     """
@@ -284,10 +283,8 @@ def _solve(job: _Job, site: Site, operands: list[str], boxes: dict[str, Box], sh
         except Unsolvable as reason:
             why = str(reason)
             continue
-        if _unit(node, t.indices):
-            found = t.buffer
-            break
-        why = f"{t.buffer!r} is read at {', '.join(map(str, t.indices))}"
+        found = t.buffer
+        break
     if found is None:
         raise refusal(
             func, f"cannot tell which instances of {block!r} loop {loop!r} serves: {why}", at=[block]
@@ -334,16 +331,6 @@ def _solve(job: _Job, site: Site, operands: list[str], boxes: dict[str, Box], sh
                     at=[block, *unordered],
                 )
     return ranges
-
-
-def _unit(node: Block, indices: Sequence[Index]) -> bool:
-    """Whether every index is a constant or one iterator times 1 or -1 plus a constant."""
-    names = {it.name for it in node.iters}
-    for x in indices:
-        used = [v for v in x.vars if v in names]
-        if len(used) > 1 or (used and x.coefficient(used[0]) not in (1, -1)):
-            return False
-    return True
 
 
 def _place(job: _Job, body: Stmt, nest: Stmt, operands: list[str], keep_storage: bool) -> LoopFunction:
