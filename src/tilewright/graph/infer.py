@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.program import apply, context_of, nodes_program
@@ -22,8 +24,10 @@ from tilewright.graph.registry import (
     Operator,
     UndeterminedError,
     find_operator,
+    is_supported,
 )
 from tilewright.graph.rewrite import topological, without_dead_code
+from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
 
 
@@ -47,7 +51,7 @@ def typed_graph(
 ) -> Graph:
     """Infer all types, fold constants, and return the graph, checked.
 
-    Every input's shape must be known. `refused` gives, by a node's first output, why a front end could not
+    Every input's shape must be known. `refused` gives, by a node's origin, why a front end could not
     read it; `expand` gives the nodes that an operator without a definition is composed of.
 
     Raises UnsupportedOperatorError listing every node that cannot be compiled (UndeterminedError, naming the
@@ -118,20 +122,21 @@ class _Inference:
 
     def visit(self, node: Node) -> None:
         """Take one node in: evaluate it, type it, or note why it cannot be compiled."""
-        reason = next(
-            (self.unreadable[value] for value in node.used_outputs if value in self.unreadable), None
-        )
+        reason = self.unreadable.get(node.origin)
         if reason is not None:
             self._refuse(node, reason)
             return
-        if node.op == "If" and not node.domain:
-            self._branch(node)
-            return
         if any(value in self.blocked for value in node.used_inputs):
             # What an unsupported node makes is unknown; its readers can at least be looked up.
-            if find_operator(node) is None:
+            if not is_supported(node.domain, node.op):
                 self._refuse(node, "the operator is not supported")
             self.blocked.update(node.used_outputs)
+            return
+        control = (
+            None if node.domain else {"If": self._branch, "Scan": self._scan, "Loop": self._loop}.get(node.op)
+        )
+        if control is not None:
+            control(node)
             return
         entry = find_operator(node)
         if entry is None:
@@ -178,16 +183,105 @@ class _Inference:
             return
         body = node.attributes.get("then_branch" if condition.reshape(()) else "else_branch")
         if not isinstance(body, Subgraph) or len(body.outputs) != len(node.outputs):
-            raise ModelError("a branch is missing, or has other outputs than the node", where=node.location)
-        for value, array in body.constants.items():
+            raise node_error(node, "a branch is missing, or has other outputs than the node")
+        self._enter(body.constants)
+        self.run([*body.nodes, *_copies(body.outputs, node.outputs)])
+
+    def _enter(self, constants: Mapping[str, Array]) -> None:
+        for value, array in constants.items():
             self.constants[value] = array
             self.types[value] = type_of(array)
-        copies = [
-            Node("Identity", (inner,), (outer,), name=node.name, version=node.version)
-            for inner, outer in zip(body.outputs, node.outputs, strict=True)
-            if outer
-        ]
-        self.run([*body.nodes, *copies])
+
+    def _run_step(self, node: Node, body: Subgraph, inputs: Sequence[str], at: int) -> tuple[str, ...]:
+        """Take in one step of a loop; the values that are the body's outputs."""
+        if at >= MAX_STEPS or at * len(body.nodes) > MAX_NODES:
+            raise node_error(node, f"the loop runs for more than {at} steps")
+        step = instance(body, inputs, f"{node.outputs[0] or node.used_outputs[0]}/{at}/")
+        self._enter(step.constants)
+        self.run(step.nodes)
+        return step.outputs
+
+    def _stack(self, parts: Sequence[str], output: str, axis: int) -> None:
+        nodes, constants = stacked(parts, output, axis, f"{output}/stacked/")
+        self._enter(constants)
+        self.run(nodes)
+
+    def _scan(self, node: Node) -> None:
+        """Unroll a `Scan`: its length is a size of its inputs."""
+        body = _body(node, "body")
+        count = node.attributes.get("num_scan_inputs")
+        if node.version < 9 or not isinstance(count, int) or not 0 < count <= len(node.inputs):
+            self._refuse(node, "a scan of operator set 8")
+            return
+        first = len(node.inputs) - count
+        scanned, state = node.inputs[first:], node.inputs[:first]
+        axes = _ints(node, "scan_input_axes", count)
+        backwards = _ints(node, "scan_input_directions", count)
+        ranks = [self.types[value].rank for value in scanned]
+        axes = [axis % rank if rank else 0 for axis, rank in zip(axes, ranks, strict=True)]
+        steps = self.types[scanned[0]].sizes[axes[0]]
+        series: list[tuple[str, ...]] = []
+        for at in range(steps):
+            slices: list[str] = []
+            for value, axis, back in zip(scanned, axes, backwards, strict=True):
+                slices.append(f"{node.outputs[0] or node.used_outputs[0]}/{at}/in{len(slices)}")
+                taking, constants = taken(value, steps - 1 - at if back else at, axis, slices[-1])
+                self._enter(constants)
+                self.run([taking])
+            made = self._run_step(node, body, (*state, *slices), at)
+            if any(value in self.blocked for value in made):
+                self.blocked.update(node.used_outputs)
+                return
+            state = made[:first]
+            series.append(made[first:])
+        self.run(_copies(state, node.outputs[:first]))
+        outputs = node.outputs[first:]
+        out_axes = _ints(node, "scan_output_axes", len(outputs))
+        reverse = _ints(node, "scan_output_directions", len(outputs))
+        for k, output in enumerate(outputs):
+            if output and series:
+                parts = [made[k] for made in (reversed(series) if reverse[k] else series)]
+                rank = self.types[parts[0]].rank + 1
+                self._stack(parts, output, out_axes[k] % rank)
+
+    def _loop(self, node: Node) -> None:
+        """Unroll a `Loop` whose number of steps is known."""
+        body = _body(node, "body")
+        limit, going = ((*node.inputs, "", "")[at] for at in range(2))
+        for value in (limit, going):
+            if value and value not in self.constants:
+                self._refuse(node, "its number of steps must be known when the model is compiled")
+                self._blame(value)
+                return
+        count = int(self.constants[limit].reshape(())) if limit else MAX_STEPS + 1
+        running = bool(self.constants[going].reshape(())) if going else True
+        state = node.inputs[2:]
+        series: list[tuple[str, ...]] = []
+        prefix = f"{node.used_outputs[0]}/loop"
+        at = 0
+        while running and at < count:
+            self._enter({f"{prefix}{at}": np.array(at, np.int64), f"{prefix}{at}c": np.array(True)})
+            made = self._run_step(node, body, (f"{prefix}{at}", f"{prefix}{at}c", *state), at)
+            if any(value in self.blocked for value in made):
+                self.blocked.update(node.used_outputs)
+                return
+            condition = self.constants.get(made[0])
+            if condition is None:
+                self._refuse(node, "its condition must be known when the model is compiled")
+                self._blame(made[0])
+                return
+            running = bool(condition.reshape(()))
+            state = made[1 : 1 + len(state)]
+            series.append(made[1 + len(state) :])
+            at += 1
+        self.run(_copies(state, node.outputs[: len(state)]))
+        for k, output in enumerate(node.outputs[len(state) :]):
+            if not output:
+                continue
+            if not series:
+                self._refuse(node, "a loop without steps")
+                return
+            self._stack([made[k] for made in series], output, 0)
 
     def _run(self, node: Node, entry: Operator, context: Context) -> None:
         if entry.evaluate is not None:
@@ -221,3 +315,29 @@ class _Inference:
             if value and array is not None:
                 self.constants[value] = array
                 self.types[value] = type_of(array)
+
+
+def node_error(node: Node, problem: str) -> ModelError:
+    """The error of a model that is wrong at a node."""
+    return ModelError(problem, where=node.location)
+
+
+def _copies(values: Sequence[str], outputs: Sequence[str]) -> list[Node]:
+    """Nodes that give values the names of a node's outputs."""
+    pairs = zip(values, outputs, strict=True)
+    return [Node("Identity", (inner,), (outer,), version=VERSION) for inner, outer in pairs if outer]
+
+
+def _body(node: Node, name: str) -> Subgraph:
+    body = node.attributes.get(name)
+    if not isinstance(body, Subgraph):
+        raise node_error(node, f"its {name} is missing")
+    return body
+
+
+def _ints(node: Node, name: str, count: int) -> list[int]:
+    """A list of integers, zeros by default."""
+    given = node.attributes.get(name, (0,) * count)
+    if not isinstance(given, tuple) or len(given) != count:
+        raise node_error(node, f"the attribute {name} must have {count} entries")
+    return [int(value) for value in given]

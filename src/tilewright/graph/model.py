@@ -89,7 +89,7 @@ class Node:
     """One application of an operator.
 
     `version` is the version of the operator set `domain` that the model is written in: the registry picks the
-    meaning an operator had then.
+    meaning an operator had then. `origin` is what a front end knows the node by; copies keep it.
     """
 
     op: str
@@ -99,6 +99,7 @@ class Node:
     name: str = ""
     domain: str = ""
     version: int = 1
+    origin: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))

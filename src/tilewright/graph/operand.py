@@ -101,6 +101,27 @@ def compute(
     return Operand(tuple(shape), tensor.dtype.name, tensor, fn, names)
 
 
+def updated(
+    base: Operand,
+    extents: Sequence[int],
+    step: Callable[..., tuple[Place, lang.Scalar]],
+    name: str,
+) -> Operand:
+    """The operand after ordered writes: `step(target, i, j, ...)` gives a place and the new element there.
+
+    The steps run over `extents` in row-major order; `target` is the operand as it stands. `base` is a tensor.
+    """
+    assert base.tensor is not None
+
+    def write(target: lang.Tensor, *i: Ix) -> lang.Write:
+        place, value = step(Operand(base.shape, base.dtype, target), *i)
+        return lang.write(place, value)
+
+    axes = [lang.ordered_axis(extent, f"s{at}") for at, extent in enumerate(extents)]
+    tensor = lang.update(base.tensor, axes, write, role=name, hint=name)
+    return Operand(base.shape, base.dtype, tensor)
+
+
 def bounded(x: Operand, value: float | int | bool) -> Readable:
     """The operand with `value` outside its bounds."""
     if x.tensor is None:

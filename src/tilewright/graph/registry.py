@@ -317,7 +317,7 @@ static_operator = REGISTRY.static_operator
 _STANDARD: Final = MappingProxyType({"ai.onnx": ""})
 
 #: Operators that inference resolves by itself.
-_CONTROL: Final = frozenset({("", "If")})
+_CONTROL: Final = frozenset({("", "If"), ("", "Scan"), ("", "Loop")})
 
 
 def find_operator(node: Node) -> Operator | None:

@@ -109,3 +109,52 @@ def test_evaluation_gives_outputs_and_what_is_kept() -> None:
     values = evaluate_graph(graph, {"x": x}, keep=["h"])
     assert values["y"].tolist() == x.tolist()
     assert values["h"].min() == 2
+
+
+def _scan(steps: int, **attributes: object) -> Graph:
+    """A running sum over the second axis of x, `steps` long, started at zero."""
+    nodes = (
+        Node("Add", ("total", "row"), ("sum",)),
+        Node("Mul", ("sum", "two"), ("doubled",)),
+    )
+    body = Subgraph(("total", "row"), ("sum", "doubled"), nodes, {"two": np.array(2, np.float32)})
+    node = Node(
+        "Scan",
+        ("start", "x"),
+        ("last", "y"),
+        {"body": body, "num_scan_inputs": 1, "scan_input_axes": (1,), **attributes},
+        version=21,
+    )
+    inputs = {"x": TensorType("f32", (2, steps)), "start": TensorType("f32", (2,))}
+    return typed_graph(inputs, ["y", "last"], [node], {})
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_a_scan_is_unrolled(backwards: int) -> None:
+    graph = _scan(3, scan_input_directions=(backwards,), scan_output_axes=(1,))
+    x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    found = evaluate_graph(graph, {"x": x, "start": np.array([1, 0], np.float32)})
+    sums = np.cumsum(x[:, ::-1] if backwards else x, axis=1) + np.array([[1], [0]], np.float32)
+    np.testing.assert_array_equal(found["y"], 2 * sums)
+    np.testing.assert_array_equal(found["last"], sums[:, -1])
+
+
+def test_a_scan_without_end_is_refused() -> None:
+    with pytest.raises(ModelError, match="more than 1024 steps"):
+        _scan(2000)
+
+
+def test_a_loop_runs_as_often_as_its_condition_says() -> None:
+    nodes = (
+        Node("Add", ("state", "x"), ("next",)),
+        Node("Less", ("i", "two"), ("again",)),
+    )
+    body = Subgraph(("i", "c", "state"), ("again", "next", "next"), nodes, {"two": np.array(2)})
+    node = Node("Loop", ("limit", "", "x"), ("last", "y"), {"body": body}, version=21)
+    graph = typed_graph(X, ["last", "y"], [node], {"limit": np.array(9)})
+    x = np.ones((2, 3, 4), np.float32)
+    found = evaluate_graph(graph, {"x": x})
+    assert found["last"].max() == 4
+    assert found["y"].shape == (3, 2, 3, 4)
+    with pytest.raises(UndeterminedError, match="'limit'"):
+        typed_graph(X | {"limit": TensorType("i64", ())}, ["y"], [node], {})

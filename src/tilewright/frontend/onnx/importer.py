@@ -223,7 +223,7 @@ def _check_outputs(graph: GraphProto, typed: Graph) -> None:
 class _Reader:
     """Turns the format's nodes into the graph's.
 
-    `refused` notes, by a node's first output, what cannot be read; `protos` keeps the originals.
+    `refused` notes, by a node's origin, what cannot be read; `protos` keeps the originals.
     """
 
     versions: Mapping[str, int]
@@ -239,16 +239,19 @@ class _Reader:
 
     def expand(self, node: Node, types: Sequence[TensorType | None]) -> list[Node] | None:
         """The nodes that the standard composes an operator of; None if it has no such definition."""
-        key = next(iter(node.used_outputs), "")
-        proto = self.protos.get(key)
+        proto = self.protos.get(node.origin)
         body = body_of(proto, node.domain, node.version, types) if proto is not None else None
         if proto is None or body is None:
             return None
         if len(self.protos) > MAX_NODES:
             raise ResourceError(f"the model expands to more than {MAX_NODES} nodes", where=node.location)
         self.expanded += 1
-        prefix = f"{key}/{node.op}.{self.expanded}/"
-        inner = instantiated(body, proto, node.domain, node.version, prefix)
+        prefix = f"{node.origin}/{node.op}.{self.expanded}/"
+        call = NodeProto()
+        call.CopyFrom(proto)
+        # A copy of the node, in a loop unrolled say, has other values.
+        call.input[:], call.output[:] = node.inputs, node.outputs
+        inner = instantiated(body, call, node.domain, node.version, prefix)
         return [self.node(made, versions_of(body)) for made in inner]
 
     def node(self, proto: NodeProto, versions: Mapping[str, int]) -> Node:
@@ -261,14 +264,15 @@ class _Reader:
             name=proto.name,
             domain=domain,
             version=versions.get(domain, 1),
+            origin=next((value for value in proto.output if value), ""),
         )
-        self.protos[next(iter(node.used_outputs), "")] = proto
+        self.protos[node.origin] = proto
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
             try:
                 attributes[attribute.name] = self._attribute(attribute)
             except UnsupportedOperatorError as error:
-                self.refused.setdefault(next(iter(node.used_outputs), ""), error.what)
+                self.refused.setdefault(node.origin, error.what)
             except ModelError as error:
                 raise ModelError(error.what, where=node.location, hint=error.hint) from None
         return replace(node, attributes=attributes)

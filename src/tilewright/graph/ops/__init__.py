@@ -10,7 +10,12 @@ from tilewright.graph.ops import (
     normalisation,
     pooling,
     quantisation,
+    recurrent,
     reduction,
+    resize,
+    sampling,
+    scatter,
+    signal,
     static,
 )
 
@@ -24,6 +29,11 @@ __all__ = [
     "normalisation",
     "pooling",
     "quantisation",
+    "recurrent",
     "reduction",
+    "resize",
+    "sampling",
+    "scatter",
+    "signal",
     "static",
 ]

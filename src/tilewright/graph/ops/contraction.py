@@ -18,7 +18,7 @@ from tilewright.graph.ops.common import (
     stem,
     wide,
 )
-from tilewright.graph.ops.quantisation import shifted
+from tilewright.graph.ops.quantisation import requantised, shifted
 from tilewright.graph.ops.reduction import as_dtype
 from tilewright.graph.registry import Context, Kind, operator
 
@@ -66,6 +66,24 @@ def integer_matrix_product(
     left = shifted(ctx, a, a_zero, -2, "a")
     right = shifted(ctx, b, b_zero, -1, "b")
     return matmul(ctx, left, right, "i32")
+
+
+@operator("QLinearMatMul", kind=Kind.CONTRACTION)
+def quantised_matrix_product(
+    ctx: Context,
+    a: Operand,
+    a_scale: Operand,
+    a_zero: Operand,
+    b: Operand,
+    b_scale: Operand,
+    b_zero: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+) -> Operand:
+    """A product of quantised matrices, its result quantised."""
+    left, right = shifted(ctx, a, a_zero, -2, "a"), shifted(ctx, b, b_zero, -1, "b")
+    total = matmul(ctx, left, right, "i32")
+    return requantised(ctx, total, (a_scale, b_scale, y_scale), y_zero, len(total.shape) - 1)
 
 
 @operator("Gemm", kind=Kind.CONTRACTION)

@@ -1,0 +1,338 @@
+"""Recurrent layers (RNN, GRU, LSTM), unrolled over the steps of the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tilewright import lang
+from tilewright.graph.operand import At, Ix, Operand, compute, index_value
+from tilewright.graph.ops.common import Scalar, number, stem
+from tilewright.graph.registry import Context, Kind, operator
+
+_ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
+    {
+        "sigmoid": lang.sigmoid,
+        "tanh": lang.tanh,
+        "relu": lambda x: lang.maximum(x, number(0, x.dtype.name)),
+        "softsign": lambda x: x / (1.0 + lang.absolute(x)),
+        "softplus": lambda x: lang.log1p(lang.exp(x)),
+    }
+)
+
+#: Sequences longer than this would make programs of unreasonable size.
+MAX_STEPS: Final = 256
+
+Act = Callable[[Scalar], Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The inputs of a recurrent operator, and its sizes. `gates` blocks of rows in the weights."""
+
+    ctx: Context
+    x: Operand
+    w: Operand
+    r: Operand
+    b: Operand | None
+    lengths: Operand | None
+    hidden: int
+    gates: int
+    batch_first: bool
+    clip: float
+
+    @property
+    def steps(self) -> int:
+        return self.x.shape[1 if self.batch_first else 0]
+
+    @property
+    def batch(self) -> int:
+        return self.x.shape[0 if self.batch_first else 1]
+
+    def element(self, t: int, n: Ix, k: At) -> Scalar:
+        return self.x[(n, t, k) if self.batch_first else (t, n, k)]
+
+    def inputs_part(self, d: int, t: int, name: str) -> Operand:
+        """x[t] W^T + both biases where they are simply added, for all gates: [batch, gates * hidden]."""
+        k = lang.reduce_axis(self.x.shape[2], "k")
+        return compute(
+            (self.batch, self.gates * self.hidden),
+            lambda n, j: lang.sum(self.element(t, n, k) * self.w[(d, j, k)], axis=k),
+            name=f"{name}_x",
+        )
+
+    def state_part(self, d: int, state: Operand, name: str, gates: range | None = None) -> Operand:
+        """State R^T for some gates: [batch, their rows]."""
+        rows = gates or range(self.gates)
+        k = lang.reduce_axis(self.hidden, "k")
+        first = rows.start * self.hidden
+        return compute(
+            (self.batch, len(rows) * self.hidden),
+            lambda n, j: lang.sum(state[(n, k)] * self.r[(d, j + first, k)], axis=k),
+            name=f"{name}_h",
+        )
+
+    def bias(self, d: int, gate: int, j: At, of_state: bool = False) -> Scalar:
+        """One element of the bias of a gate: that of the inputs or that of the state."""
+        if self.b is None:
+            return number(0, self.x.dtype)
+        offset = self.gates * self.hidden if of_state else 0
+        return self.b[(d, j + (gate * self.hidden + offset))]
+
+    def limited(self, value: Scalar) -> Scalar:
+        if self.clip == 0.0:
+            return value
+        bound = number(self.clip, self.x.dtype)
+        return lang.maximum(lang.minimum(value, bound), -bound)
+
+    def kept(self, t: int, new: Operand, old: Operand, name: str) -> Operand:
+        """The new state, or the old one where a sequence has ended."""
+        lengths = self.lengths
+        if lengths is None:
+            return new
+
+        def of(n: Ix, j: Ix) -> Scalar:
+            running = lang.cast(lengths[(n,)], "i64") > number(t, "i64")
+            return lang.select(running, new[(n, j)], old[(n, j)])
+
+        return compute(new.shape, of, name=f"{name}_kept")
+
+
+State = tuple[Operand, ...]
+Step = Callable[[_Layer, int, int, State, Sequence[Act]], State]
+
+
+def _rnn_step(layer: _Layer, d: int, t: int, state: State, act: Sequence[Act]) -> State:
+    name = stem(layer.ctx)
+    xs, hs = layer.inputs_part(d, t, name), layer.state_part(d, state[0], name)
+
+    def of(n: Ix, j: Ix) -> Scalar:
+        total = xs[(n, j)] + hs[(n, j)] + layer.bias(d, 0, j) + layer.bias(d, 0, j, True)
+        return act[0](layer.limited(total))
+
+    return (compute(state[0].shape, of, name=name),)
+
+
+def _gru_step(layer: _Layer, d: int, t: int, state: State, act: Sequence[Act]) -> State:
+    """Gates z, r, h; `linear_before_reset` multiplies the state's product instead of the state."""
+    name, hidden = stem(layer.ctx), layer.hidden
+    old = state[0]
+    xs = layer.inputs_part(d, t, name)
+    hs = layer.state_part(d, old, name, range(2))
+
+    def gate(at: int, n: Ix, j: Ix) -> Scalar:
+        place = (n, j + at * hidden)
+        total = xs[place] + hs[place] + layer.bias(d, at, j) + layer.bias(d, at, j, True)
+        return act[0](layer.limited(total))
+
+    z = compute(old.shape, lambda n, j: gate(0, n, j), name=f"{name}_z")
+    r = compute(old.shape, lambda n, j: gate(1, n, j), name=f"{name}_r")
+    linear = bool(layer.ctx.integer("linear_before_reset", 0))
+    if linear:
+        product = layer.state_part(d, old, name, range(2, 3))
+    else:
+        reset = compute(old.shape, lambda n, j: r[(n, j)] * old[(n, j)], name=f"{name}_reset")
+        product = layer.state_part(d, reset, name, range(2, 3))
+
+    def new(n: Ix, j: Ix) -> Scalar:
+        inner = product[(n, j)] + layer.bias(d, 2, j, True)
+        inner = r[(n, j)] * inner if linear else inner
+        h = act[1](layer.limited(xs[(n, j + 2 * hidden)] + inner + layer.bias(d, 2, j)))
+        keep = z[(n, j)]
+        return (number(1, old.dtype) - keep) * h + keep * old[(n, j)]
+
+    return (compute(old.shape, new, name=name),)
+
+
+def _lstm_step(peepholes: Operand | None) -> Step:
+    def step(layer: _Layer, d: int, t: int, state: State, act: Sequence[Act]) -> State:
+        """Gates i, o, f, c; peepholes i, o, f."""
+        name, hidden = stem(layer.ctx), layer.hidden
+        h, c = state
+        xs, hs = layer.inputs_part(d, t, name), layer.state_part(d, h, name)
+
+        def total(at: int, n: Ix, j: Ix) -> Scalar:
+            place = (n, j + at * hidden)
+            return xs[place] + hs[place] + layer.bias(d, at, j) + layer.bias(d, at, j, True)
+
+        def peep(at: int, cell: Operand, n: Ix, j: Ix) -> Scalar:
+            if peepholes is None:
+                return number(0, h.dtype)
+            return peepholes[(d, j + at * hidden)] * cell[(n, j)]
+
+        def cell(n: Ix, j: Ix) -> Scalar:
+            let_in = act[0](layer.limited(total(0, n, j) + peep(0, c, n, j)))
+            forget = act[0](layer.limited(total(2, n, j) + peep(2, c, n, j)))
+            if layer.ctx.integer("input_forget", 0):
+                forget = number(1, h.dtype) - let_in
+            return forget * c[(n, j)] + let_in * act[1](layer.limited(total(3, n, j)))
+
+        new_c = compute(c.shape, cell, name=f"{name}_cell")
+
+        def out(n: Ix, j: Ix) -> Scalar:
+            let_out = act[0](layer.limited(total(1, n, j) + peep(1, new_c, n, j)))
+            return let_out * act[2](new_c[(n, j)])
+
+        return compute(h.shape, out, name=name), new_c
+
+    return step
+
+
+def _initial(layer: _Layer, d: int, given: Operand | None) -> Operand:
+    shape = (layer.batch, layer.hidden)
+    if given is None:
+        return compute(shape, lambda n, j: number(0, layer.x.dtype), name=f"{stem(layer.ctx)}_zero")
+    source: Operand = given
+
+    def of(n: Ix, j: Ix) -> Scalar:
+        return source[(n, d, j) if layer.batch_first else (d, n, j)]
+
+    return compute(shape, of, name=f"{stem(layer.ctx)}_initial")
+
+
+def _activations(ctx: Context, directions: int, defaults: Sequence[str]) -> list[list[Act]]:
+    given = ctx.node.attributes.get("activations")
+    names = [str(name).lower() for name in given] if isinstance(given, tuple) else list(defaults) * directions
+    ctx.require(len(names) == len(defaults) * directions, "activations must be given for each gate")
+    for name in names:
+        if name not in _ACTIVATIONS:
+            raise ctx.unsupported(f"the activation {name!r}")
+    width = len(defaults)
+    return [[_ACTIVATIONS[name] for name in names[d * width : (d + 1) * width]] for d in range(directions)]
+
+
+def _run(
+    layer: _Layer, initial: Sequence[Operand | None], step: Step, defaults: Sequence[str]
+) -> list[Operand]:
+    """All steps in all directions: the sequence of states, the last state, and the last cell, if any."""
+    ctx = layer.ctx
+    if layer.steps > MAX_STEPS:
+        raise ctx.unsupported(f"{layer.steps} steps; at most {MAX_STEPS} are unrolled")
+    direction = ctx.text("direction", "forward")
+    directions = 2 if direction == "bidirectional" else 1
+    if direction != "forward" and layer.lengths is not None:
+        raise ctx.unsupported("sequences of different lengths read backwards")
+    acts = _activations(ctx, directions, defaults)
+    history: list[list[Operand]] = []
+    last: list[State] = []
+    for d in range(directions):
+        backwards = direction == "reverse" or d == 1
+        state: State = tuple(_initial(layer, d, given) for given in initial)
+        made: dict[int, Operand] = {}
+        for t in reversed(range(layer.steps)) if backwards else range(layer.steps):
+            new = step(layer, d, t, state, acts[d])
+            state = tuple(layer.kept(t, n, o, stem(ctx)) for n, o in zip(new, state, strict=True))
+            made[t] = _masked(layer, t, new[0])
+        history.append([made[t] for t in range(layer.steps)])
+        last.append(state)
+    return [
+        _sequence(layer, history),
+        *(_stacked(layer, [s[at] for s in last]) for at in range(len(initial))),
+    ]
+
+
+def _masked(layer: _Layer, t: int, state: Operand) -> Operand:
+    """The output of a step: zero where the sequence has ended."""
+    lengths = layer.lengths
+    if lengths is None:
+        return state
+
+    def of(n: Ix, j: Ix) -> Scalar:
+        running = lang.cast(lengths[(n,)], "i64") > number(t, "i64")
+        return lang.select(running, state[(n, j)], number(0, state.dtype))
+
+    return compute(state.shape, of, name=f"{stem(layer.ctx)}_masked")
+
+
+def _sequence(layer: _Layer, history: list[list[Operand]]) -> Operand:
+    """[steps, directions, batch, hidden], or [batch, steps, directions, hidden]."""
+    directions = len(history)
+
+    def pick(t: Ix, d: Ix, n: Ix, j: Ix) -> Scalar:
+        parts = [part for steps in zip(*history, strict=True) for part in steps]
+        result: Scalar = parts[-1][(n, j)]
+        position = index_value(t * directions + d, "i64")
+        for at in reversed(range(len(parts) - 1)):
+            result = lang.select(position == number(at, "i64"), parts[at][(n, j)], result)
+        return result
+
+    steps, batch, hidden = layer.steps, layer.batch, layer.hidden
+    name = f"{stem(layer.ctx)}_sequence"
+    if layer.batch_first:
+        shape = (batch, steps, directions, hidden)
+        return compute(shape, lambda n, t, d, j: pick(t, d, n, j), name=name)
+    return compute((steps, directions, batch, hidden), pick, name=name)
+
+
+def _stacked(layer: _Layer, states: Sequence[Operand]) -> Operand:
+    """[directions, batch, hidden], or [batch, directions, hidden]."""
+
+    def pick(d: Ix, n: Ix, j: Ix) -> Scalar:
+        first = states[0][(n, j)]
+        return first if len(states) == 1 else lang.select(d == 0, first, states[1][(n, j)])
+
+    name = f"{stem(layer.ctx)}_last"
+    if layer.batch_first:
+        shape = (layer.batch, len(states), layer.hidden)
+        return compute(shape, lambda n, d, j: pick(d, n, j), name=name)
+    return compute((len(states), layer.batch, layer.hidden), pick, name=name)
+
+
+def _layer(
+    ctx: Context, gates: int, x: Operand, w: Operand, r: Operand, b: Operand | None, lengths: Operand | None
+) -> _Layer:
+    ctx.require(
+        len(x.shape) == 3 and len(w.shape) == 3 and len(r.shape) == 3, "input and weights have rank 3"
+    )
+    hidden = r.shape[2]
+    fits = w.shape[1] == gates * hidden and w.shape[2] == x.shape[2] and r.shape[1] == gates * hidden
+    ctx.require(fits, f"weights {list(w.shape)} and {list(r.shape)} do not fit the input {list(x.shape)}")
+    clip = ctx.real("clip", 0.0)
+    return _Layer(ctx, x, w, r, b, lengths, hidden, gates, bool(ctx.integer("layout", 0)), clip)
+
+
+@operator("RNN", kind=Kind.OPAQUE)
+def rnn(
+    ctx: Context,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    b: Operand | None = None,
+    lengths: Operand | None = None,
+    initial: Operand | None = None,
+) -> list[Operand]:
+    """A plain recurrent layer."""
+    return _run(_layer(ctx, 1, x, w, r, b, lengths), [initial], _rnn_step, ["tanh"])
+
+
+@operator("GRU", kind=Kind.OPAQUE)
+def gru(
+    ctx: Context,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    b: Operand | None = None,
+    lengths: Operand | None = None,
+    initial: Operand | None = None,
+) -> list[Operand]:
+    """A layer of gated recurrent units."""
+    return _run(_layer(ctx, 3, x, w, r, b, lengths), [initial], _gru_step, ["sigmoid", "tanh"])
+
+
+@operator("LSTM", kind=Kind.OPAQUE)
+def lstm(
+    ctx: Context,
+    x: Operand,
+    w: Operand,
+    r: Operand,
+    b: Operand | None = None,
+    lengths: Operand | None = None,
+    initial_h: Operand | None = None,
+    initial_c: Operand | None = None,
+    peepholes: Operand | None = None,
+) -> list[Operand]:
+    """A layer of long short-term memory."""
+    layer = _layer(ctx, 4, x, w, r, b, lengths)
+    return _run(layer, [initial_h, initial_c], _lstm_step(peepholes), ["sigmoid", "tanh", "tanh"])

@@ -1,0 +1,265 @@
+"""Resize and Upsample: separable interpolation, one axis after another, with tables of places and weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import lang
+from tilewright.graph.operand import At, Ix, Operand, Readable, clamped, compute
+from tilewright.graph.ops.common import Scalar, convert_tensor, is_float, number, stem, wide
+from tilewright.graph.registry import Context, Kind, operator
+from tilewright.ir import dtype_of
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """How one axis is resized: `roi` is the part of it that is cropped, as fractions."""
+
+    axis: int
+    size: int
+    out: int
+    scale: float
+    roi: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """The attributes that say how to interpolate."""
+
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+
+
+@operator("Resize", kind=Kind.GATHER, static=(1, 2, 3))
+def resize(
+    ctx: Context,
+    x: Operand,
+    roi: Operand | None = None,
+    scales: Operand | None = None,
+    sizes: Operand | None = None,
+) -> Operand:
+    """The input interpolated to another size: nearest, linear or cubic."""
+    if ctx.version < 11:
+        # Resize-10 has the scales as its second input, and looks up as Upsample does.
+        method = _Method(ctx.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, False)
+        return _resized(ctx, x, _by_scales(ctx, x, ctx.static(1)), method, 0.0)
+    method = _Method(
+        ctx.text("mode", "nearest"),
+        ctx.text("coordinate_transformation_mode", "half_pixel"),
+        ctx.text("nearest_mode", "round_prefer_floor"),
+        ctx.real("cubic_coeff_a", -0.75),
+        bool(ctx.integer("exclude_outside", 0)),
+        bool(ctx.integer("antialias", 0)),
+    )
+    return _resized(ctx, x, _axes(ctx, x, method), method, ctx.real("extrapolation_value", 0.0))
+
+
+@operator("Upsample", kind=Kind.GATHER, static=(1,))
+def upsample(ctx: Context, x: Operand, scales: Operand | None = None) -> Operand:
+    """The input enlarged by factors, looking up place / factor."""
+    factors = np.array(ctx.reals("scales")) if ctx.has("scales") else ctx.static(1)
+    method = _Method(ctx.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, False)
+    return _resized(ctx, x, _by_scales(ctx, x, factors), method, 0.0)
+
+
+def _by_scales(ctx: Context, x: Operand, factors: npt.NDArray[np.generic]) -> list[_Axis]:
+    ctx.require(factors.size == len(x.shape), "scales must have an entry for each axis")
+    found = []
+    for axis, (size, factor) in enumerate(zip(x.shape, factors.reshape(-1).astype(float), strict=True)):
+        ctx.require(factor > 0, "a scale is not positive")
+        found.append(_Axis(axis, size, math.floor(size * factor), factor, (0.0, 1.0)))
+    return found
+
+
+def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
+    """The axes to resize, from scales or from sizes, under the policy for keeping the aspect ratio."""
+    rank = len(x.shape)
+    named = [ctx.normal_axis(axis, rank) for axis in ctx.integers("axes", range(rank))]
+    sizes = ctx.static_ints(3) if ctx.has_input(3) and ctx.type(3).elements else None
+    if sizes is not None:
+        ctx.require(len(sizes) == len(named), "sizes must have an entry for each axis")
+        factors = [out / x.shape[axis] for axis, out in zip(named, sizes, strict=True)]
+        policy = ctx.text("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            kept = min(factors) if policy == "not_larger" else max(factors)
+            # Halves round up, unlike Python's rounding.
+            sizes = tuple(math.floor(kept * x.shape[axis] + 0.5) for axis in named)
+            factors = [kept] * len(named)
+    else:
+        given = ctx.static(2) if ctx.has_input(2) else None
+        ctx.require(given is not None and given.size == len(named), "Resize needs scales or sizes")
+        factors = [] if given is None else [float(factor) for factor in given.reshape(-1)]
+        ctx.require(min(factors, default=1.0) > 0, "a scale is not positive")
+        sizes = tuple(math.floor(x.shape[axis] * factor) for axis, factor in zip(named, factors, strict=True))
+    crop = method.coordinates == "tf_crop_and_resize"
+    roi = [float(value) for value in ctx.static(1).reshape(-1)] if crop else [0.0, 1.0] * 0
+    if crop:
+        ctx.require(len(roi) == 2 * len(named), "roi must have two entries for each axis")
+    parts = [(roi[at], roi[at + len(named)]) if crop else (0.0, 1.0) for at in range(len(named))]
+    return [
+        _Axis(axis, x.shape[axis], out, factor, part)
+        for axis, out, factor, part in zip(named, sizes, factors, parts, strict=True)
+    ]
+
+
+def _coordinates(axis: _Axis, method: _Method) -> Floats:
+    """Where in the input each output element lies."""
+    at = np.arange(axis.out, dtype=np.float64)
+    width = axis.scale * axis.size
+    match method.coordinates:
+        case "align_corners":
+            return at * 0.0 if width == 1 else at * (axis.size - 1) / (width - 1)
+        case "asymmetric":
+            return at / axis.scale
+        case "tf_crop_and_resize":
+            begin, end = axis.roi
+            if width == 1:
+                return at * 0.0 + (end - begin) * (axis.size - 1) / 2 + begin * (axis.size - 1)
+            return at * (end - begin) * (axis.size - 1) / (width - 1) + begin * (axis.size - 1)
+        case "pytorch_half_pixel":
+            return at * 0.0 - 0.5 if width == 1 else (at + 0.5) / axis.scale - 0.5
+        case "half_pixel_symmetric":
+            offset = axis.size / 2 * (1 - axis.out / width)
+            return offset + (at + 0.5) / axis.scale - 0.5
+        case _:
+            return (at + 0.5) / axis.scale - 0.5
+
+
+def _nearest(places: Floats, rounding: str) -> Ints:
+    match rounding:
+        case "round_prefer_floor":
+            rounded = np.ceil(places - 0.5)
+        case "round_prefer_ceil":
+            rounded = np.floor(places + 0.5)
+        case "floor":
+            rounded = np.floor(places)
+        case _:
+            rounded = np.ceil(places)
+    return np.asarray(rounded, np.int64)
+
+
+def _kernel(distance: Floats, method: _Method) -> Floats:
+    """The weight of an element at a distance: a triangle, or the cubic of Keys with parameter `a`."""
+    far = np.abs(distance)
+    if method.mode == "linear":
+        return np.asarray(np.clip(1 - far, 0, 1), np.float64)
+    a = method.cubic
+    near = ((a + 2) * far - (a + 3)) * far * far + 1
+    middle = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+    return np.where(far <= 1, near, np.where(far < 2, middle, 0.0))
+
+
+def _taps(axis: _Axis, method: _Method) -> tuple[Ints, Floats]:
+    """For each output element, the input elements it combines and their weights."""
+    places = _coordinates(axis, method)
+    # Shrinking with antialias widens the kernel, so that every input element counts.
+    stretch = min(axis.scale, 1.0) if method.antialias else 1.0
+    reach = math.floor(-(1 if method.mode == "linear" else 2) / stretch) + 1
+    taps = np.arange(reach, 2 - reach)
+    # A place on an element counts as the end of the interval before it.
+    base = np.ceil(places).astype(np.int64) - 1
+    index = base[:, None] + taps[None, :]
+    weights = _kernel((index - places[:, None]) * stretch, method)
+    outside = (index < 0) | (index >= axis.size)
+    if method.exclude_outside:
+        weights = np.where(outside, 0.0, weights)
+    if method.exclude_outside or method.antialias:
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    return np.clip(index, 0, axis.size - 1), weights
+
+
+def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, filling: float) -> Operand:
+    known = {"nearest", "linear", "cubic"}
+    ctx.require(method.mode in known, f"there is no mode {method.mode!r}")
+    crop = method.coordinates == "tf_crop_and_resize"
+    active = [axis for axis in axes if axis.out != axis.size or axis.scale != 1.0 or crop]
+    result = x
+    if method.mode == "nearest":
+        result = _looked_up(ctx, x, active, method)
+    else:
+        result = convert_tensor(ctx, x, wide(x.dtype) if is_float(x.dtype) else "f32")
+        for axis in active:
+            result = _interpolated(ctx, result, axis, method)
+        if result.dtype != x.dtype:
+            inner = result
+            result = compute(inner.shape, lambda *i: lang.cast(inner[i], x.dtype), name=f"{stem(ctx)}_out")
+    return _filled(ctx, result, active, method, filling) if crop else result
+
+
+def _looked_up(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method) -> Operand:
+    shape = list(x.shape)
+    tables: dict[int, Readable | tuple[int, int, int]] = {}
+    for axis in axes:
+        shape[axis.axis] = axis.out
+        index = np.clip(_nearest(_coordinates(axis, method), method.nearest), 0, axis.size - 1)
+        tables[axis.axis] = _arithmetic(index) or ctx.table(index, "places")
+
+    def of(*i: Ix) -> Scalar:
+        place: list[At] = list(i)
+        for axis, table in tables.items():
+            if isinstance(table, tuple):
+                factor, divisor, offset = table
+                place[axis] = (i[axis] * factor + offset) // divisor
+            else:
+                place[axis] = clamped(table[(i[axis],)], x.shape[axis])
+        return x[tuple(place)]
+
+    return compute(shape, of, name=stem(ctx))
+
+
+def _arithmetic(index: Ints) -> tuple[int, int, int] | None:
+    """(factor, divisor, offset) such that place o is (factor o + offset) // divisor; else None."""
+    at = np.arange(index.size)
+    step = int(index[1] - index[0]) if index.size > 1 else 1
+    if step > 0 and np.array_equal(index, at * step + index[0]):
+        return step, 1, int(index[0])
+    repeat = int((index == index[0]).sum()) if index.size else 1
+    if repeat > 1 and np.array_equal(index, at // repeat + index[0]):
+        return 1, repeat, int(index[0]) * repeat
+    return None
+
+
+def _interpolated(ctx: Context, x: Operand, axis: _Axis, method: _Method) -> Operand:
+    index, weights = _taps(axis, method)
+    places = ctx.table(index, "places")
+    factors = ctx.table(weights.astype(dtype_of(x.dtype).numpy), "weights")
+    tap = lang.reduce_axis(index.shape[1], "tap")
+    shape = list(x.shape)
+    shape[axis.axis] = axis.out
+
+    def of(*i: Ix) -> Scalar:
+        here = (i[axis.axis], tap)
+        source = clamped(places[here], axis.size)
+        return lang.sum(x[(*i[: axis.axis], source, *i[axis.axis + 1 :])] * factors[here], axis=tap)
+
+    return compute(shape, of, name=f"{stem(ctx)}_axis{axis.axis}")
+
+
+def _filled(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, filling: float) -> Operand:
+    """The value for places outside of the input, where a crop reaches beyond it."""
+    tables: list[tuple[int, Operand]] = []
+    for axis in axes:
+        places = _coordinates(axis, method)
+        outside = (places < 0) | (places > axis.size - 1)
+        if outside.any():
+            tables.append((axis.axis, ctx.table(outside, "outside")))
+    if not tables:
+        return x
+
+    def of(*i: Ix) -> Scalar:
+        beyond = lang.logical_or(*(table[(i[axis],)] for axis, table in tables))
+        return lang.select(beyond, number(filling, x.dtype), x[i])
+
+    return compute(x.shape, of, name=f"{stem(ctx)}_filled")

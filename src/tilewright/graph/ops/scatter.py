@@ -1,0 +1,146 @@
+"""Writing to places that depend on data: scatters, unpooling, caches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tilewright import lang
+from tilewright.graph.operand import Ix, Operand, Place, clamped, compute, index_value, updated
+from tilewright.graph.ops.common import Scalar, as_tensor, linear_index, number, stem
+from tilewright.graph.ops.indexing import looked_up
+from tilewright.graph.registry import Context, Kind, operator
+
+_COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
+    {
+        "none": lambda old, new: new,
+        "add": lambda old, new: old + new,
+        "mul": lambda old, new: old * new,
+        "max": lang.maximum,
+        "min": lang.minimum,
+    }
+)
+
+
+def _combination(ctx: Context) -> Callable[[Scalar, Scalar], Scalar]:
+    name = ctx.text("reduction", "none")
+    ctx.require(name in _COMBINE, f"there is no reduction {name!r}")
+    return _COMBINE[name]
+
+
+@operator("ScatterElements", "Scatter", kind=Kind.OPAQUE)
+def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> Operand:
+    """X with its elements at the indices along `axis` set to the updates, or combined with them."""
+    rank = len(x.shape)
+    axis = ctx.axis("axis", rank, 0)
+    ctx.require(
+        len(indices.shape) == rank and indices.shape == updates.shape, "indices and updates do not fit"
+    )
+    combine = _combination(ctx)
+
+    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
+        place = (*i[:axis], looked_up(indices[i], x.shape[axis], indices.dtype), *i[axis + 1 :])
+        return place, combine(target[place], updates[i])
+
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
+
+
+@operator("ScatterND", kind=Kind.OPAQUE)
+def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> Operand:
+    """X with the slices that the tuples along the last axis of the indices name set, or combined."""
+    depth, outer = indices.shape[-1], len(indices.shape) - 1
+    fits = depth <= len(x.shape) and updates.shape == (*indices.shape[:-1], *x.shape[depth:])
+    ctx.require(fits, f"updates {list(updates.shape)} do not fit the indices {list(indices.shape)}")
+    combine = _combination(ctx)
+
+    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
+        named = [looked_up(indices[(*i[:outer], at)], x.shape[at], indices.dtype) for at in range(depth)]
+        place = (*named, *i[outer:])
+        return place, combine(target[place], updates[i])
+
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
+
+
+@operator("TensorScatter", kind=Kind.GATHER)
+def tensor_scatter(ctx: Context, past: Operand, update: Operand, start: Operand | None = None) -> Operand:
+    """A cache with new entries along `axis` from each batch's start on, around its end if circular."""
+    rank = len(past.shape)
+    axis = ctx.axis("axis", rank, -2)
+    size, count = past.shape[axis], update.shape[axis]
+    circular = ctx.text("mode", "linear") == "circular"
+
+    def of(*i: Ix) -> Scalar:
+        at = index_value(i[axis], "i64")
+        if start is not None:
+            at = at - lang.cast(start[(i[0],)], "i64")
+        if circular:
+            at = at % number(size, "i64")
+        inside = lang.logical_and(at >= number(0, "i64"), at < number(count, "i64"))
+        new = update[(*i[:axis], clamped(at, count), *i[axis + 1 :])]
+        return lang.select(inside, new, past[i])
+
+    return compute(past.shape, of, name=stem(ctx))
+
+
+@operator("MaxUnpool", kind=Kind.OPAQUE, static=(2,))
+def max_unpool(ctx: Context, x: Operand, indices: Operand, output_shape: Operand | None = None) -> Operand:
+    """The pooled elements put back where they came from, zeros elsewhere."""
+    kernel = ctx.integers("kernel_shape")
+    rank = len(kernel)
+    strides, pads = ctx.integers("strides", (1,) * rank), ctx.integers("pads", (0,) * (2 * rank))
+    sizes = tuple(
+        (x.shape[2 + a] - 1) * strides[a] + kernel[a] - pads[a] - pads[a + rank] for a in range(rank)
+    )
+    shape = (*x.shape[:2], *sizes)
+    empty = compute((math.prod(shape),), lambda i: number(0, x.dtype), name=f"{stem(ctx)}_zeros")
+
+    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
+        return (clamped(indices[i], math.prod(shape)),), x[i]
+
+    flat = updated(empty, x.shape, step, stem(ctx))
+    wanted = ctx.static_ints(2) if ctx.has_input(2) else shape
+    ctx.require(
+        len(wanted) == len(shape) and all(w >= s for w, s in zip(wanted, shape, strict=True)),
+        f"the output shape {list(wanted)} is smaller than {list(shape)}",
+    )
+
+    def of(*i: Ix) -> Scalar:
+        zero = number(0, x.dtype)
+        inside = [at < size for at, size, whole in zip(i, shape, wanted, strict=True) if size < whole]
+        element = flat[(linear_index(i, shape),)]
+        return lang.select(lang.logical_and(*inside), element, zero) if inside else element
+
+    return compute(wanted, of, name=f"{stem(ctx)}_out")
+
+
+@operator("Col2Im", kind=Kind.OPAQUE, static=(1, 2))
+def col2im(ctx: Context, x: Operand, image: Operand, block: Operand) -> Operand:
+    """Images from columns of blocks: each pixel the sum of the block elements that cover it."""
+    sizes, kernel = ctx.static_ints(1), ctx.static_ints(2)
+    rank = len(sizes)
+    dilations, strides = ctx.integers("dilations", (1,) * rank), ctx.integers("strides", (1,) * rank)
+    pads = ctx.integers("pads", (0,) * (2 * rank))
+    counts = [
+        (sizes[a] + pads[a] + pads[a + rank] - dilations[a] * (kernel[a] - 1) - 1) // strides[a] + 1
+        for a in range(rank)
+    ]
+    width = math.prod(kernel)
+    ctx.require(x.shape[1] % width == 0 and x.shape[2] == math.prod(counts), "columns do not fit the image")
+    reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
+
+    def of(n: Ix, c: Ix, *o: Ix) -> Scalar:
+        conditions = []
+        place = []
+        for axis, at in enumerate(o):
+            reach = at + pads[axis] - reduced[axis] * dilations[axis]
+            conditions += [reach >= 0, reach // strides[axis] < counts[axis]]
+            if strides[axis] > 1:
+                conditions.append(reach % strides[axis] == 0)
+            place.append(lang.clamp(reach // strides[axis], 0, counts[axis] - 1))
+        column = c * width + linear_index(reduced, kernel)
+        element = x[(n, column, linear_index(place, counts))]
+        return lang.sum(element, axis=reduced, where=lang.logical_and(*conditions))
+
+    return compute((x.shape[0], x.shape[1] // width, *sizes), of, name=stem(ctx))

@@ -1,0 +1,132 @@
+"""Fourier transforms, written as products with tables of cosines and sines."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright import lang
+from tilewright.graph.operand import At, Ix, Operand, bounded, compute
+from tilewright.graph.ops.common import Scalar, cast, number, stem
+from tilewright.graph.registry import Context, Kind, operator
+
+#: Sums are made in double precision: the elements of a transform cancel.
+_INNER = "f64"
+
+
+def _tables(ctx: Context, rows: int, terms: int, length: int, inverse: bool) -> tuple[Operand, Operand]:
+    """Cos and sin of 2 pi k n / length, for `rows` values of k and `terms` of n; the sine with its sign."""
+    turns = np.arange(rows)[:, None] * np.arange(terms)[None, :] % length
+    angle = 2 * math.pi * turns / length
+    sines = np.sin(angle) if inverse else -np.sin(angle)
+    return ctx.table(np.cos(angle), "cosines"), ctx.table(sines, "sines")
+
+
+@operator("DFT", kind=Kind.CONTRACTION, static=(1, 2))
+def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand | None = None) -> Operand:
+    """The discrete Fourier transform along an axis; the last axis holds real and imaginary parts."""
+    rank = len(x.shape)
+    default = 1 if ctx.version < 20 else -2
+    along = int(ctx.static(2).reshape(())) if ctx.has_input(2) else ctx.integer("axis", default)
+    along = ctx.normal_axis(along, rank)
+    ctx.require(along < rank - 1 and x.shape[-1] in (1, 2), "the last axis must hold the one or two parts")
+    inverse, onesided = bool(ctx.integer("inverse", 0)), bool(ctx.integer("onesided", 0))
+    size = x.shape[along]
+    count = int(ctx.static(1).reshape(())) if ctx.has_input(1) else size
+    if inverse and onesided and not ctx.has_input(1):
+        count = 2 * (size - 1)
+    ctx.require(count > 0, "the length of the transform is not positive")
+    if inverse and onesided:
+        return _real_inverse(ctx, x, along, count)
+    bins = count // 2 + 1 if onesided else count
+    cosines, sines = _tables(ctx, bins, count, count, inverse)
+    k = lang.reduce_axis(count, "k")
+
+    def total(index: tuple[Ix, ...], imaginary: bool) -> Scalar:
+        place = (*index[:along], k, *index[along + 1 :])
+        own = _read(x, (*place, 0), count > size) * (sines if imaginary else cosines)[(index[along], k)]
+        if x.shape[-1] == 2:
+            other = _read(x, (*place, 1), count > size)
+            cross = other * (cosines if imaginary else sines)[(index[along], k)]
+            own = own + cross if imaginary else own - cross
+        return lang.sum(own, axis=k)
+
+    shape = (*x.shape[:along], bins, *x.shape[along + 1 : -1])
+    real = compute(shape, lambda *i: total(i, False), name=f"{stem(ctx)}_real")
+    imaginary = compute(shape, lambda *i: total(i, True), name=f"{stem(ctx)}_imaginary")
+    return _joined(ctx, real, imaginary, 1.0 / count if inverse else 1.0, x.dtype)
+
+
+def _read(x: Operand, place: tuple[At, ...], beyond: bool) -> Scalar:
+    """An element, zero beyond the end, in the dtype of the sums."""
+    element = bounded(x, 0.0)[place] if beyond else x[place]
+    return cast(element, x.dtype, _INNER)
+
+
+def _real_inverse(ctx: Context, x: Operand, along: int, count: int) -> Operand:
+    """The real signal of `count` samples of whose symmetric spectrum the first half is given."""
+    bins = count // 2 + 1
+    ctx.require(x.shape[-1] == 2 and x.shape[along] >= bins, f"{x.shape[along]} bins for {count} samples")
+    cosines, sines = _tables(ctx, count, bins, count, True)
+    twice = np.full(bins, 2.0)
+    twice[0] = 1.0
+    if count % 2 == 0:
+        twice[-1] = 1.0
+    shares = ctx.table(twice / count, "shares")
+    k = lang.reduce_axis(bins, "k")
+
+    def of(*i: Ix) -> Scalar:
+        place = (*i[:along], k, *i[along + 1 : -1])
+        real, imaginary = _read(x, (*place, 0), False), _read(x, (*place, 1), False)
+        table = (i[along], k)
+        return lang.sum((real * cosines[table] - imaginary * sines[table]) * shares[(k,)], axis=k)
+
+    total = compute((*x.shape[:along], count, *x.shape[along + 1 : -1], 1), of, name=stem(ctx))
+    return compute(total.shape, lambda *i: cast(total[i], _INNER, x.dtype), name=f"{stem(ctx)}_out")
+
+
+def _joined(ctx: Context, real: Operand, imaginary: Operand, scale: float, dtype: str) -> Operand:
+    def of(*i: Ix) -> Scalar:
+        part = lang.select(i[-1] == 0, real[i[:-1]], imaginary[i[:-1]])
+        return cast(part * number(scale, _INNER), _INNER, dtype)
+
+    return compute((*real.shape, 2), of, name=stem(ctx))
+
+
+@operator("STFT", kind=Kind.CONTRACTION, static=(1, 3))
+def stft(
+    ctx: Context,
+    x: Operand,
+    step: Operand,
+    window: Operand | None = None,
+    length: Operand | None = None,
+) -> Operand:
+    """The Fourier transforms of windows of a signal: [batch, frames, bins, 2]."""
+    stride = int(ctx.static(1).reshape(()))
+    given = int(ctx.static(3).reshape(())) if ctx.has_input(3) else None
+    width = given if given is not None else (window.shape[0] if window is not None else 0)
+    ctx.require(stride > 0 and 0 < width <= x.shape[1], f"frames of {width} in steps of {stride}")
+    bins = width // 2 + 1 if ctx.integer("onesided", 1) else width
+    cosines, sines = _tables(ctx, bins, width, width, False)
+    k = lang.reduce_axis(width, "k")
+    complex_input = len(x.shape) == 3 and x.shape[2] == 2
+
+    def total(n: Ix, frame: Ix, b: Ix, imaginary: bool) -> Scalar:
+        weight = None if window is None else window[(k,)]
+
+        def part(which: int) -> Scalar:
+            place: tuple[At, ...] = (n, frame * stride + k)
+            element = _read(x, (*place, which) if len(x.shape) == 3 else place, False)
+            return element if weight is None else element * cast(weight, x.dtype, _INNER)
+
+        own = part(0) * (sines if imaginary else cosines)[(b, k)]
+        if complex_input:
+            cross = part(1) * (cosines if imaginary else sines)[(b, k)]
+            own = own + cross if imaginary else own - cross
+        return lang.sum(own, axis=k)
+
+    shape = (x.shape[0], (x.shape[1] - width) // stride + 1, bins)
+    real = compute(shape, lambda n, f, b: total(n, f, b, False), name=f"{stem(ctx)}_real")
+    imaginary = compute(shape, lambda n, f, b: total(n, f, b, True), name=f"{stem(ctx)}_imaginary")
+    return _joined(ctx, real, imaginary, 1.0, x.dtype)
