@@ -146,11 +146,29 @@ def schedule_contraction(
     return _parallelise(s, tile, last.name, guarded, threads)
 
 
-def _tile(s: Schedule, c: Contraction, last: Stage, target: Target) -> tuple[Schedule, _Tile, RegisterTile]:
-    """Split and order the loops of the result."""
+def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> Schedule:
+    """Schedule a contraction whose nest is inside the loop ``within``, without an epilogue.
+
+    The extents of ``c`` are those of its loops there.
+    """
+    block, out = c.stage.name, f"{c.stage.name}_acc"
+    s, tile, size = _tile(s, c, c.stage, target, _loops_below(s, block, within))
+    s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
+    s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
+    s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
+    s = s.annotate(tile.around, "outline")
+    for loop in tile.ragged:
+        s = s.partition(loop, -1)
+    return s
+
+
+def _tile(
+    s: Schedule, c: Contraction, last: Stage, target: Target, loops: Sequence[str] = ()
+) -> tuple[Schedule, _Tile, RegisterTile]:
+    """Split and order the loops of the result (``loops``: default all loops around it)."""
     chosen = choose_tile(c, target)
     width = vector_width(c, target)
-    loop_of = dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
+    loop_of = dict(zip([it.name for it in last.iters], loops or s.loops(last.name), strict=True))
     # the axis of the last stage that runs along the same dimension as the contraction's
     pars = [it.name for it in last.iters if it.kind == "par"]
     names = [i.as_var() for i in c.write.indices]

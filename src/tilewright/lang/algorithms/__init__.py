@@ -1,0 +1,10 @@
+"""Algorithms: rewrites of programs into others that compute the same by different arithmetic."""
+
+from tilewright.lang.algorithms.winograd import (
+    WinogradMatch,
+    match_winograd,
+    transform_weights,
+    winograd,
+)
+
+__all__ = ["WinogradMatch", "match_winograd", "transform_weights", "winograd"]
