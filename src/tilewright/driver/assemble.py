@@ -13,7 +13,7 @@ from tilewright.driver.units import Unit
 from tilewright.graph import Graph, Step, plan_memory
 from tilewright.ir import Buffer
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
-from tilewright.schedule import pack_argument
+from tilewright.schedule import derived_constants, pack_argument
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 
@@ -62,9 +62,12 @@ def make_steps(
     buffers: dict[str, Buffer] = {}
     for at, (unit, kernel) in enumerate(zip(units, kernels, strict=True)):
         declared = {b.name: b for b in (*unit.program.inputs, *unit.program.outputs)}
+        derived = derived_constants(kernel.schedule)
         for b in kernel.buffers:
-            value = unit.inputs.get(b.name) or unit.outputs.get(b.name)
-            array = unit.tables.get(b.name) if value is None else graph.constants.get(steps.root(value))
+            made = derived.get(b.name)
+            name = b.name if made is None else made.source
+            value = unit.inputs.get(name) or unit.outputs.get(name)
+            array = unit.tables.get(name) if value is None else graph.constants.get(steps.root(value))
             if array is None:
                 if value is None:
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
@@ -73,6 +76,12 @@ def make_steps(
                 known = buffers.setdefault(steps.root(value), b)
                 if known.layout != b.layout and not (is_plain(known) and is_plain(b)):
                     raise InternalError(f"two kernels want {quoted(value)} in different layouts")
+                continue
+            if made is not None:
+                made_key = (id(array), b.name, b.shape, b.layout, kernel.schedule.trace.steps)
+                if made_key not in packed:
+                    packed[made_key] = pack(made.compute(array), b)
+                constants[at, b.name] = packed[made_key]
                 continue
             steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
             key = (id(array), b.shape, b.layout, steps_of)

@@ -22,7 +22,8 @@ class Kernel:
     """A compiled function, called with one array per argument buffer that it reads.
 
     ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are
-    taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for arrays of the wrong shape or dtype.
+    taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for
+    arrays of the wrong shape or dtype.
     """
 
     def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:

@@ -9,6 +9,7 @@ prog = lang.program([A, B], [C])
 """
 
 from tilewright.lang import ops
+from tilewright.lang.algorithms import WinogradMatch, match_winograd, transform_weights, winograd
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -102,6 +103,10 @@ from tilewright.lang.values import (
 )
 
 __all__ = [
+    "WinogradMatch",
+    "match_winograd",
+    "transform_weights",
+    "winograd",
     "absolute",
     "acos",
     "acosh",

@@ -5,17 +5,20 @@ serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 """
 
 from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.derived import DerivedConstant, derived_constants
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
 from tilewright.schedule.registry import Primitive, primitive
 from tilewright.schedule.schedule import Schedule, load_trace, replay
 from tilewright.schedule.trace import Step, Trace
 
 __all__ = [
+    "DerivedConstant",
     "PRIMITIVES",
     "Primitive",
     "Schedule",
     "Step",
     "Trace",
+    "derived_constants",
     "load_trace",
     "pack_argument",
     "primitive",

@@ -38,6 +38,7 @@ from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
+from tilewright.schedule.rewrite.winograd import winograd
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # order of loops
@@ -67,6 +68,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # layouts and other program-phase primitives
     skip_padding,
     gather_operand,
+    winograd,
     inline_stage,
     rfactor,
     layout_split,

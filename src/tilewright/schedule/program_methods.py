@@ -21,6 +21,10 @@ class ProgramMethods(Methods):
         """Compute an operand of a stage into a tensor of its own first."""
         return self.apply("gather_operand", stage, operand, axes, name)
 
+    def winograd(self, stage: str, m: int, weights: str, tiles: int = 0) -> Self:
+        """Compute a 3x3 convolution by F(m x m, 3x3)."""
+        return self.apply("winograd", stage, m, weights, tiles=tiles)
+
     def skip_padding(self, stage: str) -> Self:
         """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
         return self.apply("skip_padding", stage)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from tilewright.ir import (
     Compare,
@@ -22,10 +23,12 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.schedule import Schedule
+from tilewright.strategies.algorithms import WinogradChoice, WinogradMode, choose_winograd
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
+from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
 
@@ -36,7 +39,12 @@ CHEAP_OPERATIONS = 4
 
 
 def default_schedule(
-    program: Program, target: Target, threads: int, constants: Collection[str] = ()
+    program: Program,
+    target: Target,
+    threads: int,
+    constants: Collection[str] = (),
+    *,
+    winograd: WinogradMode = "auto",
 ) -> Schedule:
     """Schedule a whole program for ``threads`` threads of ``target``.
 
@@ -44,12 +52,55 @@ def default_schedule(
     changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.
     Deterministic.
     """
-    s = gather_operands(inline_stages(Schedule(program)), target, constants)
+    s = inline_stages(Schedule(program))
+    if winograd != "off":
+        try:
+            changed, choices = apply_winograd(s, target, threads, winograd)
+            if choices:
+                return _schedule_clusters(changed, target, threads, constants, choices)
+        except ScheduleError as error:
+            _log.info("%s: Winograd's method is left out: %s", program.name, error.what)
+    return _schedule_clusters(s, target, threads, constants, {})
+
+
+def _schedule_clusters(
+    s: Schedule,
+    target: Target,
+    threads: int,
+    constants: Collection[str],
+    choices: Mapping[str, WinogradChoice],
+) -> Schedule:
+    s = gather_operands(s, target, constants)
     current = s.program
     assert current is not None
-    for cluster in clusters(current, target, constants):
+    for cluster in clusters(current, target, constants, choices):
         s = cluster(s, threads)
     return s
+
+
+def apply_winograd(
+    s: Schedule, target: Target, threads: int, mode: WinogradMode
+) -> tuple[Schedule, dict[str, WinogradChoice]]:
+    """Rewrite the convolutions for which Winograd's method is chosen.
+
+    The choices are keyed by the stage that holds or consumes the convolution's result.
+    """
+    program = s.program
+    assert program is not None
+    choices: dict[str, WinogradChoice] = {}
+    for stage in program.stages:
+        now = s.program
+        assert now is not None
+        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode)
+        if choice is None:
+            continue
+        last = _pointwise_reader(now, stage)
+        weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
+        s = s.winograd(stage.name, choice.m, weights, choice.tiles)
+        if last is not None:
+            s = s.inline_stage(stage.name)
+        choices[stage.name if last is None else last.name] = choice
+    return s, choices
 
 
 def inline_stages(s: Schedule) -> Schedule:
@@ -193,7 +244,12 @@ def _has_boundary(value: Expr) -> bool:
 Cluster = Callable[[Schedule, int], Schedule]
 
 
-def clusters(program: Program, target: Target, constants: Collection[str] = ()) -> list[Cluster]:
+def clusters(
+    program: Program,
+    target: Target,
+    constants: Collection[str] = (),
+    choices: Mapping[str, WinogradChoice] = MappingProxyType({}),
+) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
 
     A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
@@ -205,6 +261,11 @@ def clusters(program: Program, target: Target, constants: Collection[str] = ()) 
         if stage.name in done:
             continue
         done.add(stage.name)
+        choice = choices.get(stage.name)
+        if choice is not None:
+            done.update(f"{choice.match.stage.name}_{part}" for part in WINOGRAD_STAGES)
+            out.append(_winograd_rule(choice, stage, target))
+            continue
         if not stage.is_reduction:
             found = _contraction_before(program, stage, target)
             if found is not None:
@@ -244,6 +305,11 @@ def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster
 
 def _rows_rule(rows: list[Stage], last: Stage, depth: int, target: Target) -> Cluster:
     return _attempt(lambda s, n: schedule_rows(s, rows, last, depth, target, n), None, last.name)
+
+
+def _winograd_rule(choice: WinogradChoice, stage: Stage, target: Target) -> Cluster:
+    # no fallback of its own: where a step is refused, the whole program takes the direct method
+    return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.block, stage, target, n)
 
 
 def _contraction_rule(

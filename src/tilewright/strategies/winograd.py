@@ -15,13 +15,15 @@ from dataclasses import replace
 from typing import Final
 
 from tilewright.ir import Index, Program, Stage
-from tilewright.lang.algorithms import WinogradMatch
+from tilewright.lang import WinogradMatch
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import is_tileable, schedule_inner
 from tilewright.strategies.packing import panel_layout
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
+#: Suffixes of the stages that a Winograd convolution consists of, in order.
+WINOGRAD_STAGES: Final = ("rows", "cols", "points", "lines", "tiles")
 #: Part of the second cache level that the transformed input and the sums of one block may take.
 CACHE_SHARE: Final = 0.6
 
@@ -54,12 +56,13 @@ def schedule_winograd(
 ) -> Schedule:
     """Schedule the stages of a Winograd convolution whose result ``last`` consumes point by point.
 
-    ``block`` is what :func:`block_of_tiles` says, ``last`` has the convolution's own stage inlined. Raises ScheduleError where a primitive refuses.
+    ``block`` is what :func:`block_of_tiles` says, ``last`` has the convolution's own stage inlined.
+    Raises ScheduleError where a primitive refuses.
     """
     program = s.program
     assert program is not None
     name = match.stage.name
-    part = {p: f"{name}_{p}" for p in ("rows", "cols", "points", "lines", "tiles")}
+    part = {p: f"{name}_{p}" for p in WINOGRAD_STAGES}
     points = program.stage(part["points"])
     loops = dict(zip(_parts(match), s.loops(last.name), strict=True))
     batch = match.extent(match.n)

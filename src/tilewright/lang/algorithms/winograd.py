@@ -2,8 +2,8 @@
 
 A tile of ``m x m`` results needs ``(m+2)**2`` products a channel instead of ``9*m**2``: the input tile and
 the weights are transformed, multiplied point by point (summed over channels: one matrix product a point),
-and the sums transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). A third,
-leading spatial axis is left as a reduction, so that one input transform serves all of its taps.
+and the sums transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016).
+A third, leading spatial axis is left as a reduction, so that one input transform serves all of its taps.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ def winograd(program: Program, match: WinogradMatch, m: int, weights: str, tiles
     own stage then copies from the tiles, and can be inlined. Equal to the direct method in exact arithmetic;
     in f32 the error relative to the largest result grows to about 4e-7 (m = 2) and 2e-5 (m = 4).
 
-    ``tiles``, if more than there are, is how many tiles the new tensors hold: those past the end are zeros, and
-    blocks of tiles can be whole.
+    ``tiles``, if more than there are, is how many tiles the new tensors hold: those past the end are
+    zeros, and blocks of tiles can be whole.
 
     Raises ProgramError for another ``m``.
     """

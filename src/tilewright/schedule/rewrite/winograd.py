@@ -1,0 +1,48 @@
+"""winograd: a 3x3 convolution by Winograd's method."""
+
+from __future__ import annotations
+
+from tilewright.ir import Program
+from tilewright.lang import match_winograd
+from tilewright.lang import winograd as rewrite
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+
+@primitive("winograd", phase="program")
+def winograd(program: Program, stage: str, m: int, weights: str, tiles: int = 0) -> Program:
+    """Compute the 3x3 convolution ``stage`` of stride 1 with constant weights by F(m x m, 3x3), ``m`` 2 or 4.
+
+    The constant input that holds the weights is replaced by ``weights``, of shape ``(m+2, m+2, [kd,] ic,
+    oc)``; :func:`~tilewright.schedule.derived_constants` says how to make it. ``tiles`` rounds the number
+    of tiles up.
+    The stages are described at :func:`tilewright.lang.algorithms.winograd`.
+
+    Before and after ``winograd(program, "C", 2, "U")``::
+
+        C[n, oc, oh, ow] += X[n, ic, oh + kh, ow + kw] * W[oc, ic, kh, kw]
+
+        C_rows[n, t, x, b, c]   = input transform of X along rows
+        C_cols[n, x, y, t, c]   = input transform along columns
+        C_points[n, x, y, t, o] += C_cols[n, x, y, t, c] * U[x, y, c, o]
+        C_lines[n, t, i, y, o]  = transform back along rows
+        C_tiles[n, t, i, j, o]  = transform back along columns
+        C[n, oc, oh, ow]        = C_tiles[n, tile of (oh, ow), oh % 2, ow % 2, oc]
+
+    Raises ScheduleError for a stage that is no such convolution, a name that is taken, or another ``m``.
+    """
+    names = [s.name for s in program.stages]
+    if stage not in names:
+        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+    match = match_winograd(program, program.stage(stage))
+    if match is None:
+        raise ScheduleError(
+            f"stage {stage!r} is no 3x3 convolution of stride 1 with constant f32 weights",
+            hint="skip_padding first where there is padding",
+        )
+    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
+    if weights in taken or not weights.isidentifier():
+        raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
+    if m not in (2, 4):
+        raise ScheduleError(f"there is no Winograd method for tiles of {m}x{m}", hint="use 2 or 4")
+    return rewrite(program, match, m, weights, tiles)

@@ -1,0 +1,93 @@
+"""Which algorithm computes a convolution: an analytic model of cycles, weight traffic included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final, Literal
+
+from tilewright.ir import Program, Stage
+from tilewright.lang import WinogradMatch, match_winograd
+from tilewright.strategies.winograd import block_of_tiles
+from tilewright.target import Target
+
+WinogradMode = Literal["auto", "off", "f2", "f4"]
+
+#: Cycles of both transforms for one tile and one vector of channels, by tile size (counted instructions:
+#: loads, multiply-adds and stores of the transform in and of the transform back).
+TRANSFORM_CYCLES: Final = {2: (64, 45), 4: (190, 160)}
+#: Part of the machine's peak that the matrix products of small blocks reach.
+PRODUCT_EFFICIENCY: Final = 0.93
+#: How much faster than direct the model must show Winograd's method to be, before it is chosen.
+MARGIN: Final = 1.12
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradChoice:
+    """A convolution to be done by F(m x m, 3x3): tiles of a block, and of all blocks."""
+
+    match: WinogradMatch
+    m: int
+    block: int
+    tiles: int
+
+
+def choose_winograd(
+    program: Program, stage: Stage, target: Target, threads: int, mode: WinogradMode
+) -> WinogradChoice | None:
+    """The method for a convolution stage, ``None`` for the direct one (or for other stages)."""
+    if mode == "off":
+        return None
+    match = match_winograd(program, stage)
+    if match is None:
+        return None
+    lanes = target.lanes(match.data.dtype)
+    if match.extent(match.ic) % lanes or match.extent(match.oc) % lanes:
+        return None
+    best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, target, threads), None)
+    for m in (2, 4) if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
+        block, tiles = block_of_tiles(program, match, m, target, threads)
+        cycles = _winograd_cycles(program, match, m, tiles, target, threads) * MARGIN
+        if mode != "auto" or cycles < best[0]:
+            best = (cycles, WinogradChoice(match, m, block, tiles))
+    return best[1]
+
+
+def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
+    """Multiply-adds that all threads do in one cycle."""
+    return target.lanes(match.data.dtype) * target.fma_per_cycle * min(threads, target.units)
+
+
+def _memory_cycles(target: Target, nbytes: float) -> float:
+    """Cycles to read weights from main memory: in a whole model they are cold."""
+    return nbytes / target.memory[-1].bandwidth
+
+
+def _taps(match: WinogradMatch) -> int:
+    return match.extent(match.kd) if match.kd is not None else 1
+
+
+def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
+    channels = match.extent(match.ic) * match.extent(match.oc) * _taps(match)
+    rows, cols = match.extent(match.rows), match.extent(match.cols)
+    points = match.extent(match.n) * (match.extent(match.depth) if match.depth else 1)
+    # taps that meet padding are skipped
+    inside = (3 * rows - 2) * (3 * cols - 2) if match.inside else 9 * rows * cols
+    return points * inside * channels / _rate(match, target, threads) + _memory_cycles(target, 36 * channels)
+
+
+def _winograd_cycles(
+    program: Program, match: WinogradMatch, m: int, tiles: int, target: Target, threads: int
+) -> float:
+    alpha = (m + 2) ** 2
+    ic, oc = match.extent(match.ic), match.extent(match.oc)
+    batch = match.extent(match.n)
+    depth = match.extent(match.depth) if match.depth else 1
+    depth_in = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
+    products = prod((batch, depth, tiles, alpha, ic, oc, _taps(match))) / _rate(match, target, threads)
+    lanes = target.lanes(match.data.dtype)
+    into, back = TRANSFORM_CYCLES[m]
+    transforms = batch * tiles * (depth_in * ic * into + depth * oc * back) / lanes
+    transforms /= min(threads, target.units)
+    weights = 4 * alpha * ic * oc * _taps(match)
+    return products / PRODUCT_EFFICIENCY + transforms + _memory_cycles(target, weights)
