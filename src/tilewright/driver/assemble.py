@@ -6,12 +6,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, Step, plan_memory
-from tilewright.ir import Buffer
+from tilewright.ir import Buffer, dtype_of
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import derived_constants, pack_argument
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
@@ -50,6 +53,8 @@ class Assembled:
     plan: ExecutionPlan
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    arrays: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+    """Element type and allocated shape of each output."""
 
 
 def make_steps(
@@ -131,7 +136,8 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
             scratch_bytes=kernel.memory.scratch,
             name=unit.label,
         )
-    return Assembled(builder.build(steps.kernels), graph.inputs, outputs)
+    arrays = tuple((dtype_of(graph.types[value].dtype).numpy, _shape(steps, value)) for value in outputs)
+    return Assembled(builder.build(steps.kernels), graph.inputs, outputs, arrays)
 
 
 def _memory_step(steps: Steps, unit: Unit) -> Step:
@@ -141,11 +147,11 @@ def _memory_step(steps: Steps, unit: Unit) -> Step:
     )
 
 
-def _nbytes(steps: Steps, value: str) -> int:
+def _shape(steps: Steps, value: str) -> tuple[int, ...]:
+    """The allocated shape of a value: the logical one where its layout is plain."""
     buffer = steps.buffers.get(value)
-    return steps.graph.types[value].nbytes if buffer is None else buffer_bytes(buffer)
+    return steps.graph.types[value].sizes if buffer is None or is_plain(buffer) else physical_sizes(buffer)
 
 
-def buffer_bytes(buffer: Buffer) -> int:
-    """The bytes that a buffer of constant shape takes."""
-    return math.prod(physical_sizes(buffer)) * buffer.dtype.bytes
+def _nbytes(steps: Steps, value: str) -> int:
+    return math.prod(_shape(steps, value)) * dtype_of(steps.graph.types[value].dtype).bytes

@@ -16,7 +16,6 @@ from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.work import reduction_length
-from tilewright.ir import dtype_of
 from tilewright.runtime import (
     ThreadPool,
     aligned_empty,
@@ -68,6 +67,7 @@ class CompiledModel:
         self._assembled = assembled
         self._pool = pool
         self._memory_limit = memory_limit
+        self._returned = dict(zip(graph.output_names, graph.outputs, strict=True))
         self._index_bounds = index_bounds(graph)
         self._tracing: Assembled | None = None
         self._lock = threading.Lock()
@@ -118,10 +118,8 @@ class CompiledModel:
         wanted = checked_names(output_names, self.outputs)
         arrays = checked_feeds(feeds, self.inputs)
         made = self._execute(self._assembled, arrays)
-        graph = self._steps.graph
-        values = dict(zip(graph.output_names, graph.outputs, strict=True))
         given: set[str] = set()
-        return [self._value(values[name], arrays, made, given) for name in wanted]
+        return [self._value(self._returned[name], arrays, made, given) for name in wanted]
 
     def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
         """Time every kernel in ``repeats`` runs after one to warm up. Raises what :meth:`run` raises."""
@@ -216,7 +214,7 @@ class CompiledModel:
         return f"<CompiledModel {self.name!r}: ({takes}) -> ({gives}), {len(self._steps.units)} kernels>"
 
     def _outputs(self, assembled: Assembled) -> list[Array]:
-        return [aligned_empty(size, np.uint8) for size in assembled.plan.outputs]
+        return [aligned_empty(shape, dtype) for dtype, shape in assembled.arrays]
 
     def _execute(self, assembled: Assembled, arrays: Mapping[str, Array]) -> dict[str, Array]:
         outputs = self._outputs(assembled)
@@ -236,11 +234,11 @@ class CompiledModel:
         if root not in made:
             known = arrays[root] if root in arrays else steps.graph.constants[root]
             return known.reshape(type_.sizes).copy()
-        raw = made[root].view(dtype_of(type_.dtype).numpy)
+        array = made[root]
         buffer = steps.buffers.get(root)
         if buffer is not None and not is_plain(buffer):
-            return unpack(raw, buffer).reshape(type_.sizes)
+            return unpack(array, buffer).reshape(type_.sizes)
         if root in given:
-            raw = raw.copy()
+            array = array.copy()
         given.add(root)
-        return raw.reshape(type_.sizes)
+        return array.reshape(type_.sizes)
