@@ -17,6 +17,22 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
 
     Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
     ``pipeline`` a number of stages, ``prefetch`` names a buffer.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
+    >>> print(s.annotate("i", "outline"))
+    func main:
+        for i in 0:10 outline:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     if key not in HINTS:

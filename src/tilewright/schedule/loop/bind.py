@@ -19,6 +19,24 @@ def bind(func: LoopFunction, loop: str, axis: str) -> LoopFunction:
 
     As :func:`~tilewright.schedule.loop.parallel.parallel`; threads of one block may share ``shared`` buffers,
     whose accesses barriers order.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10, 8), name="X")
+    >>> Y = lang.compute((10, 8), lambda i, j: X[i, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for j in 0:8:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
+    >>> print(s.bind("i", "block.x").bind("j", "thread.x"))
+    func main:
+        for i in 0:10 thread(block.x):
+            for j in 0:8 thread(thread.x):
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     if not _AXIS.match(axis):

@@ -38,6 +38,24 @@ def blockize(func: LoopFunction, loop: str, *, name: str | None = None) -> LoopF
     Its iterators are the loops around ``loop`` that the subtree uses, by their names. An iterator is parallel
     where different values touch different elements, a reduction where they only accumulate, else ordered.
     Refused for subtrees with initialisations that were not decomposed, barriers, and parallel loops.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10, 8), name="X")
+    >>> Y = lang.compute((10, 8), lambda i, j: X[i, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for j in 0:8:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
+    >>> print(s.blockize("j"))
+    func main:
+        for i in 0:10:
+            block j_block(par i=i):
+                for j in 0:8:
+                    Y[i, j] = (X[i, j] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     _check(func, place, node)

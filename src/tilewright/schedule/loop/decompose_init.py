@@ -44,6 +44,33 @@ def decompose_init(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     under the conditions that hold for the first step of the reduction. Every loop of the reduction must be
     ``loop`` or inside of it. Further blocks of the stage after it, such as peeled remainders, lose their
     initialisation where the new block does it for them.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> A, B = lang.placeholder((10, 6), name="A"), lang.placeholder((6, 8), name="B")
+    >>> k = lang.reduce_axis(6, "k")
+    >>> C = lang.compute((10, 8), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
+    >>> s = Schedule(lang.program([A, B], [C]))
+    >>> s = s.reorder("k", "j")
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for k in 0:6:
+                for j in 0:8:
+                    block C(par i=i, par j=j, red k=k):
+                        init:
+                            C[i, j] = f32(0.0)
+                        C[i, j] = (C[i, j] + (A[i, k] * B[k, j]))
+    >>> print(s.decompose_init("C", "k"))
+    func main:
+        for i in 0:10:
+            for j_init in 0:8:
+                block C_init(par i=i, par j=j_init):
+                    C[i, j] = f32(0.0)
+            for k in 0:6:
+                for j in 0:8:
+                    block C(par i=i, par j=j, red k=k):
+                        C[i, j] = (C[i, j] + (A[i, k] * B[k, j]))
     """
     place, node = find_block(func, block)
     loop_place, loop_node = find_loop(func, loop)

@@ -15,6 +15,23 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
     """Replace ``outer`` and the loop ``inner`` directly in it by one loop, ``outer_inner``.
 
     The inner extent must be a constant that does not depend on ``outer``; the order of execution stays.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10, 8), name="X")
+    >>> Y = lang.compute((10, 8), lambda i, j: X[i, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for j in 0:8:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
+    >>> print(s.fuse("i", "j"))
+    func main:
+        for i_j in 0:80:
+            block Y(par i=(i_j)//8, par j=(i_j)%8):
+                Y[i, j] = (X[i, j] * f32(2.0))
     """
     place, a = find_loop(func, outer)
     _, b = find_loop(func, inner)

@@ -16,6 +16,22 @@ def parallel(func: LoopFunction, loop: str) -> LoopFunction:
 
     Refused for loops of reduction and ordered iterators, and where two iterations may touch one element of a
     buffer allocated outside of the loop.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
+    >>> print(s.parallel("i"))
+    func main:
+        for i in 0:10 parallel:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     check_independent(func, place, node, "parallel")

@@ -33,6 +33,29 @@ def partition(
     The first part keeps all names; loops, blocks and allocations of the next ones have ``_1``, ``_2`` …
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
     disappear, and so do empty parts; cuts outside of the range are moved to its ends.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> s = s.split("i", 4)
+    >>> print(s)
+    func main:
+        for i_o in 0:3:
+            for i_i in 0:4:
+                block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    Y[i] = (X[i] * f32(2.0))
+    >>> print(s.partition("i_o", -1))
+    func main:
+        for i_o in 0:2:
+            for i_i in 0:4:
+                block Y(par i=i_i + 4*i_o):
+                    Y[i] = (X[i] * f32(2.0))
+        for i_o_1 in 2:3:
+            for i_i_1 in 0:4:
+                block Y_1(par i=i_i_1 + 4*i_o_1) where -i_i_1 - 4*i_o_1 + 9 >= 0:
+                    Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     cuts = [at] if isinstance(at, int) else list(at)

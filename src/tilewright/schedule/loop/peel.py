@@ -32,6 +32,24 @@ def peel(
 
     Everything in the copy is named with ``_first`` or ``_last``. Where the loop may be empty the copy stays
     in a loop of at most one iteration (named alike, or by ``names``).
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
+    >>> print(s.peel("i", "last"))
+    func main:
+        for i in 0:9:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
+        block Y_last(par i=9):
+            Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     if node.step != 1 or node.kind.name in ("vector", "thread"):

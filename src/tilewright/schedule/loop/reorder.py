@@ -19,6 +19,24 @@ def reorder(func: LoopFunction, *loops: str) -> LoopFunction:
     The nest between the outermost and the innermost of them must be perfect. Loops of parallel and reduction
     iterators move freely (sums are reassociated), ordered ones keep their order among themselves, and where
     several blocks share the loops no value may be read before it is written.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10, 8), name="X")
+    >>> Y = lang.compute((10, 8), lambda i, j: X[i, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for j in 0:8:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
+    >>> print(s.reorder("j", "i"))
+    func main:
+        for j in 0:8:
+            for i in 0:10:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
     """
     if len(loops) < 2:
         return func

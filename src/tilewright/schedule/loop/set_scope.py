@@ -29,6 +29,31 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
 
     Refused for arguments. What a scope asks for (registers: constant indices once loops are expanded) is
     checked in code generation.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> T = lang.compute((10,), lambda i: X[i] * 2, name="T")
+    >>> Y = lang.compute((10,), lambda i: T[i] + 1, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        alloc T: f32[10] global
+        for i in 0:10:
+            block T(par i=i):
+                T[i] = (X[i] * f32(2.0))
+        for Y_i in 0:10:
+            block Y(par i=Y_i):
+                Y[i] = (T[i] + f32(1.0))
+    >>> print(s.set_scope("T", "local"))
+    func main:
+        alloc T: f32[10] local
+        for i in 0:10:
+            block T(par i=i):
+                T[i] = (X[i] * f32(2.0))
+        for Y_i in 0:10:
+            block Y(par i=Y_i):
+                Y[i] = (T[i] + f32(1.0))
     """
     known = buffers_of(func)
     if buffer not in known:

@@ -55,6 +55,38 @@ def split(
     (everything in it renamed with ``_t``), ``shift`` moves the last tile back so that it overlaps the one
     before, ``roundup`` iterates to the rounded-up extent and grows the written allocations. A factor larger
     than a constant extent is cut to it (not for ``mask`` and ``roundup``, whose inner extents are fixed).
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            block Y(par i=i):
+                Y[i] = (X[i] * f32(2.0))
+    >>> print(s.split("i", 4))
+    func main:
+        for i_o in 0:3:
+            for i_i in 0:4:
+                block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    Y[i] = (X[i] * f32(2.0))
+    >>> print(s.split("i", 4, tail="peel"))
+    func main:
+        for i_o in 0:2:
+            for i_i in 0:4:
+                block Y(par i=i_i + 4*i_o):
+                    Y[i] = (X[i] * f32(2.0))
+        for i_t in 0:2:
+            block Y_t(par i=i_t + 8):
+                Y[i] = (X[i] * f32(2.0))
+    >>> print(s.split("i", 4, tail="shift"))
+    func main:
+        for i_o in 0:3:
+            for i_i in 0:4:
+                block Y(par i=i_i + min(6, 4*i_o)):
+                    Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     factors = [factor] if isinstance(factor, int) else list(factor)

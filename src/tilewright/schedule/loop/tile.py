@@ -19,6 +19,26 @@ def tile(
 
     Named as by ``split``: ``i_o, j_o, i_i, j_i``. The tail policy ``peel`` leaves an imperfect nest, so it is
     for ``split`` alone.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10, 8), name="X")
+    >>> Y = lang.compute((10, 8), lambda i, j: X[i, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> print(s)
+    func main:
+        for i in 0:10:
+            for j in 0:8:
+                block Y(par i=i, par j=j):
+                    Y[i, j] = (X[i, j] * f32(2.0))
+    >>> print(s.tile(("i", "j"), (5, 4)))
+    func main:
+        for i_o in 0:2:
+            for j_o in 0:2:
+                for i_i in 0:5:
+                    for j_i in 0:4:
+                        block Y(par i=i_i + 5*i_o, par j=j_i + 4*j_o):
+                            Y[i, j] = (X[i, j] * f32(2.0))
     """
     if len(loops) != len(factors):
         raise refusal(

@@ -17,6 +17,25 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
 
     Reduction loops are allowed once decomposed (lanes are summed at the end), ordered ones are not, nor are
     loops whose iterations pass values from one block to another, or that hold loops run in parallel.
+
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X = lang.placeholder((10,), name="X")
+    >>> Y = lang.compute((10,), lambda i: X[i] * 2, name="Y")
+    >>> s = Schedule(lang.program([X], [Y]))
+    >>> s = s.split("i", 4, tail="mask")
+    >>> print(s)
+    func main:
+        for i_o in 0:3:
+            for i_i in 0:4 mask:
+                block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    Y[i] = (X[i] * f32(2.0))
+    >>> print(s.vectorize("i_i"))
+    func main:
+        for i_o in 0:3:
+            for i_i in 0:4 vector mask:
+                block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
+                    Y[i] = (X[i] * f32(2.0))
     """
     place, node = find_loop(func, loop)
     if node.kind.name not in ("serial", "unroll"):
