@@ -18,6 +18,7 @@ from tilewright.ir import (
     Buffer,
     Env,
     Exec,
+    FloorDiv,
     For,
     Index,
     Mod,
@@ -27,6 +28,7 @@ from tilewright.ir import (
     floordiv,
     index,
     int_range,
+    mod,
     simplify,
     stmt_children,
     substitute_index,
@@ -284,13 +286,24 @@ class _System:
             self._back[twin.name] = var(atom.name)
             return
         self._atoms[twin] = atom
-        for known in [atom, *self._atoms.values()]:
-            if isinstance(known, Mod):
+        known = list(self._atoms.values())
+        for m in known:
+            if isinstance(m, Mod):
                 # x // d and x % d both equal make x equal
-                quotient = floordiv(known.arg, known.divisor)
-                primed = substitute_index(quotient, self._primes)
-                if not self._reduced(quotient - primed).terms:
-                    self.add(known.arg, substitute_index(known.arg, self._primes))
+                quotient = floordiv(m.arg, m.divisor)
+                if not self._reduced(quotient - substitute_index(quotient, self._primes)).terms:
+                    self._demand(m.arg)
+                for f in known:
+                    # ... also where the remainder was taken of x reduced modulo d
+                    if (
+                        isinstance(f, FloorDiv)
+                        and f.divisor == m.divisor
+                        and mod(f.arg, f.divisor) == index(m)
+                    ):
+                        self._demand(f.arg)
+
+    def _demand(self, x: Index) -> None:
+        self.add(x, substitute_index(x, self._primes))
 
 
 def name_list(names: Iterable[str]) -> str:

@@ -1,0 +1,181 @@
+"""The schedule as a value: phases, queries, traces as Python and JSON, replay."""
+
+import inspect
+import json
+
+import pytest
+
+from tilewright import lang
+from tilewright.ir import to_function
+from tilewright.schedule import PRIMITIVES, Schedule, Step, load_trace, replay
+from tilewright.support import ArtefactError, ScheduleError
+from unit.schedule.loop_programs import chain, check, elementwise, matmul, scheduled
+
+
+def _tuned():
+    s = scheduled(matmul(8, 8, 8)).tile(("i", "j"), (4, 4)).reorder("i_o", "j_o", "k", "i_i", "j_i")
+    return s.decompose_init("C", "k").split("k", (2, 2), names=("a", "b", "c")).parallel("i_o")
+
+
+def test_a_schedule_never_changes():
+    s = Schedule(matmul())
+    t = s.split("i", 2)
+    assert s.loops() == ("i", "j", "k")
+    assert t.loops() == ("i_o", "i_i", "j", "k")
+    assert (len(s.trace), len(t.trace)) == (0, 1)
+
+
+def test_queries():
+    s = scheduled(chain())
+    assert s.blocks() == ("T", "Y")
+    assert s.loops("Y") == ("Y_i",)
+    assert set(s.buffers()) == {"X", "T", "Y"}
+    assert s.block("T").stage == "T"
+    assert s.loop("i").extent.const == 10
+
+
+def test_the_loop_phase_starts_from_the_unscheduled_function():
+    p = matmul()
+    s = Schedule(p)
+    assert s.program is p
+    assert s.func == to_function(p)
+    assert s.unroll("k").program is None
+
+
+def test_a_loop_function_can_be_scheduled():
+    func = Schedule(matmul()).split("i", 2).func
+    s = Schedule(func, verify=True).parallel("i_o")
+    assert s.program is None
+    assert replay(func, s.trace).func == s.func
+
+
+def test_the_program_phase_comes_first():
+    s = scheduled(chain()).layout_split("T", 0, (-1, 4)).split("i_o", 2)
+    check(s)
+    with pytest.raises(ScheduleError, match="'layout_split'|layout_split changes the program"):
+        s.layout_split("T", 0, (-1, 2))
+    with pytest.raises(ScheduleError, match="the loops already exist"):
+        Schedule(s.func).inline_stage("T")
+
+
+def test_a_trace_prints_as_python_that_rebuilds_it():
+    s = _tuned()
+    text = str(s.trace)
+    assert 's = s.split("k", (2, 2), names=("a", "b", "c"))' in text
+    scope = {"Schedule": Schedule, "program": s.source}
+    exec(text, scope)
+    assert scope["s"].func == s.func
+    assert scope["s"].trace == s.trace
+
+
+def test_a_trace_goes_through_json():
+    s = _tuned()
+    text = s.trace.to_json()
+    assert load_trace(text) == s.trace
+    again = replay(s.source, text)
+    assert again.func == s.func
+    assert again.trace.to_json() == text
+
+
+def test_arguments_have_one_canonical_form():
+    p = matmul()
+    a, b = Schedule(p).split("i", factor=2), Schedule(p).split(loop="i", factor=2, tail="guard", names=[])
+    assert a.trace == b.trace
+    assert a.trace.steps == (Step("split", ("i", 2)),)
+
+
+def test_replay_names_the_step_that_is_refused():
+    s = _tuned()
+    with pytest.raises(ScheduleError, match=r"step 0: tile\(") as caught:
+        replay(chain(), s.trace)
+    assert "there is no loop 'j'" in str(caught.value)
+
+
+def _json(**changes):
+    step = {"primitive": "unroll", "args": ["k"], "kwargs": {}}
+    data = {"format": "tilewright-trace", "version": 1, "steps": [step]}
+    data.update(changes)
+    return json.dumps(data)
+
+
+HOSTILE = {
+    "no JSON": ("{", "not JSON"),
+    "deep": ("[" * 100_000, "not JSON"),
+    "a list": ("[]", "not a trace"),
+    "another format": (_json(format="x"), "not a trace"),
+    "another version": (_json(version=2), "reads version 1"),
+    "version of another type": (_json(version=True), "reads version 1"),
+    "more keys": (_json(more=1), "exactly"),
+    "steps of another type": (_json(steps={}), "exactly"),
+    "too long": (" " * ((1 << 24) + 1), "at most"),
+    "a step of another type": (_json(steps=[3]), "step 0"),
+    "an unknown primitive": (
+        _json(steps=[{"primitive": "__class__", "args": [], "kwargs": {}}]),
+        "no primitive",
+    ),
+    "a missing argument": (_json(steps=[{"primitive": "unroll", "args": [], "kwargs": {}}]), "is missing"),
+    "too many": (_json(steps=[{"primitive": "unroll", "args": ["a", "b"], "kwargs": {}}]), "too many"),
+    "another type": (_json(steps=[{"primitive": "unroll", "args": [3], "kwargs": {}}]), "expected str"),
+    "an unknown argument": (
+        _json(steps=[{"primitive": "unroll", "args": ["i"], "kwargs": {"x": 1}}]),
+        "no argument 'x'",
+    ),
+    "an object": (
+        _json(steps=[{"primitive": "unroll", "args": [{}], "kwargs": {}}]),
+        "neither a scalar nor a list",
+    ),
+    "not a number": (
+        _json(steps=[{"primitive": "unroll", "args": [float("nan")], "kwargs": {}}]),
+        "not finite",
+    ),
+    "huge": (_json(steps=[{"primitive": "split", "args": ["i", 10**30], "kwargs": {}}]), "out of range"),
+    "nested": (_json(steps=[{"primitive": "split", "args": ["i", [[[[[[[1]]]]]]]], "kwargs": {}}]), "nested"),
+    "a literal": (
+        _json(steps=[{"primitive": "split", "args": ["i", 2], "kwargs": {"tail": "x"}}]),
+        "'guard' | 'peel'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_trace_from_outside_is_checked(what):
+    text, message = HOSTILE[what]
+    with pytest.raises(ArtefactError) as caught:
+        load_trace(text)
+    assert message in str(caught.value)
+
+
+def test_names_from_a_trace_are_identifiers():
+    with pytest.raises(ScheduleError, match="cannot be the name of a loop"):
+        Schedule(matmul()).split("i", 2, names=("a b", "c"))
+
+
+def test_values_a_trace_cannot_record_are_refused():
+    with pytest.raises(ScheduleError, match="which a trace cannot record"):
+        Schedule(matmul()).split("i", lang.param("n"))
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_every_primitive_is_a_typed_method(name):
+    method = inspect.signature(getattr(Schedule, name))
+    expected = PRIMITIVES[name].parameters
+    actual = tuple(method.parameters.values())[1:]
+    assert [(p.name, p.kind, p.default) for p in actual] == [(p.name, p.kind, p.default) for p in expected]
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_every_primitive_is_documented_in_its_file(name):
+    function = PRIMITIVES[name].function
+    lines = [line for line in inspect.getdoc(function).splitlines() if line.strip()]
+    assert len(lines) > 2
+    assert function.__module__.startswith("tilewright.schedule.")
+
+
+def test_verification_runs_after_each_step(monkeypatch):
+    seen = []
+    monkeypatch.setattr("tilewright.schedule.schedule.verify", seen.append)
+    s = Schedule(elementwise(), verify=True).split("i", 2).unroll("j")
+    assert seen[-1] is s.func
+    assert len(seen) == 2
+    Schedule(elementwise()).split("i", 2)
+    assert len(seen) == 2
