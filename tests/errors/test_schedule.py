@@ -93,162 +93,282 @@ REFUSALS = {
     "unknown loop": (lambda: S(matmul()).split("ii", 2), "there is no loop 'ii'", "did you mean 'i'?"),
     "a block for a loop": (lambda: S(matmul()).unroll("C"), "'C' is a block, not a loop", "name a loop"),
     "unknown block": (lambda: S(matmul()).decompose_init("D", "k"), "there is no block 'D'", "blocks"),
-    "a loop for a block": (lambda: S(matmul()).decompose_init("k", "k"), "'k' is a loop, not a block", "name a block"),
-    "taken name": (lambda: S(matmul()).split("i", 2, names=("j", "x")), "the name 'j' is taken", "choose another"),
-    "number of names": (lambda: S(matmul()).split("i", 2, names=("x",)), "2 names are needed, 1 are given", ""),
-    "unknown primitive": (lambda: S(matmul()).apply("splitt", "i"), "there is no primitive 'splitt'", "'split'"),
+    "a loop for a block": (
+        lambda: S(matmul()).decompose_init("k", "k"),
+        "'k' is a loop, not a block",
+        "name a block",
+    ),
+    "taken name": (
+        lambda: S(matmul()).split("i", 2, names=("j", "x")),
+        "the name 'j' is taken",
+        "choose another",
+    ),
+    "number of names": (
+        lambda: S(matmul()).split("i", 2, names=("x",)),
+        "2 names are needed, 1 are given",
+        "",
+    ),
+    "unknown primitive": (
+        lambda: S(matmul()).apply("splitt", "i"),
+        "there is no primitive 'splitt'",
+        "'split'",
+    ),
     # split
     "factor 0": (lambda: S(matmul()).split("i", 0), "'i' cannot be split by 0", "integers from 1"),
     "no factors": (lambda: S(matmul()).split("i", ()), "'i' cannot be split by []", "integers from 1"),
     "split of a step": (lambda: S(_strided()).split("i", 2), "'i' has step 2", "step 1"),
-    "split of lanes": (lambda: S(elementwise()).vectorize("j").split("j", 2), "'j' is a vector loop", "before"),
+    "split of lanes": (
+        lambda: S(elementwise()).vectorize("j").split("j", 2),
+        "'j' is a vector loop",
+        "before",
+    ),
     "split of lowered code": (lambda: S(_bare()).split("i", 2), "statements outside of blocks", "before"),
     "shift of a reduction": (
-        lambda: S(matmul()).split("k", 2, tail="shift"), "it feeds the reduction iterator 'k'", "another tail",
+        lambda: S(matmul()).split("k", 2, tail="shift"),
+        "it feeds the reduction iterator 'k'",
+        "another tail",
     ),
     "shift around a reduction": (
-        lambda: S(matmul()).split("i", 2, tail="shift"), "block 'C' accumulates into 'C'", "another tail",
+        lambda: S(matmul()).split("i", 2, tail="shift"),
+        "block 'C' accumulates into 'C'",
+        "another tail",
     ),
     "shift around a scan": (
-        lambda: S(_scan()).split("b", 3, tail="shift"), "block 'Y' has ordered iterators", "another tail",
+        lambda: S(_scan()).split("b", 3, tail="shift"),
+        "block 'Y' has ordered iterators",
+        "another tail",
     ),
     "shift of too little": (
-        lambda: S(_symbolic()).split("i", 4, tail="shift"), "'i' may have fewer than 4 iterations", "larger lower bound",
+        lambda: S(_symbolic()).split("i", 4, tail="shift"),
+        "'i' may have fewer than 4 iterations",
+        "larger lower bound",
     ),
     "shift of a parallel loop": (
-        lambda: S(elementwise()).parallel("i").split("i", 4, tail="shift"), "'i' is parallel", "before",
+        lambda: S(elementwise()).parallel("i").split("i", 4, tail="shift"),
+        "'i' is parallel",
+        "before",
     ),
     "shift around two blocks": (
         lambda: S(_stencil()).compute_at("T", "Y_i", keep_storage=True).split("Y_i", 4, tail="shift"),
-        "block 'Y' reads 'T', which 'T' writes in the same loop", "another tail",
+        "block 'Y' reads 'T', which 'T' writes in the same loop",
+        "another tail",
     ),
     "roundup of a reduction": (
-        lambda: S(matmul()).split("k", 4, tail="roundup"), "it feeds the red iterator 'k' as k", "another tail",
+        lambda: S(matmul()).split("k", 4, tail="roundup"),
+        "it feeds the red iterator 'k' as k",
+        "another tail",
     ),
     "roundup past an input": (
-        lambda: S(chain()).split("i", 4, tail="roundup"), "the block would read X[i] out of bounds", "another tail",
+        lambda: S(chain()).split("i", 4, tail="roundup"),
+        "the block would read X[i] out of bounds",
+        "another tail",
     ),
     "roundup of an output": (
         lambda: S(chain()).split("i", 5, tail="roundup").split("Y_i", 4, tail="roundup"),
-        "the block would read T[i] out of bounds", "another tail",
+        "the block would read T[i] out of bounds",
+        "another tail",
     ),
     # reorder, fuse, tile
     "reorder of strangers": (lambda: S(chain()).reorder("i", "Y_i"), "'Y_i' is not inside of 'i'", ""),
     "reorder of one twice": (lambda: S(matmul()).reorder("i", "i"), "'i' is named twice", ""),
     "reorder of an imperfect nest": (
         lambda: S(matmul()).decompose_init("C", "k").reorder("k", "j"),
-        "a sequence of statements stands between 'j' and 'k'", "the perfect parts",
+        "a sequence of statements stands between 'j' and 'k'",
+        "the perfect parts",
     ),
     "reorder of a triangle": (
-        lambda: S(_triangle()).reorder("j", "i"), "the bounds of 'j' depend on 'i'", "triangular",
+        lambda: S(_triangle()).reorder("j", "i"),
+        "the bounds of 'j' depend on 'i'",
+        "triangular",
     ),
     "reorder of a parallel loop": (
-        lambda: S(elementwise()).parallel("i").reorder("j", "i"), "'i' is a parallel loop", "before they get a kind",
+        lambda: S(elementwise()).parallel("i").reorder("j", "i"),
+        "'i' is a parallel loop",
+        "before they get a kind",
     ),
     "reorder of an ordered axis": (
         lambda: S(_two_ordered()).split("t", 2).reorder("t_i", "t_o"),
-        "'t_o' and 't_i' run ordered iterators of block 'Y': their order must stay", "",
+        "'t_o' and 't_i' run ordered iterators of block 'Y': their order must stay",
+        "",
     ),
     "reorder across a dependence": (
-        lambda: S(_stencil()).split("Y_i", 2).compute_at("T", "Y_i_i", keep_storage=True).reorder("Y_i_i", "Y_i_o"),
-        "exchanging 'Y_i_o' and 'Y_i_i' may change the order in which 'T' and 'Y' use 'T'", "compute_at",
+        lambda: (
+            S(_stencil())
+            .split("Y_i", 2)
+            .compute_at("T", "Y_i_i", keep_storage=True)
+            .reorder("Y_i_i", "Y_i_o")
+        ),
+        "exchanging 'Y_i_o' and 'Y_i_i' may change the order in which 'T' and 'Y' use 'T'",
+        "compute_at",
     ),
-    "fuse of strangers": (lambda: S(matmul()).fuse("i", "k"), "'k' is not directly inside of 'i'", "neighbours"),
+    "fuse of strangers": (
+        lambda: S(matmul()).fuse("i", "k"),
+        "'k' is not directly inside of 'i'",
+        "neighbours",
+    ),
     "fuse of a triangle": (lambda: S(_triangle()).fuse("i", "j"), "the bounds of 'j' depend on 'i'", ""),
     "fuse with a symbolic loop": (
-        lambda: S(_symbolic()).fuse("i", "j"), "the extent of 'j' is n, not a positive constant", "split the symbolic",
+        lambda: S(_symbolic()).fuse("i", "j"),
+        "the extent of 'j' is n, not a positive constant",
+        "split the symbolic",
     ),
     "fuse of unlike loops": (
-        lambda: S(elementwise()).parallel("i").fuse("i", "j"), "a parallel and a serial loop cannot be fused", "before",
+        lambda: S(elementwise()).parallel("i").fuse("i", "j"),
+        "a parallel and a serial loop cannot be fused",
+        "before",
     ),
-    "tile of too few": (lambda: S(matmul()).tile(("i", "j"), (2,)), "2 loops and 1 factors are given", "one factor"),
-    "tile with peel": (lambda: S(matmul()).tile(("i",), (2,), tail="peel"), "cannot be peeled all at once", "innermost"),
+    "tile of too few": (
+        lambda: S(matmul()).tile(("i", "j"), (2,)),
+        "2 loops and 1 factors are given",
+        "one factor",
+    ),
+    "tile with peel": (
+        lambda: S(matmul()).tile(("i",), (2,), tail="peel"),
+        "cannot be peeled all at once",
+        "innermost",
+    ),
     # partition, peel
     "cuts out of order": (lambda: S(matmul()).partition("i", (3, 1)), "'i' cannot be cut at [3, 1]", "rise"),
-    "cuts from both ends": (lambda: S(matmul()).partition("i", (-1, 2)), "'i' cannot be cut at [-1, 2]", "rise"),
+    "cuts from both ends": (
+        lambda: S(matmul()).partition("i", (-1, 2)),
+        "'i' cannot be cut at [-1, 2]",
+        "rise",
+    ),
     "partition of lanes": (
-        lambda: S(elementwise()).vectorize("j").partition("j", 2), "'j' is a vector loop of step 1", "before",
+        lambda: S(elementwise()).vectorize("j").partition("j", 2),
+        "'j' is a vector loop of step 1",
+        "before",
     ),
     "peel of lanes": (
-        lambda: S(elementwise()).vectorize("j").peel("j", "last"), "'j' is a vector loop of step 1", "before",
+        lambda: S(elementwise()).vectorize("j").peel("j", "last"),
+        "'j' is a vector loop of step 1",
+        "before",
     ),
     # kinds
     "parallel reduction": (
-        lambda: S(matmul()).parallel("k"), "'k' runs the reduction iterator 'k' of block 'C'", "rfactor",
+        lambda: S(matmul()).parallel("k"),
+        "'k' runs the reduction iterator 'k' of block 'C'",
+        "rfactor",
     ),
-    "parallel scan": (lambda: S(_scan()).parallel("t"), "'t' runs the ordered iterator 't' of block 'Y'", "rfactor"),
+    "parallel scan": (
+        lambda: S(_scan()).parallel("t"),
+        "'t' runs the ordered iterator 't' of block 'Y'",
+        "rfactor",
+    ),
     "parallel twice": (lambda: S(matmul()).parallel("i").parallel("i"), "'i' is already a parallel loop", ""),
     "parallel in parallel": (
-        lambda: S(matmul()).parallel("i").parallel("j"), "'j' is inside of the parallel loop 'i'", "fuse",
+        lambda: S(matmul()).parallel("i").parallel("j"),
+        "'j' is inside of the parallel loop 'i'",
+        "fuse",
     ),
     "parallel overlap": (
         lambda: S(elementwise()).split("i", 4, tail="shift").parallel("i_o"),
-        "iterations of 'i_o' may touch the same elements of 'Y' in 'Y'", "another loop",
+        "iterations of 'i_o' may touch the same elements of 'Y' in 'Y'",
+        "another loop",
     ),
     "parallel recomputation": (
         lambda: S(_stencil()).compute_at("T", "Y_i", keep_storage=True).parallel("Y_i"),
-        "iterations of 'Y_i' may touch the same elements of 'T'", "inside of the loop",
+        "iterations of 'Y_i' may touch the same elements of 'T'",
+        "inside of the loop",
     ),
     "parallel writes of registers": (
         lambda: S(chain()).set_scope("T", "local").parallel("i"),
-        "block 'T' writes 'T', of scope local, allocated outside of 'i'", "inside of the loop",
+        "block 'T' writes 'T', of scope local, allocated outside of 'i'",
+        "inside of the loop",
     ),
     "unknown axis": (lambda: S(matmul()).bind("i", "warp.x"), "there is no axis 'warp.x'", "block.x"),
     "axis twice": (
-        lambda: S(matmul()).bind("i", "block.x").bind("j", "block.x"), "a loop around 'j' already has the axis", "",
+        lambda: S(matmul()).bind("i", "block.x").bind("j", "block.x"),
+        "a loop around 'j' already has the axis",
+        "",
     ),
     "lanes of a symbolic loop": (
-        lambda: S(_symbolic()).vectorize("j"), "'j' has n iterations, not a constant number", "split it",
+        lambda: S(_symbolic()).vectorize("j"),
+        "'j' has n iterations, not a constant number",
+        "split it",
     ),
-    "lanes of a scan": (lambda: S(_scan()).vectorize("t"), "runs the ordered iterator 't'", "parallel iterator"),
+    "lanes of a scan": (
+        lambda: S(_scan()).vectorize("t"),
+        "runs the ordered iterator 't'",
+        "parallel iterator",
+    ),
     "lanes that initialise": (
-        lambda: S(matmul()).vectorize("k"), "which still has its initialisation", "decompose_init('C', ...)",
+        lambda: S(matmul()).vectorize("k"),
+        "which still has its initialisation",
+        "decompose_init('C', ...)",
     ),
     "lanes in lanes": (
-        lambda: S(elementwise()).vectorize("j").vectorize("i"), "the vector loop 'j' is inside of it", "",
+        lambda: S(elementwise()).vectorize("j").vectorize("i"),
+        "the vector loop 'j' is inside of it",
+        "",
     ),
     "lanes around threads": (
-        lambda: S(elementwise()).parallel("j").vectorize("i"), "the parallel loop 'j' is inside of it", "",
+        lambda: S(elementwise()).parallel("j").vectorize("i"),
+        "the parallel loop 'j' is inside of it",
+        "",
     ),
     "lanes that pass values": (
         lambda: S(_stencil()).compute_at("T", "Y_i", keep_storage=True).vectorize("Y_i"),
-        "lanes of 'Y_i' may pass values of 'T' from 'T' to 'Y'", "one of the blocks",
+        "lanes of 'Y_i' may pass values of 'T' from 'T' to 'Y'",
+        "one of the blocks",
     ),
-    "unroll of lanes": (lambda: S(elementwise()).vectorize("j").unroll("j"), "'j' is already a vector loop", ""),
+    "unroll of lanes": (
+        lambda: S(elementwise()).vectorize("j").unroll("j"),
+        "'j' is already a vector loop",
+        "",
+    ),
     "unroll of a symbolic loop": (lambda: S(_symbolic()).unroll("i"), "not a constant number", "split it"),
     "unknown hint": (lambda: S(matmul()).annotate("i", "fast"), "there is no hint 'fast'", "outline"),
     # decompose_init
     "nothing to decompose": (
-        lambda: S(chain()).decompose_init("T", "i"), "block 'T' has no initialisation", "",
+        lambda: S(chain()).decompose_init("T", "i"),
+        "block 'T' has no initialisation",
+        "",
     ),
     "decompose elsewhere": (
-        lambda: S(matmul()).split("k", 4, tail="peel").decompose_init("C", "k_t"), "block 'C' is not inside of 'k_t'", "",
+        lambda: S(matmul()).split("k", 4, tail="peel").decompose_init("C", "k_t"),
+        "block 'C' is not inside of 'k_t'",
+        "",
     ),
     "decompose inside of the reduction": (
-        lambda: S(matmul()).reorder("k", "j").decompose_init("C", "j"), "also runs in 'k', outside of 'j'", "outermost",
+        lambda: S(matmul()).reorder("k", "j").decompose_init("C", "j"),
+        "also runs in 'k', outside of 'j'",
+        "outermost",
     ),
     "decompose a rest": (
         lambda: S(matmul(5, 6, lang.param("n"))).split("k", 4, tail="peel").decompose_init("C_t", "k_t"),
-        "not at its first value 0", "the copy of the block that runs first",
+        "not at its first value 0",
+        "the copy of the block that runs first",
     ),
     "decompose a mixed loop": (
         lambda: S(matmul()).fuse("j", "k").decompose_init("C", "j_k"),
-        "'j_k' runs parallel and reduction iterators of block 'C' at once", "before fusing",
+        "'j_k' runs parallel and reduction iterators of block 'C' at once",
+        "before fusing",
     ),
     # blockize, set_scope
     "blockize with an initialisation": (
-        lambda: S(matmul()).blockize("j"), "block 'C' still has its initialisation", "decompose_init first",
+        lambda: S(matmul()).blockize("j"),
+        "block 'C' still has its initialisation",
+        "decompose_init first",
     ),
     "blockize of threads": (
-        lambda: S(elementwise()).parallel("j").blockize("i"), "the parallel loop 'j' would be hidden", "inside of it",
+        lambda: S(elementwise()).parallel("j").blockize("i"),
+        "the parallel loop 'j' would be hidden",
+        "inside of it",
     ),
-    "scope of an argument": (lambda: S(chain()).set_scope("X", "local"), "'X' is an argument", "stage a copy"),
+    "scope of an argument": (
+        lambda: S(chain()).set_scope("X", "local"),
+        "'X' is an argument",
+        "stage a copy",
+    ),
     "scope of a stranger": (lambda: S(chain()).set_scope("Q", "local"), "there is no buffer 'Q'", ""),
     "no scope": (lambda: S(chain()).set_scope("T", "const"), "'const' is no scope", "register"),
     "private scope of shared data": (
-        lambda: S(chain()).parallel("i").set_scope("T", "local"), "the parallel loop 'i' inside of its allocation", "inside",
+        lambda: S(chain()).parallel("i").set_scope("T", "local"),
+        "the parallel loop 'i' inside of its allocation",
+        "inside",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSALS)
