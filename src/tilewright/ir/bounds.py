@@ -139,8 +139,15 @@ def int_lower(x: Index, env: Env) -> int | None:
 
 
 def _int_bound(x: Index, env: Env, up: bool) -> int | None:
-    if not x.terms:
-        return x.const
+    total = x.const
+    for atom, c in x.terms:
+        bounds = env.get(atom.name) if isinstance(atom, Var) else None
+        end = None if bounds is None else bounds[1] if (c > 0) == up else bounds[0]
+        if end is None or end.terms:
+            break
+        total += c * end.const
+    else:
+        return total  # the usual case: variables of constant ranges
     if sum(isinstance(atom, MinMax) for atom, _ in x.terms) > _JOINT_MINMAX:
         return _separate_bound(x, env, up)
     for n, (atom, c) in enumerate(x.terms):

@@ -259,7 +259,9 @@ class _Scope:
                 inner[name] = (substitute_index(lo, self.binding), substitute_index(hi, self.binding))
             return _Scope(self.binding, {**self.domain, **dict(local)}, self.env, inner).span(x, ())
         if x not in self.known:
-            self.known[x] = self._of(x)
+            found = self._of(x)
+            # a box must not depend on data, whatever loop it is taken at
+            self.known[x] = None if found is None or _loads_in((found.lo,)) else found
         return self.known[x]
 
     def _of(self, x: Index) -> Span | None:
