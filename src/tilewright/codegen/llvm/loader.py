@@ -1,4 +1,4 @@
-"""Loading object code into this process, and linking it into a shared library.
+"""Loading object code into this process.
 
 Objects go through LLVM's ORC linker (JITLink): 0.2 ms an object, and the memory of an unloaded object is free
 again. Code is reachable only through :class:`LoadedObject`, which keeps it in memory.
@@ -9,31 +9,20 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import itertools
-import shutil
-import subprocess
-import tempfile
 import threading
-from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from tilewright.codegen.llvm import machine
 from tilewright.codegen.llvm.symbols import read_symbols
-from tilewright.support import InstallationError, InternalError, ResourceError
+from tilewright.support import InternalError
 
 LIBRARY_SYMBOLS: Final = ("memcpy", "memmove", "memset", "fma", "fmaf", "fmod", "fmodf")
 """Functions of the C library that LLVM's code generation may call: all that loaded code can reach outside
 itself.
 """
-
-LINK_TIMEOUT: Final = 120.0
-"""Seconds that the system's linker may take."""
-
-COMPILERS: Final = ("cc", "gcc", "clang")
-"""Names of the system's C compiler, in order of preference."""
 
 LOADS_PER_SESSION: Final = 256
 """Loads after which a session of the linker is left to its objects: it keeps 10 KB of each until it ends."""
@@ -122,37 +111,6 @@ def shared_loader() -> Loader:
 def load_object(*objects: bytes) -> LoadedObject:
     """Load object code through the process's loader, see :meth:`Loader.load`."""
     return shared_loader().load(*objects)
-
-
-def link_shared(objects: Sequence[bytes], path: Path) -> Path:
-    """Link objects into the shared library ``path`` with the system's C compiler; for ahead-of-time export.
-
-    The library appears whole or not at all. Raises InstallationError where there is no C compiler,
-    ResourceError where it takes longer than ``LINK_TIMEOUT``, InternalError where it refuses.
-    """
-    compiler = next((found for found in map(shutil.which, COMPILERS) if found), None)
-    if compiler is None:
-        raise InstallationError(
-            "no C compiler found to link a shared library", hint=f"install one of {', '.join(COMPILERS)}"
-        )
-    with tempfile.TemporaryDirectory(prefix="tilewright-", dir=path.parent) as folder:
-        files = []
-        for number, content in enumerate(objects):
-            file = Path(folder, f"{number}.o")
-            file.write_bytes(content)
-            files.append(str(file))
-        linked = Path(folder, "linked.so")
-        command = [compiler, "-shared", "-fPIC", "-Wl,-z,noexecstack", "-o", str(linked), *files, "-lm"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=LINK_TIMEOUT, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise ResourceError(f"linking {path.name} took longer than {LINK_TIMEOUT:.0f} s") from None
-        if done.returncode:
-            raise InternalError(f"linking {path.name} failed: {machine.first_line(done.stderr)}")
-        linked.replace(path)
-    return path
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Reading the symbol table of an object file: what it defines and what it needs.
+"""The symbol table of an object file: what it defines and needs, and other names for its functions.
 
 Only 64-bit little-endian ELF, the format of every supported target. Layout: System V ABI, ch. 4 (object
 files).
@@ -7,6 +7,7 @@ files).
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ _MAGIC: Final = b"\x7fELF\x02\x01"  # 64-bit, little-endian
 _SYMTAB: Final = 2
 _GLOBAL, _WEAK = 1, 2
 _FUNCTION: Final = 2
+_SECTION_BYTES: Final = 64
+_SYMBOL_BYTES: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +39,67 @@ def read_symbols(content: bytes) -> Symbols:
         raise InternalError(f"bytes to load are a damaged ELF object ({error})") from None
 
 
+def rename_functions(content: bytes, names: Mapping[str, str]) -> bytes:
+    """The object with its global functions renamed, old name to new; the code stays as it is.
+
+    The new names are appended to a copy of the table of names, so that nothing else moves. Raises
+    InternalError where the bytes are not a whole ELF object or a function is not there.
+    """
+    if missing := sorted(set(names) - set(read_symbols(content).functions)):
+        raise InternalError(f"an object to rename functions of does not define {missing[0]!r}")
+    sections, table_at = _sections(content)
+    out = bytearray(content)
+    for section in sections:
+        if section[1] != _SYMTAB:
+            continue
+        start, size, link = section[4], section[5], section[6]
+        strings = bytearray(_names(content, sections[link]))
+        for at in range(start, start + size, _SYMBOL_BYTES):
+            name_at, info = struct.unpack_from("<IB", content, at)
+            new = names.get(_name(strings, name_at)) if info >> 4 in (_GLOBAL, _WEAK) else None
+            if new is not None:
+                struct.pack_into("<I", out, at, len(strings))
+                strings += new.encode("ascii") + b"\0"
+        out += bytes(-len(out) % 16)
+        struct.pack_into("<QQ", out, table_at + link * _SECTION_BYTES + 0x18, len(out), len(strings))
+        out += strings
+    return bytes(out)
+
+
 def _read(content: bytes) -> Symbols:
-    offset, entry_size, count = (
-        struct.unpack_from("<Q", content, 0x28)[0],
-        *struct.unpack_from("<HH", content, 0x3A),
-    )
-    if offset + entry_size * count > len(content):
-        raise ValueError("section table beyond the end")
-    sections = [struct.unpack_from("<IIQQQQIIQQ", content, offset + entry_size * n) for n in range(count)]
     functions: set[str] = set()
     undefined: set[str] = set()
+    sections, _ = _sections(content)
     for _, kind, _, _, start, size, link, _, _, _ in sections:
         if kind != _SYMTAB:
             continue
         if start + size > len(content):
             raise ValueError("symbol table beyond the end")
-        names_start, names_size = sections[link][4], sections[link][5]
-        names = content[names_start : names_start + names_size]
-        for at in range(start, start + size, 24):
+        names = _names(content, sections[link])
+        for at in range(start, start + size, _SYMBOL_BYTES):
             name_at, info, _, section, _, _ = struct.unpack_from("<IBBHQQ", content, at)
             if info >> 4 not in (_GLOBAL, _WEAK):
                 continue
-            name = names[name_at : names.index(b"\0", name_at)].decode("ascii", "replace")
+            name = _name(names, name_at)
             if section == 0:
                 undefined.add(name)
             elif info & 15 == _FUNCTION:
                 functions.add(name)
     return Symbols(tuple(sorted(functions)), tuple(sorted(undefined)))
+
+
+def _sections(content: bytes) -> tuple[list[tuple[int, ...]], int]:
+    """The section headers (Elf64_Shdr), and where their table begins."""
+    offset = struct.unpack_from("<Q", content, 0x28)[0]
+    entry_size, count = struct.unpack_from("<HH", content, 0x3A)
+    if entry_size != _SECTION_BYTES or offset + entry_size * count > len(content):
+        raise ValueError("section table beyond the end")
+    return [struct.unpack_from("<IIQQQQIIQQ", content, offset + entry_size * n) for n in range(count)], offset
+
+
+def _names(content: bytes, section: tuple[int, ...]) -> bytes:
+    return content[section[4] : section[4] + section[5]]
+
+
+def _name(names: bytes | bytearray, at: int) -> str:
+    return names[at : names.index(b"\0", at)].decode("ascii", "replace")

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.codegen.link import link_shared
 from tilewright.codegen.llvm import loader
 from tilewright.codegen.llvm.compile import assembly, compile_ir, optimised_ir, request
-from tilewright.codegen.llvm.loader import Loader, link_shared, load_object
+from tilewright.codegen.llvm.loader import Loader, load_object
 from tilewright.codegen.llvm.spills import count_vector_spills
-from tilewright.codegen.llvm.symbols import read_symbols
+from tilewright.codegen.llvm.symbols import read_symbols, rename_functions
 from tilewright.support import InstallationError, InternalError
 from tilewright.target import AARCH64_NEON, AARCH64_SVE, X86_AVX2, X86_AVX512, detect
 
@@ -187,6 +188,22 @@ def test_shared_library(tmp_path):
     with pytest.raises(InternalError, match=r"bad\.so failed"):
         link_shared([b"no object"], tmp_path / "bad.so")
     assert not (tmp_path / "bad.so").exists()
+
+
+def test_functions_renamed_and_exported(tmp_path):
+    """Objects with functions of one name become one library, which shows what it is told to."""
+    objects = [rename_functions(compile_ir(ADD, HOST), {"add": name}) for name in ("first", "a_longer_name")]
+    assert [read_symbols(content).functions for content in objects] == [("first",), ("a_longer_name",)]
+    source = b"extern int first(int, int); int both(int a, int b) { return first(a, b) * 2; }"
+    made = link_shared(objects, tmp_path / "k.so", files={"both.c": [source]}, exports=["first"])
+    code = (
+        f"import ctypes; k = ctypes.CDLL({str(made)!r})\n"
+        "print(k.first(20, 1), [hasattr(k, name) for name in ('a_longer_name', 'both')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "21 [False, False]\n"
+    with pytest.raises(InternalError, match="does not define 'sub'"):
+        rename_functions(objects[0], {"sub": "x"})
 
 
 def test_no_compiler(tmp_path, monkeypatch):
