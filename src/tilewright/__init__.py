@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilewright.driver import CompiledModel
     from tilewright.driver import compile_model as compile
+    from tilewright.runtime import SavedModel
+    from tilewright.runtime import load_model as load
     from tilewright.support import InternalError, TilewrightError, UserError
 
 __version__ = "0.1.0"
@@ -17,12 +19,23 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "InternalError": ("tilewright.support", "InternalError"),
+    "SavedModel": ("tilewright.runtime", "SavedModel"),
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
+    "load": ("tilewright.runtime", "load_model"),
 }
 
-__all__ = ["CompiledModel", "InternalError", "TilewrightError", "UserError", "__version__", "compile"]
+__all__ = [
+    "CompiledModel",
+    "InternalError",
+    "SavedModel",
+    "TilewrightError",
+    "UserError",
+    "__version__",
+    "compile",
+    "load",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -16,8 +16,8 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import make_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits, fuse, simplify
-from tilewright.runtime import PoolOptions, shared_pool
-from tilewright.support import InputError, Settings, TargetError, get_logger, read_settings
+from tilewright.runtime import pool_for
+from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
 
 _log = get_logger(__name__)
@@ -30,6 +30,7 @@ def compile_model(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Mapping[str, Array] | None = None,
+    wait_policy: WaitPolicy | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
 ) -> CompiledModel:
@@ -38,8 +39,10 @@ def compile_model(
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
     a path. ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
-    size with its value. ``constants`` fixes inputs whose elements must be known when compiling. ``progress``
-    is called as work gets done.
+    size with its value. ``constants`` fixes inputs whose elements must be known when compiling.
+    ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
+    latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
+    ``progress`` is called as work gets done.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
     InputError, TargetError, ResourceError) naming the culprit.
@@ -47,7 +50,7 @@ def compile_model(
     options = read_settings() if settings is None else settings
     machine = _machine(target)
     count = _thread_count(threads, options)
-    pool = shared_pool(PoolOptions.of(options, count))
+    pool = pool_for(options, count, wait_policy)
     memory = physical_memory()
     clock = _Clock()
     with clock.phase("import"):

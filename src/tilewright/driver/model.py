@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
+from tilewright.driver.save import Parts, save_model, take_apart
 from tilewright.driver.work import reduction_length
 from tilewright.runtime import (
     ThreadPool,
@@ -204,6 +206,15 @@ class CompiledModel:
             if self._steps.root(value) in made
         }
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as one file that ``tilewright.load`` runs without the compiler.
+
+        It holds machine code for this machine's CPU features, the weights, and how to run them. What was at
+        ``path`` is replaced once all is written. Raises ArtefactError where the file cannot be written,
+        InstallationError where there is no C compiler to link with.
+        """
+        save_model(self._parts(), path)
+
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
         self._assembled.plan.trim()
@@ -212,6 +223,11 @@ class CompiledModel:
         takes = ", ".join(map(str, self.inputs))
         gives = ", ".join(map(str, self.outputs))
         return f"<CompiledModel {self.name!r}: ({takes}) -> ({gives}), {len(self._steps.units)} kernels>"
+
+    def _parts(self) -> Parts:
+        return take_apart(
+            self._steps, self._assembled, self.target, self.inputs, self.outputs, self._index_bounds
+        )
 
     def _outputs(self, assembled: Assembled) -> list[Array]:
         return [aligned_empty(shape, dtype) for dtype, shape in assembled.arrays]

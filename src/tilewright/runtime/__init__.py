@@ -1,5 +1,6 @@
 """Running compiled code: the native thread pool, memory, timers and the plan executor."""
 
+from tilewright.runtime.container import Piece, write_container
 from tilewright.runtime.executor import (
     BufferRef,
     ExecutionPlan,
@@ -8,21 +9,33 @@ from tilewright.runtime.executor import (
     PlanBuilder,
     PlanContents,
 )
+from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
 from tilewright.runtime.memory import address_of, aligned_copy, aligned_empty, guarded_array
-from tilewright.runtime.native import ALIGNMENT, HEADER_PATH, now_ns
-from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, shared_pool
+from tilewright.runtime.native import ALIGNMENT, ARENA, CONSTANT, HEADER_PATH, INPUT, OUTPUT, now_ns
+from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
+from tilewright.runtime.saved import SavedModel, load_model
 from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, draw_feeds
 
 __all__ = [
     "ALIGNMENT",
+    "ARENA",
+    "CODE",
+    "CONSTANT",
     "HEADER_PATH",
+    "INPUT",
+    "OUTPUT",
+    "WEIGHTS",
     "BufferRef",
     "ExecutionPlan",
     "KernelCall",
+    "Manifest",
     "ParamRef",
+    "Piece",
     "PlanBuilder",
     "PlanContents",
     "PoolOptions",
+    "Requirements",
+    "SavedModel",
     "TensorInfo",
     "ThreadPool",
     "address_of",
@@ -33,6 +46,10 @@ __all__ = [
     "default_pool",
     "draw_feeds",
     "guarded_array",
+    "kernel_symbol",
+    "load_model",
     "now_ns",
+    "pool_for",
     "shared_pool",
+    "write_container",
 ]

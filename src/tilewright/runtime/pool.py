@@ -3,13 +3,13 @@
 import os
 import weakref
 from ctypes import c_int32
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import TracebackType
 from typing import Final, Self
 
 from tilewright.runtime.native import library
-from tilewright.support import ResourceError, Settings, WaitPolicy, available_cpus, read_settings
+from tilewright.support import InputError, ResourceError, Settings, WaitPolicy, available_cpus, read_settings
 
 ACTIVE_SPIN_NS: Final = 500_000
 """How long an idle thread spins before it sleeps: longer than the gaps between a running model's loops."""
@@ -17,6 +17,8 @@ PASSIVE_SPIN_NS: Final = 2_000
 """The same where other work should have the CPU: about what a sleep and a wake-up cost."""
 MAX_THREADS: Final = 1024
 """No pool has more threads."""
+
+_CHOICES: Final = f"wait policies are {', '.join(policy.value for policy in WaitPolicy)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,21 @@ class ThreadPool:
 def shared_pool(options: PoolOptions) -> ThreadPool:
     """The process's pool with these options, started on first use."""
     return ThreadPool(options)
+
+
+def pool_for(
+    settings: Settings, threads: int | None = None, wait_policy: WaitPolicy | str | None = None
+) -> ThreadPool:
+    """The process's pool as the settings have it, with another number of threads or wait policy if given.
+
+    Raises InputError for a number of threads or a policy that does not exist.
+    """
+    try:
+        policy = settings.wait_policy if wait_policy is None else WaitPolicy(wait_policy)
+        options = PoolOptions.of(replace(settings, wait_policy=policy), threads)
+    except ValueError as error:
+        raise InputError(str(error), hint=_CHOICES) from None
+    return shared_pool(options)
 
 
 def default_pool(threads: int | None = None) -> ThreadPool:

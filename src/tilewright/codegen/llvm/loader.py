@@ -69,17 +69,19 @@ class Loader:
         # a session must end after what was loaded into it: this reference is dropped after the tracker's
         # finaliser
         tracker.session = session
-        return LoadedObject(tracker, {name: int(tracker[name]) for name in defined})
+        return LoadedObject(tracker, {name: int(tracker[name]) for name in defined}, objects)
 
 
 class LoadedObject:
     """Code in this process. Its functions may be called as long as this value lives and is not closed."""
 
-    __slots__ = ("_addresses", "_tracker")
+    __slots__ = ("_addresses", "_tracker", "objects")
 
-    def __init__(self, tracker: Any, addresses: dict[str, int]) -> None:
+    def __init__(self, tracker: Any, addresses: dict[str, int], objects: tuple[bytes, ...]) -> None:
         self._tracker = tracker
         self._addresses = addresses
+        self.objects = objects
+        """The object code that was loaded, for saving it."""
 
     @property
     def names(self) -> tuple[str, ...]:

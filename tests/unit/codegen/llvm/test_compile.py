@@ -202,8 +202,10 @@ def test_functions_renamed_and_exported(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "21 [False, False]\n"
-    with pytest.raises(InternalError, match="does not define 'sub'"):
-        rename_functions(objects[0], {"sub": "x"})
+    caller = rename_functions(compile_ir(TWICE, HOST), {"add": "first"})
+    assert (read_symbols(caller).functions, read_symbols(caller).undefined) == (("twice",), ("first",))
+    with pytest.raises(InternalError, match="not a 64-bit ELF object"):
+        rename_functions(b"no object", {})
 
 
 def test_no_compiler(tmp_path, monkeypatch):
