@@ -20,6 +20,7 @@ from tilewright.graph.ops.common import (
     number,
     read,
     stem,
+    wide,
 )
 from tilewright.graph.registry import Context, Kind, operator
 from tilewright.ir import dtype_of
@@ -162,9 +163,11 @@ def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
     truncated = bool(ctx.integer("fmod", 0))
     if not is_float(x.dtype):
         return elementwise(ctx, lang.rem if truncated else lambda a, b: a % b, x, y)
+    # One step more precise than the operands, so that the quotient of large ones is whole.
+    inner = "f32" if wide(x.dtype) != x.dtype else "f64"
 
     def of(a: Scalar, b: Scalar) -> Scalar:
-        wide_a, wide_b = cast(a, x.dtype, "f64"), cast(b, x.dtype, "f64")
+        wide_a, wide_b = cast(a, x.dtype, inner), cast(b, x.dtype, inner)
         quotient = lang.trunc(wide_a / wide_b)
         # 0 * inf is no number: where nothing is taken away, a is the remainder itself.
         rest = lang.select(quotient == 0.0, wide_a, wide_a - quotient * wide_b)
@@ -172,7 +175,7 @@ def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
             opposed = (rest < 0.0) != (wide_b < 0.0)
             signed = lang.select(opposed, rest + wide_b, rest)
             rest = lang.select(rest == 0.0, lang.copysign(rest, wide_b), signed)
-        return cast(rest, "f64", x.dtype)
+        return cast(rest, inner, x.dtype)
 
     return elementwise(ctx, of, x, y)
 
@@ -243,15 +246,18 @@ def fold(ctx: Context, *xs: Operand) -> Operand:
 
 @operator("BitShift", kind=_ELEMENTWISE)
 def bit_shift(ctx: Context, x: Operand, y: Operand) -> Operand:
-    """Bits of x shifted by y places; y from the dtype's width on shifts all of them out."""
+    """Bits of x shifted by y places; y below zero or from the dtype's width on shifts all of them out."""
     left = ctx.text("direction") == "LEFT"
-    bits = dtype_of(x.dtype).bits
+    bits, signed = dtype_of(x.dtype).bits, is_signed(x.dtype)
+    zero, last = number(0, x.dtype), number(bits - 1, x.dtype)
 
     def of(a: Scalar, b: Scalar) -> Scalar:
-        if not left and is_signed(x.dtype):
+        inside = (b >= zero) & (b <= last) if signed else b <= last
+        places = lang.select(inside, b, last)
+        if signed and not left:
             # Copies of the sign come in: shifting by all bits but one leaves nothing else.
-            return a >> lang.minimum(b, number(bits - 1, x.dtype))
-        return lang.select(b < number(bits, x.dtype), a << b if left else a >> b, number(0, x.dtype))
+            return a >> places
+        return lang.select(inside, a << places if left else a >> places, zero)
 
     return elementwise(ctx, of, x, y)
 
