@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 from tilewright.driver.assemble import assemble, make_steps
 from tilewright.driver.kernels import build_kernels
@@ -16,11 +17,14 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import make_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits, fuse, simplify
-from tilewright.runtime import pool_for
+from tilewright.runtime import pool_for, return_free_memory
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
 
 _log = get_logger(__name__)
+
+_TRIM_FROM_BYTES: Final = 1 << 25
+"""From so many bytes of weights on, freed memory is given back to the system after a compilation."""
 
 
 def compile_model(
@@ -68,6 +72,10 @@ def compile_model(
         steps = make_steps(graph, units, kernels, views)
         steps = replace(steps, graph=_without_packed(graph))
         assembled = assemble(steps, pool, memory, graph.outputs)
+    del graph, partition
+    if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
+        # The model's file and its weights as it had them were as large again.
+        return_free_memory()
     _log.info("compiled %d kernels in %.2f s", len(set(kernels)), clock.total)
     return CompiledModel(
         steps,

@@ -10,7 +10,13 @@ from tilewright.runtime.executor import (
     PlanContents,
 )
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
-from tilewright.runtime.memory import address_of, aligned_copy, aligned_empty, guarded_array
+from tilewright.runtime.memory import (
+    address_of,
+    aligned_copy,
+    aligned_empty,
+    guarded_array,
+    return_free_memory,
+)
 from tilewright.runtime.native import ALIGNMENT, ARENA, CONSTANT, HEADER_PATH, INPUT, OUTPUT, now_ns
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.saved import SavedModel, load_model
@@ -50,6 +56,7 @@ __all__ = [
     "load_model",
     "now_ns",
     "pool_for",
+    "return_free_memory",
     "shared_pool",
     "write_container",
 ]

@@ -49,6 +49,14 @@ def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return copy
 
 
+def return_free_memory() -> None:
+    """Give memory that this process has freed back to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim.argtypes = [ctypes.c_size_t]
+        trim(0)
+
+
 def guarded_array(
     shape: int | tuple[int, ...], dtype: npt.DTypeLike, *, at_end: bool = True, align: int | None = None
 ) -> npt.NDArray[Any]:
