@@ -61,19 +61,28 @@ def instance_prints(s: Statement, *parts: object, reductions: bool = True) -> Pr
 
 
 @dataclass(frozen=True, slots=True)
+class Needed:
+    """What completes a reduction: its ``places``, the ``counts`` of instances of each, all ``instances``."""
+
+    places: Prints
+    counts: Ints
+    instances: Prints
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """Fingerprints of all definitions of one function, relative to a set of stages.
 
     ``prints[root[d]]`` is the fingerprint of definition ``d``. ``chains[s, r]`` exists where read ``r`` of
-    statement ``s`` is an accumulator. ``needed`` says, per reducing write, how many instances each
-    place takes. ``computed`` are the statements of foreign stages that are no copies.
+    statement ``s`` is an accumulator. ``needed`` says, per reducing write, what
+    completes it. ``computed`` are the statements of foreign stages that are no copies.
     """
 
     flow: Dataflow
     prints: Prints
     root: Ints
     chains: Mapping[tuple[int, int], Ints]
-    needed: Mapping[tuple[Key, int], tuple[Prints, Ints]]
+    needed: Mapping[tuple[Key, int], Needed]
     computed: frozenset[int]
     constants: frozenset[int] = field(repr=False)
 
@@ -242,7 +251,7 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
             break
         follow = further
     chains: dict[tuple[int, int], Ints] = {}
-    needed: dict[tuple[Key, int], tuple[Prints, Ints]] = {}
+    needed: dict[tuple[Key, int], Needed] = {}
     groups: dict[Key, list[int]] = {}
     for k, s in enumerate(inst.statements):
         if s.stage in stages and "red" in s.kinds and isinstance(s.node, Store):
@@ -285,8 +294,8 @@ def _follow_reduction(
     root: Ints,
     prints: Prints,
     chains: dict[tuple[int, int], Ints],
-    needed: tuple[Prints, Ints] | None,
-) -> tuple[Prints, Ints] | None:
+    needed: Needed | None,
+) -> Needed | None:
     """Record where each chain of accumulations starts, and give complete ones a common fingerprint."""
     statements = [flow.instances.statements[k] for k in members]
     found = [_accumulator(flow, k, w) for k in members]
@@ -313,16 +322,17 @@ def _follow_reduction(
         length += length[parent]
         parent = further
     if needed is None:
-        _, index = np.unique(full, return_index=True)
-        needed = np.unique(place[index], return_counts=True)
-    at_place = np.minimum(np.searchsorted(needed[0], place), len(needed[0]) - 1)
-    complete = (needed[0][at_place] == place) & (length + 1 == needed[1][at_place])
+        instances, index = np.unique(full, return_index=True)
+        needed = Needed(*np.unique(place[index], return_counts=True), instances)
+    at_place = np.minimum(np.searchsorted(needed.places, place), len(needed.places) - 1)
+    complete = (needed.places[at_place] == place) & (length + 1 == needed.counts[at_place])
+    # no instance twice, and none that the reference does not have
     order = np.lexsort((full, parent))
     p, f = parent[order], full[order]
-    again = np.zeros(offset, np.bool_)
-    twice = np.flatnonzero((p[1:] == p[:-1]) & (f[1:] == f[:-1]))
-    again[p[twice]] = True
-    complete &= ~again[parent]
+    wrong = np.zeros(offset, np.bool_)
+    wrong[p[np.flatnonzero((p[1:] == p[:-1]) & (f[1:] == f[:-1]))]] = True
+    wrong[parent[~np.isin(full, needed.instances)]] = True
+    complete &= ~wrong[parent]
     start = source[parent]
     at = 0
     for k, s, acc in zip(members, statements, found, strict=True):

@@ -132,8 +132,11 @@ def _flows(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
         slots: list[int | None] = list(range(len(was[0].reads))) if alike else [None]
         common = _executed(old, was).intersect(_executed(new, now))
         for slot in slots:
-            expected = _columns(old, was, slot).intersect_domain(common)
-            actual = _columns(new, now, slot).intersect_domain(common)
+            expected, actual = _columns(old, was, slot), _columns(new, now, slot)
+            if slot is not None and slot in new.accumulators(now[0]):
+                expected = expected.intersect_domain(actual.domain())
+            else:
+                expected, actual = expected.intersect_domain(common), actual.intersect_domain(common)
             wrong = actual.subtract(expected).domain().union(expected.subtract(actual).domain())
             for s in sets_of(wrong):
                 read = now[0].reads[slot].buffer if slot is not None else "other values"
@@ -191,8 +194,11 @@ def _reductions(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
         full = union_map(old.places(s).reverse().apply_range(old.model.instances(s)) for s in before[key])
         done = chain.reverse().apply_range(logical)
         places = chain.reverse().apply_range(union_map(new.places(s) for s in members))
-        if not places.apply_range(full).subtract(done).is_empty():
+        wanted = places.apply_range(full)
+        if not wanted.subtract(done).is_empty():
             yield Violation("flow", key[0], f"the reduction {key[0]} leaves instances out")
+        if not done.intersect_domain(wanted.domain()).subtract(wanted).is_empty():
+            yield Violation("flow", key[0], f"the reduction {key[0]} runs instances outside of its domain")
 
 
 def _outputs(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:

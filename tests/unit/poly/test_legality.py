@@ -315,3 +315,23 @@ def test_registers_belong_to_one_thread():
 def test_blocks_without_threads_do_not_race():
     loops = [("i", 0, 4, thread("block.x")), *LOOPS[1:]]
     assert judged(MM, nest(loops, C)) == []
+
+
+def test_a_lost_init_is_noticed():
+    assert judged(MM, nest(LOOPS, replace(C, init=None))) == ["flow"]
+
+
+def test_an_instance_outside_of_the_domain_completes_no_sum():
+    """One instance for each place, as there should be, but a wrong one."""
+    total = Stage("S", (it("i", 4), it("k", 1, "red")), store("S", (i,), add(ld("S", i), ld("A", i, k))),
+                  store("S", (i,), zero()))  # fmt: skip
+    use = Stage("D", (it("i", 4),), store("D", (i,), ld("S", i)))
+    p = Program("sums", (), (buffer("A", (4, 3), F32),), (buffer("D", (4,), F32),),
+                (buffer("S", (4,), F32),), (total, use))  # fmt: skip
+    d = nest([("i2", 0, 4)], block(p, "D", (var("i2"),)))
+
+    def summed(at):
+        return Alloc(p.temps[0], seq(nest([("i", 0, 4), ("k", 0, 1)], block(p, "S", (i, at))), d))
+
+    assert judged(p, summed(k)) == []
+    assert judged(p, summed(k + 1)) == ["flow"]
