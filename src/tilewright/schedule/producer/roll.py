@@ -8,6 +8,7 @@ from tilewright.ir import (
     Index,
     IndexMap,
     LoopFunction,
+    Seq,
     Span,
     loop_env,
     mod,
@@ -83,7 +84,7 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
     inner = place.node.body
     while isinstance(inner, Alloc):
         inner = inner.body
-    items = inner.stmts if hasattr(inner, "stmts") else (inner,)
+    items = inner.stmts if isinstance(inner, Seq) else (inner,)
     used = [s for s in items if touching(s, frozenset((buffer,)))]
     loop = used[-1] if used else None
     if not isinstance(loop, For) or loop.kind.name != "serial" or any(isinstance(s, Alloc) for s in used):
