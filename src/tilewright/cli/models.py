@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy.typing as npt
@@ -16,11 +16,14 @@ from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
+from tilewright.runtime import SavedModel, load_model
 from tilewright.support import suggestion
 
 Array = npt.NDArray[Any]
 
-ZOO = "zoo:"
+ZOO: Final = "zoo:"
+SAVED: Final = ".twm"
+"""How the names of saved models end."""
 
 
 def open_model(text: str) -> str | ModelProto:
@@ -50,8 +53,21 @@ def compile_for(
         )
 
 
+def load_or_compile(
+    state: State, model: str, target: str, threads: int | None, shapes: tuple[str, ...]
+) -> CompiledModel | SavedModel:
+    """A saved model as it is, anything else compiled. Raises UsageError for options that come too late."""
+    if not model.endswith(SAVED):
+        return compile_for(state, open_model(model), target, threads, shapes)
+    if shapes or target != "cpu":
+        raise click.UsageError(
+            "a saved model has its shapes and its target: --shape and --target come too late"
+        )
+    return load_model(model, threads=threads)
+
+
 def feeds_for(
-    compiled: CompiledModel, files: tuple[str, ...], archive: str | None, seed: int
+    compiled: CompiledModel | SavedModel, files: tuple[str, ...], archive: str | None, seed: int
 ) -> Mapping[str, Array]:
     """The inputs given as files; random ones where none are given at all."""
     given = read_feeds(parse_assignments(files, "--input"), archive, compiled.inputs)

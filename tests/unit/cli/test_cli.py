@@ -100,6 +100,22 @@ def test_run_reads_inputs_and_writes_outputs(call, path, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["mlp.onnx", "x.npy", "x.npz"]
 
 
+def test_a_saved_model_runs(call, path, tmp_path):
+    saved = tmp_path / "mlp.twm"
+    status, out, err = call("compile", path, "--output", saved, "--threads", 1)
+    assert status == 0 and saved.exists() and "saved as" in err
+    _, direct, _ = call("run", path, "--json", "--threads", 1)
+    status, out, _ = call("run", saved, "--json", "--threads", 1)
+    assert status == 0
+    assert json.loads(out)["outputs"] == json.loads(direct)["outputs"]
+    assert call("run", saved, "--shape", "x=4,8")[0] == 2
+    assert call("run", saved, "--profile")[0] == 2
+    saved.write_bytes(saved.read_bytes()[:100])
+    status, _, err = call("run", saved)
+    assert status == 2 and "mlp.twm" in err
+    assert call("compile", path, "--output", tmp_path / "no" / "folder.twm")[0] == 2
+
+
 def test_run_profiles(call, path):
     status, out, _ = call("run", path, "--profile", "--repeats", 3)
     assert status == 0 and "GFLOP/s" in out and "'y': float32[4, 8]" in out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tilewright.cli.models import compile_for, open_model, tensors_as_data
+from tilewright.cli.models import SAVED, compile_for, open_model, tensors_as_data
 from tilewright.cli.options import common_options, compile_options, model_argument
 from tilewright.cli.state import State
 from tilewright.support import counted, format_bytes
@@ -12,14 +12,24 @@ from tilewright.support import counted, format_bytes
 
 @click.command("compile")
 @model_argument
+@click.option("--output", metavar=f"FILE{SAVED}", help="Save the compiled model there; `run` takes the file.")
 @compile_options
 @common_options
-def compile_(state: State, model: str, target: str, threads: int | None, shapes: tuple[str, ...]) -> None:
+def compile_(
+    state: State,
+    model: str,
+    output: str | None,
+    target: str,
+    threads: int | None,
+    shapes: tuple[str, ...],
+) -> None:
     """Compile MODEL, and report its inputs, outputs, kernels and memory.
 
     Compiled code is kept in the object cache: compiling the same model again takes a fraction of the time.
     """
     compiled = compile_for(state, open_model(model), target, threads, shapes)
+    if output is not None:
+        compiled.save(output)
     groups = compiled.groups()
     kernels = len({id(group.kernel) for group in groups})
     if state.json:
@@ -51,3 +61,5 @@ def compile_(state: State, model: str, target: str, threads: int | None, shapes:
     )
     phases = ", ".join(f"{name} {taken:.2f} s" for name, taken in compiled.compile_seconds.items())
     state.say(f"    time  {phases}")
+    if output is not None:
+        state.note(f"saved as {output}")

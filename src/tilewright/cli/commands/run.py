@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.arrays import write_archive
-from tilewright.cli.models import compile_for, feeds_for, open_model
+from tilewright.cli.models import SAVED, feeds_for, load_or_compile
 from tilewright.cli.options import common_options, compile_options, input_options, model_argument
 from tilewright.cli.state import State
+from tilewright.driver import CompiledModel
 from tilewright.support import quoted
 
 
@@ -39,8 +40,13 @@ def run(
     threads: int | None,
     shapes: tuple[str, ...],
 ) -> None:
-    """Run MODEL on the given inputs, or on random ones, and show its outputs."""
-    compiled = compile_for(state, open_model(model), target, threads, shapes)
+    """Run MODEL on the given inputs, or on random ones, and show its outputs.
+
+    MODEL may also be what `tilewright compile --output` saved.
+    """
+    if profile and model.endswith(SAVED):
+        raise click.UsageError("--profile needs the model itself, not a saved one")
+    compiled = load_or_compile(state, model, target, threads, shapes)
     feeds = feeds_for(compiled, files, archive, seed)
     names = [info.name for info in compiled.outputs]
     compiled.run(names, feeds)
@@ -53,7 +59,7 @@ def run(
     if output is not None:
         write_archive(output, dict(zip(names, arrays, strict=True)))
     milliseconds = float(np.median(seconds)) * 1e3
-    details = compiled.profile(feeds, repeats) if profile else None
+    details = compiled.profile(feeds, repeats) if profile and isinstance(compiled, CompiledModel) else None
     if state.json:
         rows = [summary(name, array) for name, array in zip(names, arrays, strict=True)]
         data: dict[str, Any] = {"command": "run", "model": model, "outputs": rows, "median_ms": milliseconds}
