@@ -1,0 +1,90 @@
+"""Cases that the schedule fuzzer found, kept."""
+
+import pytest
+
+from tilewright import lang
+from tilewright.ir import imin, index, int_lower, int_upper, var
+from tilewright.poly import check_legal
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from unit.schedule.loop_programs import check, matmul, scheduled
+
+
+def _judged(s, params=None):
+    """The exact checker and the interpreter agree with the schedule."""
+    assert check_legal(Schedule(s.source).func, s.func, params) == []
+    return check(s, params)
+
+
+def _then(first, second):
+    """`T = first(X)`, `Y = second(T)` on 6 x 5 elements."""
+    X = lang.placeholder((6, 5), name="X")
+    T = lang.compute((6, 5), lambda i, j: first(X, i, j), name="T")
+    return lang.program([X], [lang.compute((6, 5), lambda i, j: second(T, i, j), name="Y")])
+
+
+def test_a_triangular_reduction_follows_a_rounded_axis():
+    X = lang.placeholder((3, 5), name="X")
+    k = lang.reduce_axis(5, "k")
+    T = lang.compute((3, 5), lambda i, j: lang.sum(X[i, k], axis=k, where=k <= j), name="T")
+    s = scheduled(lang.program([X], [lang.compute((3, 5), lambda i, j: T[i, j] + 1, name="Y")]))
+    try:
+        s = s.split("j", 4, tail="roundup")
+    except ScheduleError:
+        return
+    _judged(s)
+
+
+def test_a_peeled_reduction_is_rebuilt_once():
+    A, B = lang.placeholder((3, 5), name="A"), lang.placeholder((5, 4), name="B")
+    k = lang.reduce_axis(5, "k")
+    C = lang.compute((3, 4), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = scheduled(lang.program([A, B], [lang.compute((3, 4), lambda i, j: C[i, j] + 1, name="D")]))
+    _judged(s.peel("k", "first").compute_at("C_first", "D_i"))
+
+
+def test_copies_of_a_rolled_window_have_storage_of_their_own():
+    s = scheduled(_then(lambda x, i, j: x[i, j] + 1, lambda t, i, j: t[i, j] + t[lang.clamp(i - 1, 0, 5), j]))
+    s = s.compute_at("T", "Y_i").partition("Y_i", 2).partition("Y_i_1", 4)
+    assert len({b.name for b in s.buffers().values()}) == len(s.buffers())
+    _judged(s)
+
+
+def test_a_staged_tile_with_a_condition_feeds_only_what_it_holds():
+    s = scheduled(_then(lambda x, i, j: x[i, j] + 1, lambda t, i, j: t[i, j] * 2))
+    s = s.stage("X", "i").tile(("X_local_i", "X_local_j"), (2, 2), tail="mask")
+    try:
+        s = s.reverse_compute_at("T", "X_local_i_o")
+    except ScheduleError:
+        return
+    _judged(s)
+
+
+@pytest.mark.parametrize("tail", ["guard", "mask"])
+def test_conditions_and_masks_in_staged_tiles_stay_in_bounds(tail):
+    n = lang.param("n")
+    X = lang.placeholder((n, n), name="X")
+    s = scheduled(lang.program([X], [lang.compute((n, n), lambda i, j: X[i, j] + 2, name="Y")]))
+    s = s.stage("Y", "i", mode="write").tile(("Y_local_out_i", "Y_local_out_j"), (2, 2), tail=tail)
+    try:
+        s = s.stage("Y_local", "Y_local_out_i_o")
+    except ScheduleError:
+        return
+    for size in (1, 2, 3):
+        _judged(s, {"n": size})
+
+
+def test_the_output_of_one_part_of_a_range_is_staged():
+    s = scheduled(_then(lambda x, i, j: x[i, j] + 1, lambda t, i, j: t[i, j] * 2))
+    s = s.inline("T").partition("Y_j", (-4, -3))
+    _judged(s.stage("Y", "Y_j_1", mode="write"))
+
+
+def test_bounds_of_many_minima():
+    x = sum((imin(var(f"v{n}"), 3) * (n + 1) for n in range(24)), index(0))
+    env = {f"v{n}": (index(0), index(9)) for n in range(24)}
+    assert (int_lower(x, env), int_upper(x, env)) == (0, 900)
+
+
+def test_lanes_of_a_reduction_run_in_any_order():
+    _judged(scheduled(matmul()).decompose_init("C", "k").split("k", 4).vectorize("k_i"))
