@@ -88,7 +88,9 @@ def conflicts(
                 if not (a.write or b.write) or (free and _order_free(a.block, b.block)):
                     continue
                 common = candidates & a.loops & b.loops
-                held = _equal_loops(a, b, buffers, ranges, frozenset(env)) if a.buffer == b.buffer else set()
+                held: frozenset[str] = frozenset()
+                if a.buffer == b.buffer:
+                    held = _equal_loops(a, b, buffers[a.buffer], ranges, frozenset(env), common)
                 if not common <= held:
                     yield Conflict(name, a.block, b.block, common - held)
 
@@ -177,17 +179,16 @@ def folded(buffer: Buffer) -> bool:
         return False
     ranges = {d: (Index(0), n - 1) for d, n in zip(layout.dims, buffer.shape, strict=True)}
     return not frozenset(layout.dims) <= _forced(
-        [(e, e) for e in layout.exprs], ranges, frozenset(layout.vars)
+        [(e, e) for e in layout.exprs], ranges, frozenset(layout.vars), frozenset(layout.dims)
     )
 
 
 def _equal_loops(
-    a: Touch, b: Touch, buffers: Mapping[str, Buffer], ranges: Env, shared: frozenset[str]
-) -> set[str]:
+    a: Touch, b: Touch, buffer: Buffer, ranges: Env, shared: frozenset[str], wanted: frozenset[str]
+) -> frozenset[str]:
     """Loops whose variables are equal wherever the two accesses meet."""
     if len(a.indices) != len(b.indices):
-        return set()
-    buffer = buffers[a.buffer]
+        return frozenset()
     first, second = a.indices, b.indices
     wrapped = folded(buffer)
     if wrapped:
@@ -203,20 +204,32 @@ def _equal_loops(
                 for it, x in zip(a.block.iters, a.block.bind, strict=True)
                 if it.kind == "par" and it.name in other
             ]
-    return set(_forced(pairs, ranges, shared))
+    return _forced(pairs, ranges, shared, wanted)
 
 
-def _forced(pairs: list[tuple[Index, Index]], ranges: Env, shared: frozenset[str]) -> frozenset[str]:
-    """Variables ``v`` that ``x(v...) == y(v'...)`` for all pairs forces to ``v == v'``."""
-    primes = {v: var(v + "'") for v in ranges if v not in shared}
-    both: dict[str, tuple[Index, Index]] = dict(ranges)
-    for v, (lo, hi) in ranges.items():
+def _forced(
+    pairs: list[tuple[Index, Index]], ranges: Env, shared: frozenset[str], wanted: frozenset[str]
+) -> frozenset[str]:
+    """Variables ``v`` that ``x(v...) == y(v'...)`` for all pairs forces to ``v == v'``.
+
+    Variables in ``shared`` have no second instance. The search ends where all of ``wanted`` are forced.
+    """
+    used = frozenset[str]().union(*(x.vars | y.vars for x, y in pairs))
+    kept: dict[str, tuple[Index, Index]] = {}
+    for v in reversed(list(ranges)):
+        if v in used:
+            kept[v] = ranges[v]
+            used |= ranges[v][0].vars | ranges[v][1].vars
+    primes = {v: var(v + "'") for v in kept if v not in shared}
+    both: dict[str, tuple[Index, Index]] = {}
+    for v, (lo, hi) in reversed(kept.items()):
+        both[v] = (lo, hi)
         if v in primes:
             both[v + "'"] = (substitute_index(lo, primes), substitute_index(hi, primes))
     system = _System(primes, both)
-    for x, y in pairs:
+    for x, y in dict.fromkeys(pairs):
         system.add(x, substitute_index(y, primes))
-    system.solve()
+    system.solve(wanted)
     return frozenset(system.equal)
 
 
@@ -237,10 +250,10 @@ class _System:
         """Demand ``x == primed``."""
         self._todo.append(x - primed)
 
-    def solve(self) -> None:
-        """Force what can be forced, until nothing changes."""
+    def solve(self, wanted: frozenset[str]) -> None:
+        """Force what can be forced, until nothing changes or all of ``wanted`` are."""
         progress = True
-        while progress:
+        while progress and not wanted <= self.equal:
             progress = False
             left: list[Index] = []
             pending, self._todo = self._todo, []
