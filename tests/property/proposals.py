@@ -2,7 +2,22 @@
 
 from hypothesis import strategies as st
 
-from tilewright.ir import Alloc, Binary, Block, For, Select, blocks, buffers_of, locate, walk
+from tilewright.ir import (
+    Alloc,
+    Binary,
+    Block,
+    For,
+    Select,
+    blocks,
+    buffers_of,
+    fresh_name,
+    iter_env,
+    locate,
+    prove_ge0,
+    prove_lt,
+    stmt_loads,
+    walk,
+)
 from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
@@ -463,6 +478,31 @@ def layout_unfold(draw, s):
     return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
 
 
+def gather_operand(draw, s):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        if any(it.lo.vars or it.hi.vars for it in x.iters):
+            continue
+        for n, ld in enumerate(found):
+            used = {v for i in ld.indices for v in i.vars}
+            env = iter_env(x.iters)
+            shape = s.program.buffer(ld.buffer).shape
+            inside = all(
+                prove_ge0(i, env) and prove_lt(i, m, env) for i, m in zip(ld.indices, shape, strict=True)
+            )
+            if used and inside:
+                options.append((x.name, n, tuple(it.name for it in x.iters if it.name in used)))
+    chosen = _pick(draw, options, "operand")
+    if chosen is None:
+        return None
+    stage, n, axes = chosen
+    name = fresh_name("G", {b.name for b in s.program.temps})
+    return (stage, n, tuple(draw(st.permutations(axes))), name), {}
+
+
 #: Every primitive (with what its test fixes) to its proposer.
 PROPOSERS = {
     "split": split,
@@ -489,6 +529,7 @@ PROPOSERS = {
     "roll": roll,
     "set_layout": set_layout,
     "skip_padding": skip_padding,
+    "gather_operand": gather_operand,
     "rfactor": rfactor,
     "layout_split": layout_split,
     "layout_reorder": layout_reorder,

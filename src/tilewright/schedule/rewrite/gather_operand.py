@@ -14,7 +14,10 @@ from tilewright.ir import (
     Program,
     Stage,
     Store,
+    iter_env,
     map_loads,
+    prove_ge0,
+    prove_lt,
     stmt_loads,
     var,
 )
@@ -36,7 +39,7 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
                                                C[i, j] += A[i, k] * P[k, j]
 
     Raises ScheduleError for an unknown stage or operand, axes that are not those of the load, ranges that
-    depend on other axes, or a name that is taken.
+    depend on other axes, indices that may be out of bounds, or a name that is taken.
     """
     names = [s.name for s in program.stages]
     if stage not in names:
@@ -59,6 +62,13 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
         )
     if any((iters[a].lo.vars | iters[a].hi.vars) for a in axes):
         raise ScheduleError(f"the range of an axis of {load} depends on other axes")
+    env = iter_env(old.iters)
+    for i, size in zip(load.indices, program.buffer(load.buffer).shape, strict=True):
+        if not (prove_ge0(i, env) and prove_lt(i, size, env)):
+            raise ScheduleError(
+                f"{load} may lie outside of {load.buffer!r} where a condition of stage {stage!r} hides it",
+                hint="gather operands that are in bounds for all values of the iterators",
+            )
     # the new tensor starts at zero in every dimension
     shift = {a: iters[a].lo for a in axes}
     indices = tuple(var(a) - shift[a] for a in axes)
