@@ -79,14 +79,23 @@ def find(root: Stmt, name: str) -> Location | None:
 
 def locate(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Location]:
     """All nodes for which ``wanted`` is true, in program order, parents first."""
-
-    def visit(node: Stmt, ancestors: tuple[Stmt, ...], path: Path) -> Iterator[Location]:
+    # a stack of (node, depth, position): ancestors and path are kept in one list each, cut back to the depth
+    ancestors: list[Stmt] = []
+    path: list[int] = []
+    todo: list[tuple[Stmt, int, int]] = [(root, 0, 0)]
+    while todo:
+        node, depth, position = todo.pop()
+        if depth:
+            del path[depth - 1 :]
+            path.append(position)
+            del ancestors[depth:]
         if wanted(node):
-            yield Location(node, ancestors, path)
-        for n, child in enumerate(stmt_children(node)):
-            yield from visit(child, (*ancestors, node), (*path, n))
-
-    yield from visit(root, (), ())
+            yield Location(node, tuple(ancestors[:depth]), tuple(path))
+        kids = stmt_children(node)
+        if kids:
+            del ancestors[depth:]
+            ancestors.append(node)
+            todo.extend((kids[n], depth + 1, n) for n in range(len(kids) - 1, -1, -1))
 
 
 def blocks(root: Stmt) -> list[Location]:
@@ -96,14 +105,23 @@ def blocks(root: Stmt) -> list[Location]:
 
 def replace_at(root: Stmt, path: Path, new: Stmt) -> Stmt:
     """``root`` with the node at ``path`` replaced; everything off the path is shared."""
-    if not path:
-        return new
-    kids = stmt_children(root)
-    n = path[0]
-    changed = replace_at(kids[n], path[1:], new)
-    if changed is kids[n]:
+    way: list[Stmt] = []
+    node = root
+    for n in path:
+        way.append(node)
+        node = stmt_children(node)[n]
+    if new is node:
         return root
-    return with_stmt_children(root, (*kids[:n], changed, *kids[n + 1 :]))
+    for parent, n in zip(reversed(way), reversed(path), strict=True):
+        match parent:
+            case Alloc():
+                new = Alloc(parent.buffer, new)
+            case Seq():
+                new = Seq((*parent.stmts[:n], new, *parent.stmts[n + 1 :]))
+            case _:
+                kids = stmt_children(parent)
+                new = with_stmt_children(parent, (*kids[:n], new, *kids[n + 1 :]))
+    return new
 
 
 def map_stmt(s: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
@@ -308,9 +326,8 @@ def map_buffers(s: Stmt, fn: Callable[[Buffer], Buffer]) -> Stmt:
 def buffers_of(func: LoopFunction) -> dict[str, Buffer]:
     """All buffers by name: arguments and allocations."""
     out = {b.name: b for b in func.buffers}
-    for loc in locate(func.body, lambda s: isinstance(s, Alloc)):
-        assert isinstance(loc.node, Alloc)
-        out[loc.node.buffer.name] = loc.node.buffer
+    for b in func.body.allocated:
+        out[b.name] = b
     return out
 
 

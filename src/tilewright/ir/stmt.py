@@ -99,24 +99,74 @@ def thread(axis: str) -> LoopKind:
 
 @dataclass(frozen=True, slots=True)
 class _Stmt:
-    """Caches shared by all statements."""
+    """Caches shared by all statements: what searches of a large function prune by.
+
+    A statement around one other shares the caches of that one where it adds nothing, so that a change deep
+    in a function costs little on the way to its root.
+    """
 
     _names: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
+    _inner: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
+    _allocated: tuple[Buffer, ...] | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the loops and blocks in this subtree (cached; what path search prunes by)."""
-        if self._names is None:
-            out: set[str] = set()
-            if isinstance(self, For):
-                out.add(self.var)
-            elif isinstance(self, Block):
-                out.add(self.name)
+        found = self._names
+        if found is None:
+            kids: list[frozenset[str]] = []
             for child in stmt_children(self):  # type: ignore[arg-type]
-                out |= child.names
-            object.__setattr__(self, "_names", frozenset(out))
-        assert self._names is not None
-        return self._names
+                kids.append(child.names)  # no comprehension: it would double the depth of the recursion
+            found = _joined(kids, _own_name(self))
+            object.__setattr__(self, "_names", found)
+        return found
+
+    @property
+    def inner_names(self) -> frozenset[str]:
+        """:attr:`names` and those inside of the blocks' bodies (cached)."""
+        found = self._inner
+        if found is None:
+            parts: tuple[Stmt, ...] = stmt_children(self)  # type: ignore[arg-type]
+            if isinstance(self, Block):
+                parts = (self.body,) if self.init is None else (self.body, self.init)
+            kids: list[frozenset[str]] = []
+            for child in parts:
+                kids.append(child.inner_names)
+            found = _joined(kids, _own_name(self))
+            object.__setattr__(self, "_inner", found)
+        return found
+
+    @property
+    def allocated(self) -> tuple[Buffer, ...]:
+        """Buffers allocated in this subtree, in program order (cached)."""
+        found = self._allocated
+        if found is None:
+            parts: list[tuple[Buffer, ...]] = []
+            for child in stmt_children(self):  # type: ignore[arg-type]
+                if child.allocated:
+                    parts.append(child.allocated)
+            found = parts[0] if len(parts) == 1 else tuple(b for part in parts for b in part)
+            if isinstance(self, Alloc):
+                found = (self.buffer, *found)
+            object.__setattr__(self, "_allocated", found)
+        return found
+
+
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+def _own_name(s: _Stmt) -> str | None:
+    if isinstance(s, For):
+        return s.var
+    return s.name if isinstance(s, Block) else None
+
+
+def _joined(sets: list[frozenset[str]], own: str | None) -> frozenset[str]:
+    """The union; one of the sets itself where that is all."""
+    full = [s for s in sets if s]
+    if own is None and len(full) <= 1:
+        return full[0] if full else _NO_NAMES
+    return frozenset((own,)).union(*full) if own is not None else full[0].union(*full[1:])
 
 
 @dataclass(frozen=True, slots=True)

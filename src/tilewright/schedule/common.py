@@ -11,9 +11,7 @@ from tilewright.ir import (
     Index,
     Location,
     LoopFunction,
-    Store,
     bind_env,
-    blocks,
     find,
     fresh_name,
     loop_env,
@@ -70,12 +68,7 @@ def _unknown(func: LoopFunction, kind: str, name: str) -> ScheduleError:
 
 def taken_names(func: LoopFunction) -> set[str]:
     """Names a new loop or block may not have: loops, blocks (and loops in them) and parameters."""
-    out = set(func.body.names) | {p.name for p in func.params}
-    for place in blocks(func.body):
-        assert isinstance(place.node, Block)
-        if not isinstance(place.node.body, Store):
-            out |= place.node.body.names
-    return out
+    return {*func.body.inner_names, *(p.name for p in func.params)}
 
 
 def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) -> tuple[str, ...]:

@@ -1,0 +1,202 @@
+"""The compiler's own time, in processor time: every primitive, a replay, lowering and emitting, a long chain, import.
+
+    python benchmarks/compile_time.py [--repeats 7] [--json]
+
+The budgets are those of the design; each figure is the least of several runs, so that other work on the
+machine hardly shows. ``primitive`` is the median over the primitives, on the function of a convolution with
+bias and ReLU; a line for each follows. Times are in milliseconds.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from tilewright import lang
+from tilewright.codegen import emit_kernel
+from tilewright.ir import CONST, Program
+from tilewright.lower import lower
+from tilewright.schedule import PRIMITIVES, Schedule, replay
+from tilewright.strategies import default_schedule
+from tilewright.target import detect
+
+BUDGETS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "primitive": 0.5,
+        "replay of a convolution": 25.0,
+        "lower and emit a convolution": 25.0,
+        "100 stages, 1000 primitives": 2000.0,
+        "import tilewright": 500.0,
+    }
+)
+"""Milliseconds."""
+
+
+def convolution() -> Program:
+    """3x3, 64 to 64 channels at 56x56, padding 1, bias, ReLU."""
+    x, w = lang.placeholder((1, 64, 56, 56), name="X"), lang.placeholder((64, 64, 3, 3), name="W")
+    b = lang.placeholder((64,), name="b")
+    y = lang.ops.conv(x, w, b, padding=1, name="Y")
+    program = lang.program([x, w, b], [lang.ops.elementwise(lang.relu, y, name="Z")], name="conv")
+    weights = {"W", "b"}
+    return replace(
+        program,
+        inputs=tuple(i.with_(scope=CONST) if i.name in weights else i for i in program.inputs),
+    )
+
+
+def chain(stages: int = 100) -> Program:
+    """Element-wise stages of 512x512, one after another."""
+    t = x = lang.placeholder((512, 512), name="X")
+    for n in range(stages):
+        t = lang.compute((512, 512), lambda i, j, t=t: t[i, j] * 2 + 1, name=f"t{n}")
+    return lang.program([x], [t], name="chain")
+
+
+def schedule_chain(program: Program) -> Schedule:
+    """Ten primitives for each stage: tiles in parallel, rows unrolled, vectors."""
+    s = Schedule(program)
+    for stage in program.stages:
+        i, j = s.loops(stage.name)
+        s = s.split(i, 32).split(f"{i}_i", 4).split(j, 64).split(f"{j}_i", 16)
+        s = s.reorder(f"{i}_o", f"{j}_o", f"{i}_i_o", f"{j}_i_o", f"{i}_i_i", f"{j}_i_i")
+        s = s.fuse(f"{i}_o", f"{j}_o", names=[f"{stage.name}_tile"]).parallel(f"{stage.name}_tile")
+        s = s.vectorize(f"{j}_i_i").unroll(f"{i}_i_i").annotate(f"{i}_i_o", "outline")
+    return s
+
+
+def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str, object]]]:
+    """For every primitive a schedule of the convolution, and arguments that it accepts there."""
+    program = convolution()
+    p = Schedule(program)
+    (n, oc, oh, ow, ic, kh, kw) = p.loops("conv")
+    inner = [f"{oh}_i", f"{ow}_i"]
+    t = p.split(oc, 16).split(oh, 4).split(ow, 14)
+    t = t.reorder(n, f"{oc}_o", f"{oh}_o", f"{ow}_o", ic, kh, kw, *inner, f"{oc}_i")
+    d = t.decompose_init("conv", ic)
+    z = p.loops("Y")
+    at = p.compute_at("conv", z[2])
+    pad = p.compute_at("X_pad", oh)
+    cases: dict[str, tuple[Schedule, tuple[object, ...], dict[str, object]]] = {
+        "split": (p, (oc, 16), {}),
+        "reorder": (p, (ic, kh, oc), {}),
+        "fuse": (p, (n, oc), {}),
+        "tile": (p, ((oh, ow), (4, 14)), {}),
+        "partition": (p, (oh, -1), {}),
+        "peel": (p, (oh, "first"), {}),
+        "parallel": (t, (f"{oc}_o",), {}),
+        "vectorize": (d, (f"{oc}_i",), {}),
+        "unroll": (d, (kw,), {}),
+        "bind": (d, (f"{oc}_o", "block.x"), {}),
+        "annotate": (d, (f"{ow}_o", "outline"), {}),
+        "decompose_init": (t, ("conv", ic), {}),
+        "blockize": (d, (f"{oh}_i",), {}),
+        "set_scope": (at, ("conv", "local"), {}),
+        "set_layout": (d, ("W", ("d0//16", "d1", "d2", "d3", "d0%16")), {}),
+        "compute_at": (p, ("conv", z[2]), {}),
+        "reverse_compute_at": (t, ("Y", f"{ow}_o"), {}),
+        "inline": (p, ("X_pad",), {}),
+        "stage": (d, ("W", f"{oc}_o"), {}),
+        "hoist_alloc": (at, ("conv",), {}),
+        "slide": (pad, ("X_pad", oh), {}),
+        "roll": (pad.slide("X_pad", oh), ("X_pad", 2, 3), {}),
+        "inline_stage": (p, ("X_pad",), {}),
+        "skip_padding": (p.inline_stage("X_pad"), ("conv",), {}),
+        "rfactor": (p, ("conv", "ic", 16), {}),
+        "gather_operand": (p, ("conv", 1, ("oc", "ic", "kh", "kw"), "P"), {}),
+        "winograd": (p.inline_stage("X_pad").skip_padding("conv"), ("conv", 4, "U"), {}),
+        "layout_split": (p, ("conv", 1, (-1, 16)), {}),
+        "layout_reorder": (p, ("conv", (0, 2, 3, 1)), {}),
+        "layout_fuse": (p, ("conv", 2, 2), {}),
+        "layout_pad": (p, ("conv", 2, 1, 1), {}),
+        "layout_unfold": (p, ("X_pad", 2, 6, 4), {}),
+    }
+    return cases
+
+
+def least(work: Callable[[], object], repeats: int) -> float:
+    """Milliseconds of processor time of the fastest of several runs."""
+    times = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    return 1e3 * min(times)
+
+
+def primitives(repeats: int) -> dict[str, float]:
+    """Milliseconds of every primitive."""
+    return {
+        name: least(lambda s=s, name=name, a=a, k=k: s.apply(name, *a, **k), repeats)
+        for name, (s, a, k) in primitive_cases().items()
+    }
+
+
+def replay_ms(repeats: int) -> float:
+    """Milliseconds to replay the default schedule of the convolution."""
+    program = convolution()
+    trace = default_schedule(program, detect(), 2, ("W", "b"), winograd="off").trace
+    return least(lambda: replay(program, trace), repeats)
+
+
+def lower_and_emit_ms(repeats: int) -> float:
+    """Milliseconds from the scheduled convolution to LLVM's text."""
+    target = detect()
+    func = default_schedule(convolution(), target, 2, ("W", "b"), winograd="off").func
+
+    def work() -> None:
+        emit_kernel(lower(func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
+
+    return least(work, repeats)
+
+
+def chain_ms(repeats: int) -> float:
+    """Milliseconds of a thousand primitives on a hundred stages."""
+    program = chain()
+    assert len(schedule_chain(chain(2)).trace) == 20
+    return least(lambda: schedule_chain(program), repeats)
+
+
+def import_ms(repeats: int) -> float:
+    """Milliseconds of an interpreter that imports the package, without those of one that does not."""
+
+    def child(code: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    empty = min(child("pass") for _ in range(repeats))
+    return max(0.0, min(child("import tilewright") for _ in range(repeats)) - empty)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    each = primitives(5 * args.repeats)
+    assert set(each) == set(PRIMITIVES), set(PRIMITIVES) ^ set(each)
+    found = {
+        "primitive": statistics.median(each.values()),
+        "replay of a convolution": replay_ms(args.repeats),
+        "lower and emit a convolution": lower_and_emit_ms(args.repeats),
+        "100 stages, 1000 primitives": chain_ms(2),
+        "import tilewright": import_ms(3),
+    }
+    rows = [{"what": k, "ms": round(v, 3), "budget_ms": BUDGETS[k]} for k, v in found.items()]
+    rows += [{"what": f"primitive {k}", "ms": round(v, 3)} for k, v in each.items()]
+    for row in rows:
+        print(json.dumps(row) if args.json else "  ".join(str(v) for v in row.values()))
+
+
+if __name__ == "__main__":
+    main()
