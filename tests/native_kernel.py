@@ -48,8 +48,9 @@ class Native:
     def __call__(self, arrays, params=None, *, seed=0):
         """Run on arrays (physical shapes) by name, with their ends guarded, then with their starts guarded."""
         params = params or {}
-        ends = _in_child(lambda: self._run(arrays, params, seed, True))
-        starts = _in_child(lambda: self._run(arrays, params, seed + 1, False))
+        ends, starts = in_child(
+            lambda: [self._run(arrays, params, seed + n, at_end) for n, at_end in enumerate((True, False))]
+        )
         for name in ends:
             np.testing.assert_array_equal(starts[name], ends[name], err_msg=f"{name} differs between runs")
         return ends
@@ -114,7 +115,7 @@ def _room(nbytes, at_end):
     return a
 
 
-def _in_child(work):
+def in_child(work):
     """The result of ``work``, done in a forked process; an AssertionError that says how it ended otherwise."""
     source, sink = os.pipe()
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from tilewright.codegen.llvm.loader import LoadedObject, load_object
 from tilewright.codegen.llvm.spills import count_vector_spills
 from tilewright.codegen.llvm.symbols import rename_functions
 from tilewright.codegen.llvm.workers import CompilePool, compile_many
-from tilewright.codegen.statements import Memory
+from tilewright.codegen.storage import Memory
 
 __all__ = [
     "CompilePool",

@@ -5,8 +5,59 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tilewright.codegen.llvm.builder import Val
+from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.scopes import Scope
+from tilewright.codegen.llvm.values import Val
 from tilewright.ir import Buffer, Index
+
+#: Room between the rows of a register buffer's numbering, for the unused lanes of a row's last vector.
+ROW_GAP = 64
+
+
+@dataclass(slots=True)
+class Resolved:
+    """An index for certain values of the loop variables, but for its constant.
+
+    ``terms`` mentions no lane; ``lane`` is the coefficient of the lane where that enters linearly.
+    """
+
+    terms: Index
+    lane: int
+    irregular: bool  # the lane enters in other ways
+    volatile: bool  # depends on the contents of memory
+    shift: int  # to be added to the sum of the constants
+    whole: Index  # terms and lanes
+    place: Place | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """An index split for fast evaluation: plain variables here, everything else in ``rest``."""
+
+    const: int
+    plain: tuple[tuple[str, int], ...]
+    rest: Index | None
+    names: tuple[str, ...]  # variables of ``rest``
+    cache: dict[tuple[object, ...], Resolved] = field(default_factory=dict)
+    kept: list[object] = field(default_factory=list)  # what keys of the cache name by identity
+
+
+@dataclass(slots=True)
+class Place:
+    """A pointer into a buffer, and what has been loaded around it: by constant offset, lanes and mask."""
+
+    pointer: Val | None = None
+    home: Scope | None = None
+    loads: dict[tuple[int, int, int, str], tuple[Val, int, Scope]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class AccessPlan:
+    """How an access of a buffer in memory is computed: one plan, and products with symbolic strides."""
+
+    indices: tuple[Index, ...]
+    plan: Plan  # of this buffer alone: what it resolves to knows the place
+    products: tuple[tuple[Index, Val], ...]
 
 
 @dataclass(slots=True)
@@ -17,18 +68,74 @@ class MemoryBuffer:
     pointer: Val
     strides: tuple[int | Val, ...]
     shift: int  # elements between the allocation's start and logical zero (the halo)
-    version: int = 0
-    linear: dict[tuple[Index, ...], tuple[Index, tuple[tuple[Index, Val], ...]]] = field(default_factory=dict)
+    version: int = 0  # changes whenever the contents may have changed
+    plans: dict[int, AccessPlan] = field(default_factory=dict)  # by identity of the indices
+    places: dict[Index, Place] = field(default_factory=dict)
 
 
-RegisterKey: TypeAlias = tuple[tuple[int, ...], int, int]
-"""First element, the dimension that lanes run along (-1 for a scalar), number of lanes."""
+RegisterKey: TypeAlias = tuple[int, int, int]
+"""First cell, distance of the cells of consecutive lanes, number of lanes (a scalar: 0 and 1)."""
 
 
 @dataclass(slots=True)
 class RegisterBuffer:
-    """A buffer whose elements are SSA values, scalars or vectors along one dimension."""
+    """A buffer whose elements are SSA values: scalars, or vectors of equally spaced elements.
+
+    Elements are numbered row by row. The known keys never overlap: writing a key that does takes the others
+    apart into scalars, reading one that is not there puts it together.
+    """
 
     buffer: Buffer
+    strides: tuple[int, ...]
     values: dict[RegisterKey, Val] = field(default_factory=dict)
-    physical: dict[tuple[Index, ...], tuple[Index, ...]] = field(default_factory=dict)
+    owners: dict[int, RegisterKey] = field(default_factory=dict)  # the known key that holds a cell
+    plans: dict[int, tuple[tuple[Index, ...], Plan]] = field(default_factory=dict)
+
+    def get(self, b: Builder, key: RegisterKey) -> Val | None:
+        """The value under a key; ``None`` where nothing was written. Unwritten lanes are undefined."""
+        got = self.values.get(key)
+        if got is not None:
+            return got
+        cells = [self._cell(b, c) for c in _cells(key)]
+        known = next((c for c in cells if c is not None), None)
+        if known is None or key[2] == 1:
+            return known
+        return b.vector(cells, known.dtype)
+
+    def put(self, b: Builder, key: RegisterKey, v: Val) -> None:
+        """Write a key."""
+        if key not in self.values:
+            cells = _cells(key)
+            for old in {self.owners[c] for c in cells if c in self.owners}:
+                whole = self.values.pop(old)
+                for n, c in enumerate(_cells(old)):
+                    single = (c, 0, 1)
+                    self.values[single] = whole if old[2] == 1 else b.lane(whole, n)
+                    self.owners[c] = single
+            for c in cells:
+                if c in self.owners:
+                    del self.values[self.owners[c]]
+                self.owners[c] = key
+        self.values[key] = v
+
+    def reset(self, values: dict[RegisterKey, Val]) -> None:
+        """Know exactly these values."""
+        self.values = values
+        self.owners = {c: key for key in values for c in _cells(key)}
+
+    def others(self, keys: list[RegisterKey]) -> list[RegisterKey]:
+        """The known keys that share no cell with ``keys``."""
+        taken = {c for key in keys for c in _cells(key)}
+        return [key for key in self.values if taken.isdisjoint(_cells(key))]
+
+    def _cell(self, b: Builder, cell: int) -> Val | None:
+        owner = self.owners.get(cell)
+        if owner is None:
+            return None
+        v = self.values[owner]
+        return v if owner[2] == 1 else b.lane(v, _cells(owner).index(cell))
+
+
+def _cells(key: RegisterKey) -> range | tuple[int, ...]:
+    first, distance, lanes = key
+    return range(first, first + distance * lanes, distance) if lanes > 1 else (first,)

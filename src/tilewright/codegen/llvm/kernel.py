@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm.builder import Builder
-from tilewright.codegen.statements import Emitter, Memory
+from tilewright.codegen.statements import Emitter
+from tilewright.codegen.storage import Memory
 from tilewright.ir import LoopFunction
 
 

@@ -1,0 +1,232 @@
+"""Loads and stores: addresses from indices, and whether lanes lie together, apart, or in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.codegen.indices import Indices, new_plan
+from tilewright.codegen.llvm.values import Val
+from tilewright.codegen.memory import AccessPlan, MemoryBuffer, Place, RegisterBuffer, RegisterKey
+from tilewright.codegen.state import LANE, LANE_INDEX
+from tilewright.ir import I64, Index, Load, prove_ge0
+from tilewright.support import InternalError, ScheduleError
+
+
+class Accesses(Indices):
+    """Reads and writes buffers."""
+
+    # -- registers ------------------------------------------------------------------------------------------
+
+    def register_key(self, buf: RegisterBuffer, indices: tuple[Index, ...]) -> RegisterKey:
+        """The register of an access; an error where its indices are not constants but for the lane."""
+        got = buf.plans.get(id(indices))
+        if got is None:
+            flat = Index(0)
+            for i, stride in zip(buf.buffer.physical(indices), buf.strides, strict=True):
+                flat = flat + i * stride
+            got = buf.plans[id(indices)] = (indices, self.plan(flat))
+        const, r = self.evaluate(got[1])
+        if r.terms.terms:
+            raise ScheduleError(
+                f"register buffer {buf.buffer.name} is addressed by {', '.join(map(str, indices))}, "
+                "which are not constants",
+                hint="unroll or vectorize the loops around it",
+            )
+        return (const, r.lane, self.state.width) if r.lane else (const, 0, 1)
+
+    def _load_register(self, buf: RegisterBuffer, indices: tuple[Index, ...]) -> Val:
+        key = self.register_key(buf, indices)
+        value = buf.values.get(key) or buf.get(self.b, key)
+        if value is None:
+            at = ", ".join(map(str, indices))
+            raise InternalError(f"register {buf.buffer.name}[{at}] is read before it is written")
+        return value
+
+    def _store_register(self, buf: RegisterBuffer, indices: tuple[Index, ...], v: Val) -> None:
+        b, mask = self.b, self.state.mask
+        key = self.register_key(buf, indices)
+        if key[2] == 1 and v.lanes > 1:
+            raise InternalError(f"lanes of a vector loop all write one register of {buf.buffer.name}")
+        v = b.splat(v, key[2])
+        if mask is not None and (key[2] > 1 or mask.depth):
+            old = buf.get(b, key)
+            if old is not None:
+                v = b.select(mask if key[2] > 1 else b.reduce("or", mask), v, old)
+        buf.put(b, key, v)
+
+    # -- memory ---------------------------------------------------------------------------------------------
+
+    def _access(self, buf: MemoryBuffer, indices: tuple[Index, ...]) -> AccessPlan:
+        got = buf.plans.get(id(indices))
+        if got is None:
+            total = Index(buf.shift)
+            products: list[tuple[Index, Val]] = []
+            for i, stride in zip(buf.buffer.physical(indices), buf.strides, strict=True):
+                if isinstance(stride, int):
+                    total = total + i * stride
+                else:
+                    products.append((i, stride))
+            got = buf.plans[id(indices)] = AccessPlan(indices, new_plan(total), tuple(products))
+        return got
+
+    def _offset(self, access: AccessPlan) -> tuple[Index, tuple[tuple[Index, Val], ...]]:
+        """Element offset: an index over SSA names, plus products with symbolic strides."""
+        const, r = self.evaluate(access.plan)
+        return Index(const, r.whole.terms), tuple((self.resolve(i), s) for i, s in access.products)
+
+    def _address(self, buf: MemoryBuffer, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
+        """Pointer to a lane-free offset: outer terms first, each computed where it is invariant."""
+        b = self.b
+        p = buf.pointer
+        parts = [(self.atom_value(atom), c) for atom, c in x.terms]
+        terms = [(v.depth, v, c) for v, c in parts]
+        for i, stride in products:
+            v = b.op("mul nsw", self.index_value(i), stride)
+            terms.append((v.depth, v, 1))
+        terms.sort(key=lambda t: t[0])
+        n = 0
+        while n < len(terms):
+            depth = terms[n][0]
+            acc: Val | None = None
+            while n < len(terms) and terms[n][0] == depth:
+                _, v, c = terms[n]
+                t = v if c == 1 else b.op("mul nsw", v, b.const(c, I64))
+                acc = t if acc is None else b.op("add nsw", acc, t)
+                n += 1
+            assert acc is not None
+            p = b.gep(p, acc, buf.buffer.dtype)
+        return b.gep(p, x.const, buf.buffer.dtype, local=True)
+
+    def _pointer(self, buf: MemoryBuffer, place: Place, terms: Index) -> Val:
+        p, b = place.pointer, self.b
+        if p is None or place.home is None or not b.alive(p, place.home):
+            p = place.pointer = self._address(buf, terms, ())
+            place.home = b.scopes[p.depth]
+        return p
+
+    def _place(self, buf: MemoryBuffer, terms: Index) -> Place:
+        place = buf.places.get(terms)
+        if place is None:
+            place = buf.places[terms] = Place()
+        return place
+
+    def in_bounds(self, name: str, indices: tuple[Index, ...]) -> bool:
+        """Whether an access is shown to stay inside the buffer's logical box."""
+        st = self.state
+        for i, extent in zip(indices, st.buffers[name].buffer.shape, strict=True):
+            x = self.resolve(i)
+            low, high = self.bounds(x)
+            if low is None or low < 0:
+                return False
+            if not (extent.is_const and high is not None and high < extent.const) and not prove_ge0(
+                extent - 1 - x, st.ranges
+            ):
+                return False
+        return True
+
+    def load(self, ld: Load) -> Val:
+        """Load an element, or one a lane."""
+        st, b = self.state, self.b
+        buf = st.buffers[ld.buffer]
+        if isinstance(buf, RegisterBuffer):
+            return self._load_register(buf, ld.indices)
+        access = self._access(buf, ld.indices)
+        guard = self._guard() if st.guards and not self.in_bounds(ld.buffer, ld.indices) else None
+        const, r = self.evaluate(access.plan)
+        if guard is not None or access.products or r.volatile or r.irregular or r.lane not in (0, 1):
+            return self._load_anyhow(buf, access, guard)
+        place = r.place
+        if place is None:
+            place = r.place = self._place(buf, r.terms)
+        lanes = st.width if r.lane else 1
+        mask = st.mask if lanes > 1 else None
+        key = (const, lanes, 0, "") if mask is None else (const, lanes, mask.depth, mask.text)
+        hit = place.loads.get(key)
+        if hit is not None:
+            v, version, home = hit
+            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
+                return v
+        dtype = buf.buffer.dtype
+        p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
+        v = b.load(p, dtype, lanes, mask)
+        place.loads[key] = (v, buf.version, b.scope)
+        return v
+
+    def _load_anyhow(self, buf: MemoryBuffer, access: AccessPlan, guard: Val | None) -> Val:
+        st, b = self.state, self.b
+        x, products = self._offset(access)
+        dtype = buf.buffer.dtype
+        lane, rest, irregular = _split(x, products)
+        if not irregular and lane == 0:
+            p = self._address(buf, rest, products)
+            if guard is not None:
+                p = b.select(b.reduce("or", guard) if guard.lanes > 1 else guard, p, b.zeros(p.root))
+            return b.load(p, dtype, 1)
+        mask = st.mask
+        if guard is not None:
+            g = b.splat(guard, st.width)
+            mask = g if mask is None else b.op("and", mask, g)
+        if not irregular and lane == 1:
+            return b.load(self._address(buf, rest, products), dtype, st.width, mask)
+        return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
+
+    def _offsets(self, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
+        offsets = self.index_value(x)
+        for i, stride in products:
+            offsets = self.b.op("add nsw", offsets, self.b.op("mul nsw", self.index_value(i), stride))
+        return self.b.splat(offsets, self.state.width)
+
+    def _guard(self) -> Val:
+        acc = self.state.guards[0]
+        for g in self.state.guards[1:]:
+            acc = self.b.op("and", acc, g)
+        return acc
+
+    def assign(self, name: str, indices: tuple[Index, ...], v: Val) -> None:
+        """Store a value, one a lane where the access depends on the lane."""
+        st, b = self.state, self.b
+        buf = st.buffers[name]
+        if isinstance(buf, RegisterBuffer):
+            self._store_register(buf, indices, v)
+            return
+        access = self._access(buf, indices)
+        self.forget({name})
+        const, r = self.evaluate(access.plan)
+        if not (access.products or r.volatile or r.irregular) and r.lane == 1:
+            place = self._place(buf, r.terms)
+            p = b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
+            b.store(p, b.splat(v, st.width), st.mask)
+            return
+        x, products = self._offset(access)
+        lane, rest, irregular = _split(x, products)
+        if irregular or lane not in (0, 1):
+            b.scatter(buf.pointer, self._offsets(x, products), v, st.mask)
+            return
+        p = self._address(buf, rest, products)
+        if lane == 1:
+            b.store(p, b.splat(v, st.width), st.mask)
+            return
+        if v.lanes > 1:
+            raise InternalError(f"lanes of a vector loop all write {name}[{x}]: not a reduction")
+        if st.mask is not None and st.mask.depth:
+            b.begin_if(b.reduce("or", st.mask))
+            b.store(p, v)
+            b.end_if(b.begin_else([]), [])
+        else:
+            b.store(p, v)
+
+    def forget(self, written: Iterable[str]) -> None:
+        """Loads of buffers in ``written`` (and their aliases) are no longer known."""
+        buffers = self.state.buffers
+        roots = {buf.pointer.root for name in written if isinstance(buf := buffers.get(name), MemoryBuffer)}
+        if roots:
+            for buf in buffers.values():
+                if isinstance(buf, MemoryBuffer) and buf.pointer.root in roots:
+                    buf.version = self.state.fresh()
+
+
+def _split(x: Index, products: tuple[tuple[Index, Val], ...]) -> tuple[int, Index, bool]:
+    """The lane's coefficient, the index without it, and whether the lane enters in other ways."""
+    lane = x.coefficient(LANE)
+    rest = x - LANE_INDEX * lane
+    return lane, rest, LANE in rest.vars or any(LANE in i.vars for i, _ in products)

@@ -1,0 +1,239 @@
+"""Indices and conditions on them to values.
+
+Indices are evaluated symbolically as far as constants reach: an unrolled loop variable is a number, a running
+one a value with a known range, and the lane of a vector loop the variable ``$lane``, whose coefficient in an
+access decides between one scalar load, one vector load and a gather.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.values import Val, iota
+from tilewright.codegen.memory import Plan, Resolved
+from tilewright.codegen.operations import cast
+from tilewright.codegen.state import LANE, LANE_INDEX, State
+from tilewright.ir import (
+    I32,
+    I64,
+    Atom,
+    Condition,
+    Expr,
+    FloorDiv,
+    Index,
+    MinMax,
+    Mod,
+    Opaque,
+    Param,
+    Var,
+    int_lower,
+    int_upper,
+    prove_ge0,
+    simplify,
+    substitute_index,
+    walk_index,
+)
+from tilewright.support import InternalError
+
+#: Bound of the scalar part of a lane condition evaluated in 32 bits.
+_CLAMP = (1 << 30) - 1
+
+
+class Indices:
+    """Evaluates indices in a :class:`State`, writing through a :class:`Builder`."""
+
+    def __init__(self, builder: Builder, state: State) -> None:
+        self.b = builder
+        self.state = state
+        self._plans: dict[Index, Plan] = {}
+
+    def value(self, e: Expr) -> Val:
+        """The value of a scalar expression."""
+        raise NotImplementedError
+
+    # -- symbolic evaluation --------------------------------------------------------------------------------
+
+    def plan(self, x: Index) -> Plan:
+        """Split an index for :meth:`evaluate`."""
+        got = self._plans.get(x)
+        if got is None:
+            got = self._plans[x] = new_plan(x)
+        return got
+
+    def evaluate(self, plan: Plan) -> tuple[int, Resolved]:
+        """The index over SSA names, simplified by their ranges: its constant, and the rest of it."""
+        env = self.state.env
+        const = plan.const
+        key: list[object] = [self.state.width]
+        for name, c in plan.plain:
+            e = env.get(name)
+            if e is None:
+                key.append(None)
+            else:
+                const += c * e.const
+                key.append(id(e.terms))
+        for name in plan.names:
+            e = env.get(name)
+            if e is None:
+                key.append(None)
+            else:
+                key.append(id(e.terms))
+                key.append(e.const)
+        k = tuple(key)
+        got = plan.cache.get(k)
+        if got is None:
+            got = plan.cache[k] = self._evaluate(plan)
+        return const + got.shift, got
+
+    def _evaluate(self, plan: Plan) -> Resolved:
+        st = self.state
+        x = Index(0)
+        for name, c in plan.plain:
+            e = st.env.get(name)
+            if e is None:
+                x = x + Index(0, ((Var(name), c),))
+            elif e.terms:
+                plan.kept.append(e.terms)
+                x = x + Index(0, e.terms) * c
+        if plan.rest is not None:
+            plan.kept.extend(e.terms for e in map(st.env.get, plan.names) if e is not None)
+            x = x + simplify(substitute_index(plan.rest, st.env), st.ranges)
+        lane = x.coefficient(LANE)
+        terms = x - LANE_INDEX * lane if lane else x
+        volatile = plan.rest is not None and any(True for _ in walk_index(x))
+        whole = Index(0, x.terms)
+        return Resolved(Index(0, terms.terms), lane, LANE in terms.vars, volatile, x.const, whole)
+
+    def resolve(self, x: Index) -> Index:
+        """``x`` over SSA names, simplified by their ranges."""
+        if not x.terms:
+            return x
+        const, r = self.evaluate(self.plan(x))
+        return Index(const, r.whole.terms)
+
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def index_value(self, x: Index) -> Val:
+        """The value of a resolved index: a scalar ``i64``, or lanes where ``$lane`` occurs."""
+        b = self.b
+        parts = [(self.atom_value(atom), c) for atom, c in x.terms]
+        if len(parts) > 1:
+            parts.sort(key=_by_depth)
+        acc: Val | None = None
+        for v, c in parts:
+            term = v if abs(c) == 1 else b.op("mul nsw", v, b.const(abs(c), I64))
+            if acc is None:
+                acc = term if c > 0 else b.op("sub nsw", b.const(0, I64), term)
+            else:
+                acc = b.op("add nsw" if c > 0 else "sub nsw", acc, term)
+        if acc is None:
+            return b.const(x.const, I64)
+        return acc if x.const == 0 else b.op("add nsw", acc, b.const(x.const, I64))
+
+    def atom_value(self, atom: Atom) -> Val:
+        """The value of one atom of a resolved index."""
+        b, st = self.b, self.state
+        match atom:
+            case Var(name):
+                return iota(I64, st.width) if name == LANE else st.ssa[name]
+            case Param():
+                return st.params[atom.name]
+            case FloorDiv(arg, d):
+                return self._floordiv(arg, d)
+            case Mod(arg, d):
+                v = self.index_value(arg)
+                if d & (d - 1) == 0:
+                    return b.op("and", v, b.const(d - 1, I64))
+                if prove_ge0(arg, st.ranges):
+                    return b.op("urem", v, b.const(d, I64))
+                q = self._floordiv(arg, d)
+                return b.op("sub nsw", v, b.op("mul nsw", q, b.const(d, I64)))
+            case MinMax(op, args):
+                vals = [self.index_value(a) for a in args]
+                acc = vals[0]
+                for v in vals[1:]:
+                    acc = b.intrinsic("smin" if op == "min" else "smax", I64, (acc, v))
+                return acc
+            case Opaque(expr):
+                return cast(b, self.value(expr), I64, "wrap")
+            case _:
+                raise InternalError(f"unknown index atom {atom}")
+
+    def _floordiv(self, arg: Index, d: int) -> Val:
+        b = self.b
+        v = self.index_value(arg)
+        if d & (d - 1) == 0:
+            return b.op("ashr", v, b.const(d.bit_length() - 1, I64))
+        if prove_ge0(arg, self.state.ranges):
+            return b.op("udiv", v, b.const(d, I64))
+        q = b.op("sdiv", v, b.const(d, I64))
+        r = b.op("srem", v, b.const(d, I64))
+        neg = b.compare("icmp slt", r, b.const(0, I64))
+        return b.op("sub nsw", q, b.convert("zext", neg, I64))
+
+    # -- conditions -----------------------------------------------------------------------------------------
+
+    def condition(self, c: Condition) -> bool | Val:
+        """A conjunct: a known truth, or a value (lanes where it depends on the lane)."""
+        if c.expr is not None:
+            v = self.value(c.expr)
+            return v if v.depth or v.text not in ("true", "false") else v.text == "true"
+        assert c.index is not None
+        const, r = self.evaluate(self.plan(c.index))
+        if not r.whole.terms:
+            return const >= 0 if c.op == "ge" else const == 0
+        return self.sign(Index(const, r.whole.terms), c.op)
+
+    def sign(self, x: Index, op: str) -> bool | Val:
+        """Whether a resolved index is ``>= 0`` (``ge``) or ``== 0`` (``eq``)."""
+        st, b = self.state, self.b
+        low, high = self.bounds(x)
+        if op == "ge":
+            if low is not None and low >= 0:
+                return True
+            if high is not None and high < 0:
+                return False
+        else:
+            if low == 0 and high == 0:
+                return True
+            if (low is not None and low > 0) or (high is not None and high < 0):
+                return False
+        lane = x.coefficient(LANE)
+        rest = x - LANE_INDEX * lane
+        if lane and LANE not in rest.vars and abs(lane) * st.width < _CLAMP:
+            # r + c*lane >= 0 as a comparison of 32-bit lanes with the clamped scalar r
+            limit = b.const(_CLAMP, I64)
+            r = b.intrinsic("smin", I64, (self.index_value(rest), limit))
+            r = b.intrinsic("smax", I64, (r, b.const(-_CLAMP, I64)))
+            lanes = iota(I32, st.width)
+            if lane != 1:
+                lanes = b.op("mul", lanes, b.const(lane, I32))
+            total = b.op("add", b.splat(b.convert("trunc", r, I32), st.width), lanes)
+            return b.compare("icmp sge" if op == "ge" else "icmp eq", total, b.const(0, I32))
+        return b.compare("icmp sge" if op == "ge" else "icmp eq", self.index_value(x), b.const(0, I64))
+
+    def bounds(self, x: Index) -> tuple[int | None, int | None]:
+        """Numbers that a resolved index lies between."""
+        spans = self.state.spans
+        low = high = x.const
+        for atom, c in x.terms:
+            lo, hi = spans.get(atom.name, (None, None)) if isinstance(atom, Var) else (None, None)
+            if lo is None or hi is None:
+                return int_lower(x, self.state.ranges), int_upper(x, self.state.ranges)
+            low += c * lo if c > 0 else c * hi
+            high += c * hi if c > 0 else c * lo
+        if len(x.terms) < 2 or low >= 0 or high < 0:
+            return low, high
+        # terms may depend on each other
+        return int_lower(x, self.state.ranges), int_upper(x, self.state.ranges)
+
+
+def new_plan(x: Index) -> Plan:
+    """An index split for evaluation, with a cache of its own."""
+    plain = tuple((a.name, c) for a, c in x.terms if isinstance(a, Var))
+    other = tuple((a, c) for a, c in x.terms if not isinstance(a, Var))
+    rest = Index(0, other) if other else None
+    return Plan(x.const, plain, rest, tuple(sorted(rest.vars)) if rest is not None else ())
+
+
+def _by_depth(part: tuple[Val, int]) -> int:
+    return part[0].depth

@@ -1,0 +1,116 @@
+"""Instructions on memory: addresses, loads and stores, also of lanes apart and under masks."""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm.arithmetic import Arithmetic
+from tilewright.codegen.llvm.values import BYTE, PTR, Val, literal, memory_type, suffix
+from tilewright.ir import BOOL, I64, DType
+
+
+class Access(Arithmetic):
+    """Writes accesses. A ``bool`` is a byte in memory and a bit in registers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses_zero = False
+
+    def gep(self, p: Val, offset: Val | int, dtype: DType, *, local: bool = False) -> Val:
+        """``p`` advanced by ``offset`` elements of ``dtype``."""
+        if offset == 0:
+            return p
+        t = memory_type(dtype, 1)
+        off = literal(offset, I64) if isinstance(offset, int) else offset
+        return self.pure(
+            f"gep {t}", PTR, 1, (p, off),
+            lambda o: f"getelementptr inbounds {t}, ptr {o[0].text}, i64 {o[1].text}",
+            root=p.root, local=local,
+        )  # fmt: skip
+
+    def load(self, p: Val, dtype: DType, lanes: int, mask: Val | None = None) -> Val:
+        """Load ``lanes`` consecutive elements, those that ``mask`` allows (others are zero)."""
+        t = memory_type(dtype, lanes)
+        stored = BYTE if dtype.kind == "bool" else dtype
+        if mask is None:
+            out = self.impure(
+                stored, lanes, (p,), lambda o: f"load {t}, ptr {o[0].text}, align {stored.bytes}"
+            )
+        else:
+            name = f"llvm.masked.load.{suffix(stored.name, lanes)}.p0"
+            self.declare(name, t, ["ptr", "i32", f"<{lanes} x i1>", t])
+            out = self.impure(
+                stored, lanes, (p, mask),
+                lambda o: (
+                    f"call {t} @{name}(ptr {o[0].text}, i32 {stored.bytes}, {o[1].typed}, "
+                    f"{t} zeroinitializer)"
+                ),
+            )  # fmt: skip
+        return self._from_memory(out, dtype)
+
+    def load_pointer(self, p: Val, root: str = "") -> Val:
+        """Load a pointer into the buffer ``root``."""
+        return self.impure(PTR, 1, (p,), lambda o: f"load ptr, ptr {o[0].text}, align 8", root)
+
+    def gather(self, p: Val, offsets: Val, dtype: DType, mask: Val | None) -> Val:
+        """Load one element per lane at element ``offsets`` from ``p``."""
+        lanes = offsets.lanes
+        stored = BYTE if dtype.kind == "bool" else dtype
+        vt = memory_type(dtype, lanes)
+        ptrs = self._pointers(p, offsets, stored)
+        m = mask or literal(True, BOOL, lanes)
+        name = f"llvm.masked.gather.{suffix(stored.name, lanes)}.v{lanes}p0"
+        self.declare(name, vt, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", vt])
+        out = self.impure(
+            stored, lanes, (ptrs, m),
+            lambda o: (
+                f"call {vt} @{name}({o[0].typed}, i32 {stored.bytes}, {o[1].typed}, {vt} zeroinitializer)"
+            ),
+        )  # fmt: skip
+        return self._from_memory(out, dtype)
+
+    def store(self, p: Val, v: Val, mask: Val | None = None) -> None:
+        """Store a scalar or consecutive lanes, those that ``mask`` allows."""
+        v = self._to_memory(v)
+        self.scope.func.written.add(p.root)
+        if mask is None:
+            self.effect(lambda o: f"store {o[0].typed}, ptr {o[1].text}, align {v.dtype.bytes}", (v, p))
+            return
+        mask = self.splat(mask, v.lanes)
+        name = f"llvm.masked.store.{v.suffix}.p0"
+        self.declare(name, "void", [v.type, "ptr", "i32", mask.type])
+        self.effect(
+            lambda o: f"call void @{name}({o[0].typed}, ptr {o[1].text}, i32 {v.dtype.bytes}, {o[2].typed})",
+            (v, p, mask),
+        )
+
+    def scatter(self, p: Val, offsets: Val, v: Val, mask: Val | None) -> None:
+        """Store one element per lane at element ``offsets`` from ``p``, lower lanes first."""
+        v = self.splat(self._to_memory(v), offsets.lanes)
+        self.scope.func.written.add(p.root)
+        ptrs = self._pointers(p, offsets, v.dtype)
+        m = literal(True, BOOL, v.lanes) if mask is None else self.splat(mask, v.lanes)
+        name = f"llvm.masked.scatter.{v.suffix}.v{v.lanes}p0"
+        self.declare(name, "void", [v.type, ptrs.type, "i32", m.type])
+        self.effect(
+            lambda o: f"call void @{name}({o[0].typed}, {o[1].typed}, i32 {v.dtype.bytes}, {o[2].typed})",
+            (v, ptrs, m),
+        )
+
+    def zeros(self, root: str) -> Val:
+        """A pointer to readable zeros: where guarded loads of ``root`` go that must not happen."""
+        self.uses_zero = True
+        return Val("@tw_zeros", PTR, 1, 0, root)
+
+    def _pointers(self, p: Val, offsets: Val, stored: DType) -> Val:
+        t = memory_type(stored, 1)
+        return self.pure(
+            f"vgep {t}", PTR, offsets.lanes, (p, offsets),
+            lambda o: f"getelementptr inbounds {t}, ptr {o[0].text}, {o[1].typed}", root=p.root,
+        )  # fmt: skip
+
+    def _from_memory(self, v: Val, dtype: DType) -> Val:
+        if dtype.kind != "bool":
+            return v
+        return self.compare("icmp ne", v, literal(0, v.dtype, v.lanes))
+
+    def _to_memory(self, v: Val) -> Val:
+        return self.convert("zext", v, BYTE) if v.dtype.kind == "bool" else v

@@ -1,0 +1,130 @@
+"""Instructions on values: arithmetic, comparisons, conversions, calls of pure intrinsics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.llvm.scopes import Scopes
+from tilewright.codegen.llvm.values import SCALAR_TYPES, Val, literal, suffix, type_text
+from tilewright.ir import BOOL, DType
+from tilewright.support import InternalError
+
+
+class Arithmetic(Scopes):
+    """Writes operations on scalars and vectors; operands of one operation are widened to equal lanes."""
+
+    def const(self, value: float | int | bool, dtype: DType, lanes: int = 1) -> Val:
+        """A literal, splat over ``lanes``."""
+        return literal(value, dtype, lanes)
+
+    def splat(self, v: Val, lanes: int) -> Val:
+        """A scalar in every lane."""
+        if lanes == 1 or v.lanes == lanes:
+            return v
+        if v.lanes != 1:
+            raise InternalError(f"cannot widen {v.lanes} lanes to {lanes}")
+        if v.depth == 0:
+            return Val(f"splat ({v.typed})", v.dtype, lanes)
+        vt = f"<{lanes} x {SCALAR_TYPES[v.dtype.name]}>"
+        one = self.pure(
+            "insert", v.dtype, lanes, (v,), lambda o: f"insertelement {vt} poison, {o[0].typed}, i64 0"
+        )
+        return self.pure(
+            "shuffle", v.dtype, lanes, (one,),
+            lambda o: f"shufflevector {vt} {o[0].text}, {vt} poison, <{lanes} x i32> zeroinitializer",
+        )  # fmt: skip
+
+    def same_lanes(self, *vals: Val) -> tuple[Val, ...]:
+        """All operands with the widest operand's lanes."""
+        lanes = max([v.lanes for v in vals])
+        if lanes == 1:
+            return vals
+        return tuple([self.splat(v, lanes) for v in vals])
+
+    def op(self, name: str, a: Val, b: Val) -> Val:
+        """A binary instruction ``name`` such as ``fadd`` or ``add nsw``."""
+        if a.lanes != b.lanes:
+            a, b = self.same_lanes(a, b)
+        return self.pure(
+            name, a.dtype, a.lanes, (a, b), lambda o: f"{name} {o[0].type} {o[0].text}, {o[1].text}"
+        )
+
+    def fneg(self, a: Val) -> Val:
+        """``-a`` of a float."""
+        return self.pure("fneg", a.dtype, a.lanes, (a,), lambda o: f"fneg {o[0].typed}")
+
+    def compare(self, name: str, a: Val, b: Val) -> Val:
+        """``icmp``/``fcmp`` with the condition in ``name``."""
+        a, b = self.same_lanes(a, b)
+        return self.pure(
+            name, BOOL, a.lanes, (a, b), lambda o: f"{name} {o[0].type} {o[0].text}, {o[1].text}"
+        )
+
+    def select(self, c: Val, a: Val, b: Val) -> Val:
+        """``a`` where ``c`` else ``b``, lane by lane."""
+        lanes = max(c.lanes, a.lanes, b.lanes)
+        if lanes > 1:
+            a, b = self.splat(a, lanes), self.splat(b, lanes)
+            c = self.splat(c, lanes) if c.lanes > 1 else c
+        return self.pure(
+            "select", a.dtype, lanes, (c, a, b),
+            lambda o: f"select {o[0].typed}, {o[1].typed}, {o[2].typed}", root=a.root,
+        )  # fmt: skip
+
+    def convert(self, name: str, a: Val, dtype: DType) -> Val:
+        """A conversion instruction (``sext``, ``fptosi``, ``bitcast`` …)."""
+        target = type_text(dtype.name, a.lanes)
+        return self.pure(
+            f"{name} {a.dtype.name}", dtype, a.lanes, (a,), lambda o: f"{name} {o[0].typed} to {target}"
+        )
+
+    def intrinsic(self, name: str, dtype: DType, args: Sequence[Val], *, extra: str = "") -> Val:
+        """A call of the pure overloaded intrinsic ``llvm.name`` on its first operand's type."""
+        vals = self.same_lanes(*args)
+        first = vals[0]
+        lanes = first.lanes
+        full = f"llvm.{name}.{suffix(first.dtype.name, lanes)}"
+        result = type_text(dtype.name, lanes)
+        if full not in self.declared:
+            self.declare(full, result, [v.type for v in vals] + ([extra.split()[0]] if extra else []))
+        tail = f", {extra}" if extra else ""
+        return self.pure(
+            full, dtype, lanes, vals,
+            lambda o: f"call {result} @{full}({', '.join([v.typed for v in o])}{tail})",
+        )  # fmt: skip
+
+    def saturating(self, a: Val, dtype: DType) -> Val:
+        """A float as an integer of ``dtype``, clamped to its range; NaN becomes 0."""
+        result = type_text(dtype.name, a.lanes)
+        kind = "fptosi" if dtype.kind == "int" else "fptoui"
+        full = f"llvm.{kind}.sat.{suffix(dtype.name, a.lanes)}.{a.suffix}"
+        self.declare(full, result, [a.type])
+        return self.pure(full, dtype, a.lanes, (a,), lambda o: f"call {result} @{full}({o[0].typed})")
+
+    def reduce(self, name: str, v: Val, start: Val | None = None) -> Val:
+        """``llvm.vector.reduce.name`` of all lanes (``start`` for ``fadd``/``fmul``, reassociated)."""
+        full = f"llvm.vector.reduce.{name}.{v.suffix}"
+        scalar = type_text(v.dtype.name, 1)
+        args = (v,) if start is None else (start, v)
+        self.declare(full, scalar, [a.type for a in args])
+        flags = "reassoc " if start is not None else ""
+        return self.pure(
+            full, v.dtype, 1, args,
+            lambda o: f"call {flags}{scalar} @{full}({', '.join([a.typed for a in o])})",
+        )  # fmt: skip
+
+    def lane(self, v: Val, n: int) -> Val:
+        """Lane ``n`` of a vector."""
+        return self.pure(f"lane {n}", v.dtype, 1, (v,), lambda o: f"extractelement {o[0].typed}, i64 {n}")
+
+    def vector(self, elements: Sequence[Val | None], dtype: DType) -> Val:
+        """A vector of scalars; lanes of ``None`` are undefined."""
+        lanes = len(elements)
+        acc = Val("poison", dtype, lanes)
+        for n, e in enumerate(elements):
+            if e is not None:
+                acc = self.pure(
+                    f"into {n}", dtype, lanes, (acc, e),
+                    lambda o, n=n: f"insertelement {o[0].typed}, {o[1].typed}, i64 {n}",  # type: ignore[misc]
+                )  # fmt: skip
+        return acc

@@ -1,0 +1,179 @@
+"""The IR's scalar operations as instructions, on scalars or lanes; ``ir/scalar_ops`` says what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.values import Val
+from tilewright.ir import BOOL, F32, F64, I64, DType
+from tilewright.support import InternalError
+
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTRINSICS = {
+    "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc",
+    "copysign": "copysign", "fma": "fma",
+}  # fmt: skip
+
+
+def unary(b: Builder, op: str, a: Val) -> Val:
+    """``neg``, ``abs`` or ``not``."""
+    if op == "not":
+        return b.op("xor", a, b.const(True, BOOL) if a.dtype.kind == "bool" else b.const(-1, a.dtype))
+    if op == "neg":
+        return b.fneg(a) if a.dtype.is_float else b.op("sub", b.const(0, a.dtype), a)
+    if a.dtype.is_float:
+        return b.intrinsic("fabs", a.dtype, (a,))
+    if a.dtype.kind != "int":
+        return a
+    return b.intrinsic("abs", a.dtype, (a,), extra="i1 false")
+
+
+def binary(b: Builder, op: str, a: Val, c: Val) -> Val:
+    """A binary operation on values of one dtype."""
+    t = a.dtype
+    if t.is_float:
+        if op in _FLOAT:
+            return b.op(_FLOAT[op], a, c)
+        if op in ("min", "max"):
+            return _float_extreme(b, op, a, c)
+        return _float_division(b, op, a, c)
+    if t.kind == "bool" and op in ("min", "max"):
+        return b.op("and" if op == "min" else "or", a, c)
+    signed = t.kind == "int"
+    match op:
+        case "add" | "sub" | "mul" | "and" | "or" | "xor" | "shl":
+            return b.op(op, a, c)
+        case "shr":
+            return b.op("ashr" if signed else "lshr", a, c)
+        case "min" | "max":
+            return b.intrinsic(("s" if signed else "u") + op, t, (a, c))
+        case "truncdiv" | "rem" | "floordiv" | "mod":
+            return _int_division(b, op, a, c)
+        case _:
+            raise InternalError(f"no native code for {op} of {t}")
+
+
+def _int_division(b: Builder, op: str, a: Val, c: Val) -> Val:
+    """Quotients and remainders that never trap: masked-off lanes and sides not taken may divide by zero."""
+    t = a.dtype
+    zero, one = b.const(0, t), b.const(1, t)
+    remainder = op in ("rem", "mod")
+    if t.kind != "int":
+        if c.depth:
+            c = b.select(b.compare("icmp eq", c, zero), one, c)
+        return b.op("urem" if remainder else "udiv", a, c)
+    # -1 apart: the smallest number divided by it overflows
+    plain = c.depth == 0 and c.lanes == 1 and c.text not in ("0", "-1")
+    minus = b.const(False, BOOL) if plain else b.compare("icmp eq", c, b.const(-1, t))
+    safe = c if plain else b.select(b.op("or", minus, b.compare("icmp eq", c, zero)), one, c)
+    r = b.op("srem", a, safe)
+    if op == "rem":
+        return r
+    opposite = b.compare("icmp slt", b.op("xor", r, safe), zero)
+    fix = b.op("and", opposite, b.compare("icmp ne", r, zero))
+    if op == "mod":
+        return b.select(fix, b.op("add", r, safe), r)
+    q = b.op("sdiv", a, safe)
+    if op == "floordiv":
+        q = b.op("sub", q, b.convert("zext", fix, t))
+    return q if plain else b.select(minus, b.op("sub", zero, a), q)
+
+
+def _float_extreme(b: Builder, op: str, a: Val, c: Val) -> Val:
+    if a.depth == 0 and c.depth:
+        a, c = c, a
+    if c.depth == 0 and a.dtype in (F32, F64) and "0x7FF8" not in c.text:
+        # with a constant, the machine's min/max (second operand on NaN) propagates NaN in one instruction
+        cmp = b.compare("fcmp olt" if op == "min" else "fcmp ogt", c, a)
+        return b.select(cmp, c, a)
+    return b.intrinsic("minimum" if op == "min" else "maximum", a.dtype, (a, c))
+
+
+def _float_division(b: Builder, op: str, a: Val, c: Val) -> Val:
+    if op == "truncdiv":
+        return b.intrinsic("trunc", a.dtype, (b.op("fdiv", a, c),))
+    if op not in ("rem", "mod", "floordiv"):
+        raise InternalError(f"no native code for {op} of {a.dtype}")
+    r = b.op("frem", a, c)
+    if op == "rem":
+        return r
+    # as numpy: the remainder has the divisor's sign, and the quotient follows from it
+    zero, one = b.const(0.0, a.dtype), b.const(1.0, a.dtype)
+    differs = b.op("xor", b.compare("fcmp olt", r, zero), b.compare("fcmp olt", c, zero))
+    fix = b.op("and", differs, b.compare("fcmp une", r, zero))
+    if op == "mod":
+        signed = b.select(fix, b.op("fadd", r, c), r)
+        exact = b.compare("fcmp oeq", r, zero)
+        return b.select(exact, b.intrinsic("copysign", a.dtype, (zero, c)), signed)
+    q = b.op("fdiv", b.op("fsub", a, r), c)
+    q = b.intrinsic("roundeven", a.dtype, (b.select(fix, b.op("fsub", q, one), q),))
+    return b.select(b.compare("fcmp oeq", c, zero), b.op("fdiv", a, c), q)
+
+
+def call(b: Builder, fn: str, args: Sequence[Val]) -> Val:
+    """A function that the machine has; all others the lowering has expanded."""
+    t = args[0].dtype
+    if fn == "rsqrt":
+        return b.op("fdiv", b.const(1.0, t), b.intrinsic("sqrt", t, args))
+    if fn == "isnan":
+        return b.compare("fcmp uno", args[0], args[0])
+    if fn == "isinf":
+        return b.compare("fcmp oeq", b.intrinsic("fabs", t, args), b.const(float("inf"), t))
+    if fn not in _INTRINSICS:
+        raise InternalError(f"{fn} reaches code generation: the lowering expands it into arithmetic")
+    return b.intrinsic(_INTRINSICS[fn], t, args)
+
+
+def cast(b: Builder, a: Val, t: DType, mode: str) -> Val:
+    """Convert a value; see ``CAST_MODES`` of the IR."""
+    s = a.dtype
+    if s == t:
+        return a
+    if mode == "bits":
+        if s.is_integer and t.is_integer:
+            return Val(a.text, t, a.lanes, a.depth, a.root)
+        return b.convert("bitcast", a, t)
+    if t.kind == "bool":
+        if s.is_float:
+            return b.compare("fcmp une", a, b.const(0.0, s))
+        return b.compare("icmp ne", a, b.const(0, s))
+    if s.kind == "bool":
+        return b.convert("uitofp" if t.is_float else "zext", a, t)
+    if s.is_float and t.is_float:
+        return _float_to_float(b, a, t)
+    if s.is_float:
+        if mode == "saturate":
+            return b.saturating(a, t)
+        if t.kind == "uint" and t.bits < 64:
+            # through i64, so that negative values wrap as they do for integers
+            return b.convert("trunc", b.convert("fptosi", a, I64), t)
+        return b.convert("fptosi" if t.kind == "int" else "fptoui", a, t)
+    if t.is_float:
+        if a.depth == 0 and a.lanes == 1:
+            n = int(a.text)
+            return b.const(float(n if s.kind == "int" or n >= 0 else n + (1 << s.bits)), t)
+        return b.convert("sitofp" if s.kind == "int" else "uitofp", a, t)
+    if mode == "saturate":
+        a = _saturate(b, a, t)
+    if t.bits == s.bits:
+        return Val(a.text, t, a.lanes, a.depth, a.root)
+    if t.bits < s.bits:
+        return b.convert("trunc", a, t)
+    return b.convert("sext" if s.kind == "int" else "zext", a, t)
+
+
+def _float_to_float(b: Builder, a: Val, t: DType) -> Val:
+    if t.bits > a.dtype.bits:
+        return b.convert("fpext", a, t)
+    if t.bits < a.dtype.bits:
+        return b.convert("fptrunc", a, t)
+    return b.convert("fptrunc", b.convert("fpext", a, F32), t)
+
+
+def _saturate(b: Builder, a: Val, t: DType) -> Val:
+    s = a.dtype
+    prefix = "s" if s.kind == "int" else "u"
+    low, high = max(int(s.min_value), int(t.min_value)), min(int(s.max_value), int(t.max_value))
+    a = b.intrinsic(f"{prefix}max", s, (a, b.const(low, s)))
+    return b.intrinsic(f"{prefix}min", s, (a, b.const(high, s)))

@@ -1,0 +1,60 @@
+"""What the emitter knows at a point of the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.codegen.llvm.values import Val
+from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
+from tilewright.ir import ZERO, Index, Var, int_lower, int_upper
+
+LANE = "$lane"
+LANE_INDEX = Index(0, ((Var(LANE), 1),))
+
+
+@dataclass(slots=True)
+class State:
+    """Loop variables, values, buffers and masks."""
+
+    env: dict[str, Index] = field(default_factory=dict)  # loop variables to indices over SSA names
+    ranges: dict[str, tuple[Index, Index]] = field(default_factory=dict)  # of SSA names, outermost first
+    spans: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)  # the same as numbers
+    ssa: dict[str, Val] = field(default_factory=dict)  # SSA names to values
+    buffers: dict[str, MemoryBuffer | RegisterBuffer] = field(default_factory=dict)
+    params: dict[str, Val] = field(default_factory=dict)
+    width: int = 1  # lanes of the open vector loop, 1 outside
+    mask: Val | None = None  # active lanes
+    guards: list[Val] = field(default_factory=list)  # what makes the present evaluation happen at all
+    _symbols: int = 0
+
+    def fresh(self) -> int:
+        """A number not given before."""
+        self._symbols += 1
+        return self._symbols
+
+    def symbol(self, v: Val, lo: Index, hi: Index) -> Index:
+        """A fresh variable that stands for a value within ``[lo, hi]``."""
+        name = f"${self.fresh()}"
+        self.ssa[name] = v
+        self._set_range(name, lo, hi)
+        return Index(0, ((Var(name), 1),))
+
+    def forget_symbol(self, symbol: Index) -> None:
+        """Drop a variable of :meth:`symbol`."""
+        for name in symbol.vars:
+            del self.ssa[name], self.ranges[name], self.spans[name]
+
+    def open_lanes(self, width: int) -> None:
+        """Enter a vector loop of ``width`` lanes."""
+        self.width = width
+        self._set_range(LANE, ZERO, Index(width - 1))
+
+    def close_lanes(self) -> None:
+        """Leave it."""
+        self.width = 1
+        del self.ranges[LANE], self.spans[LANE]
+
+    def _set_range(self, name: str, lo: Index, hi: Index) -> None:
+        low, high = int_lower(lo, self.ranges), int_upper(hi, self.ranges)
+        self.ranges[name] = (lo, hi)
+        self.spans[name] = (low, high)

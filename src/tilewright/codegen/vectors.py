@@ -1,0 +1,334 @@
+"""Vector loops: lanes side by side, masked tails, and reductions into vector accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tilewright.codegen.expressions import Expressions
+from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.values import Val, iota, mask_literal
+from tilewright.codegen.operations import binary
+from tilewright.codegen.state import LANE_INDEX, State
+from tilewright.codegen.uses import loads_of, statement_loads
+from tilewright.ir import (
+    I64,
+    ZERO,
+    Access,
+    Binary,
+    Expr,
+    For,
+    If,
+    Index,
+    Load,
+    Pred,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+    prove_ge0,
+    stmt_children,
+    stmt_writes,
+)
+
+#: Vector loops of at most this many vectors are expanded, longer ones become loops over vectors.
+MAX_EXPANDED_VECTORS = 8
+#: Independent accumulators of a vectorised reduction: hides the latency of the FMA unit.
+REDUCTION_ACCUMULATORS = 4
+
+_JOINED = ("add", "mul", "min", "max")
+Emit = Callable[[Stmt], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A loop body that folds ``term`` into one place: ``if cond: buffer[indices] op= term``."""
+
+    cond: Pred
+    write: Access
+    old: Load
+    op: str
+    term: Expr
+
+
+def reduction_of(loop: For) -> Reduction | None:
+    """The reduction that the body of a loop is, where it is one that lanes can do apart."""
+    body: Stmt = loop.body
+    cond: Pred = ()
+    if isinstance(body, If) and body.orelse is None:
+        cond, body = body.cond, body.then
+    if not (isinstance(body, Store) and len(body.writes) == 1):
+        return None
+    w = body.writes[0]
+    e = w.value
+    if any(loop.var in i.vars for i in w.indices) or not isinstance(e, Binary) or e.op not in _JOINED:
+        return None
+    old = Load(w.buffer, w.indices, e.dtype)
+    if old not in (e.a, e.b) or e.dtype.kind == "bool":
+        return None
+    term = e.b if e.a == old else e.a
+    if any(ld.buffer == w.buffer for ld in loads_of(term)):
+        return None
+    if any(ld.buffer == w.buffer for c in cond if c.expr is not None for ld in loads_of(c.expr)):
+        return None
+    return Reduction(cond, w, old, e.op, term)
+
+
+def lanes_apart(loop: For) -> bool:
+    """Whether the iterations of a vector loop may run as lanes: no two write or carry the same place.
+
+    Loops that may not (an argmax, storage of each iteration's own, bounds that depend on the lane) run one
+    iteration after the other.
+    """
+    v = loop.var
+
+    def visit(s: Stmt) -> bool:
+        match s:
+            case For():
+                if v in s.lo.vars or v in s.hi.vars:
+                    return False
+            case Store():
+                return all(map(store, s.writes))
+            case Seq() | If():
+                pass
+            case _:
+                return False
+        return all(map(visit, stmt_children(s)))
+
+    def store(w: Access) -> bool:
+        involved = [i for i in w.indices if v in i.vars]
+        distinct = any(_moves_with(i, v) for i in involved)
+        carries = any(ld.buffer == w.buffer for ld in loads_of(w.value))
+        if not involved:
+            # every lane writes the same element: right only where all write the same value
+            return v not in w.value.vars and not carries
+        return distinct or not carries
+
+    return visit(loop.body)
+
+
+def _moves_with(x: Index, v: str) -> bool:
+    """Whether an index takes different values for different ``v``: ``c*v`` plus terms without it."""
+    c = x.coefficient(v)
+    rest = x - Index(0, ((Var(v), c),))
+    return c != 0 and v not in rest.vars
+
+
+def sunk(loop: For) -> For | None:
+    """A reduction loop moved into the loops that make up its body: ``for j: for v: c[j] += …``."""
+    inner = loop.body
+    if not isinstance(inner, For) or inner.kind.name not in ("serial", "unroll"):
+        return None
+    if loop.var in inner.lo.vars or loop.var in inner.hi.vars or inner.var in (loop.hi - loop.lo).vars:
+        return None
+    moved = replace(loop, body=inner.body)
+    deeper = moved if reduction_of(moved) is not None else sunk(moved)
+    return None if deeper is None else replace(inner, body=deeper)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a vector loop is emitted."""
+
+    loop: For  # kept, as ways are found by its identity
+    reduction: Reduction | None
+    apart: bool
+    sunk: For | None
+    element_bytes: int
+
+
+class VectorLoops(Expressions):
+    """Emits vector loops; what is in them is emitted by the statement emitter."""
+
+    def __init__(self, builder: Builder, state: State, vector_bits: int) -> None:
+        super().__init__(builder, state)
+        self.vector_bits = vector_bits
+        self._ways: dict[int, _Way] = {}
+
+    def stmt(self, s: Stmt) -> None:
+        """Emit a statement."""
+        raise NotImplementedError
+
+    def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Emit) -> None:
+        """Emit a counted loop."""
+        raise NotImplementedError
+
+    def _element_bytes(self, body: Stmt) -> int:
+        """Bytes of the widest element stored or loaded."""
+        sizes = [ld.dtype.bytes for ld in statement_loads(body)]
+        for name, _ in stmt_writes(body):
+            known = self.state.buffers.get(name)
+            sizes.append(known.buffer.dtype.bytes if known is not None else 1)
+        return max(sizes, default=4)
+
+    def _lanes(self, element_bytes: int, extent: int | None) -> int:
+        """As many lanes as fill a register, fewer for short loops."""
+        lanes = max(2, self.vector_bits // 8 // element_bytes)
+        while extent is not None and lanes > 2 and lanes // 2 >= extent:
+            lanes //= 2
+        return lanes
+
+    def vector_loop(self, s: For, lo: Index, hi: Index) -> bool:
+        """Emit a vector loop; ``False`` where its iterations depend on each other."""
+        way = self._ways.get(id(s))
+        if way is None:
+            reduction = reduction_of(s)
+            apart = reduction is None and lanes_apart(s)
+            moved = None if reduction or apart else sunk(s)
+            way = _Way(s, reduction, apart, moved, self._element_bytes(s.body))
+            self._ways[id(s)] = way
+        if way.sunk is not None:
+            self.stmt(way.sunk)
+            return True
+        reduction = way.reduction
+        if reduction is None and not way.apart:
+            return False
+        extent = hi - lo
+        n = extent.as_int() if extent.is_const else None
+        lanes = self._lanes(way.element_bytes, n)
+
+        def emit() -> None:
+            self.stmt(s.body)
+
+        if reduction is not None:
+            _ReductionLoop(self, s, reduction, lanes).emit(lo, hi)
+            return True
+        if n is not None and -(-n // lanes) <= MAX_EXPANDED_VECTORS:
+            for c in range(0, n, lanes):
+                self.chunk(s, lo + c, lanes, min(lanes, n - c), emit)
+            return True
+        # whole vectors in a loop, the rest under a mask
+        whole = Index(n // lanes) if n is not None else extent // lanes
+        loop = For(f"{s.var}$", ZERO, whole, Seq(()))
+        self.serial_loop(
+            loop, ZERO, whole, 1,
+            lambda _: self.chunk(s, lo + self.state.env[loop.var] * lanes, lanes, lanes, emit),
+        )  # fmt: skip
+        rest = extent - whole * lanes
+        if rest != ZERO and not prove_ge0(-rest, self.state.ranges):
+            active = rest.as_int() if rest.is_const else rest
+            self.chunk(s, lo + whole * lanes, lanes, active, emit)
+        return True
+
+    def chunk(self, s: For, base: Index, lanes: int, active: int | Index, emit: Callable[[], None]) -> None:
+        """One vector's worth of iterations from ``base`` on, the first ``active`` lanes of it."""
+        st, b = self.state, self.b
+        st.open_lanes(lanes)
+        guarded = False
+        if isinstance(active, int):
+            st.mask = None if active == lanes else mask_literal(active, lanes)
+        else:
+            # perhaps no lane at all: what is read for all lanes together then waits for this too
+            st.mask = b.compare("icmp slt", iota(I64, lanes), b.splat(self.index_value(active), lanes))
+            st.guards.append(st.mask)
+            guarded = True
+        st.env[s.var] = base + LANE_INDEX
+        emit()
+        del st.env[s.var]
+        if guarded:
+            st.guards.pop()
+        st.mask = None
+        st.close_lanes()
+
+
+class _ReductionLoop:
+    """A vector loop that accumulates into one place: vector accumulators, joined at the end."""
+
+    def __init__(self, owner: VectorLoops, loop: For, r: Reduction, lanes: int) -> None:
+        self.x = owner
+        self.loop = loop
+        self.r = r
+        self.lanes = lanes
+        self.dtype = r.old.dtype
+        identity: float | int = {
+            "add": -0.0 if self.dtype.is_float else 0, "mul": 1,
+            "min": self.dtype.max_value, "max": self.dtype.min_value,
+        }[r.op]  # fmt: skip
+        self.neutral = owner.b.const(identity, self.dtype, lanes)
+        self.accs: list[Val] = []
+
+    def emit(self, lo: Index, hi: Index) -> None:
+        """Emit the loop and the update of its place."""
+        x, lanes = self.x, self.lanes
+        extent = hi - lo
+        n = extent.as_int() if extent.is_const else None
+        copies = REDUCTION_ACCUMULATORS
+        if n is not None:
+            copies = max(1, min(copies, n // lanes))
+        self.accs = [self.neutral] * copies
+        block = lanes * copies
+        whole = Index(n // block) if n is not None else extent // block
+        self._loop(whole, lo, copies)
+        start = whole * block
+        if n is not None:
+            for c in range(n // block * block, n, lanes):
+                self._step(0, lo + c, min(lanes, n - c))
+        else:
+            more = (extent - start) // lanes
+            self._loop(x.resolve(more), lo + start, 1)
+            done = start + more * lanes
+            self._step(0, lo + done, extent - done)
+        total = self.accs[0]
+        for a in self.accs[1:]:
+            total = binary(x.b, self.r.op, total, a)
+        previous = x.load(self.r.old)
+        w = self.r.write
+        x.assign(w.buffer, w.indices, binary(x.b, self.r.op, previous, self._join(total)))
+
+    def _loop(self, trips: Index, start: Index, copies: int) -> None:
+        """A loop over ``copies`` vectors a turn that carries the accumulators."""
+        x, b, st = self.x, self.x.b, self.x.state
+        if trips.is_const and trips.as_int() <= 1:
+            if trips.as_int() == 1:
+                self._steps(start, copies)
+            return
+        once = prove_ge0(trips - 1, st.ranges)
+        i, phis = b.begin_loop(b.const(0, I64), x.index_value(trips), 1, self.accs, not once)
+        at = st.symbol(i, ZERO, trips - 1)
+        self.accs = phis
+        self._steps(start + at * (self.lanes * copies), copies)
+        self.accs = b.end_loop(self.accs)
+        st.forget_symbol(at)
+
+    def _steps(self, base: Index, copies: int) -> None:
+        for k in range(copies):
+            self._step(k, base + k * self.lanes, self.lanes)
+
+    def _step(self, k: int, base: Index, active: int | Index) -> None:
+        self.x.chunk(self.loop, base, self.lanes, active, lambda: self._fold(k))
+
+    def _fold(self, k: int) -> None:
+        """Fold the terms of one vector into accumulator ``k``."""
+        x, b, st, term = self.x, self.x.b, self.x.state, self.r.term
+        conditions = [x.condition(c) for c in self.r.cond]
+        if any(c is False for c in conditions):
+            return
+        outer = mask = st.mask
+        guards = [c for c in conditions if isinstance(c, Val)]
+        for c in guards:
+            lanes = b.splat(c, self.lanes)
+            mask = lanes if mask is None else b.op("and", mask, lanes)
+        st.mask = mask
+        st.guards.extend(guards)
+        product = isinstance(term, Binary) and term.op == "mul" and self.dtype.name in ("f32", "f64")
+        if self.r.op == "add" and product and mask is None:
+            assert isinstance(term, Binary)
+            factors = (x.value(term.a), x.value(term.b))
+            self.accs[k] = b.intrinsic("fma", self.dtype, (*factors, self.accs[k]))
+        else:
+            v = b.splat(x.value(term), self.lanes)
+            if mask is not None:
+                v = b.select(mask, v, self.neutral)
+            self.accs[k] = binary(b, self.r.op, self.accs[k], v)
+        st.mask = outer
+        del st.guards[len(st.guards) - len(guards) :]
+
+    def _join(self, total: Val) -> Val:
+        """All lanes as one."""
+        b, op, dtype = self.x.b, self.r.op, self.dtype
+        if dtype.is_float and op in ("min", "max"):
+            return b.reduce("fminimum" if op == "min" else "fmaximum", total)
+        if dtype.is_float:
+            return b.reduce("f" + op, total, b.const(-0.0 if op == "add" else 1.0, dtype))
+        sign = "" if op in ("add", "mul") else ("s" if dtype.kind == "int" else "u")
+        return b.reduce(sign + op, total)
