@@ -6,6 +6,7 @@ that the kernel calls is written here, in Python: what a kernel may assume is wh
 """
 
 import ctypes
+import itertools
 import os
 import pickle
 import random
@@ -46,7 +47,7 @@ class Native:
         self._code = load_object(compile_ir(self.text.text, HOST))
 
     def __call__(self, arrays, params=None, *, seed=0):
-        """Run on arrays (physical shapes) by name, with their ends guarded, then with their starts guarded."""
+        """Run on arrays (physical shapes) by name: first with their ends guarded, then their starts."""
         params = params or {}
         ends, starts = in_child(
             lambda: [self._run(arrays, params, seed + n, at_end) for n, at_end in enumerate((True, False))]
@@ -69,7 +70,7 @@ class Native:
         def parallel_for(_, body, closure, n):
             run = _BODY(body)
             cuts = sorted({0, max(n, 0), *(rng.randint(0, n) for _ in range(rng.randint(0, 3)) if n > 0)})
-            chunks = list(zip(cuts, cuts[1:], strict=False))
+            chunks = list(itertools.pairwise(cuts))
             rng.shuffle(chunks)
             for begin, end in chunks:
                 scratch = _room(self.text.memory.scratch, at_end)
@@ -98,7 +99,9 @@ class Native:
         for b, a in zip(func.buffers, table, strict=True):
             if b.name not in func.outputs:
                 np.testing.assert_array_equal(a, arrays[b.name], err_msg=f"input {b.name} was changed")
-        return {b.name: np.array(a) for b, a in zip(func.buffers, table, strict=True) if b.name in func.outputs}
+        return {
+            b.name: np.array(a) for b, a in zip(func.buffers, table, strict=True) if b.name in func.outputs
+        }
 
 
 def _poisoned(shape, dtype, at_end):
@@ -116,10 +119,12 @@ def _room(nbytes, at_end):
 
 
 def in_child(work):
-    """The result of ``work``, done in a forked process; an AssertionError that says how it ended otherwise."""
+    """The result of ``work``, done in a forked process; otherwise an AssertionError says how it ended."""
     source, sink = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: the child uses none of them
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # forking with threads: the child uses none of them
         child = os.fork()
     if child == 0:
         status = 1
@@ -128,7 +133,7 @@ def in_child(work):
             with os.fdopen(sink, "wb") as out:
                 try:
                     result = (True, work())
-                except BaseException:
+                except (Exception, KeyboardInterrupt):  # noqa: BLE001 - reported to the parent
                     result = (False, traceback.format_exc())
                 out.write(pickle.dumps(result))
             status = 0

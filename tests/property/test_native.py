@@ -1,19 +1,17 @@
 """Random programs under random schedules, compiled and run between forbidden pages, against the reference.
 
-A case that failed once is kept by its blob under ``REGRESSIONS`` in ``test_native_regressions.py`` in words:
-as the program and the schedule that it was.
+Cases that failed once are tests of their own in ``unit/codegen`` and ``unit/lower``.
 """
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from native_kernel import HOST, Native
 from property.ir_programs import KINDS, cases
 from property.lang_programs import lang_cases
 from property.proposals import PROPOSERS
-
-from tilewright.ir import For, evaluate_index, locate, run_program
+from tilewright.ir import For, locate, run_program
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, assert_close
 
@@ -100,6 +98,3 @@ def test_programs_of_the_language(data):
         return
     arrays = case.inputs(data.draw(st.integers(0, 3), label="seed"))
     case.check(native(arrays, case.params, seed=data.draw(st.integers(0, 99), label="order")), arrays)
-
-
-_ = evaluate_index, pytest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.codegen.indices import Indices, new_plan
-from tilewright.codegen.llvm.values import Val
+from tilewright.codegen.llvm.values import Val, literal_lanes
 from tilewright.codegen.memory import AccessPlan, MemoryBuffer, Place, RegisterBuffer, RegisterKey
 from tilewright.codegen.state import LANE, LANE_INDEX
 from tilewright.ir import I64, Index, Load, prove_ge0
@@ -13,7 +13,12 @@ from tilewright.support import InternalError, ScheduleError
 
 
 class Accesses(Indices):
-    """Reads and writes buffers."""
+    """Reads and writes buffers.
+
+    With ``keeps_lanes`` the unused lanes of registers stay as they are, whether they mean anything or not.
+    """
+
+    keeps_lanes = False
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -48,11 +53,14 @@ class Accesses(Indices):
         if key[2] == 1 and v.lanes > 1:
             raise InternalError(f"lanes of a vector loop all write one register of {buf.buffer.name}")
         v = b.splat(v, key[2])
-        if mask is not None and (key[2] > 1 or mask.depth):
-            old = buf.get(b, key)
-            if old is not None:
-                v = b.select(mask if key[2] > 1 else b.reduce("or", mask), v, old)
-        buf.put(b, key, v)
+        if mask is None or (key[2] == 1 and not mask.depth):
+            buf.put(b, key, v)
+            return
+        lanes = literal_lanes(mask)
+        old = buf.get(b, key)
+        if old is not None and (lanes is None or self.keeps_lanes or not buf.spares(key, lanes)):
+            v = b.select(mask if key[2] > 1 else b.reduce("or", mask), v, old)
+        buf.put(b, key, v, lanes)
 
     # -- memory ---------------------------------------------------------------------------------------------
 
@@ -165,7 +173,7 @@ class Accesses(Indices):
         mask = st.mask
         if guard is not None:
             g = b.splat(guard, st.width)
-            mask = g if mask is None else b.op("and", mask, g)
+            mask = b.both(mask, g)
         if not irregular and lane == 1:
             return b.load(self._address(buf, rest, products), dtype, st.width, mask)
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)

@@ -8,7 +8,7 @@ access decides between one scalar load, one vector load and a gather.
 from __future__ import annotations
 
 from tilewright.codegen.llvm.builder import Builder
-from tilewright.codegen.llvm.values import Val, iota
+from tilewright.codegen.llvm.values import Val, iota, mask_literal
 from tilewright.codegen.memory import Plan, Resolved
 from tilewright.codegen.operations import cast
 from tilewright.codegen.state import LANE, LANE_INDEX, State
@@ -199,6 +199,9 @@ class Indices:
                 return False
         lane = x.coefficient(LANE)
         rest = x - LANE_INDEX * lane
+        if lane and not rest.terms:
+            values = [rest.const + lane * n for n in range(st.width)]
+            return mask_literal([v >= 0 if op == "ge" else v == 0 for v in values])
         if lane and LANE not in rest.vars and abs(lane) * st.width < _CLAMP:
             # r + c*lane >= 0 as a comparison of 32-bit lanes with the clamped scalar r
             limit = b.const(_CLAMP, I64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -77,18 +78,24 @@ RegisterKey: TypeAlias = tuple[int, int, int]
 """First cell, distance of the cells of consecutive lanes, number of lanes (a scalar: 0 and 1)."""
 
 
+class LanesReusedError(Exception):
+    """Lanes that a loop leaves out are written later in it: they are to be kept after all."""
+
+
 @dataclass(slots=True)
 class RegisterBuffer:
     """A buffer whose elements are SSA values: scalars, or vectors of equally spaced elements.
 
-    Elements are numbered row by row. The known keys never overlap: writing a key that does takes the others
-    apart into scalars, reading one that is not there puts it together.
+    Elements are numbered row by row (cells). The known keys never overlap: writing a key that does takes the
+    others apart into scalars, reading one that is not there puts it together. Cells that no write has reached
+    yet are ``blank``: the unused lanes of tails.
     """
 
     buffer: Buffer
     strides: tuple[int, ...]
     values: dict[RegisterKey, Val] = field(default_factory=dict)
     owners: dict[int, RegisterKey] = field(default_factory=dict)  # the known key that holds a cell
+    blank: set[int] = field(default_factory=set)  # cells of known keys that nothing was written to
     plans: dict[int, tuple[tuple[Index, ...], Plan]] = field(default_factory=dict)
 
     def get(self, b: Builder, key: RegisterKey) -> Val | None:
@@ -102,31 +109,46 @@ class RegisterBuffer:
             return known
         return b.vector(cells, known.dtype)
 
-    def put(self, b: Builder, key: RegisterKey, v: Val) -> None:
-        """Write a key."""
+    def put(self, b: Builder, key: RegisterKey, v: Val, lanes: Sequence[bool] | None = None) -> None:
+        """Write a key; only the cells of the given lanes count as written."""
         if key not in self.values:
-            cells = _cells(key)
-            for old in {self.owners[c] for c in cells if c in self.owners}:
-                whole = self.values.pop(old)
-                for n, c in enumerate(_cells(old)):
-                    single = (c, 0, 1)
-                    self.values[single] = whole if old[2] == 1 else b.lane(whole, n)
-                    self.owners[c] = single
-            for c in cells:
-                if c in self.owners:
-                    del self.values[self.owners[c]]
-                self.owners[c] = key
+            self._claim(b, key)
         self.values[key] = v
+        if self.blank:
+            self.blank.difference_update(c for n, c in enumerate(_cells(key)) if lanes is None or lanes[n])
 
-    def reset(self, values: dict[RegisterKey, Val]) -> None:
+    def spares(self, key: RegisterKey, lanes: Sequence[bool]) -> bool:
+        """Whether nothing was ever written to the other lanes of a key."""
+        return all(
+            on or c in self.blank or c not in self.owners for c, on in zip(_cells(key), lanes, strict=True)
+        )
+
+    def reset(self, values: dict[RegisterKey, Val], blank: set[int]) -> None:
         """Know exactly these values."""
         self.values = values
         self.owners = {c: key for key in values for c in _cells(key)}
+        self.blank = blank
 
     def others(self, keys: list[RegisterKey]) -> list[RegisterKey]:
         """The known keys that share no cell with ``keys``."""
         taken = {c for key in keys for c in _cells(key)}
         return [key for key in self.values if taken.isdisjoint(_cells(key))]
+
+    def _claim(self, b: Builder, key: RegisterKey) -> None:
+        """Make all cells of a new key its own: those that were nobody's are blank."""
+        cells = _cells(key)
+        for old in {self.owners[c] for c in cells if c in self.owners}:
+            whole = self.values.pop(old)
+            for n, c in enumerate(_cells(old)):
+                single = (c, 0, 1)
+                self.values[single] = whole if old[2] == 1 else b.lane(whole, n)
+                self.owners[c] = single
+        for c in cells:
+            if c in self.owners:
+                del self.values[self.owners[c]]
+            else:
+                self.blank.add(c)
+            self.owners[c] = key
 
     def _cell(self, b: Builder, cell: int) -> Val | None:
         owner = self.owners.get(cell)

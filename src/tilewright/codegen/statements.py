@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tilewright.codegen.llvm.builder import Builder
-from tilewright.codegen.llvm.values import PTR, Val, poison
-from tilewright.codegen.memory import RegisterBuffer, RegisterKey
+from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
+from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -37,8 +37,9 @@ Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
 class Emitter(Storage):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
-    def __init__(self, builder: Builder, vector_bits: int) -> None:
+    def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
         super().__init__(builder, State(), vector_bits)
+        self.keeps_lanes = keeps_lanes
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
 
@@ -182,6 +183,7 @@ class Emitter(Storage):
         registers = self._registers(written)
         carried = [(buf, key) for buf in registers for key in buf.values]
         self.forget(written)
+        blanks = [set(buf.blank) for buf in registers]
         inits = [buf.values[key] for buf, key in carried]
         i, phis = b.begin_loop(self.index_value(lo), self.index_value(hi), step, inits, not once)
         for (buf, key), phi in zip(carried, phis, strict=True):
@@ -189,9 +191,15 @@ class Emitter(Storage):
         last = hi - step if trips.is_const and trips.const % step == 0 else hi - 1
         var = st.symbol(i, lo, last)
         for n in range(step // s.step):
+            if n and carried:
+                # LLVM would load neighbours of several steps together, and then spill accumulators
+                b.fence()
             st.env[s.var] = var + n * s.step
             emit(s.body)
         st.env.pop(s.var, None)
+        if any(not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)):
+            # what an iteration writes there, the next one would lose
+            raise LanesReusedError
         fresh = self._fresh(registers, carried)
         outs = b.end_loop(self._values(carried), self._values(fresh))
         st.forget_symbol(var)
@@ -248,7 +256,7 @@ class Emitter(Storage):
                 return
             assert isinstance(got, Val)
             if got.lanes > 1:
-                lanes = got if lanes is None else b.op("and", lanes, got)
+                lanes = b.both(lanes, got)
             else:
                 scalar = got if scalar is None else b.op("and", scalar, got)
         if lanes is not None:
@@ -256,7 +264,7 @@ class Emitter(Storage):
                 lanes = b.op("and", lanes, b.splat(scalar, st.width))
             self._masked(lanes, s.then)
             if s.orelse is not None:
-                self._masked(b.op("xor", lanes, b.const(True, BOOL, st.width)), s.orelse)
+                self._masked(b.inverse(lanes), s.orelse)
         elif scalar is None:
             self.stmt(s.then)
         else:
@@ -266,10 +274,14 @@ class Emitter(Storage):
         """A statement in some of the lanes, perhaps none."""
         st = self.state
         outer = st.mask
-        st.mask = lanes if outer is None else self.b.op("and", outer, lanes)
-        st.guards.append(lanes)
-        self.stmt(s)
-        st.guards.pop()
+        st.mask = self.b.both(outer, lanes)
+        known = literal_lanes(st.mask)
+        if known is None:
+            st.guards.append(lanes)
+            self.stmt(s)
+            st.guards.pop()
+        elif any(known):
+            self.stmt(s)
         st.mask = outer
 
     def _branch(self, cond: Val, s: If) -> None:
@@ -279,12 +291,16 @@ class Emitter(Storage):
         registers = self._registers(written)
         carried = [(buf, key) for buf in registers for key in buf.values]
         before = self._values(carried)
+        blanks = [set(buf.blank) for buf in registers]
         b.begin_if(cond)
         self.stmt(s.then)
         fresh = self._fresh(registers, carried)
         firsts = self._values(fresh)
         thens = b.begin_else([*self._values(carried), *firsts])
+        then_blanks = [buf.blank for buf in registers]
         _reset(registers, carried, before)
+        for buf, blank in zip(registers, blanks, strict=True):
+            buf.blank = blank
         self.forget(written)
         if s.orelse is not None:
             self.stmt(s.orelse)
@@ -295,6 +311,8 @@ class Emitter(Storage):
         elses += [buf.get(b, key) or poison(v) for (buf, key), v in zip(fresh, firsts, strict=True)]
         lates = self._values(late)
         merged = b.end_if([*thens, *map(poison, lates)], [*elses, *lates])
+        for buf, blank in zip(registers, then_blanks, strict=True):
+            buf.blank &= blank
         _reset(registers, [*known, *late], merged)
         self.forget(written)
 
@@ -302,4 +320,5 @@ class Emitter(Storage):
 def _reset(buffers: list[RegisterBuffer], registers: list[Register], values: list[Val]) -> None:
     """Make the buffers hold exactly these registers."""
     for buf in buffers:
-        buf.reset({key: v for (owner, key), v in zip(registers, values, strict=True) if owner is buf})
+        values_of = {key: v for (owner, key), v in zip(registers, values, strict=True) if owner is buf}
+        buf.reset(values_of, buf.blank)

@@ -216,7 +216,7 @@ class VectorLoops(Expressions):
         st.open_lanes(lanes)
         guarded = False
         if isinstance(active, int):
-            st.mask = None if active == lanes else mask_literal(active, lanes)
+            st.mask = None if active == lanes else mask_literal([n < active for n in range(lanes)])
         else:
             # perhaps no lane at all: what is read for all lanes together then waits for this too
             st.mask = b.compare("icmp slt", iota(I64, lanes), b.splat(self.index_value(active), lanes))
@@ -304,10 +304,10 @@ class _ReductionLoop:
         if any(c is False for c in conditions):
             return
         outer = mask = st.mask
-        guards = [c for c in conditions if isinstance(c, Val)]
-        for c in guards:
-            lanes = b.splat(c, self.lanes)
-            mask = lanes if mask is None else b.op("and", mask, lanes)
+        tests = [c for c in conditions if isinstance(c, Val)]
+        guards = [c for c in tests if c.depth]
+        for c in tests:
+            mask = b.both(mask, b.splat(c, self.lanes))
         st.mask = mask
         st.guards.extend(guards)
         product = isinstance(term, Binary) and term.op == "mul" and self.dtype.name in ("f32", "f64")

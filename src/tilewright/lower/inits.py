@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.ir import (
     ZERO,
     Block,
     Condition,
+    Env,
     For,
     Index,
     Iter,
@@ -18,9 +19,12 @@ from tilewright.ir import (
     eq0,
     find,
     fresh_name,
+    prove_ge0,
     rename_loops,
     replace_at,
     seq,
+    simplify,
+    substitute_index,
     substitute_pred,
 )
 
@@ -50,19 +54,25 @@ def _decompose(root: Stmt, name: str, taken: set[str]) -> Stmt:
     inside = [(n, f) for n, f in loops if f.var in red_vars]
     bare = replace(block, init=None)
     kept = [(it, b) for it, b in zip(block.iters, block.bind, strict=True) if it.kind != "red"]
-    if not inside:
-        init = _init_block(block, kept, (), block.where, taken)
-        return replace_at(root, loc.path, seq(init, bare))
-    start = inside[0][0]
-    below = [f for n, f in loops if n >= start]
     used = frozenset().union(*(b.vars for _, b in kept)) if kept else frozenset()
-    dropped = {f.var for f in below if f.var not in used}
-    # a loop that feeds both kinds stays, and its instances count where the reduction begins
-    first: list[Condition] = [
-        eq0(b - it.lo) for it, b in reds if b.vars & {f.var for f in below if f.var in used}
-    ]
-    where = tuple(c for c in block.where if not (c.vars & dropped)) + tuple(first)
-    guards = tuple(c for c in loc.conditions if not (c.vars & dropped) and c.vars & {f.var for f in below})
+    start = inside[0][0] if inside else len(loc.path)
+    below = [f for n, f in loops if n >= start]
+    dropped = {f.var: f.lo for f in below if f.var not in used}
+    for v in dropped:  # outer loops first: bounds of inner ones may mention them
+        dropped[v] = substitute_index(dropped[v], {k: lo for k, lo in dropped.items() if k != v})
+    # instances count where the reduction begins: at the first iterations of its own loops, and where a loop
+    # that feeds both kinds, or a copy for a part of the reduction, has the first values
+    env = {f.var: (f.lo, f.hi - 1) for _, f in loops}
+    starts = [(substitute_index(it.lo, block.binding()), b) for it, b in reds]
+    first = _first(starts, dropped, env)
+    if first is None:
+        return replace_at(root, loc.path, bare)
+    where = tuple(c for c in block.where if not (c.vars & set(dropped))) + first
+    if not inside:
+        return replace_at(root, loc.path, seq(_init_block(block, kept, (), where, taken), bare))
+    guards = tuple(
+        c for c in loc.conditions if not (c.vars & set(dropped)) and c.vars & {f.var for f in below}
+    )
     nest: Stmt = _init_block(block, kept, tuple(dropped), where + guards, taken)
     for f in reversed(below):
         if f.var not in dropped:
@@ -74,6 +84,23 @@ def _decompose(root: Stmt, name: str, taken: set[str]) -> Stmt:
     moved = find(root, target.var) if isinstance(target, For) else None
     assert moved is not None
     return replace_at(root, head, seq(nest, moved.node))
+
+
+def _first(
+    starts: Sequence[tuple[Index, Index]], dropped: Mapping[str, Index], env: Env
+) -> tuple[Condition, ...] | None:
+    """Under which conditions reduction iterators have their first values where the ``dropped`` loops start.
+
+    ``starts`` are their first values and their bindings. ``None`` where they never have them.
+    """
+    out: list[Condition] = []
+    for lo, b in starts:
+        distance = simplify(substitute_index(b - lo, dropped), env)
+        if prove_ge0(distance - 1, env) or prove_ge0(-distance - 1, env):
+            return None
+        if not (prove_ge0(distance, env) and prove_ge0(-distance, env)):
+            out.append(eq0(distance))
+    return tuple(out)
 
 
 def _init_block(

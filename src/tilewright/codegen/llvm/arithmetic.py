@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.codegen.llvm.scopes import Scopes
-from tilewright.codegen.llvm.values import SCALAR_TYPES, Val, literal, suffix, type_text
+from tilewright.codegen.llvm.values import (
+    SCALAR_TYPES,
+    Val,
+    literal,
+    literal_lanes,
+    mask_literal,
+    suffix,
+    type_text,
+)
 from tilewright.ir import BOOL, DType
 from tilewright.support import InternalError
 
@@ -48,6 +56,22 @@ class Arithmetic(Scopes):
         return self.pure(
             name, a.dtype, a.lanes, (a, b), lambda o: f"{name} {o[0].type} {o[0].text}, {o[1].text}"
         )
+
+    def both(self, a: Val | None, b: Val) -> Val:
+        """The lanes that two masks have in common; ``None`` is all lanes."""
+        if a is None:
+            return b
+        x, y = literal_lanes(a), literal_lanes(b)
+        if x is None or y is None:
+            return self.op("and", a, b)
+        return mask_literal([p and q for p, q in zip(x, y, strict=True)])
+
+    def inverse(self, mask: Val) -> Val:
+        """The other lanes."""
+        known = literal_lanes(mask)
+        if known is not None:
+            return mask_literal([not on for on in known])
+        return self.op("xor", mask, literal(True, BOOL, mask.lanes))
 
     def fneg(self, a: Val) -> Val:
         """``-a`` of a float."""

@@ -136,6 +136,10 @@ class Builder(Access):
             merged.append(Val(name, a.dtype, a.lanes, parent.depth, a.root))
         return merged
 
+    def fence(self) -> None:
+        """Keep LLVM from moving loads from one side to the other (no instruction)."""
+        self.scope.lines.append('  call void asm sideeffect "", "~{memory}"()')
+
     def return_unless(self, cond: Val, code: int) -> None:
         """Leave the kernel with ``code`` where ``cond`` does not hold."""
         s = self.scope

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.memory import LanesReusedError
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.storage import Memory
 from tilewright.ir import LoopFunction
@@ -25,5 +26,9 @@ def emit_kernel(func: LoopFunction, *, triple: str, vector_bits: int) -> KernelT
     The kernel has the runtime's calling convention: ``i32 (context, buffers, params, workspace, scratch)``.
     """
     builder = Builder(triple)
-    memory = Emitter(builder, vector_bits).kernel(func)
+    try:
+        memory = Emitter(builder, vector_bits).kernel(func)
+    except LanesReusedError:
+        builder = Builder(triple)
+        memory = Emitter(builder, vector_bits, keeps_lanes=True).kernel(func)
     return KernelText(func.name, builder.module(), memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -97,10 +98,17 @@ def iota(dtype: DType, lanes: int) -> Val:
     return Val(f"<{', '.join(f'{t} {n}' for n in range(lanes))}>", dtype, lanes)
 
 
-def mask_literal(active: int, lanes: int) -> Val:
-    """A mask whose first ``active`` lanes are on."""
-    items = ", ".join(f"i1 {'true' if n < active else 'false'}" for n in range(lanes))
-    return Val(f"<{items}>", BOOL, lanes)
+def mask_literal(lanes: Iterable[bool]) -> Val:
+    """A mask with the given lanes on."""
+    items = [f"i1 {'true' if on else 'false'}" for on in lanes]
+    return Val(f"<{', '.join(items)}>", BOOL, len(items))
+
+
+def literal_lanes(mask: Val) -> tuple[bool, ...] | None:
+    """The lanes of a :func:`mask_literal`; ``None`` for other masks."""
+    if mask.depth or not mask.text.startswith("<i1 "):
+        return None
+    return tuple([item.endswith("true") for item in mask.text[1:-1].split(", ")])
 
 
 @lru_cache(maxsize=4096)
