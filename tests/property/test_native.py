@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from native_kernel import HOST, Native
-from property.ir_programs import KINDS, cases
+from property.ir_programs import cases
 from property.lang_programs import lang_cases
 from property.proposals import PROPOSERS
 from tilewright.ir import For, locate, run_program
@@ -70,7 +70,7 @@ def compiled(data, schedule):
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_programs_of_the_ir(data):
-    case = data.draw(cases(first=KINDS), label="case")
+    case = data.draw(cases(), label="case")
     schedule = scheduled(data, case.program)
     native = compiled(data, schedule)
     if native is None:
