@@ -155,15 +155,12 @@ def _independent(used: Iterable[Piece], loops: dict[str, For]) -> bool:
     for name, pieces in by_var.items():
         if len(pieces) == 1:
             continue  # v runs from 0 on, so a single piece takes all its values
-        at = 1
         extent = loops[name].extent
+        at: int | None = 1  # the digits below this are taken; None: all are
         for p in sorted(pieces, key=lambda p: p.divisor):
-            if p.divisor % at or p.divisor < at:
+            if at is None or p.divisor % at or not extent.is_const:
                 return False
-            at = p.divisor * (p.modulus or 1)
-            if p.modulus is None:
-                if not (extent.is_const and extent.const % p.divisor == 0):
-                    return False
-            elif not (extent.is_const and extent.const % (p.divisor * p.modulus) == 0):
+            at = None if p.modulus is None else p.divisor * p.modulus
+            if extent.const % (p.divisor if at is None else at):
                 return False
     return True

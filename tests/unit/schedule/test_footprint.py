@@ -147,3 +147,9 @@ def test_a_fused_loop_is_seen_through():
     assert disjoint(spans, [f]) == ()
     assert uncovered(spans, [(Index(0), Index(9)), (Index(0), Index(8))], [f], {}) is None
     assert disjoint(spans[:1], [f]) == ("t",)
+
+
+def test_digits_of_one_loop_that_overlap_are_not_independent():
+    f = For("v", index(0), index(4), For("", Index(0), Index(0), None))
+    spans = [Span(floordiv(var("v"), 2) * 3, Index(3)), Span(var("v") * 3, Index(3))]
+    assert uncovered(spans, [(Index(0), Index(6)), (Index(0), Index(12))], [f], {}) is not None

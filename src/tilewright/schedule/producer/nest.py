@@ -26,6 +26,7 @@ from tilewright.ir import (
     Seq,
     Span,
     Stmt,
+    blocks,
     floordiv,
     fresh_name,
     ge0,
@@ -73,21 +74,26 @@ def sites(func: LoopFunction) -> list[Site]:
     """All blocks in program order with what they touch (their conditions and bindings included)."""
     out: list[Site] = []
 
-    def visit(s: Stmt, ancestors: tuple[Stmt, ...], path: Path, control: frozenset[str]) -> None:
-        own = control_loads(s)
-        if own:
-            control = control | {ld.buffer for ld in own}
-        if isinstance(s, Block):
-            reads: set[str] = set(control)
-            writes: set[str] = set()
-            for t in touches(s):
-                (writes if t.write else reads).add(t.buffer)
-            out.append(Site(Location(s, ancestors, path), s, frozenset(reads), frozenset(writes)))
-            return
-        for n, k in enumerate(stmt_children(s)):
-            visit(k, (*ancestors, s), (*path, n), control)
+    control: dict[int, frozenset[str]] = {}  # buffers read by what is around a block, by identity
 
-    visit(func.body, (), (), frozenset())
+    def above(place: Location) -> frozenset[str]:
+        out: set[str] = set()
+        for a in place.ancestors:
+            if isinstance(a, For | If):
+                found = control.get(id(a))
+                if found is None:
+                    found = control[id(a)] = frozenset(ld.buffer for ld in control_loads(a))
+                out |= found
+        return frozenset(out)
+
+    for place in blocks(func.body):
+        block = place.node
+        assert isinstance(block, Block)
+        reads = {ld.buffer for ld in control_loads(block)} | above(place)
+        writes: set[str] = set()
+        for t in touches(block):
+            (writes if t.write else reads).add(t.buffer)
+        out.append(Site(place, block, frozenset(reads), frozenset(writes)))
     return out
 
 
