@@ -11,19 +11,17 @@ import onnx
 from onnx import ModelProto
 
 from tilewright.cli.arrays import read_feeds
-from tilewright.cli.options import parse_assignments, parse_shapes
+from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
-from tilewright.runtime import SavedModel, load_model
+from tilewright.runtime import SavedModel, is_saved_model, load_model
 from tilewright.support import suggestion
 
 Array = npt.NDArray[Any]
 
 ZOO: Final = "zoo:"
-SAVED: Final = ".twm"
-"""How the names of saved models end."""
 
 
 def open_model(text: str) -> str | ModelProto:
@@ -43,27 +41,28 @@ def as_proto(model: str | ModelProto) -> ModelProto:
     return model if isinstance(model, ModelProto) else onnx.load(model)
 
 
-def compile_for(
-    state: State, model: str | ModelProto, target: str, threads: int | None, shapes: tuple[str, ...]
-) -> CompiledModel:
+def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
     """Compile with progress shown."""
     with ProgressBar(state) as progress:
         return compile_model(
-            model, target=target, threads=threads, shapes=parse_shapes(shapes), progress=progress
+            model,
+            target=options.target,
+            threads=options.threads,
+            shapes=options.shapes,
+            wait_policy=options.wait_policy,
+            progress=progress,
         )
 
 
-def load_or_compile(
-    state: State, model: str, target: str, threads: int | None, shapes: tuple[str, ...]
-) -> CompiledModel | SavedModel:
+def load_or_compile(state: State, model: str, options: CompileOptions) -> CompiledModel | SavedModel:
     """A saved model as it is, anything else compiled. Raises UsageError for options that come too late."""
-    if not model.endswith(SAVED):
-        return compile_for(state, open_model(model), target, threads, shapes)
-    if shapes or target != "cpu":
+    if not is_saved_model(model):
+        return compile_for(state, open_model(model), options)
+    if options.shapes or options.target != "cpu":
         raise click.UsageError(
             "a saved model has its shapes and its target: --shape and --target come too late"
         )
-    return load_model(model, threads=threads)
+    return load_model(model, threads=options.threads, wait_policy=options.wait_policy)
 
 
 def feeds_for(

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
 import click
 
 from tilewright.cli.state import State
-from tilewright.support import configure_logging, read_settings
+from tilewright.support import WaitPolicy, configure_logging, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _LEVELS: Final = ("", "INFO", "DEBUG")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How a model is compiled; the fields are those of ``tilewright.compile``."""
+
+    target: str = "cpu"
+    threads: int | None = None
+    wait_policy: str | None = None
+    shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -66,7 +78,24 @@ def model_argument(command: _F) -> _F:
 
 
 def compile_options(command: _F) -> _F:
-    """Add what decides how a model is compiled: ``--target``, ``--threads``, ``--shape``."""
+    """Add what decides how a model is compiled, and pass it as the command's ``options``.
+
+    These are ``--target``, ``--threads``, ``--wait-policy`` and ``--shape``.
+    """
+
+    @wraps(command)
+    def bundled(
+        *arguments: object,
+        target: str,
+        threads: int | None,
+        wait_policy: str | None,
+        shapes: tuple[str, ...],
+        **others: object,
+    ) -> object:
+        options = CompileOptions(target, threads, wait_policy, parse_shapes(shapes))
+        return command(*arguments, options=options, **others)
+
+    made: Any = bundled
     for option in (
         click.option(
             "--shape",
@@ -76,6 +105,12 @@ def compile_options(command: _F) -> _F:
             help="Settle open sizes: an input's name with its shape (x=1,3,224,224), or the name of an "
             "unknown size with its value (batch=1). May be given several times.",
         ),
+        click.option(
+            "--wait-policy",
+            type=click.Choice([policy.value for policy in WaitPolicy]),
+            help="What idle threads do between loops: spin (active), or sleep at once (passive), which "
+            "leaves the CPUs to others. Default: active.",
+        ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(
             "--target",
@@ -84,8 +119,8 @@ def compile_options(command: _F) -> _F:
             help="What to compile for; see `tilewright targets`.",
         ),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return cast(_F, made)
 
 
 def input_options(command: _F) -> _F:

@@ -25,7 +25,7 @@ def link_shared(
     objects: Sequence[bytes],
     path: Path,
     *,
-    files: Mapping[str, Iterable[bytes]] | None = None,
+    files: Mapping[str, Iterable[bytes | memoryview]] | None = None,
     sources: Sequence[Path] = (),
     includes: Sequence[Path] = (),
     exports: Sequence[str] = (),
@@ -51,7 +51,7 @@ def link_shared(
                 file.writelines(pieces)
         compiled = [name for name in made if name.endswith((".o", *_SOURCES))]
         command = [compiler, "-shared", *_FLAGS, "-Wl,-z,noexecstack", f"-Wl,-soname,{_plain(path.name)}"]
-        command += [f"-I{include.resolve()}" for include in includes]
+        command += ["-I.", *(f"-I{include.resolve()}" for include in includes)]
         if exports:
             script = f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n"
             Path(folder, "exports.map").write_text(script)

@@ -6,11 +6,13 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewright.driver.assemble import Assembled, Steps, assemble
+from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, unpack
@@ -223,6 +225,15 @@ class CompiledModel:
         takes = ", ".join(map(str, self.inputs))
         gives = ", ".join(map(str, self.outputs))
         return f"<CompiledModel {self.name!r}: ({takes}) -> ({gives}), {len(self._steps.units)} kernels>"
+
+    def export_c(self, header: str | os.PathLike[str]) -> tuple[Path, Path]:
+        """Write ``NAME.h`` and beside it the shared library ``NAME.so``, for programs in C; returns both.
+
+        The library stands alone: it holds kernels, weights and the runtime. Raises InputError for a name that
+        does not end in ``.h``, ResourceError for more weights than a library can hold, ArtefactError where
+        the files cannot be written, InstallationError where there is no C compiler.
+        """
+        return export_c(self._parts(), header)
 
     def _parts(self) -> Parts:
         return take_apart(

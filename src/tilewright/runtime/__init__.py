@@ -17,16 +17,26 @@ from tilewright.runtime.memory import (
     guarded_array,
     return_free_memory,
 )
-from tilewright.runtime.native import ALIGNMENT, ARENA, CONSTANT, HEADER_PATH, INPUT, OUTPUT, now_ns
+from tilewright.runtime.native import (
+    ALIGNMENT,
+    ARENA,
+    CONSTANT,
+    ENTRY_PATH,
+    HEADER_PATH,
+    INPUT,
+    OUTPUT,
+    now_ns,
+)
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
-from tilewright.runtime.saved import SavedModel, load_model
-from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, draw_feeds
+from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
+from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, draw_feeds, tensor_bytes
 
 __all__ = [
     "ALIGNMENT",
     "ARENA",
     "CODE",
     "CONSTANT",
+    "ENTRY_PATH",
     "HEADER_PATH",
     "INPUT",
     "OUTPUT",
@@ -52,11 +62,13 @@ __all__ = [
     "default_pool",
     "draw_feeds",
     "guarded_array",
+    "is_saved_model",
     "kernel_symbol",
     "load_model",
     "now_ns",
     "pool_for",
     "return_free_memory",
     "shared_pool",
+    "tensor_bytes",
     "write_container",
 ]

@@ -31,7 +31,7 @@ PAGE: Final = 4096
 MANIFEST_BOUND: Final = 256 << 20
 """Bytes that a manifest may have; that of a large model has about one million."""
 
-_MAGIC: Final = b"\x89TWM\r\n\x1a\n"  # as PNG's: shows a file that was sent as text
+MAGIC: Final = b"\x89TWM\r\n\x1a\n"  # as PNG's: shows a file that was sent as text
 _HEADER: Final = struct.Struct("<8sIIQQ32s")
 _SAVE_AGAIN: Final = "save the model again"
 
@@ -67,7 +67,7 @@ def write_container(path: Path, manifest: Mapping[str, Any], sections: Mapping[s
         "ascii"
     )
     base = _whole(_HEADER.size + len(text))
-    header = _HEADER.pack(_MAGIC, FORMAT, _HEADER.size, len(text), base + end, hashlib.sha256(text).digest())
+    header = _HEADER.pack(MAGIC, FORMAT, _HEADER.size, len(text), base + end, hashlib.sha256(text).digest())
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(prefix=".tilewright-", dir=path.parent)
@@ -97,7 +97,7 @@ def open_container(path: Path, *, verify: bool = True) -> Container:
     try:
         with path.open("rb") as file:
             head = file.read(_HEADER.size)
-            if head[: len(_MAGIC)] != _MAGIC:
+            if head[: len(MAGIC)] != MAGIC:
                 raise ArtefactError(f"{shown} is not a saved model", hint="CompiledModel.save writes them")
             size = os.fstat(file.fileno()).st_size
             if len(head) < _HEADER.size:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -12,7 +11,7 @@ import numpy as np
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall
-from tilewright.runtime.tensors import TensorInfo
+from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
 SCHEMA: Final = 1
@@ -162,9 +161,9 @@ def _check(manifest: Manifest) -> None:
     """That tensors have the sizes of the plan's arguments and that all places exist."""
     if not manifest.threads >= 1:
         raise _MalformedError("threads")
-    if [_nbytes(info) for info in manifest.inputs] != list(manifest.plan_inputs):
+    if [tensor_bytes(info) for info in manifest.inputs] != list(manifest.plan_inputs):
         raise _MalformedError("inputs do not have the sizes of the plan's")
-    if [_nbytes(info) for info in manifest.outputs] != [ref.nbytes for ref in manifest.results]:
+    if [tensor_bytes(info) for info in manifest.outputs] != [ref.nbytes for ref in manifest.results]:
         raise _MalformedError("outputs do not have the sizes of their results")
     sizes = {
         native.INPUT: manifest.plan_inputs,
@@ -181,10 +180,6 @@ def _check(manifest: Manifest) -> None:
     for offset, nbytes in manifest.constants:
         if offset % native.ALIGNMENT:
             raise _MalformedError(f"the constant at {offset}, of {nbytes} bytes, is not aligned")
-
-
-def _nbytes(info: TensorInfo) -> int:
-    return math.prod(info.shape) * info.dtype.itemsize
 
 
 def _entry(data: Mapping[str, Any], key: str, kind: type[_T]) -> _T:

@@ -14,6 +14,8 @@ from tilewright.support import InstallationError
 LIBRARY_PATH: Final = Path(__file__).with_name("_native.so")
 HEADER_PATH: Final = Path(__file__).parent / "native" / "tw_runtime.h"
 """The C header with the kernel ABI, for those who compile C against it."""
+ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
+"""The C source of the entry point of models that are exported to C."""
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tilewright.runtime import native
 from tilewright.runtime.code import SharedCode
-from tilewright.runtime.container import open_container
+from tilewright.runtime.container import MAGIC, open_container
 from tilewright.runtime.executor import ExecutionPlan, PlanContents
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
 from tilewright.runtime.memory import aligned_empty
@@ -181,6 +181,15 @@ def load_model(
         scratch_bytes=manifest.scratch_bytes,
     )
     return SavedModel(manifest, ExecutionPlan(pool, contents, [code]), weights)
+
+
+def is_saved_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as those of ``CompiledModel.save`` do."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
 
 
 def check_machine(requires: Requirements, shown: str, host: Target | None = None) -> None:

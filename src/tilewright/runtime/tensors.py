@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ class TensorInfo:
 
     def __str__(self) -> str:
         return f"{quoted(self.name)}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def tensor_bytes(info: TensorInfo) -> int:
+    """The bytes of a tensor."""
+    return math.prod(info.shape) * info.dtype.itemsize
 
 
 def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: int = 0) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
+from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
 from tilewright.target.model import Instruction, MemoryLevel, Operand, ParallelLevel, Target
 from tilewright.target.registry import HOST, find_target, target_names
@@ -19,6 +20,7 @@ __all__ = [
     "Target",
     "X86_AVX2",
     "X86_AVX512",
+    "cpuinfo_flags",
     "detect",
     "find_target",
     "target_names",

@@ -5,6 +5,7 @@ The models are those of LLVM's ``Host.cpp`` from 2013 on. An unknown model gets 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import Final
 
@@ -108,6 +109,12 @@ ARM_FEATURES: Final = MappingProxyType(
     }
 )
 """Flags of ``/proc/cpuinfo`` on AArch64 -> LLVM's features."""
+
+
+def cpuinfo_flags(arch: str, features: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """How ``/proc/cpuinfo`` states LLVM's ``features``: the name of the line, and the flags on it, sorted."""
+    line, names = ("flags", X86_FEATURES) if arch == "x86_64" else ("Features", ARM_FEATURES)
+    return line, tuple(sorted(flag for flag, name in names.items() if name in features))
 
 
 def x86_cpu_name(vendor: str, family: int, model: int) -> str | None:

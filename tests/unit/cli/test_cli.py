@@ -101,7 +101,7 @@ def test_run_reads_inputs_and_writes_outputs(call, path, tmp_path):
 
 
 def test_a_saved_model_runs(call, path, tmp_path):
-    saved = tmp_path / "mlp.twm"
+    saved = tmp_path / "mlp.tw"
     status, out, err = call("compile", path, "--output", saved, "--threads", 1)
     assert status == 0 and saved.exists() and "saved as" in err
     _, direct, _ = call("run", path, "--json", "--threads", 1)
@@ -112,8 +112,8 @@ def test_a_saved_model_runs(call, path, tmp_path):
     assert call("run", saved, "--profile")[0] == 2
     saved.write_bytes(saved.read_bytes()[:100])
     status, _, err = call("run", saved)
-    assert status == 2 and "mlp.twm" in err
-    assert call("compile", path, "--output", tmp_path / "no" / "folder.twm")[0] == 2
+    assert status == 2 and "mlp.tw" in err
+    assert call("compile", path, "--output", tmp_path / "no" / "folder.tw")[0] == 2
 
 
 def test_run_profiles(call, path):

@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from tilewright.cli.models import SAVED, compile_for, open_model, tensors_as_data
-from tilewright.cli.options import common_options, compile_options, model_argument
+from tilewright.cli.models import compile_for, open_model, tensors_as_data
+from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.state import State
 from tilewright.support import counted, format_bytes
+
+EMITTED: Final = ("artefact", "c-header")
 
 
 @click.command("compile")
 @model_argument
-@click.option("--output", metavar=f"FILE{SAVED}", help="Save the compiled model there; `run` takes the file.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the compiled model there: MODEL.tw, or with --emit c-header MODEL.h, and MODEL.so beside it.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(EMITTED),
+    default=EMITTED[0],
+    show_default=True,
+    help="What to write. artefact: one file, for `tilewright run` and tilewright.load; c-header: a C header "
+    "and a shared library that stands alone.",
+)
 @compile_options
 @common_options
 def compile_(
     state: State,
     model: str,
     output: str | None,
-    target: str,
-    threads: int | None,
-    shapes: tuple[str, ...],
+    emit: str,
+    options: CompileOptions,
 ) -> None:
     """Compile MODEL, and report its inputs, outputs, kernels and memory.
 
     Compiled code is kept in the object cache: compiling the same model again takes a fraction of the time.
     """
-    compiled = compile_for(state, open_model(model), target, threads, shapes)
-    if output is not None:
+    if emit != EMITTED[0] and output is None:
+        raise click.UsageError(f"--emit {emit} needs --output")
+    compiled = compile_for(state, open_model(model), options)
+    written: list[str] = []
+    if output is not None and emit == "c-header":
+        written = list(map(str, compiled.export_c(output)))
+    elif output is not None:
         compiled.save(output)
+        written = [output]
     groups = compiled.groups()
     kernels = len({id(group.kernel) for group in groups})
     if state.json:
@@ -46,6 +68,7 @@ def compile_(
                 "flops": sum(group.kernel.flops for group in groups),
                 "run_bytes": compiled.run_bytes,
                 "constant_bytes": compiled.constant_bytes,
+                "written": written,
                 "seconds": compiled.compile_seconds,
             }
         )
@@ -61,5 +84,5 @@ def compile_(
     )
     phases = ", ".join(f"{name} {taken:.2f} s" for name, taken in compiled.compile_seconds.items())
     state.say(f"    time  {phases}")
-    if output is not None:
-        state.note(f"saved as {output}")
+    for file in written:
+        state.note(f"written to {file}")

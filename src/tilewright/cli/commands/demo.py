@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.cli.commands.verify import as_data, report
 from tilewright.cli.models import ZOO, compile_for, open_model
-from tilewright.cli.options import common_options
+from tilewright.cli.options import CompileOptions, common_options
 from tilewright.cli.state import State
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
@@ -43,7 +43,7 @@ def demo(
         state.say(f"building {name}{' (small)' if small else ''} with random weights as an ONNX model")
     model = open_model(f"{ZOO}{name}{':small' if small else ''}")
     assert not isinstance(model, str)
-    compiled = compile_for(state, model, "cpu", threads, ())
+    compiled = compile_for(state, model, CompileOptions(threads=threads))
     groups = compiled.groups()
     flops = sum(group.kernel.flops for group in groups)
     state.say(

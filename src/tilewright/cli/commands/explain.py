@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tilewright.cli.models import compile_for, open_model
-from tilewright.cli.options import common_options, compile_options, model_argument
+from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.state import State
 from tilewright.driver import GroupInfo
 from tilewright.ir import print_function
@@ -37,12 +37,10 @@ def explain(
     model: str,
     show: str,
     group: int | None,
-    target: str,
-    threads: int | None,
-    shapes: tuple[str, ...],
+    options: CompileOptions,
 ) -> None:
     """Show what MODEL was compiled to: groups, schedules, loops, LLVM IR or assembly."""
-    compiled = compile_for(state, open_model(model), target, threads, shapes)
+    compiled = compile_for(state, open_model(model), options)
     every = compiled.groups()
     if group is not None and group >= len(every):
         raise click.UsageError(f"there is no group {group}: the last one is {len(every) - 1}")

@@ -10,10 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.arrays import write_archive
-from tilewright.cli.models import SAVED, feeds_for, load_or_compile
-from tilewright.cli.options import common_options, compile_options, input_options, model_argument
+from tilewright.cli.models import feeds_for, load_or_compile
+from tilewright.cli.options import (
+    CompileOptions,
+    common_options,
+    compile_options,
+    input_options,
+    model_argument,
+)
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel
+from tilewright.runtime import is_saved_model
 from tilewright.support import quoted
 
 
@@ -36,17 +43,15 @@ def run(
     output: str | None,
     repeats: int,
     profile: bool,
-    target: str,
-    threads: int | None,
-    shapes: tuple[str, ...],
+    options: CompileOptions,
 ) -> None:
     """Run MODEL on the given inputs, or on random ones, and show its outputs.
 
     MODEL may also be what `tilewright compile --output` saved.
     """
-    if profile and model.endswith(SAVED):
+    if profile and is_saved_model(model):
         raise click.UsageError("--profile needs the model itself, not a saved one")
-    compiled = load_or_compile(state, model, target, threads, shapes)
+    compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
     names = [info.name for info in compiled.outputs]
     compiled.run(names, feeds)

@@ -7,7 +7,13 @@ from typing import Any, cast
 import click
 
 from tilewright.cli.models import as_proto, compile_for, feeds_for, open_model
-from tilewright.cli.options import common_options, compile_options, input_options, model_argument
+from tilewright.cli.options import (
+    CompileOptions,
+    common_options,
+    compile_options,
+    input_options,
+    model_argument,
+)
 from tilewright.cli.state import State
 from tilewright.driver import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.support import counted, quoted
@@ -34,16 +40,14 @@ def verify(
     files: tuple[str, ...],
     archive: str | None,
     seed: int,
-    target: str,
-    threads: int | None,
-    shapes: tuple[str, ...],
+    options: CompileOptions,
 ) -> None:
     """Compare MODEL's values, from the first kernel to the outputs, with a reference.
 
     Names the first tensor that differs by more than rounding allows; the exit status is 1 then.
     """
     source = open_model(model)
-    compiled = compile_for(state, source, target, threads, shapes)
+    compiled = compile_for(state, source, options)
     feeds = feeds_for(compiled, files, archive, seed)
     outcome = verify_model(compiled, as_proto(source), feeds, cast(Reference, reference))
     if state.json:
