@@ -87,8 +87,8 @@ enum {{ {prefix}_input_count = {inputs}, {prefix}_output_count = {outputs} }};
 /* Opens the model. `options` may be NULL. Returns NULL where that fails; *status, unless NULL, says why. */
 tw_model *{prefix}_open(const tw_model_options *options, int32_t *status);
 
-/* Runs the model: one pointer an input, one an output, aligned as their elements are; outputs overlap nothing.
- * Any number of threads may run one model at once. Returns TW_MODEL_OK, or a status. */
+/* Runs the model: one pointer an input, one an output, aligned as their elements are. Outputs overlap
+ * nothing. From any number of threads at once. Returns TW_MODEL_OK, or a status. */
 int32_t {prefix}_run(tw_model *model, const void *const *inputs, void *const *outputs);
 
 /* Ends the threads and frees the memory, once no run is under way. NULL is allowed. */
