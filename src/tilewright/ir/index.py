@@ -295,7 +295,21 @@ def linear(const: int, coefficients: Mapping[Atom, int] | Iterable[tuple[Atom, i
                 if quotient.terms and all(acc.get(a) == c * k * atom.divisor for a, k in quotient.terms):
                     rest = {a: k for a, k in acc.items() if a != atom and a not in dict(quotient.terms)}
                     return linear(const - c * quotient.const * atom.divisor, rest) + atom.arg * c
+                # the remainder knows x only up to multiples of d
+                for other, k in acc.items():
+                    if (
+                        isinstance(other, FloorDiv)
+                        and other.divisor == atom.divisor
+                        and k == c * atom.divisor
+                    ):
+                        if all(n % atom.divisor == 0 for n in _coefficients(other.arg - atom.arg)):
+                            rest = {a: n for a, n in acc.items() if a not in (atom, other)}
+                            return linear(const, rest) + other.arg * c
     return Index(const, tuple(sorted(acc.items(), key=_term_key)))
+
+
+def _coefficients(x: Index) -> tuple[int, ...]:
+    return (x.const, *(c for _, c in x.terms))
 
 
 def floordiv(x: IndexLike, divisor: int) -> Index:
