@@ -206,8 +206,16 @@ class Index:
 
     def __sub__(self, other: IndexLike) -> Index:
         if isinstance(other, int):
-            return self + -other
-        return self + index(other) * -1
+            return self if other == 0 else Index(self.const - other, self.terms)
+        o = index(other)
+        if not o.terms:
+            return self if o.const == 0 else Index(self.const - o.const, self.terms)
+        if self.terms == o.terms:
+            return Index(self.const - o.const)
+        acc: dict[Atom, int] = dict(self.terms)
+        for atom, c in o.terms:
+            acc[atom] = acc.get(atom, 0) - c
+        return linear(self.const - o.const, acc)
 
     def __rsub__(self, other: IndexLike) -> Index:
         return self * -1 + other
@@ -277,16 +285,19 @@ def _term_key(term: tuple[Atom, int]) -> Key:
 
 def linear(const: int, coefficients: Mapping[Atom, int] | Iterable[tuple[Atom, int]]) -> Index:
     """Build ``const + sum(c * atom)`` in canonical form; ``c*(x//d)*d + c*(x%d)`` becomes ``c*x``."""
-    acc: dict[Atom, int] = {}
-    items = coefficients.items() if isinstance(coefficients, Mapping) else coefficients
-    has_mod = False
-    for atom, c in items:
-        c = acc.get(atom, 0) + c
-        if c:
-            acc[atom] = c
-            has_mod = has_mod or isinstance(atom, Mod)
-        else:
-            acc.pop(atom, None)
+    if isinstance(coefficients, Mapping):
+        acc = {a: c for a, c in coefficients.items() if c}
+    else:
+        acc = {}
+        for atom, c in coefficients:
+            c += acc.get(atom, 0)
+            if c:
+                acc[atom] = c
+            else:
+                acc.pop(atom, None)
+    if len(acc) < 2:
+        return Index(const, tuple(acc.items()))
+    has_mod = any(type(a) is Mod for a in acc)
     if has_mod:
         for atom, c in acc.items():
             if isinstance(atom, Mod):
@@ -429,19 +440,19 @@ def substitute_index(
     """
     if opaque is None and x.vars.isdisjoint(mapping):
         return x
-    out: Index = Index(x.const)
+    const = x.const
+    acc: dict[Atom, int] = {}
     changed = False
-    plain: list[tuple[Atom, int]] = []
     for atom, c in x.terms:
         new = _substitute_atom(atom, mapping, opaque)
         if new is None:
-            plain.append((atom, c))
+            acc[atom] = acc.get(atom, 0) + c
         else:
             changed = True
-            out = out + new * c
-    if not changed:
-        return x
-    return out + Index(0, tuple(plain))
+            const += new.const * c
+            for a, k in new.terms:
+                acc[a] = acc.get(a, 0) + k * c
+    return linear(const, acc) if changed else x
 
 
 def _substitute_atom(

@@ -77,6 +77,23 @@ def find(root: Stmt, name: str) -> Location | None:
             return None
 
 
+def find_alloc(root: Stmt, buffer: str) -> Location | None:
+    """The allocation of the buffer called ``buffer``, or ``None``."""
+    ancestors: list[Stmt] = []
+    path: list[int] = []
+    node = root
+    while not (isinstance(node, Alloc) and node.buffer.name == buffer):
+        for n, child in enumerate(stmt_children(node)):
+            if any(b.name == buffer for b in child.allocated):
+                ancestors.append(node)
+                path.append(n)
+                node = child
+                break
+        else:
+            return None
+    return Location(node, tuple(ancestors), tuple(path))
+
+
 def locate(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Location]:
     """All nodes for which ``wanted`` is true, in program order, parents first."""
     # a stack of (node, depth, position): ancestors and path are kept in one list each, cut back to the depth

@@ -27,11 +27,11 @@ from tilewright.ir import (
     Span,
     Stmt,
     blocks,
+    find_alloc,
     floordiv,
     fresh_name,
     ge0,
     iter_env,
-    locate,
     loop_env,
     lower,
     prove_ge0,
@@ -123,7 +123,7 @@ def kinds_of(func: LoopFunction, group: Sequence[Site]) -> list[Block]:
 
 def allocation(func: LoopFunction, buffer: str) -> Location | None:
     """Where ``buffer`` is allocated; ``None`` for an argument."""
-    return next(locate(func.body, lambda s: isinstance(s, Alloc) and s.buffer.name == buffer), None)
+    return find_alloc(func.body, buffer)
 
 
 def buffer_at(func: LoopFunction, buffer: str) -> tuple[Buffer, Location | None]:
@@ -161,7 +161,7 @@ def without(s: Stmt, names: frozenset[str]) -> Stmt:
 
 def without_alloc(s: Stmt, buffer: str) -> Stmt:
     """``s`` with the allocation of ``buffer`` replaced by its body."""
-    place = next(locate(s, lambda n: isinstance(n, Alloc) and n.buffer.name == buffer), None)
+    place = find_alloc(s, buffer)
     if place is None:
         return s
     assert isinstance(place.node, Alloc)
