@@ -14,6 +14,7 @@ from tilewright.ir import (
     imin,
     int_range,
     linear,
+    mod,
     prove_ge0,
     simplify,
 )
@@ -87,8 +88,7 @@ def layout_unfold(program: Program, tensor: str, dim: int, tile: int, stride: in
     tiles = floordiv(size - tile + (stride - 1), stride) + 1
 
     def forward(old: Indices, env: Env) -> Indices:
-        t = _tile(old[dim], tile, stride, size, tiles, env)
-        return replaced(old, dim, 1, [t, old[dim] - t * stride])
+        return replaced(old, dim, 1, _place(old[dim], tile, stride, size, tiles, env))
 
     def inverse(new: Indices) -> Indices:
         return replaced(new, dim, 2, [new[dim] * stride + new[dim + 1]])
@@ -100,8 +100,8 @@ def layout_unfold(program: Program, tensor: str, dim: int, tile: int, stride: in
     return relayout(program, found, Layout(shape, forward, inverse, names, padding=True, copies=True))
 
 
-def _tile(x: Index, tile: int, stride: int, size: Index, tiles: Index, env: Env) -> Index:
-    """The tile in which the access ``x`` is found."""
+def _place(x: Index, tile: int, stride: int, size: Index, tiles: Index, env: Env) -> tuple[Index, Index]:
+    """The tile in which the access ``x`` is found, and where in it."""
     x = simplify(x, env)
     big = Index(0, tuple((a, c // stride) for a, c in x.terms if c % stride == 0))
     rest = Index(x.const, tuple((a, c) for a, c in x.terms if c % stride))
@@ -109,17 +109,24 @@ def _tile(x: Index, tile: int, stride: int, size: Index, tiles: Index, env: Env)
     shift = 0 if low is None else low // stride
     for t, o in ((big, rest), (big + shift, rest - shift * stride)):
         if _within(o, Index(tile), env) and _within(t, tiles, env):
-            return t
-    sliding = _window(x, tile, stride, env) if _within(x, size, env) else None
-    return imin(floordiv(x, stride), tiles - 1) if sliding is None else sliding
+            return t, o
+    if _within(x, size, env):
+        found = _window(x, tile, stride, env)
+        if found is not None:
+            return found
+    t = floordiv(x, stride)
+    if _within(t, tiles, env):
+        return t, mod(x, stride)
+    t = imin(t, tiles - 1)
+    return t, x - t * stride
 
 
 def _within(x: Index, size: Index, env: Env) -> bool:
     return prove_ge0(x, env) and prove_ge0(size - 1 - x, env)
 
 
-def _window(x: Index, tile: int, stride: int, env: Env) -> Index | None:
-    """The tile by ALT's formula 1: ``x = V*i + r``, where ``r`` are the terms that move least."""
+def _window(x: Index, tile: int, stride: int, env: Env) -> tuple[Index, Index] | None:
+    """The place by ALT's formula 1: ``x = V*i + r``, where ``r`` are the terms that move least."""
     reach: list[tuple[int, Atom, int]] = []
     for a, c in x.terms:
         low, high = int_range(Index(0, ((a, c),)), env)
@@ -135,5 +142,5 @@ def _window(x: Index, tile: int, stride: int, env: Env) -> Index | None:
             continue
         q = (tile - high - 1) // step + 1
         if q >= 1 and stride == step * q:
-            return floordiv(i, q)
+            return floordiv(i, q), mod(i, q) * step + r
     return None
