@@ -1,4 +1,4 @@
-"""The compiler's own time, in processor time: every primitive, a replay, lowering and emitting, a long chain, import.
+"""The compiler's own processor time: primitives, a replay, lowering and emitting, a long chain, import.
 
     python benchmarks/compile_time.py [--repeats 7] [--json]
 
@@ -179,7 +179,9 @@ def import_ms(repeats: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
