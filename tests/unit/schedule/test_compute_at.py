@@ -186,3 +186,30 @@ def test_an_operand_in_a_blocked_layout_follows_its_reader(o):
     q = q.compute_at("Y", q.loops("Z")[0])
     assert_same(p, q.func)
     assert [str(n) for n in buffers_of(q.func)["Y"].physical_shape] == ["1", str(min(o, 4)), "3", "4"]
+
+
+@pytest.mark.parametrize(("o", "h", "w"), [(1, 1, 1), (5, 4, 7), (8, 6, 6)])
+def test_padding_convolution_bias_and_relu_in_one_tile(o, h, w):
+    """The padded input is computed, and the epilogue follows, at the tile loop of the convolution."""
+    X, W = lang.placeholder((2, h, w), name="X"), lang.placeholder((o, 2, 3, 3), name="W")
+    b, B = lang.placeholder((o,), name="b"), lang.boundary(X)
+    P = lang.compute((2, h + 2, w + 2), lambda c, y, x: B[c, y - 1, x - 1], name="P")
+    c, r, s = lang.reduce_axis(2, "c"), lang.reduce_axis(3, "r"), lang.reduce_axis(3, "s")
+    Y = lang.compute(
+        (o, h, w), lambda o, y, x: lang.sum(P[c, y + r, x + s] * W[o, c, r, s], axis=(c, r, s)), name="Y"
+    )
+    Z = lang.compute((o, h, w), lambda o, y, x: lang.relu(Y[o, y, x] + b[o]), name="Z")
+    p = lang.program([X, W, b], [Z])
+    t = Schedule(p)
+    o_, y_, x_ = t.loops("Y")[:3]
+    t = t.split(o_, 4, tail="mask").split(y_, 2, tail="mask").split(x_, 3, tail="mask")
+    outer = (f"{o_}_o", f"{y_}_o", f"{x_}_o")
+    inner = tuple(v for v in t.loops("Y") if v not in outer)
+    t = t.reorder(*outer, *inner[-3:], *inner[:3]).parallel(outer[0])
+    t = t.reverse_compute_at("Z", outer[2]).compute_at("P", outer[2])
+    t = t.stage("W", outer[0], layout=("c", "r", "s", "o"), name="Wp", pad=(4, 1, 1, 1))
+    t = t.set_scope("Y", "register")
+    assert_same(p, t.func)
+    found = buffers_of(t.func)
+    assert all(n.is_const for name in ("P", "Y", "Wp") for n in found[name].physical_shape)
+    assert found["Y"].physical_shape[0].as_int() == min(o, 4)
