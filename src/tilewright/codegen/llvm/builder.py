@@ -42,7 +42,7 @@ class Builder(Access):
         i = Val(self.fresh(s), I64, 1, s.depth)
         phis = [Val(self.fresh(s), v.dtype, v.lanes, s.depth, v.root) for v in carried]
         s.loop = Loop(label, lo, hi, step, i, inits, phis, guard)
-        return i, phis
+        return i, list(phis)
 
     def end_loop(self, nexts: Sequence[Val], fresh: Sequence[Val] = ()) -> list[Val]:
         """Close the loop with the carried values of its last statement; returns them as seen afterwards.
