@@ -87,11 +87,11 @@ class Expressions(Accesses):
         b, left, right = self.b, e.a, e.b
         if isinstance(right, Binary) and right.op == "mul" and id(right) not in memo:
             x, y = self.value(right.a, memo), self.value(right.b, memo)
-            return b.intrinsic("fma", e.dtype, (b.fneg(x) if e.op == "sub" else x, y, self.value(left, memo)))
+            return b.fma(b.fneg(x) if e.op == "sub" else x, y, self.value(left, memo))
         if isinstance(left, Binary) and left.op == "mul" and id(left) not in memo:
             x, y = self.value(left.a, memo), self.value(left.b, memo)
             z = self.value(right, memo)
-            return b.intrinsic("fma", e.dtype, (x, y, b.fneg(z) if e.op == "sub" else z))
+            return b.fma(x, y, b.fneg(z) if e.op == "sub" else z)
         return None
 
     def _compare(self, e: Compare, memo: Memo) -> Val:

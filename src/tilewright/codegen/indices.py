@@ -27,6 +27,7 @@ from tilewright.ir import (
     Var,
     int_lower,
     int_upper,
+    linear,
     prove_ge0,
     simplify,
     substitute_index,
@@ -45,6 +46,8 @@ class Indices:
         self.b = builder
         self.state = state
         self._plans: dict[Index, Plan] = {}
+        self._atoms: dict[tuple[object, ...], Index] = {}
+        self._names: dict[Atom, tuple[str, ...]] = {}
 
     def value(self, e: Expr) -> Val:
         """The value of a scalar expression."""
@@ -85,23 +88,47 @@ class Indices:
         return const + got.shift, got
 
     def _evaluate(self, plan: Plan) -> Resolved:
-        st = self.state
-        x = Index(0)
+        env = self.state.env
+        const = 0
+        sums: dict[Atom, int] = {}
         for name, c in plan.plain:
-            e = st.env.get(name)
+            e = env.get(name)
             if e is None:
-                x = x + Index(0, ((Var(name), c),))
+                sums[Var(name)] = sums.get(Var(name), 0) + c
             elif e.terms:
                 plan.kept.append(e.terms)
-                x = x + Index(0, e.terms) * c
-        if plan.rest is not None:
-            plan.kept.extend(e.terms for e in map(st.env.get, plan.names) if e is not None)
-            x = x + simplify(substitute_index(plan.rest, st.env), st.ranges)
+                for atom, k in e.terms:
+                    sums[atom] = sums.get(atom, 0) + k * c
+        plan.kept.extend(e.terms for e in map(env.get, plan.names) if e is not None)
+        for atom, c in plan.rest:
+            part = self._atom(atom)
+            const += part.const * c
+            for inner, k in part.terms:
+                sums[inner] = sums.get(inner, 0) + k * c
+        x = linear(const, sums)
         lane = x.coefficient(LANE)
         terms = x - LANE_INDEX * lane if lane else x
-        volatile = plan.rest is not None and any(True for _ in walk_index(x))
+        volatile = bool(plan.rest) and any(True for _ in walk_index(x))
         whole = Index(0, x.terms)
-        return Resolved(Index(0, terms.terms), lane, LANE in terms.vars, volatile, x.const, whole)
+        bare = whole if not lane else Index(0, terms.terms)
+        return Resolved(bare, lane, LANE in terms.vars, volatile, x.const, whole)
+
+    def _atom(self, atom: Atom) -> Index:
+        """An atom over SSA names, simplified by their ranges, which never change."""
+        if isinstance(atom, Param):
+            return Index(0, ((atom, 1),))
+        st = self.state
+        key: list[object] = [atom, st.width]
+        names = self._names.get(atom)
+        if names is None:
+            names = self._names[atom] = tuple(sorted(Index(0, ((atom, 1),)).vars))
+        key.extend([st.env.get(name) for name in names])
+        k = tuple(key)
+        got = self._atoms.get(k)
+        if got is None:
+            x = substitute_index(Index(0, ((atom, 1),)), st.env)
+            got = self._atoms[k] = simplify(x, st.ranges)
+        return got
 
     def resolve(self, x: Index) -> Index:
         """``x`` over SSA names, simplified by their ranges."""
@@ -181,11 +208,19 @@ class Indices:
         const, r = self.evaluate(self.plan(c.index))
         if not r.whole.terms:
             return const >= 0 if c.op == "ge" else const == 0
-        return self.sign(Index(const, r.whole.terms), c.op)
+        key = (const, c.op)
+        if key not in r.signs:
+            r.signs[key] = self._decide(Index(const, r.whole.terms), c.op)
+        known = r.signs[key]
+        return known if known is not None else self._sign_value(Index(const, r.whole.terms), c.op)
 
     def sign(self, x: Index, op: str) -> bool | Val:
         """Whether a resolved index is ``>= 0`` (``ge``) or ``== 0`` (``eq``)."""
-        st, b = self.state, self.b
+        known = self._decide(x, op)
+        return self._sign_value(x, op) if known is None else known
+
+    def _decide(self, x: Index, op: str) -> bool | None:
+        """The truth of a condition where the ranges of its variables tell."""
         low, high = self.bounds(x)
         if op == "ge":
             if low is not None and low >= 0:
@@ -197,6 +232,11 @@ class Indices:
                 return True
             if (low is not None and low > 0) or (high is not None and high < 0):
                 return False
+        return None
+
+    def _sign_value(self, x: Index, op: str) -> Val:
+        """The truth of a condition as a value, lanes where it depends on the lane."""
+        st, b = self.state, self.b
         lane = x.coefficient(LANE)
         rest = x - LANE_INDEX * lane
         if lane and not rest.terms:
@@ -233,9 +273,9 @@ class Indices:
 def new_plan(x: Index) -> Plan:
     """An index split for evaluation, with a cache of its own."""
     plain = tuple((a.name, c) for a, c in x.terms if isinstance(a, Var))
-    other = tuple((a, c) for a, c in x.terms if not isinstance(a, Var))
-    rest = Index(0, other) if other else None
-    return Plan(x.const, plain, rest, tuple(sorted(rest.vars)) if rest is not None else ())
+    rest = tuple((a, c) for a, c in x.terms if not isinstance(a, Var))
+    names = tuple(sorted(Index(0, rest).vars)) if rest else ()
+    return Plan(x.const, plain, rest, names)
 
 
 def _by_depth(part: tuple[Val, int]) -> int:

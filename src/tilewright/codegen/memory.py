@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.scopes import Scope
 from tilewright.codegen.llvm.values import Val
-from tilewright.ir import Buffer, Index
+from tilewright.ir import Atom, Buffer, Index
 
 #: Room between the rows of a register buffer's numbering, for the unused lanes of a row's last vector.
 ROW_GAP = 64
@@ -29,6 +29,7 @@ class Resolved:
     shift: int  # to be added to the sum of the constants
     whole: Index  # terms and lanes
     place: Place | None = None
+    signs: dict[tuple[int, str], bool | None] = field(default_factory=dict)  # by constant and condition
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Plan:
 
     const: int
     plain: tuple[tuple[str, int], ...]
-    rest: Index | None
+    rest: tuple[tuple[Atom, int], ...]
     names: tuple[str, ...]  # variables of ``rest``
     cache: dict[tuple[object, ...], Resolved] = field(default_factory=dict)
     kept: list[object] = field(default_factory=list)  # what keys of the cache name by identity

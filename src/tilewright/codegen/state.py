@@ -47,7 +47,8 @@ class State:
     def open_lanes(self, width: int) -> None:
         """Enter a vector loop of ``width`` lanes."""
         self.width = width
-        self._set_range(LANE, ZERO, Index(width - 1))
+        self.ranges[LANE] = (ZERO, Index(width - 1))
+        self.spans[LANE] = (0, width - 1)
 
     def close_lanes(self) -> None:
         """Leave it."""

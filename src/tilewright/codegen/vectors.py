@@ -314,7 +314,7 @@ class _ReductionLoop:
         if self.r.op == "add" and product and mask is None:
             assert isinstance(term, Binary)
             factors = (x.value(term.a), x.value(term.b))
-            self.accs[k] = b.intrinsic("fma", self.dtype, (*factors, self.accs[k]))
+            self.accs[k] = b.fma(*factors, self.accs[k])
         else:
             v = b.splat(x.value(term), self.lanes)
             if mask is not None:

@@ -117,6 +117,22 @@ class Arithmetic(Scopes):
             lambda o: f"call {result} @{full}({', '.join([v.typed for v in o])}{tail})",
         )  # fmt: skip
 
+    def fma(self, x: Val, y: Val, z: Val) -> Val:
+        """``x * y + z`` with one rounding."""
+        lanes = max(x.lanes, y.lanes, z.lanes)
+        if lanes > 1:
+            x = x if x.lanes > 1 else self.splat(x, lanes)
+            y = y if y.lanes > 1 else self.splat(y, lanes)
+            z = z if z.lanes > 1 else self.splat(z, lanes)
+        name = z.dtype.name
+        t, full = type_text(name, lanes), f"llvm.fma.{suffix(name, lanes)}"
+        if full not in self.declared:
+            self.declare(full, t, (t, t, t))
+        return self.pure(
+            full, z.dtype, lanes, (x, y, z),
+            lambda o: f"call {t} @{full}({t} {o[0].text}, {t} {o[1].text}, {t} {o[2].text})",
+        )  # fmt: skip
+
     def saturating(self, a: Val, dtype: DType) -> Val:
         """A float as an integer of ``dtype``, clamped to its range; NaN becomes 0."""
         result = type_text(dtype.name, a.lanes)
