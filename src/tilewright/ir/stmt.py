@@ -123,7 +123,7 @@ class _Stmt:
 
     @property
     def inner_names(self) -> frozenset[str]:
-        """:attr:`names` and those inside of the blocks' bodies (cached)."""
+        """:attr:`names` and those inside of the blocks' bodies, buffers allocated there included (cached)."""
         found = self._inner
         if found is None:
             parts: tuple[Stmt, ...] = stmt_children(self)  # type: ignore[arg-type]
@@ -132,6 +132,8 @@ class _Stmt:
             kids: list[frozenset[str]] = []
             for child in parts:
                 kids.append(child.inner_names)
+                if isinstance(self, Block) and child.allocated:
+                    kids.append(frozenset(b.name for b in child.allocated))
             found = _joined(kids, _own_name(self))
             object.__setattr__(self, "_inner", found)
         return found
@@ -255,13 +257,17 @@ class Block(_Stmt):
 
     @property
     def reads(self) -> tuple[Load, ...]:
-        """Loads of the body (over block iterators), without duplicates, accumulators included."""
+        """Loads of the body (over block iterators), without duplicates, accumulators included.
+
+        Buffers that the body of an opaque block allocates are its own and left out, here as in ``writes``.
+        """
         if self._reads is None:
             found: dict[Load, None] = {}
             for s in (self.init, self.body):
                 if s is not None:
                     found.update(dict.fromkeys(stmt_loads(s)))
-            object.__setattr__(self, "_reads", tuple(found))
+            own = {b.name for b in self.body.allocated}
+            object.__setattr__(self, "_reads", tuple(ld for ld in found if ld.buffer not in own))
         assert self._reads is not None
         return self._reads
 
@@ -273,7 +279,8 @@ class Block(_Stmt):
             for s in (self.init, self.body):
                 if s is not None:
                     found.update(dict.fromkeys(stmt_writes(s)))
-            object.__setattr__(self, "_writes", tuple(found))
+            own = {b.name for b in self.body.allocated}
+            object.__setattr__(self, "_writes", tuple(w for w in found if w[0] not in own))
         assert self._writes is not None
         return self._writes
 

@@ -67,7 +67,7 @@ def _unknown(func: LoopFunction, kind: str, name: str) -> ScheduleError:
 
 
 def taken_names(func: LoopFunction) -> set[str]:
-    """Names a new loop or block may not have: loops, blocks (and loops in them) and parameters."""
+    """Names a new loop or block may not have: loops, blocks, what opaque blocks hold, and parameters."""
     return {*func.body.inner_names, *(p.name for p in func.params)}
 
 

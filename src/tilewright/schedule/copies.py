@@ -58,7 +58,8 @@ class Copies:
     def buffer_name(self, wanted: str) -> str:
         """A free name for an allocation."""
         if self._buffers is None:
-            self._buffers = {*buffers_of(self._func), *(p.name for p in self._func.params)}
+            hidden = self._func.body.inner_names - self._func.body.names
+            self._buffers = {*buffers_of(self._func), *hidden, *(p.name for p in self._func.params)}
         name = fresh_name(wanted, self._buffers)
         self._buffers.add(name)
         return name

@@ -1,6 +1,6 @@
 """blockize: iterators, kinds and use of an opaque block."""
 
-from unit.schedule.loop_programs import check, elementwise, matmul, scheduled
+from unit.schedule.loop_programs import chain, check, elementwise, matmul, scheduled
 
 
 def test_iterators_are_the_loops_around():
@@ -26,3 +26,11 @@ def test_copies_of_a_block_have_loops_of_their_own():
     s = scheduled(elementwise(6, 5)).blockize("j").partition("i", 2)
     check(s)
     assert s.blocks() == ("j_block", "j_block_1")
+
+
+def test_storage_inside_of_a_block_is_its_own():
+    s = scheduled(chain(9)).split("Y_i", 3).compute_at("T", "Y_i_o").split("Y_i_o", 2, names=("a", "b"))
+    s = s.blockize("b")
+    assert {name for name, _ in s.block("b_block").writes} == {"Y"}
+    s = check(s.partition("a", 1))
+    assert s.blocks() == ("b_block", "b_block_1")
