@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
+from tilewright.codegen.prefetch import Prefetching
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -34,7 +36,7 @@ MAX_FORCED_COPIES = 64
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
 
 
-class Emitter(Storage):
+class Emitter(Storage, Prefetching):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
     def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
@@ -115,14 +117,17 @@ class Emitter(Storage):
         lo, hi = self.resolve(s.lo), self.resolve(s.hi)
         # a function gives no values back: it cannot write its surroundings' registers
         if s.hints and any(k == "outline" for k, _ in s.hints) and not self._registers(self._written(s.body)):
-            self._loop(s, lo, hi, self._outlined)
+            wanted = frozenset(name for k, v in s.hints if k == "prefetch" for name in v.split(","))
+            self._loop(s, lo, hi, partial(self._outlined, wanted=wanted))
         else:
             self._loop(s, lo, hi, self.stmt)
 
-    def _outlined(self, body: Stmt) -> None:
+    def _outlined(self, body: Stmt, wanted: frozenset[str]) -> None:
         b = self.b
         with self.keeping_storage():
             b.begin_function([])
+            if wanted:
+                self.prefetch(body, wanted)
             self.stmt(body)
             b.end_outlined(f"{self._name}_tile")
 

@@ -95,6 +95,12 @@ class Access(Arithmetic):
             (v, ptrs, m),
         )
 
+    def prefetch(self, p: Val, write: bool) -> None:
+        """Ask for the cache line at ``p``, to be read or written soon."""
+        self.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        kind = 1 if write else 0
+        self.effect(lambda o: f"call void @llvm.prefetch.p0(ptr {o[0].text}, i32 {kind}, i32 3, i32 1)", (p,))
+
     def zeros(self, root: str) -> Val:
         """A pointer to readable zeros: where guarded loads of ``root`` go that must not happen."""
         self.uses_zero = True
