@@ -100,6 +100,7 @@ class Run:
             self.counts["refused " + name] += 1
             return False
         self.counts["accepted"] += 1
+        self.counts["accepted " + name] += 1
         if PRIMITIVES[name].phase == "program" or name in REWRITES:
             self.compare()  # the same values by other statements: the checker starts anew
             self.reference = list_function(self.schedule.func, self.case.params)
@@ -123,7 +124,7 @@ class Run:
 
 
 @pytest.mark.parametrize("subject", sorted(SUBJECTS))
-def test_random_schedules(subject):
+def test_random_schedules(subject, record_property):
     name, fixed = SUBJECTS[subject]
     counts = Counter()
     profile = settings.get_current_profile_name()
@@ -155,7 +156,7 @@ def test_random_schedules(subject):
         assert replay(run.case.program, run.schedule.trace.to_json()).func == run.schedule.func
 
     run()
-    print(f"{subject}: {dict(sorted(counts.items()))}")
+    record_property("fuzz", {"subject": subject, **counts})  # summed up by conftest.py
     if profile == "ci":
         assert counts["hits"] >= HITS
         assert counts["accepted"] >= ACCEPTED * counts["proposed"]
