@@ -71,7 +71,7 @@ def unfused(lanes: int = 16, *, rows: int = 1, keep_first: bool = False) -> Sche
     return _vectorise_rest(s, lanes)
 
 
-def fused(tile: tuple[int, int] = (30, 494), *, rows: tuple[int, int] = (4, 6), lanes: int = 16) -> Schedule:
+def fused(tile: tuple[int, int] = (60, 1006), *, rows: tuple[int, int] = (6, 6), lanes: int = 16) -> Schedule:
     """The first blur inside the tiles of the second: each tile computes the two rows and columns it shares.
 
     ``tile`` is in pixels of the result, ``rows`` how many rows of the first and of the second blur are
@@ -79,14 +79,14 @@ def fused(tile: tuple[int, int] = (30, 494), *, rows: tuple[int, int] = (4, 6), 
     """
     s = Schedule(program())
     s = s.tile(["C_y", "C_x"], tile).parallel("C_y_o")
-    s = s.compute_at("T", "C_x_o").set_scope("T", "local")
+    s = s.compute_at("T", "C_x_o").set_scope("T", "local").annotate("C_x_o", "outline")
     # tiles at the lower and the right border are copies with conditions; those inside have none
     s = s.partition("C_y_o", -1).partition("C_x_o", -1).partition("C_x_o_1", -1)
     s = _jam(_jam(s, "T", rows[0], lanes), "C", rows[1], lanes)
     return _vectorise_rest(s, lanes)
 
 
-def sliding(tile: tuple[int, int] = (60, 494), *, rows: int = 6, lanes: int = 16) -> Schedule:
+def sliding(tile: tuple[int, int] = (60, 1006), *, rows: int = 6, lanes: int = 16) -> Schedule:
     """Overlapping bands of tiles; inside a band each row is blurred once and kept in a rolling buffer."""
     s = Schedule(program())
     s = s.tile(["C_y", "C_x"], tile).parallel("C_y_o").split("C_y_i", rows)

@@ -169,14 +169,33 @@ class Accesses(Indices):
             p = self._address(buf, rest, products)
             if guard is not None:
                 p = b.select(b.reduce("or", guard) if guard.lanes > 1 else guard, p, b.zeros(p.root))
-            return b.load(p, dtype, 1)
+                return b.load(p, dtype, 1)
+            return self._load_known(buf, p, 1, None)
         mask = st.mask
         if guard is not None:
             g = b.splat(guard, st.width)
             mask = b.both(mask, g)
         if not irregular and lane == 1:
-            return b.load(self._address(buf, rest, products), dtype, st.width, mask)
+            p = self._address(buf, rest, products)
+            return (
+                self._load_known(buf, p, st.width, mask)
+                if guard is None
+                else b.load(p, dtype, st.width, mask)
+            )
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
+
+    def _load_known(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:
+        """Load from ``p``, or what was loaded from there before; equal addresses are one value."""
+        b = self.b
+        key = (p.text, lanes, 0, "") if mask is None else (p.text, lanes, mask.depth, mask.text)
+        hit = buf.loads.get(key)
+        if hit is not None:
+            v, version, home = hit
+            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
+                return v
+        v = b.load(p, buf.buffer.dtype, lanes, mask)
+        buf.loads[key] = (v, buf.version, b.scope)
+        return v
 
     def _offsets(self, x: Index, products: tuple[tuple[Index, Val], ...]) -> Val:
         offsets = self.index_value(x)

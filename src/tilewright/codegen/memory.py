@@ -73,6 +73,8 @@ class MemoryBuffer:
     version: int = 0  # changes whenever the contents may have changed
     plans: dict[int, AccessPlan] = field(default_factory=dict)  # by identity of the indices
     places: dict[Index, Place] = field(default_factory=dict)
+    # what has been loaded with symbolic strides: by address, lanes and mask
+    loads: dict[tuple[str, int, int, str], tuple[Val, int, Scope]] = field(default_factory=dict)
 
 
 RegisterKey: TypeAlias = tuple[int, int, int]

@@ -1,0 +1,44 @@
+"""Loads that the emitter does not repeat: equal addresses, nothing stored there in between."""
+
+import numpy as np
+import pytest
+
+from native_kernel import Native
+from tilewright import lang
+from tilewright.schedule import Schedule
+
+
+def sums(width):
+    """C[y, x] = X[y, x] + X[y + 1, x], four rows at a time in vectors of 4."""
+    H = lang.param("H")
+    X = lang.placeholder((H + 1, width), name="X")
+    C = lang.compute((H, width), lambda y, x: X[y, x] + X[y + 1, x], name="C")
+    s = Schedule(lang.program([X], [C])).split("y", 4, tail="peel").split("x", 4, tail="peel")
+    return s.reorder("y_o", "x_o", "y_i", "x_i").unroll("y_i").vectorize("x_i")
+
+
+@pytest.mark.parametrize(
+    "width", [12, lang.param("W", multiple_of=4)], ids=["constant strides", "symbolic strides"]
+)
+def test_rows_that_neighbours_share_are_loaded_once(width):
+    s = sums(width)
+    run = Native(s.func)
+    assert run.text.text.count("load <4 x float>") == 5
+    X = np.arange(7 * 12, dtype=np.float32).reshape(7, 12)
+    sizes = {"H": 6} | ({} if isinstance(width, int) else {"W": 12})
+    np.testing.assert_array_equal(run({"X": X}, sizes)["C"], X[:-1] + X[1:])
+
+
+def test_what_was_stored_in_between_is_loaded_again():
+    """y[t, x] = x[t, x] + y[t - 1, x]: rows unrolled, each reads what the one before wrote."""
+    W = lang.param("W")
+    X = lang.placeholder((4, W), name="X")
+
+    def step(y, t, x):
+        return lang.select(t >= 1, y[t - 1, x], 0.0) + X[t, x]
+
+    program = lang.program([X], [lang.scan((4, W), step, axis=0, name="y")])
+    s = Schedule(program).unroll("t")
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    got = Native(s.func)({"X": data}, {"W": 3})["y"]
+    np.testing.assert_array_equal(got, np.cumsum(data, axis=0))
