@@ -22,7 +22,8 @@ from tilewright.support import ScheduleError, suggestion
 
 _STATEMENT = r"\s*(for {0} in |with block\(\"{0}\")"
 _BUFFER = r"\s*({0} = (alloc|buffer|param|\w+\[)|with .* as {0}:)"
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: Two underscores in front are for the dimensions of index maps.
+_IDENTIFIER = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 
 def refusal(
@@ -87,7 +88,7 @@ def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) ->
         raise ScheduleError(f"{len(defaults)} names are needed, {len(names)} are given: {', '.join(names)}")
     for name in names:
         if not _IDENTIFIER.match(name):
-            raise ScheduleError(f"{name[:80]!r} cannot be the name of a loop", hint="use an identifier")
+            raise ScheduleError(f"{name[:80]!r} cannot be the name of a loop", hint="use a plain identifier")
         if name in taken:
             raise ScheduleError(f"the name {name!r} is taken", hint="choose another or leave names= out")
         taken.add(name)

@@ -85,12 +85,12 @@ class Primitive:
             value = _frozen(given)
         except TypeError:
             raise ScheduleError(
-                f"{self.name}: argument {name!r} is {given!r}, which a trace cannot record",
+                f"{self.name}: argument {name!r} is {_short(given)}, which a trace cannot record",
                 hint="loops, blocks and buffers are given by name; use strings, numbers and lists of them",
             ) from None
         if not _fits(value, self.types[name]):
             raise ScheduleError(
-                f"{self.name}: argument {name!r} cannot be {given!r}",
+                f"{self.name}: argument {name!r} cannot be {_short(given)}",
                 hint=f"expected {_spelled(self.types[name])}",
             )
         return value
@@ -119,6 +119,11 @@ def primitive_of(function: Callable[..., Any]) -> Primitive:
     name, phase = found
     parameters = tuple(inspect.signature(function).parameters.values())[1:]
     return Primitive(name, phase, function, parameters, get_type_hints(function))
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _frozen(value: object) -> Value:

@@ -148,8 +148,9 @@ def test_a_trace_from_outside_is_checked(what):
 
 
 def test_names_from_a_trace_are_identifiers():
-    with pytest.raises(ScheduleError, match="cannot be the name of a loop"):
-        Schedule(matmul()).split("i", 2, names=("a b", "c"))
+    for name in ("a b", "__0", "i\n", "", "x" * 65):
+        with pytest.raises(ScheduleError, match="cannot be the name of a loop"):
+            Schedule(matmul()).split("i", 2, names=(name, "c"))
 
 
 def test_values_a_trace_cannot_record_are_refused():

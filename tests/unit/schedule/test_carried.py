@@ -1,0 +1,112 @@
+"""Forced equality: which loops conflicting accesses leave free of dependences."""
+
+import pytest
+
+from tilewright.ir import (
+    F32,
+    Block,
+    Const,
+    For,
+    IndexMap,
+    Iter,
+    Load,
+    buffer,
+    floordiv,
+    index,
+    mod,
+    store,
+    var,
+)
+from tilewright.schedule.carried import conflicts, folded
+
+LOOPS = (("o", 5), ("i", 8), ("k", 3))
+
+
+def _nest(*blocks, loops=LOOPS):
+    """A nest of serial loops around blocks in sequence."""
+    from_inside = blocks[0]
+    for name, n in reversed(loops):
+        from_inside = For(name, index(0), index(n), from_inside)
+    return from_inside
+
+
+def _block(name, write, read=None, kinds=("ord", "ord", "ord")):
+    """A block over the loops themselves, with every iterator ordered: nothing is said by kinds."""
+    iters = tuple(Iter(v, index(0), index(n), kind) for (v, n), kind in zip(LOOPS, kinds, strict=True))
+    value = Const(0.0, F32) if read is None else Load("A", read, F32)
+    return Block(name, name, iters, tuple(var(v) for v, _ in LOOPS), store("A", write, value))
+
+
+def _carrying(block, a=None, **options):
+    """The loops that carry a conflict."""
+    a = a or buffer("A", (64, 64), F32)
+    found = conflicts(_nest(block), {}, {"A": a}, frozenset(v for v, _ in LOOPS), **options)
+    return frozenset().union(*(c.loops for c in found))
+
+
+o, i, k = var("o"), var("i"), var("k")
+ZERO = index(0)
+
+
+@pytest.mark.parametrize(
+    "indices, carrying",
+    [
+        ((8 * o + i, k), ""),
+        ((o, i), "k"),
+        ((8 * o + i, ZERO), "k"),
+        ((7 * o + i, k), "oi"),  # tiles overlap by one
+        ((9 * o + i, k), ""),
+        ((o + i, i), "k"),  # one equation after the other
+        ((o + i, k), "oi"),
+        ((24 * o + 3 * i + k, ZERO), ""),
+        ((floordiv(8 * o + i, 5), mod(8 * o + i, 5)), "k"),
+        ((floordiv(8 * o + i, 5), mod(8 * o + i, 5) + 5 * k), ""),
+        ((floordiv(8 * o + i, 5), k), "oi"),
+        ((floordiv(8 * o + i, 6), 3 * floordiv(mod(8 * o + i, 6), 3) + mod(8 * o + i, 3)), "k"),
+        ((ZERO, ZERO), "oik"),
+    ],
+)
+def test_writes_of_one_block(indices, carrying):
+    assert _carrying(_block("S", indices)) == frozenset(carrying)
+
+
+def test_a_read_elsewhere():
+    assert _carrying(_block("S", (8 * o + i, k), (8 * o + i, k))) == frozenset()
+    assert _carrying(_block("S", (8 * o + i, k), (8 * o + i - 1, k))) == {"o", "i"}
+    assert _carrying(_block("S", (o, 3 * i + k), (o, 3 * i + k + 1))) == {"i", "k"}
+
+
+def test_parallel_iterators_are_equal_where_one_stage_writes():
+    block = _block("S", (floordiv(8 * o + i, 7), ZERO), kinds=("par", "par", "red"))
+    assert _carrying(block) == {"k"}
+
+
+def test_kinds_say_what_may_be_reordered():
+    block = _block("S", (o, ZERO), (o, ZERO), kinds=("par", "red", "red"))
+    assert _carrying(block) == {"i", "k"}
+    assert _carrying(block, reorderable=True) == frozenset()
+
+
+def test_a_rolled_buffer_is_compared_by_places():
+    rolled = buffer("A", (40, 3), F32).with_(
+        layout=IndexMap(("r", "c"), (mod(var("r"), 2), var("c")), (index(2), index(3)))
+    )
+    assert folded(rolled)
+    block = _block("S", (8 * o + i, k), kinds=("par", "par", "par"))
+    assert _carrying(block, rolled, reorderable=True) == {"o", "i"}
+
+
+def test_a_blocked_layout_is_one_to_one():
+    r = var("r")
+    blocked = buffer("A", (40, 3), F32).with_(
+        layout=IndexMap(("r", "c"), (floordiv(r, 16), var("c"), mod(r, 16)), (index(3), index(3), index(16)))
+    )
+    assert not folded(blocked)
+    assert _carrying(_block("S", (8 * o + i, k)), blocked) == frozenset()
+
+
+def test_ignored_scopes_and_unknown_buffers_do_not_conflict():
+    shared = buffer("A", (64, 64), F32, "shared")
+    block = _block("S", (ZERO, ZERO))
+    assert _carrying(block, shared) == {"o", "i", "k"}
+    assert _carrying(block, shared, ignore_scopes=frozenset({"shared"})) == frozenset()
