@@ -1,0 +1,162 @@
+"""Random programs under random schedules do what the programs do: the judge of every primitive.
+
+One test for each primitive and tail policy: every example draws a program and a few steps, that primitive
+among them, and after each accepted step the exact checker compares the loops with the program; at the end the
+shuffling, poisoning, bounds-checking interpreter does so on data. Under the ``ci`` profile each test must see
+its primitive accepted at least 50 times, and at least 60% of all proposed steps.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from property.ir_programs import cases
+from property.proposals import PROPOSERS, TAILS
+from tilewright.ir import run_function, run_program
+from tilewright.poly import check_legal, list_function
+from tilewright.schedule import PRIMITIVES, Schedule, replay
+from tilewright.support import ScheduleError, assert_close
+
+#: Steps after which other statements compute a value, which the checker cannot tell.
+REWRITES = frozenset({"inline", "blockize"})
+#: Steps for particular programs, tested on their own.
+ELSEWHERE = frozenset({"winograd"})
+HITS = 50
+ACCEPTED = 0.6
+EXAMPLES = {"ci": 110, "dev": 8}
+#: Subjects that need a lucky program get more.
+MORE = {"slide": 2, "roll": 2, "layout_unfold": 2}
+
+REDUCTIONS = ("rowsum", "matmul", "conv", "triangle", "argmax")
+ELEMENTWISE = ("pointwise", "clamped", "padded", "transpose")
+
+#: The subject of each test: the step it proposes and what it fixes of its arguments.
+SUBJECTS = {
+    **{f"split-{tail}": ("split", {"tail": tail}) for tail in TAILS},
+    **{f"peel-{which}": ("peel", {"which": which}) for which in ("first", "last")},
+    **{name: (name, {}) for name in PROPOSERS if name not in ("split", "peel")},
+}
+#: What gives a subject a chance: kinds of the first stages, numbers of stages, steps to try first.
+START = {
+    "split-roundup": (("clamped",),),
+    "split-shift": (ELEMENTWISE,),
+    "decompose_init": (REDUCTIONS,),
+    "inline": (ELEMENTWISE,),
+    "blockize": (ELEMENTWISE,),
+    "inline_stage": (ELEMENTWISE,),
+    "rfactor": (REDUCTIONS[:-2],),
+    "skip_padding": (("padconv",),),
+    "reverse_compute_at": (ELEMENTWISE, ELEMENTWISE[:-1]),
+    **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
+}
+TEMPORARIES = (
+    "split-roundup",
+    "set_scope",
+    "set_layout",
+    "inline",
+    "inline_stage",
+    "hoist_alloc",
+    "slide",
+    "roll",
+)
+STAGES = {
+    name: (2, 4)
+    for name in SUBJECTS
+    if name in TEMPORARIES or "compute_at" in name or name.startswith("layout")
+}
+_SLIDING = ("compute_at", {"sliding": True})
+BEFORE = {
+    "hoist_alloc": (("compute_at", {}),),
+    "slide": (_SLIDING,),
+    "roll": (_SLIDING, ("slide", {})),
+}
+
+
+def test_every_primitive_has_a_proposer():
+    assert set(PROPOSERS) | ELSEWHERE == set(PRIMITIVES)
+
+
+class Run:
+    """One example: a case, the schedule as it stands, and what it is compared with."""
+
+    def __init__(self, data, case, counts):
+        self.data, self.case, self.counts = data, case, counts
+        self.schedule = Schedule(case.program, verify=True)
+        self.reference = list_function(self.schedule.func, case.params)
+
+    def attempt(self, name, **fixed):
+        """Propose one step, and check it where it is accepted; whether it was."""
+        proposal = PROPOSERS[name](self.data.draw, self.schedule, **fixed)
+        if proposal is None:
+            return False
+        args, kwargs = proposal
+        self.counts["proposed"] += 1
+        try:
+            self.schedule = self.schedule.apply(name, *args, **kwargs)
+        except ScheduleError:
+            self.counts["refused " + name] += 1
+            return False
+        self.counts["accepted"] += 1
+        self.counts["accepted " + name] += 1
+        if PRIMITIVES[name].phase == "program" or name in REWRITES:
+            self.compare()  # the same values by other statements: the checker starts anew
+            self.reference = list_function(self.schedule.func, self.case.params)
+        else:
+            found = check_legal(self.reference, self.schedule.func, self.case.params)
+            assert not found, f"{self.schedule.trace}{self.schedule}\n" + "\n".join(map(str, found))
+        return True
+
+    def compare(self):
+        """Run program and loops on the same data."""
+        case, func = self.case, self.schedule.func
+        arrays = case.inputs()
+        expected = run_program(case.program, arrays, case.params)
+        order = self.data.draw(st.integers(0, 9), label="order")
+        actual = run_function(func, arrays, case.params, seed=order)
+        for name, want in expected.items():
+            if case.exact or want.dtype.kind in "iu":
+                np.testing.assert_array_equal(actual[name], want)
+            else:
+                assert_close(actual[name], want, terms=case.terms)
+
+
+@pytest.mark.parametrize("subject", sorted(SUBJECTS))
+def test_random_schedules(subject, record_property):
+    name, fixed = SUBJECTS[subject]
+    counts = Counter()
+    profile = settings.get_current_profile_name()
+    loops = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop")
+    programs = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "program")
+
+    @settings(max_examples=EXAMPLES.get(profile, 20) * MORE.get(subject, 1))
+    @given(data=st.data())
+    def run(data):
+        case = cases(start=START.get(subject, ()), stages=STAGES.get(subject, (1, 4)))
+        run = Run(data, data.draw(case, label="case"), counts)
+        counts["cases"] += 1
+
+        def others(names, most):
+            for _ in range(data.draw(st.integers(0, most), label="steps")):
+                run.attempt(data.draw(st.sampled_from(names), label="primitive"))
+
+        others(programs, 1)
+        if name in loops:
+            others(loops, 0 if subject in BEFORE else 4)
+        for other, how in BEFORE.get(subject, ()):
+            run.attempt(other, **how)
+        for _ in range(3):
+            if run.attempt(name, **fixed):
+                counts["hits"] += 1
+                break
+        others(loops, 3)
+        run.compare()
+        assert replay(run.case.program, run.schedule.trace.to_json()).func == run.schedule.func
+
+    run()
+    record_property("fuzz", {"subject": subject, **counts})  # summed up by conftest.py
+    if profile == "ci":
+        assert counts["hits"] >= HITS
+        assert counts["accepted"] >= ACCEPTED * counts["proposed"]
