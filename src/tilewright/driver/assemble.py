@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.units import Unit
@@ -110,7 +111,7 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
     outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
     refs.update({value: builder.output(sizes[value]) for value in outputs})
     planned = {value: sizes[value] for value in made if value not in refs}
-    layout = plan_memory([_memory_step(steps, unit) for unit in steps.units], planned)
+    layout = plan_memory(_memory_steps(steps), planned)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
     if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
         raise ResourceError(
@@ -140,11 +141,21 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
     return Assembled(builder.build(steps.kernels), graph.inputs, outputs, arrays)
 
 
-def _memory_step(steps: Steps, unit: Unit) -> Step:
-    return Step(
-        tuple(dict.fromkeys(map(steps.root, unit.inputs.values()))),
-        tuple(dict.fromkeys(map(steps.root, unit.outputs.values()))),
-    )
+def _memory_steps(steps: Steps) -> list[Step]:
+    """What each step reads and writes, and which of its inputs its output may overwrite."""
+    over: dict[int, tuple[str, ...]] = {}
+    found: list[Step] = []
+    for unit, kernel in zip(steps.units, steps.kernels, strict=True):
+        if id(kernel) not in over:
+            over[id(kernel)] = overwritable(kernel.schedule)
+        roots = {name: steps.root(value) for name, value in unit.inputs.items()}
+        writes = tuple(dict.fromkeys(map(steps.root, unit.outputs.values())))
+        # a value that comes in under two names is also read where it is not being overwritten
+        read = list(roots.values())
+        alone = [roots[name] for name in over[id(kernel)] if name in roots and read.count(roots[name]) == 1]
+        pairs = tuple((write, value) for write in writes[:1] for value in alone)
+        found.append(Step(tuple(dict.fromkeys(read)), writes, pairs))
+    return found
 
 
 def _shape(steps: Steps, value: str) -> tuple[int, ...]:

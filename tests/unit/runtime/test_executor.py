@@ -1,5 +1,7 @@
+import os
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,3 +240,33 @@ def test_a_plan_keeps_what_it_needs_alive(builder, kernels):
     assert sys.getrefcount(owner) == count + 1
     del plan
     assert sys.getrefcount(owner) == count
+
+
+def test_scratch_of_threads_shares_no_page(builder, kernels, pool):
+    n = 8 * pool.threads
+    marks, counts = builder.output(n * 32), builder.output(n * 8)
+    builder.step(kernels["trace_loop"], [marks, counts], [n, 1], scratch_bytes=100)
+    plan = builder.build(keep_alive=[kernels])
+    made, counted = np.zeros((n, 4), np.int64), np.zeros(n, np.int64)
+    plan.run([], [made, counted])
+    scratch = dict.fromkeys(made[:, 3].tolist())
+    assert len(scratch) == pool.threads
+    assert all((at - min(scratch)) % 4096 == 0 for at in scratch)
+
+
+def test_memory_of_a_run_is_left_for_kernels_to_touch(builder, kernels):
+    """A run takes pages only where a kernel writes: 256 MB are planned, a few bytes are used."""
+    x, y = builder.input(f32(10)), builder.output(f32(10))
+    middle = builder.arena(1 << 27, 1 << 27).part(0, f32(10))
+    builder.step(kernels["double_all"], [x, middle], [10], workspace_bytes=1 << 26)
+    builder.step(kernels["double_all"], [middle, y], [10])
+    plan = builder.build(keep_alive=[kernels])
+    before, result = _resident_bytes(), np.zeros(10, np.float32)
+    plan.run([np.ones(10, np.float32)], [result])
+    assert (result == 4).all()
+    assert _resident_bytes() - before < 1 << 25
+
+
+def _resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

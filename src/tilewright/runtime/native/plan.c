@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The memory of one run at a time: arena, workspace, scratch, and every step's arguments. */
+/* A thread's scratch begins at a multiple of this from the first one's, so that it shares no page with another's. */
+#define OWN_PAGE ((int64_t)4096)
+
+/* The memory of one run at a time: arena, workspace, scratch, and every step's arguments. Nothing here writes to it: a
+ * page is first touched, and so placed, by the thread that works on it. */
 typedef struct session {
     tw_run run; /* first: its context is the session's */
     struct session *next;
@@ -46,7 +50,7 @@ static void session_free(session *s) {
 static session *session_create(const tw_plan *plan) {
     const tw_plan_description *d = &plan->d;
     int64_t threads = tw_pool_threads(plan->pool);
-    int64_t stride = tw_aligned(d->scratch_bytes);
+    int64_t stride = (d->scratch_bytes + OWN_PAGE - 1) / OWN_PAGE * OWN_PAGE;
     session *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->memory = tw_alloc(tw_aligned(d->arena_bytes) + tw_aligned(d->workspace_bytes) + threads * stride);
