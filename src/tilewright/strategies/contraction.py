@@ -37,6 +37,8 @@ MAX_STEPS_PER_TURN: Final = 4
 MAX_STEPS_PER_COPY: Final = 2
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
 MAX_EXPANDED_TAPS: Final = 9
+#: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
+TILES_PER_PANEL: Final = 24
 #: Parallel iterations for each thread from which on a remainder does not matter.
 BALANCED_ITERATIONS: Final = 16
 #: Rows of a tile, at most.
@@ -108,6 +110,7 @@ class _Tile:
     vector: str
     ragged: tuple[str, ...]  # loops whose last iteration is partial
     panels: str | None  # the loop of which each iteration uses one panel of b
+    shared: bool = False  # whether the outermost loop has one iteration a thread
 
 
 def schedule_contraction(
@@ -125,7 +128,7 @@ def schedule_contraction(
     by tile.
     """
     last = epilogue or c.stage
-    s, tile, size = _tile(s, c, last, target)
+    s, tile, size = _tile(s, c, last, target, threads)
     block = c.stage.name
     if epilogue is not None:
         buffer = c.stage.writes[0]
@@ -152,7 +155,7 @@ def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> 
     The extents of ``c`` are those of its loops there.
     """
     block, out = c.stage.name, f"{c.stage.name}_acc"
-    s, tile, size = _tile(s, c, c.stage, target, _loops_below(s, block, within))
+    s, tile, size = _tile(s, c, c.stage, target, 1, _loops_below(s, block, within))
     s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
     s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
     s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
@@ -163,9 +166,13 @@ def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> 
 
 
 def _tile(
-    s: Schedule, c: Contraction, last: Stage, target: Target, loops: Sequence[str] = ()
+    s: Schedule, c: Contraction, last: Stage, target: Target, threads: int, loops: Sequence[str] = ()
 ) -> tuple[Schedule, _Tile, RegisterTile]:
-    """Split and order the loops of the result (``loops``: default all loops around it)."""
+    """Split and order the loops of the result (``loops``: default all loops around it).
+
+    Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
+    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops.
+    """
     chosen = choose_tile(c, target)
     width = vector_width(c, target)
     loop_of = dict(zip([it.name for it in last.iters], loops or s.loops(last.name), strict=True))
@@ -187,7 +194,14 @@ def _tile(
 
     row = row_axis(c)
     around: str | None = None
-    if row is not None:
+    share: list[str] = []
+    cut = _shared_axis(c, chosen, threads)
+    if row is not None and row == cut:
+        each = c.extent(row) // (threads * chosen.rows)
+        part, around, rows = split(row, each, chosen.rows)
+        share.append(part)
+        inner.append(rows)
+    elif row is not None:
         around, rows = split(row, chosen.rows)
         inner.append(rows)
     n_outer: list[str] = []
@@ -203,8 +217,15 @@ def _tile(
         vector = loop[c.vector]
     batch = [loop[a] for a in c.axes("batch") if a != c.vector]
     other_n = [loop[a] for a in c.axes("n") if a != c.vector]
-    other_m = [loop[a] for a in c.axes("m") if a not in (row, c.vector)]
-    outer = [*batch, *other_n, *n_outer, *other_m]
+    other_m: list[str] = []
+    for a in c.axes("m"):
+        if a == cut and a != row:
+            part, rest = split(a, c.extent(a) // threads)
+            share.append(part)
+            other_m.append(rest)
+        elif a not in (row, c.vector):
+            other_m.append(loop[a])
+    outer = [*share, *batch, *other_n, *n_outer, *other_m]
     if around is None:
         if not outer:
             whole, vector = split(c.vector, c.extent(c.vector))
@@ -215,7 +236,24 @@ def _tile(
     if len(order) > 1:
         s = s.reorder(*order)
     panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
-    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels), chosen
+    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share)), chosen
+
+
+def _shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
+    """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well."""
+    if threads == 1 or c.b is None:
+        return None
+    batch = int(np.prod([c.extent(a) for a in c.axes("batch") if a != c.vector], initial=1))
+    if batch % threads == 0:
+        return None
+    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
+    if not axes:
+        return None
+    tiles = int(np.prod([c.extent(a) for a in axes])) // (tile.rows * threads)
+    if tiles < TILES_PER_PANEL:
+        return None
+    step = tile.rows if axes[0] == row_axis(c) else 1
+    return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
 
 
 def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
@@ -367,7 +405,8 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: i
     for name in s.blocks():
         loops = s.loops(name)
         if s.block(name).stage == stage and not started & set(loops):
-            s, fused = _fuse(s, loops[: len(tile.outer) + 1], len(tile.outer), threads)
+            wanted = 1 if tile.shared else len(tile.outer)
+            s, fused = _fuse(s, loops[: len(tile.outer) + 1], wanted, threads)
             started.add(fused)
             s = s.parallel(fused)
     return s

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tilewright.ir import (
+    Call,
     Compare,
     Const,
     Expr,
@@ -34,6 +35,10 @@ from tilewright.target import Target
 
 _log = get_logger(__name__)
 
+#: A stage whose elements are each read so often is stored, however cheap it is.
+MANY_REPEATS = 8
+#: What a function such as the exponential counts for: about as many operations.
+CALL_OPERATIONS = 16
 #: Operations of a stage that may be computed again by each of several consumers instead of being stored.
 CHEAP_OPERATIONS = 4
 
@@ -201,7 +206,9 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
     if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
         return False
     buffer, value = stage.body.writes[0].buffer, stage.body.writes[0].value
-    operations = sum(1 for e in walk(value) if not isinstance(e, Load))
+    operations = sum(
+        CALL_OPERATIONS if isinstance(e, Call) else 1 for e in walk(value) if not isinstance(e, Load)
+    )
     moves_only = isinstance(value, Load)
     consumers = program.consumers(buffer)
     for c in consumers:
@@ -213,6 +220,9 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
             and (_repeats(stage, c) > 1 or _has_boundary(value))
         ):
             return False
+    if operations and any(_repeats(stage, c) >= MANY_REPEATS for c in consumers):
+        # a row's mean or scale: computed once, not once an element of the row
+        return False
     uses = sum(sum(1 for ld in _stage_loads(c) if ld.buffer == buffer) for c in consumers)
     return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
 
