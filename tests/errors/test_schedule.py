@@ -309,8 +309,13 @@ REFUSALS = {
     ),
     "lanes that pass values": (
         lambda: S(_stencil()).compute_at("T", "Y_i", keep_storage=True).vectorize("Y_i"),
-        "lanes of 'Y_i' may pass values of 'T' from 'T' to 'Y'",
+        "lanes of 'Y_i' may touch the same elements of 'T' in 'T'",
         "one of the blocks",
+    ),
+    "lanes that overlap": (
+        lambda: S(elementwise()).split("i", 4, tail="shift").vectorize("i_o"),
+        "lanes of 'i_o' may touch the same elements of 'Y' in 'Y'",
+        "do not overlap",
     ),
     "unroll of lanes": (
         lambda: S(elementwise()).vectorize("j").unroll("j"),

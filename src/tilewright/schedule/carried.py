@@ -56,6 +56,12 @@ class Conflict:
     second: Block
     loops: frozenset[str]
 
+    @property
+    def blocks(self) -> str:
+        """The block, or both, for a message."""
+        a, b = self.first.name, self.second.name
+        return repr(a) if a == b else f"{a!r} and {b!r}"
+
 
 def conflicts(
     node: For,

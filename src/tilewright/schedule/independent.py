@@ -48,12 +48,9 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                 )
     scopes = frozenset((SHARED,)) if wanted.startswith("thread") else frozenset[str]()
     for c in conflicts(node, env_at(place), buffers, frozenset((loop,)), ignore_scopes=scopes):
-        who = (
-            repr(c.first.name) if c.first.name == c.second.name else f"{c.first.name!r} and {c.second.name!r}"
-        )
         raise refusal(
             func,
-            f"iterations of {loop!r} may touch the same elements of {c.buffer!r} in {who}",
+            f"iterations of {loop!r} may touch the same elements of {c.buffer!r} in {c.blocks}",
             hint="allocate the buffer inside of the loop, or choose another loop",
             at=[loop, c.first.name, c.second.name],
         )

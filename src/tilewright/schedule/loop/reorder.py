@@ -144,12 +144,9 @@ def _check_dependences(
     for c in conflicts(nest[0], env_at(place), buffers_of(func), names, reorderable=True):
         for u, v in sorted(swapped):
             if u in c.loops and v in c.loops:
-                who = repr(c.first.name)
-                if c.second.name != c.first.name:
-                    who += f" and {c.second.name!r}"
                 raise refusal(
                     func,
-                    f"exchanging {u!r} and {v!r} may change the order in which {who} use {c.buffer!r}",
+                    f"exchanging {u!r} and {v!r} may change the order in which {c.blocks} use {c.buffer!r}",
                     hint="give each tile its own copy of the buffer (compute_at), or reorder before fusing",
                     at=[u, v, c.first.name, c.second.name],
                 )

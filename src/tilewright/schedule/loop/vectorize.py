@@ -65,11 +65,14 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
                 hint=f"decompose_init({block.name!r}, ...) first",
                 at=[loop, block.name],
             )
-    for c in conflicts(node, env_at(place), buffers_of(func), frozenset((loop,)), reorderable=True):
+    # lanes of a reduction have partial sums of their own
+    sums = any(it.kind == "red" for _, it, _ in fed(node.body, loop))
+    lane = frozenset((loop,))
+    for c in conflicts(node, env_at(place), buffers_of(func), lane, reorderable=sums):
         raise refusal(
             func,
-            f"lanes of {loop!r} may pass values of {c.buffer!r} from {c.first.name!r} to {c.second.name!r}",
-            hint="vectorize a loop around one of the blocks only",
+            f"lanes of {loop!r} may touch the same elements of {c.buffer!r} in {c.blocks}",
+            hint="vectorize a loop around one of the blocks only, whose iterations do not overlap",
             at=[loop, c.first.name, c.second.name],
         )
     return func.with_body(replace_at(func.body, place.path, replace(node, kind=VECTOR)))
