@@ -66,7 +66,7 @@ class FloorDiv:
         object.__setattr__(self, "key", (2, self.arg.key, self.divisor))
 
     def __str__(self) -> str:
-        return f"({self.arg})//{self.divisor}"
+        return f"{_operand(self.arg)}//{self.divisor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Mod:
         object.__setattr__(self, "key", (3, self.arg.key, self.divisor))
 
     def __str__(self) -> str:
-        return f"({self.arg})%{self.divisor}"
+        return f"{_operand(self.arg)}%{self.divisor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,11 @@ class Opaque:
 
     def __str__(self) -> str:
         return f"int({self.expr})"
+
+
+def _operand(arg: Index) -> str:
+    """What is divided, in parentheses unless it is a single name."""
+    return str(arg) if str(arg).isidentifier() else f"({arg})"
 
 
 Atom: TypeAlias = Var | Param | FloorDiv | Mod | MinMax | Opaque
@@ -249,7 +254,8 @@ class Index:
             return str(self.const)
         out = ""
         for atom, c in self.terms:
-            text = str(atom)
+            # 2*(i//2) is not 2*i//2, nor -(i//2) -i//2
+            text = f"({atom})" if isinstance(atom, FloorDiv | Mod) and c != 1 else str(atom)
             sign = "-" if c < 0 else ("+" if out else "")
             mag = "" if abs(c) == 1 else f"{abs(c)}*"
             out += f" {sign} {mag}{text}" if out else f"{sign}{mag}{text}"

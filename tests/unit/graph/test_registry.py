@@ -65,7 +65,7 @@ def _program_text(op: str, shapes: Sequence[tuple[int, ...]], **attributes: obje
 def test_index_arithmetic_is_no_more_than_needed() -> None:
     # Axes that stay are not divided and multiplied again, and padding that is not there is not tested.
     flat = _program_text("Flatten", [(4, 2, 3)], axis=2)
-    assert "(i)//2" in flat
+    assert "i//2" in flat
     assert "j)//" not in flat
     text = _program_text("Conv", [(1, 4, 6, 6), (8, 4, 1, 1)])
     assert "Select" not in text

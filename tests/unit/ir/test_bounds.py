@@ -193,8 +193,8 @@ io, ii, s = var("io"), var("ii"), var("s")
     [
         (floordiv(4 * io + ii, 4), "io"),
         (mod(4 * io + ii, 4), "ii"),
-        (floordiv(4 * io + ii, 8), "(io)//2"),
-        (mod(4 * io + ii, 8), "ii + 4*(io)%2"),
+        (floordiv(4 * io + ii, 8), "io//2"),
+        (mod(4 * io + ii, 8), "ii + 4*(io%2)"),
         (floordiv(8 * io + 4 * s + ii, 4), "2*io + s"),
         (mod(64 * io + 16 * s + 2 * ii + 1, 16), "2*ii + 1"),
         (mod(ii - 4, 8), "ii + 4"),

@@ -49,7 +49,7 @@ def test_iterators_past_their_domain_do_not_count():
 
 def test_fused_and_divided_indices():
     s = Schedule(stencil(6, 8)).tile(["C_y", "C_x"], [3, 4]).fuse("C_y_o", "C_x_o", names=("t",))
-    assert _box(s, "t", "T") == "[3*(t)//2, +5) x [4*(t)%2, +6)"
+    assert _box(s, "t", "T") == "[3*(t//2), +5) x [4*(t%2), +6)"
     p = Schedule(conv(8, 2, 3, 3)).layout_split("Y", 0, (-1, 4))
     p = p.split(p.loops("Z")[0], 4, names=("a", "b"))
     assert _box(p, "a", "Y") == "[a, +1) x [0, +4) x [0, +3) x [0, +3)"

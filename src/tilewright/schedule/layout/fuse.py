@@ -45,7 +45,7 @@ def layout_fuse(program: Program, tensor: str, dim: int, count: int) -> Program:
         alloc Y: f32[24] global
         for h_w in 0:24:
             block Y(par h_w=h_w):
-                Y[h_w] = (X[(h_w)//8, (h_w)%8] + f32(1.0))
+                Y[h_w] = (X[h_w//8, h_w%8] + f32(1.0))
         for h in 0:3:
             for w in 0:8:
                 block Z(par h=h, par w=w):

@@ -56,7 +56,7 @@ def layout_split(program: Program, tensor: str, dim: int, factors: Sequence[int]
         for Z_n in 0:2:
             for o in 0:64:
                 block Z(par n=Z_n, par o=o):
-                    Z[n, o] = (Y[n, (o)//16, (o)%16] * f32(2.0))
+                    Z[n, o] = (Y[n, o//16, o%16] * f32(2.0))
 
     Source: ALT, Table 1, and padding where the factors do not divide. Raises ScheduleError for factors that
     do not hold the dimension.

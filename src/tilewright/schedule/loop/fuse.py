@@ -30,7 +30,7 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
     >>> print(s.fuse("i", "j"))
     func main:
         for i_j in 0:80:
-            block Y(par i=(i_j)//8, par j=(i_j)%8):
+            block Y(par i=i_j//8, par j=i_j%8):
                 Y[i, j] = (X[i, j] * f32(2.0))
     """
     place, a = find_loop(func, outer)

@@ -21,11 +21,32 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
     argument it is the caller who provides the array in that layout (weights are packed at compile time, see
     ``pack_constants`` of the strategies); places that no element maps to must hold zeros.
 
-    Before and after ``set_layout(func, "B", ("d1//4", "d0", "d1%4"))``::
-
-        arguments B: f32[8, 12]                arguments B: f32[8, 12]      # stored as f32[3, 8, 4]
-        for k in 0:8:                          for k in 0:8:
-            ... B[k, j] ...                        ... B[k, j] ...
+    >>> from tilewright import lang
+    >>> from tilewright.ir import print_function
+    >>> from tilewright.schedule import Schedule
+    >>> B = lang.placeholder((2, 8), name="B")
+    >>> Y = lang.compute((2, 8), lambda k, j: B[k, j] * 2, name="Y")
+    >>> s = Schedule(lang.program([B], [Y]))
+    >>> print(print_function(s.func))
+    function("main", outputs=[Y])
+    B = f32[2, 8]
+    Y = f32[2, 8]
+    for k in range(2):
+        for j in range(8):
+            with block("Y"):
+                k = par(0, 2, k)
+                j = par(0, 8, j)
+                Y[k, j] = B[k, j] * f32(2.0)
+    >>> print(print_function(s.set_layout("B", ("d1//4", "d0", "d1%4")).func))
+    function("main", outputs=[Y])
+    B = buffer(f32[2, 8], layout=index_map([__0, __1], [__1//4, __0, __1%4], [2, 2, 4]))
+    Y = f32[2, 8]
+    for k in range(2):
+        for j in range(8):
+            with block("Y"):
+                k = par(0, 2, k)
+                j = par(0, 8, j)
+                Y[k, j] = B[k, j] * f32(2.0)
 
     Raises ScheduleError for an unknown buffer, one that already has a layout, or a layout that would put two
     elements into one place.

@@ -62,7 +62,7 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
             block C(par y=C_y):
                 C[y] = ((T[y] + T[y + 1]) + T[y + 2])
     >>> s.roll("T", 0, 3).buffers()["T"].layout.exprs[0]
-    Index((__0)%3)
+    Index(__0%3)
 
     Legal where that loop is serial, one iteration touches at most ``rows`` consecutive indices, these move
     upwards from iteration to iteration, and what is touched before the loop lies in the first window.

@@ -33,10 +33,35 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
     e.g. computing it at a loop of its consumer. ``axes`` are all iterators that the load depends on, in the
     order of the new tensor's dimensions.
 
-    Before and after ``gather_operand(program, "C", 1, ("k", "j"), "P")``::
-
-        C[i, j] += A[i, k] * B[j, 2*k]         P[k, j] = B[j, 2*k]
-                                               C[i, j] += A[i, k] * P[k, j]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> A, B = lang.placeholder((4, 5), name="A"), lang.placeholder((6, 10), name="B")
+    >>> k = lang.reduce_axis(5, "k")
+    >>> C = lang.compute((4, 6), lambda i, j: lang.sum(A[i, k] * B[j, 2 * k], axis=k), name="C")
+    >>> s = Schedule(lang.program([A, B], [C]))
+    >>> print(s)
+    func main:
+        for i in 0:4:
+            for j in 0:6:
+                for k in 0:5:
+                    block C(par i=i, par j=j, red k=k):
+                        init:
+                            C[i, j] = f32(0.0)
+                        C[i, j] = (C[i, j] + (A[i, k] * B[j, 2*k]))
+    >>> print(s.gather_operand("C", 1, ("k", "j"), "P"))
+    func main:
+        alloc P: f32[5, 6] local
+        for k in 0:5:
+            for j in 0:6:
+                block P(par k=k, par j=j):
+                    P[k, j] = B[j, 2*k]
+        for i in 0:4:
+            for C_j in 0:6:
+                for C_k in 0:5:
+                    block C(par i=i, par j=C_j, red k=C_k):
+                        init:
+                            C[i, j] = f32(0.0)
+                        C[i, j] = (C[i, j] + (A[i, k] * P[k, j]))
 
     Raises ScheduleError for an unknown stage or operand, axes that are not those of the load, ranges that
     depend on other axes, indices that may be out of bounds, or a name that is taken.

@@ -34,11 +34,31 @@ def skip_padding(program: Program, stage: str) -> Program:
     computed. Likewise for maxima over ``select(inside, x, -inf)``. Results are the same but where ``w`` is
     infinite or NaN (0 times that is NaN). Raises ScheduleError where the stage has no such term.
 
-    Before and after, for a sum over 3 taps with zeros around ``X``::
-
-        C[i] += select(i + k - 1 >= 0 and i + k - 1 < 8, X[i + k - 1], 0) * W[k]
-        if i + k - 1 >= 0 and 8 - i - k >= 0:
-            C[i] += X[i + k - 1] * W[k]
+    >>> from tilewright import lang
+    >>> from tilewright.schedule import Schedule
+    >>> X, W = lang.placeholder((8,), name="X"), lang.placeholder((3,), name="W")
+    >>> k = lang.reduce_axis(3, "k")
+    >>> P = lang.compute((10,), lambda i: lang.select((i >= 1) & (i < 9), X[i - 1], 0.0), name="P")
+    >>> C = lang.compute((8,), lambda i: lang.sum(P[i + k] * W[k], axis=k), name="C")
+    >>> s = Schedule(lang.program([X, W], [C])).inline_stage("P")
+    >>> print(s)
+    func main:
+        for i in 0:8:
+            for k in 0:3:
+                block C(par i=i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    C[i] = (C[i] + (select(and(ge(i64[i + k], i64[1]), lt(i64[i + k], i64[9])),
+                        X[i + k - 1], f32(0.0)) * W[k]))
+    >>> print(s.skip_padding("C"))
+    func main:
+        for i in 0:8:
+            for k in 0:3:
+                block C(par i=i, red k=k):
+                    init:
+                        C[i] = f32(0.0)
+                    if i + k - 1 >= 0 and -i - k + 8 >= 0:
+                        C[i] = (C[i] + (X[i + k - 1] * W[k]))
     """
     names = [s.name for s in program.stages]
     if stage not in names:

@@ -18,7 +18,7 @@ def winograd(program: Program, stage: str, m: int, weights: str, tiles: int = 0)
     of tiles up.
     The stages are described at :func:`tilewright.lang.algorithms.winograd`.
 
-    Before and after ``winograd(program, "C", 2, "U")``::
+    In short, before and after ``winograd(program, "C", 2, "U")``::
 
         C[n, oc, oh, ow] += X[n, ic, oh + kh, ow + kw] * W[oc, ic, kh, kw]
 
@@ -28,6 +28,22 @@ def winograd(program: Program, stage: str, m: int, weights: str, tiles: int = 0)
         C_lines[n, t, i, y, o]  = transform back along rows
         C_tiles[n, t, i, j, o]  = transform back along columns
         C[n, oc, oh, ow]        = C_tiles[n, tile of (oh, ow), oh % 2, ow % 2, oc]
+
+    >>> from dataclasses import replace
+    >>> from tilewright import lang
+    >>> from tilewright.ir import CONST
+    >>> from tilewright.schedule import Schedule
+    >>> X, W = lang.placeholder((1, 4, 6, 6), name="X"), lang.placeholder((8, 4, 3, 3), name="W")
+    >>> program = lang.program([X, W], [lang.ops.conv(X, W, name="C")])
+    >>> x, w = program.inputs
+    >>> s = Schedule(replace(program, inputs=(x, w.with_(scope=CONST))))
+    >>> print(*s.blocks())
+    C
+    >>> s = s.winograd("C", 2, "U")
+    >>> print(*s.blocks())
+    C_rows C_cols C_points C_lines C_tiles C
+    >>> [str(it.hi) for it in s.program.stage("C_points").iters]  # n, x, y, t, o, c
+    ['1', '4', '4', '4', '8', '4']
 
     Raises ScheduleError for a stage that is no such convolution, a name that is taken, or another ``m``.
     """
