@@ -18,6 +18,8 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
     Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
     ``pipeline`` a number of stages, ``prefetch`` names a buffer.
 
+    Raises ScheduleError for an unknown hint.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10,), name="X")

@@ -20,6 +20,9 @@ def bind(func: LoopFunction, loop: str, axis: str) -> LoopFunction:
     As :func:`~tilewright.schedule.loop.parallel.parallel`; threads of one block may share ``shared`` buffers,
     whose accesses barriers order.
 
+    Raises ScheduleError for other axes, and where the iterations may touch one element. Where statements of
+    one block stand beside the loop, barriers between them are the caller's to place.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10, 8), name="X")

@@ -34,6 +34,8 @@ def partition(
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
     disappear, and so do empty parts; cuts outside of the range are moved to its ends.
 
+    Raises ScheduleError for cuts that do not rise, or count from both ends, and for vector and thread loops.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10,), name="X")

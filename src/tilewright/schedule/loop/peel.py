@@ -33,6 +33,8 @@ def peel(
     Everything in the copy is named with ``_first`` or ``_last``. Where the loop may be empty the copy stays
     in a loop of at most one iteration (named alike, or by ``names``).
 
+    Raises ScheduleError for vector and thread loops.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10,), name="X")

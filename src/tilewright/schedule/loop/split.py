@@ -56,6 +56,9 @@ def split(
     before, ``roundup`` iterates to the rounded-up extent and grows the written allocations. A factor larger
     than a constant extent is cut to it (not for ``mask`` and ``roundup``, whose inner extents are fixed).
 
+    Raises ScheduleError for factors below 1, vector and thread loops, a ``shift`` whose overlap would change
+    a result or whose loop may be shorter than the factor, and a ``roundup`` that would leave a buffer.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10,), name="X")

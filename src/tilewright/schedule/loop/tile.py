@@ -20,6 +20,8 @@ def tile(
     Named as by ``split``: ``i_o, j_o, i_i, j_i``. The tail policy ``peel`` leaves an imperfect nest, so it is
     for ``split`` alone.
 
+    Raises ScheduleError for unlike numbers of loops and factors, and where ``split`` or ``reorder`` does.
+
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((10, 8), name="X")
