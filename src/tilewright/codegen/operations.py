@@ -87,7 +87,17 @@ def _float_extreme(b: Builder, op: str, a: Val, c: Val) -> Val:
         # with a constant, the machine's min/max (second operand on NaN) propagates NaN in one instruction
         cmp = b.compare("fcmp olt" if op == "min" else "fcmp ogt", c, a)
         return b.select(cmp, c, a)
-    return b.intrinsic("minimum" if op == "min" else "maximum", a.dtype, (a, c))
+    # the same for the second operand; a NaN in the first is put back. (IEEE's `maximum` also orders the zeros,
+    # for twice the instructions.)
+    chosen = b.select(b.compare("fcmp olt" if op == "min" else "fcmp ogt", a, c), a, c)
+    return b.select(b.compare("fcmp uno", a, a), a, chosen)
+
+
+def horizontal_extreme(b: Builder, op: str, v: Val) -> Val:
+    """The smallest or largest lane; NaN where any lane is."""
+    chosen = b.reduce("fmin" if op == "min" else "fmax", v, flags="nnan ")
+    any_nan = b.reduce("or", b.compare("fcmp uno", v, v))
+    return b.select(any_nan, b.const(float("nan"), v.dtype), chosen)
 
 
 def _float_division(b: Builder, op: str, a: Val, c: Val) -> Val:

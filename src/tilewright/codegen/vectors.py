@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import Val, iota, mask_literal
-from tilewright.codegen.operations import binary
+from tilewright.codegen.operations import binary, horizontal_extreme
 from tilewright.codegen.state import LANE_INDEX, State
 from tilewright.codegen.uses import loads_of, statement_loads
 from tilewright.ir import (
@@ -327,7 +327,7 @@ class _ReductionLoop:
         """All lanes as one."""
         b, op, dtype = self.x.b, self.r.op, self.dtype
         if dtype.is_float and op in ("min", "max"):
-            return b.reduce("fminimum" if op == "min" else "fmaximum", total)
+            return horizontal_extreme(b, op, total)
         if dtype.is_float:
             return b.reduce("f" + op, total, b.const(-0.0 if op == "add" else 1.0, dtype))
         sign = "" if op in ("add", "mul") else ("s" if dtype.kind == "int" else "u")

@@ -141,15 +141,15 @@ class Arithmetic(Scopes):
         self.declare(full, result, [a.type])
         return self.pure(full, dtype, a.lanes, (a,), lambda o: f"call {result} @{full}({o[0].typed})")
 
-    def reduce(self, name: str, v: Val, start: Val | None = None) -> Val:
+    def reduce(self, name: str, v: Val, start: Val | None = None, *, flags: str = "") -> Val:
         """``llvm.vector.reduce.name`` of all lanes (``start`` for ``fadd``/``fmul``, reassociated)."""
         full = f"llvm.vector.reduce.{name}.{v.suffix}"
         scalar = type_text(v.dtype.name, 1)
         args = (v,) if start is None else (start, v)
         self.declare(full, scalar, [a.type for a in args])
-        flags = "reassoc " if start is not None else ""
+        flags += "reassoc " if start is not None else ""
         return self.pure(
-            full, v.dtype, 1, args,
+            full + flags, v.dtype, 1, args,
             lambda o: f"call {flags}{scalar} @{full}({', '.join([a.typed for a in o])})",
         )  # fmt: skip
 
