@@ -5,8 +5,9 @@
 Rows: ``unfused`` (each stage parallel and vectorised), ``unfused_rows`` (several rows at a time too, which is
 the strongest form without fusion), ``fused`` (overlapping tiles) and ``sliding`` (overlapping bands with a
 rolling buffer). Where the arrays fit into the last cache, as 2048 does on large servers, fusion gains over
-the first only; from there on over both. All share the arrays of input, intermediate and output, whose pages exist before. Times are
-in milliseconds; ``speedup`` is the ratio of medians to ``unfused``. For steady numbers on a shared machine
+the first only; from there on over both. All share the arrays of input, intermediate and output, whose
+pages exist before. Times are in milliseconds; ``speedup`` is the ratio of medians to ``unfused``. For
+steady numbers on a shared machine
 run it under ``chrt -f 10``.
 """
 

@@ -87,8 +87,8 @@ def _float_extreme(b: Builder, op: str, a: Val, c: Val) -> Val:
         # with a constant, the machine's min/max (second operand on NaN) propagates NaN in one instruction
         cmp = b.compare("fcmp olt" if op == "min" else "fcmp ogt", c, a)
         return b.select(cmp, c, a)
-    # the same for the second operand; a NaN in the first is put back. (IEEE's `maximum` also orders the zeros,
-    # for twice the instructions.)
+    # the same for the second operand; a NaN in the first is put back (IEEE's `maximum` would also order the
+    # zeros, for twice the instructions)
     chosen = b.select(b.compare("fcmp olt" if op == "min" else "fcmp ogt", a, c), a, c)
     return b.select(b.compare("fcmp uno", a, a), a, chosen)
 
