@@ -15,6 +15,9 @@ import numpy as np
 import tilewright
 from tilewright.frontend import zoo
 from tilewright.runtime import ALIGNMENT, ExecutionPlan, guarded_array
+from tilewright.strategies import contraction, rows
+
+contraction.MIN_PARALLEL_PRODUCTS = rows.MIN_PARALLEL_ELEMENTS = 0
 
 def guarded(array, at_end, align=None):
     made = guarded_array(array.shape, array.dtype, at_end=at_end, align=align)

@@ -9,7 +9,7 @@ from tilewright.frontend import zoo
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
-def test_small_models_agree_with_the_reference_evaluator(name, threads):
+def test_small_models_agree_with_the_reference_evaluator(name, threads, parallel_however_small):
     model = zoo.SMALL[name]()
     compiled = tilewright.compile(model, threads=threads)
     for seed in (0, 1):
@@ -18,7 +18,7 @@ def test_small_models_agree_with_the_reference_evaluator(name, threads):
         assert any(not check.output for check in outcome.checks)
 
 
-def test_two_threads_compute_what_one_does():
+def test_two_threads_compute_what_one_does(parallel_however_small):
     model = zoo.SMALL["mobilenet_v2"]()
     one, two = (tilewright.compile(model, threads=threads) for threads in (1, 2))
     feeds = one.sample_feeds()

@@ -13,7 +13,7 @@ TURNS = 8
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base"])
-def test_runs_are_the_same_bit_for_bit(name, tmp_path):
+def test_runs_are_the_same_bit_for_bit(name, tmp_path, parallel_however_small):
     model = zoo.SMALL[name]()
     for threads in (1, 2, 3):
         compiled = tilewright.compile(model, threads=threads)

@@ -17,6 +17,7 @@ loaded vectors instead of broadcasts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +42,8 @@ MAX_EXPANDED_TAPS: Final = 9
 TILES_PER_PANEL: Final = 24
 #: Parallel iterations for each thread from which on a remainder does not matter.
 BALANCED_ITERATIONS: Final = 16
+#: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
+MIN_PARALLEL_PRODUCTS: Final = 1 << 18
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
 
@@ -128,6 +131,8 @@ def schedule_contraction(
     by tile.
     """
     last = epilogue or c.stage
+    if _products(c.stage) < MIN_PARALLEL_PRODUCTS:
+        threads = 1
     s, tile, size = _tile(s, c, last, target, threads)
     block = c.stage.name
     if epilogue is not None:
@@ -384,6 +389,11 @@ def _contiguous(a: Load, reds: tuple[str, ...]) -> tuple[str | None, int | None]
             if name in reds:
                 return name, atom.divisor
     return None, None
+
+
+def _products(stage: Stage) -> int:
+    """Multiplications of a contraction of constant extents."""
+    return math.prod(it.extent.as_int() for it in stage.iters)
 
 
 def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: int) -> Schedule:

@@ -1,0 +1,12 @@
+"""Set-up of the tests of whole models."""
+
+import pytest
+
+from tilewright.strategies import contraction, rows
+
+
+@pytest.fixture
+def parallel_however_small(monkeypatch):
+    """Kernels of small models run on all threads too, where they would not pay for starting them."""
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    monkeypatch.setattr(rows, "MIN_PARALLEL_ELEMENTS", 0)
