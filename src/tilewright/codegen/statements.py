@@ -202,7 +202,9 @@ class Emitter(Storage, Prefetching):
             st.env[s.var] = var + n * s.step
             emit(s.body)
         st.env.pop(s.var, None)
-        if any(not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)):
+        if not self.keeps_lanes and any(
+            not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)
+        ):
             # what an iteration writes there, the next one would lose
             raise LanesReusedError
         fresh = self._fresh(registers, carried)

@@ -1,0 +1,70 @@
+"""No vector register of an outlined micro-kernel is spilled, in the code of the default schedules."""
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright import lang
+from tilewright.codegen import assembly, count_vector_spills, emit_kernel
+from tilewright.ir import CONST
+from tilewright.lower import lower
+from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
+from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
+
+
+def gemm(m, n, k):
+    a, b = lang.placeholder((m, k), "f32", "A"), lang.placeholder((k, n), "f32", "B")
+    return constant(lang.program([a, b], [lang.ops.matmul(a, b, name="C")]), "B")
+
+
+def conv(channels, filters, height, taps, stride=1, groups=1, blocked=True):
+    x = lang.placeholder((1, channels, height, height), "f32", "X")
+    w = lang.placeholder((filters, channels // groups, taps, taps), "f32", "W")
+    b = lang.placeholder((filters,), "f32", "B")
+    c = lang.ops.conv(x, w, strides=stride, padding=taps // 2, groups=groups, name="C")
+    y = lang.compute(c.shape, lambda n, f, i, j: lang.maximum(c[n, f, i, j] + b[f], 0), name="Y")
+    program = constant(constant(lang.program([x, w, b], [y]), "W"), "B")
+    layout = ("d0", "d1//16", "d2", "d3", "d1%16")
+    s = Schedule(program)
+    for name in ("X", "Y") if blocked else ("Y",):
+        s = s.set_layout(name, layout)
+    placed = {b.name: b.layout for b in s.func.buffers}
+    inputs = tuple(b.with_(layout=placed[b.name]) for b in program.inputs)
+    return replace(
+        program, inputs=inputs, outputs=tuple(b.with_(layout=placed[b.name]) for b in program.outputs)
+    )
+
+
+def constant(program, name):
+    inputs = tuple(b.with_(scope=CONST) if b.name == name else b for b in program.inputs)
+    return replace(program, inputs=inputs)
+
+
+TARGETS = (X86_AVX512, X86_AVX2, AARCH64_NEON)
+PROGRAMS = {
+    "gemm 512": lambda: gemm(512, 512, 512),
+    "gemm with tails": lambda: gemm(128, 312, 312),
+    "gemm 128x768": lambda: gemm(128, 768, 768),
+    "conv 3x3": lambda: conv(64, 64, 56, 3),
+    "conv 3x3, 28": lambda: conv(128, 128, 28, 3),
+    "conv 3x3, 7": lambda: conv(512, 512, 7, 3),
+    "conv 3x3, stride 2": lambda: conv(128, 128, 56, 3, 2),
+    "conv 1x1": lambda: conv(64, 256, 56, 1),
+    "conv 7x7, stride 2": lambda: conv(3, 64, 224, 7, 2, blocked=False),
+    "depthwise": lambda: conv(144, 144, 56, 3, groups=144),
+    "depthwise, stride 2": lambda: conv(96, 96, 112, 3, 2, groups=96),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_micro_kernels_keep_their_registers(name, target):
+    s = default_schedule(PROGRAMS[name](), target, 2, winograd="off")
+    text = emit_kernel(
+        lower(s.func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
+    ).text
+    spills = count_vector_spills(assembly(text, target))
+    tiles = {function: n for function, n in spills.items() if "_tile_" in function}
+    assert tiles, "no function was outlined"
+    assert not any(tiles.values()), tiles
