@@ -11,6 +11,10 @@ from tilewright.target import Target
 LOADS_PER_FMA: Final = 2.0
 #: Reduction steps between loop overheads of a micro-kernel: loop counter, jump and address updates.
 LOOP_OVERHEAD_CYCLES: Final = 1.0
+#: Registers besides accumulators and vectors, so that LLVM spills none (measured): multiply-adds of AVX-512
+#: can take a broadcast from memory; elsewhere loads are scheduled ahead of their use, into registers.
+SPARE_WITH_BROADCASTS: Final = 1
+SPARE_ELSEWHERE: Final = 3
 
 #: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
 PARTIAL_TILE_FACTOR: Final = 1.02
@@ -31,18 +35,18 @@ def register_tile(
     vector_extent: int,
     vector_counts: tuple[int, ...],
     *,
-    spare: int = 1,
     max_rows: int = 28,
     broadcast: bool = True,
 ) -> RegisterTile:
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
     ``row_extent`` is the extent of the tiled m axis, ``vector_extent`` the vectors along n, ``vector_counts``
-    the allowed numbers of them in a tile (a partial tile counts as a full one). ``spare`` registers stay free
-    for the broadcast operand. With ``broadcast`` each row costs a load of its own per step.
+    the allowed numbers of them in a tile (a partial tile counts as a full one). With ``broadcast`` each row
+    costs a load of its own per step.
     """
     best: RegisterTile | None = None
     registers = target.vector_registers
+    spare = SPARE_WITH_BROADCASTS if "avx512f" in target.features else SPARE_ELSEWHERE
     for vectors in vector_counts:
         limit = min(max_rows, row_extent, (registers - spare - vectors) // vectors)
         for rows in range(1, max(1, limit) + 1):
