@@ -469,6 +469,15 @@ def test_vector_reductions(extent, op, dtype):
     )
 
 
+@pytest.mark.parametrize("at", [0, 5, 40, 99])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_extremes_of_lanes_keep_nan(op, at):
+    x = RNG.standard_normal(100).astype(np.float32)
+    x[at] = np.nan
+    body = f"with seq:\n    y[0] = f32(0.5)\n    for k in vector(100):\n        y[0] = {op}(y[0], x[k])"
+    assert np.isnan(compiled(body, "x = f32[100]\ny = f32[1]")({"x": x})["y"][0])
+
+
 def test_vector_reductions_under_conditions():
     n = check(
         """
