@@ -22,6 +22,8 @@ from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
 TAILS = ("guard", "peel", "mask", "shift", "roundup")
+#: `tile` refuses to peel: the nest would not stay perfect.
+TILE_TAILS = tuple(tail for tail in TAILS if tail != "peel")
 
 
 def loops_of(s: Schedule):
@@ -52,8 +54,8 @@ def _pick(draw, items, label):
     return items[draw(st.integers(0, len(items) - 1), label=label)] if items else None
 
 
-def split(draw, s, tail=None):
-    tail = tail or draw(st.sampled_from(TAILS), label="tail")
+def _splittable(s, tail):
+    """Loops that a split of this tail might accept."""
     options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "unroll", "parallel")]
     if tail in ("shift", "roundup"):
         options = [p for p in options if _feeds(p.node) == {"par"}]
@@ -73,7 +75,12 @@ def split(draw, s, tail=None):
                 for b in _blocks(p.node)
             )
         ] or options
-    place = _pick(draw, options, "loop")
+    return options
+
+
+def split(draw, s, tail=None):
+    tail = tail or draw(st.sampled_from(TAILS), label="tail")
+    place = _pick(draw, _splittable(s, tail), "loop")
     if place is None:
         return None
     factor = draw(st.sampled_from(TILES), label="factor")
@@ -123,13 +130,16 @@ def fuse(draw, s):
     return None if pair is None else ((pair[0].var, pair[1].var), {})
 
 
-def tile(draw, s):
-    options = [c for c in _chains(s) if all(f.kind.name == "serial" for f in c[:2])]
+def tile(draw, s, tail=None):
+    tail = tail or draw(st.sampled_from(TILE_TAILS), label="tail")
+    able = {p.node.var for p in _splittable(s, tail)}
+    options = [c for c in _chains(s) if all(f.kind.name == "serial" and f.var in able for f in c[:2])]
     chain = _pick(draw, options, "nest")
     if chain is None:
         return None
-    factors = tuple(draw(st.sampled_from(TILES)) for _ in range(2))
-    return ((chain[0].var, chain[1].var), factors), {"tail": draw(st.sampled_from(("guard", "mask")))}
+    most = [f.extent.const if tail == "shift" else max(TILES) for f in chain[:2]]
+    factors = tuple(draw(st.sampled_from([t for t in TILES if t <= n]), label="factor") for n in most)
+    return ((chain[0].var, chain[1].var), factors), {"tail": tail}
 
 
 def partition(draw, s):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from property.ir_programs import cases
-from property.proposals import PROPOSERS, TAILS
+from property.proposals import PROPOSERS, TAILS, TILE_TAILS
 from tilewright.ir import run_function, run_program
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import PRIMITIVES, Schedule, replay
@@ -26,9 +26,10 @@ REWRITES = frozenset({"inline", "blockize"})
 ELSEWHERE = frozenset({"winograd"})
 HITS = 50
 ACCEPTED = 0.6
+CASES = 2000
 EXAMPLES = {"ci": 110, "dev": 8}
 #: Subjects that need a lucky program get more.
-MORE = {"slide": 2, "roll": 2, "layout_unfold": 2}
+MORE = {"tile-shift": 3, "tile-roundup": 2, "slide": 2, "roll": 2, "layout_unfold": 2}
 
 REDUCTIONS = ("rowsum", "matmul", "conv", "triangle", "argmax")
 ELEMENTWISE = ("pointwise", "clamped", "padded", "transpose")
@@ -36,13 +37,16 @@ ELEMENTWISE = ("pointwise", "clamped", "padded", "transpose")
 #: The subject of each test: the step it proposes and what it fixes of its arguments.
 SUBJECTS = {
     **{f"split-{tail}": ("split", {"tail": tail}) for tail in TAILS},
+    **{f"tile-{tail}": ("tile", {"tail": tail}) for tail in TILE_TAILS},
     **{f"peel-{which}": ("peel", {"which": which}) for which in ("first", "last")},
-    **{name: (name, {}) for name in PROPOSERS if name not in ("split", "peel")},
+    **{name: (name, {}) for name in PROPOSERS if name not in ("split", "tile", "peel")},
 }
 #: What gives a subject a chance: kinds of the first stages, numbers of stages, steps to try first.
 START = {
     "split-roundup": (("clamped",),),
     "split-shift": (ELEMENTWISE,),
+    "tile-roundup": (("clamped",),),
+    "tile-shift": (ELEMENTWISE,),
     "decompose_init": (REDUCTIONS,),
     "inline": (ELEMENTWISE,),
     "blockize": (ELEMENTWISE,),
@@ -54,6 +58,7 @@ START = {
 }
 TEMPORARIES = (
     "split-roundup",
+    "tile-roundup",
     "set_scope",
     "set_layout",
     "inline",
@@ -69,6 +74,7 @@ STAGES = {
 }
 _SLIDING = ("compute_at", {"sliding": True})
 BEFORE = {
+    "tile-shift": (),
     "hoist_alloc": (("compute_at", {}),),
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),
@@ -77,6 +83,10 @@ BEFORE = {
 
 def test_every_primitive_has_a_proposer():
     assert set(PROPOSERS) | ELSEWHERE == set(PRIMITIVES)
+
+
+def test_the_profile_of_ci_has_enough_cases():
+    assert sum(EXAMPLES["ci"] * MORE.get(subject, 1) for subject in SUBJECTS) >= CASES
 
 
 class Run:
