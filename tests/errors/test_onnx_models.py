@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tracemalloc
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tilewright.frontend import import_onnx, zoo
+from tilewright.graph import Limits
 from tilewright.support import InputError, ModelError, ResourceError, UnsupportedOperatorError, UserError
 
 #: What refusing a model may allocate: far less than the tensors it asks for.
@@ -354,3 +358,78 @@ def test_shapes_that_do_not_agree_name_the_node() -> None:
     weight = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
     model = _model(helper.make_node("MatMul", ["x", "w"], ["y"], name="product"), weights=[weight])
     refused(model, ModelError, "node 'product' (MatMul)", "3 != 4")
+
+
+# anything at all
+
+_MODELS = [
+    zoo.SMALL["resnet18"]().SerializeToString(),
+    _model(
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv", pads=[1, 1, 1, 1], strides=[2, 1]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2]),
+        helper.make_node("Reshape", ["b", "shape"], ["c"], name="reshape"),
+        helper.make_node("Softmax", ["c"], ["y"], axis=1),
+        inputs=[_value("x", 1, 2, 8, 8)],
+        weights=[
+            numpy_helper.from_array(np.ones((3, 2, 3, 3), np.float32), "w"),
+            numpy_helper.from_array(np.array([0, -1]), "shape"),
+        ],
+    ).SerializeToString(),
+]
+
+_EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 1 << 16), st.sampled_from(["set", "drop", "insert", "cut"]), st.integers(0, 255)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(st.sampled_from(_MODELS), _EDITS)
+def test_bytes_changed_at_random_are_imported_or_refused(
+    data: bytes, edits: list[tuple[int, str, int]]
+) -> None:
+    edited = bytearray(data)
+    for place, kind, value in edits:
+        at = place % max(len(edited), 1)
+        match kind:
+            case "set" if edited:
+                edited[at] = value
+            case "drop":
+                del edited[at : at + value % 4 + 1]
+            case "insert":
+                edited[at:at] = bytes([value])
+            case "cut" if value < 32:
+                del edited[at:]
+    try:
+        import_onnx(bytes(edited))
+    except UserError as error:
+        assert all(line.isprintable() for line in str(error).split("\n"))
+
+
+@given(st.data())
+def test_attributes_and_sizes_changed_at_random_are_imported_or_refused(data: st.DataObject) -> None:
+    model = onnx.ModelProto.FromString(_MODELS[1])
+    numbers = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 5, 1000, 2**31, 2**62])
+    for _ in range(data.draw(st.integers(1, 3))):
+        node = data.draw(st.sampled_from(list(model.graph.node)))
+        fields = [field for a in node.attribute for field in ([a.ints] if a.ints else [])]
+        dims = [dim for value in model.graph.input for dim in value.type.tensor_type.shape.dim]
+        if fields and data.draw(st.booleans()):
+            field = data.draw(st.sampled_from(fields))
+            field[data.draw(st.integers(0, len(field) - 1))] = data.draw(numbers)
+        else:
+            data.draw(st.sampled_from(dims)).dim_value = data.draw(st.sampled_from([0, 1, 3, 7, 100, 2**40]))
+    with contextlib.suppress(UserError):
+        import_onnx(model)
+
+
+def test_constants_beyond_the_budget_are_computed_at_run_time() -> None:
+    shape = numpy_helper.from_array(np.array([64, 3]), "shape")
+    weight = numpy_helper.from_array(np.ones(3, np.float32), "w")
+    nodes = [helper.make_node("Expand", ["w", "shape"], ["h"]), helper.make_node("Add", ["x", "h"], ["y"])]
+    model = _model(*nodes, inputs=[_value("x", 64, 3)], weights=[shape, weight])
+    assert [node.op for node in import_onnx(model).nodes] == ["Add"]
+    graph = import_onnx(model, limits=Limits(folded_bytes=700))
+    assert [node.op for node in graph.nodes] == ["Expand", "Add"]

@@ -8,14 +8,14 @@ on the way, as later definitions need their results. Nodes that cannot be compil
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
-from tilewright.graph.program import apply, context_of, nodes_program
+from tilewright.graph.program import apply, context_of, evaluate_static, nodes_program
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
     Context,
@@ -33,9 +33,14 @@ from tilewright.support import InternalError, ModelError, NodeLocation, Unsuppor
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model may ask for. `tensor_bytes` bounds each tensor, computed constants included."""
+    """What a model may ask for.
+
+    `tensor_bytes` bounds each tensor, and `folded_bytes` all constants that are computed when compiling
+    together: a node whose output would exceed it is left to be computed in each run.
+    """
 
     tensor_bytes: int = DEFAULT_MAX_BYTES
+    folded_bytes: int = 1 << 31
 
 
 def typed_graph(
@@ -104,6 +109,7 @@ class _Inference:
         self.blocked: set[str] = set()
         self.given = tuple(types)
         self.undetermined: dict[str, None] = {}
+        self.folded = 0
         self.types.update({value: type_of(array) for value, array in constants.items()})
 
     def run(self, nodes: Sequence[Node]) -> None:
@@ -285,7 +291,10 @@ class _Inference:
 
     def _run(self, node: Node, entry: Operator, context: Context) -> None:
         if entry.evaluate is not None:
-            self._settle(node, entry.evaluate(context))
+            bounded = replace(
+                context, max_bytes=min(context.max_bytes, self.limits.folded_bytes - self.folded)
+            )
+            self._settle(node, evaluate_static(entry, bounded))
             return
         operands = [
             None
@@ -297,7 +306,9 @@ class _Inference:
         ]
         results = apply(entry, context, operands)
         wanted = [(value, made) for value, made in zip(node.outputs, results, strict=False) if value]
-        if all(value in self.constants for value in node.used_inputs):
+        size = sum(made.type.nbytes for _, made in wanted)
+        affordable = entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes
+        if affordable and all(value in self.constants for value in node.used_inputs):
             if entry.kind is Kind.VIEW:
                 array = self.constants[node.inputs[0]]
                 self._settle(node, [array.reshape(results[0].shape)])
@@ -315,6 +326,8 @@ class _Inference:
             if value and array is not None:
                 self.constants[value] = array
                 self.types[value] = type_of(array)
+                # A view of a constant takes no memory of its own.
+                self.folded += array.nbytes if array.base is None else 0
 
 
 def node_error(node: Node, problem: str) -> ModelError:

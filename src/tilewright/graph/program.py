@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -11,7 +12,7 @@ from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.operand import Operand, literal, placeholder
 from tilewright.graph.registry import DEFAULT_MAX_BYTES, Context, Operator, build, find_operator
 from tilewright.ir import Program
-from tilewright.support import InternalError, ModelError
+from tilewright.support import InternalError, ModelError, ProgramError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,20 +61,44 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
     present = list(operands)
     while present and present[-1] is None:
         present.pop()
-    if None in present and entry.min_inputs > present.index(None):
-        raise ModelError(f"its input {present.index(None)} is missing", where=context.node.location)
-    too_many = entry.max_inputs is not None and len(present) > entry.max_inputs
-    if too_many or len(present) < entry.min_inputs:
-        raise ModelError(
-            f"it has {len(present)} inputs, which is not what it takes", where=context.node.location
-        )
-    made = build(entry, context, present)
+    required = len(present) if entry.max_inputs is None else entry.min_inputs
+    missing = present.index(None) if None in present else len(present)
+    context.require(missing >= required, f"its input {missing} is missing")
+    most = len(present) if entry.max_inputs is None else entry.max_inputs
+    fits = entry.min_inputs <= len(present) <= most
+    context.require(fits, f"it has {len(present)} inputs, which is not what it takes")
+    with _blaming(context.node):
+        made = build(entry, context, present)
     wanted = [at for at, value in enumerate(context.node.outputs) if value]
     if wanted and wanted[-1] >= len(made):
         raise context.unsupported(f"its output {wanted[-1]} is not supported")
     for operand in made:
         context.limit_bytes(operand.type.nbytes)
     return made
+
+
+def evaluate_static(entry: Operator, context: Context) -> Sequence[Array]:
+    """The outputs of an operator that is evaluated when compiling."""
+    if entry.evaluate is None:
+        raise InternalError(f"{entry.name} is not evaluated when compiling")
+    with _blaming(context.node):
+        return entry.evaluate(context)
+
+
+@contextmanager
+def _blaming(node: Node) -> Iterator[None]:
+    """Turn what a definition stumbles over into an error that names the node.
+
+    Attributes and constants come from a model that nobody has vouched for: what a definition does not check
+    by itself ends here.
+    """
+    try:
+        yield
+    except (IndexError, ValueError, ZeroDivisionError, OverflowError, RecursionError) as error:
+        reason = f"its attributes, or the shapes of its inputs, do not fit the operator ({error})"
+        raise ModelError(reason, where=node.location) from error
+    except ProgramError as error:
+        raise ModelError(error.what, where=node.location) from error
 
 
 @dataclass(frozen=True, slots=True)

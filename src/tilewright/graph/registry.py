@@ -15,6 +15,7 @@ the definition raises `ctx.unsupported`; where the model is wrong, it calls `ctx
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,6 +26,7 @@ import numpy as np
 
 from tilewright.graph.model import Array, Attribute, Node, TensorType, type_of
 from tilewright.graph.operand import Operand, literal, placeholder
+from tilewright.ir import dtype_of
 from tilewright.support import (
     InternalError,
     ModelError,
@@ -209,6 +211,12 @@ class Context:
             raise NotStaticError(at, self.node.inputs[at] if at < len(self.node.inputs) else "")
         return value
 
+    def static_int(self, at: int) -> int:
+        """A static input of one element as an integer."""
+        value = self.static(at)
+        self.require(value.size == 1, f"its input {at} must have one element")
+        return int(value.reshape(()))
+
     def static_ints(self, at: int) -> tuple[int, ...]:
         """A static input as integers."""
         return tuple(int(value) for value in self.static(at).reshape(-1))
@@ -234,6 +242,10 @@ class Context:
                 where=self.node.location,
                 hint=f"one tensor may have at most {format_bytes(self.max_bytes)}",
             )
+
+    def limit_elements(self, shape: Sequence[int], dtype: str) -> None:
+        """The same for a tensor of a shape, before anything of that size is computed."""
+        self.limit_bytes(math.prod(shape) * dtype_of(dtype).bytes)
 
     def table(self, array: Array, name: str) -> Operand:
         """A constant tensor made by the definition, such as an index table."""

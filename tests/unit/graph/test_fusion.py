@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from model_cases import feeds_of, graph_feeds, random_graphs, run_partition
 from tilewright.frontend import import_onnx, zoo
@@ -63,14 +64,13 @@ def test_the_groups_of_the_reference_architectures_compute_the_model(name: str) 
         np.testing.assert_allclose(found[output], array, rtol=1e-3, atol=1e-4)
 
 
-@given(random_graphs())
-def test_groups_of_random_graphs_compute_the_same(graph: Graph) -> None:
+@given(random_graphs(), st.sampled_from([None, FusionOptions(), NOTHING]))
+def test_groups_of_random_graphs_compute_the_same(graph: Graph, options: FusionOptions | None) -> None:
     feeds = graph_feeds(graph)
     expected = evaluate_graph(graph, feeds)
-    for partition in (fuse(graph), fuse(simplify(graph)), fuse(graph, NOTHING)):
-        found = run_partition(partition, feeds)
-        for output, array in expected.items():
-            np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=1e-5)
+    found = run_partition(fuse(graph, options) if options else fuse(simplify(graph)), feeds)
+    for output, array in expected.items():
+        np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=1e-5)
 
 
 @given(random_graphs())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from tilewright.support import ModelError, ResourceError, format_bytes, quoted
@@ -50,6 +50,7 @@ def load(source: Source) -> LoadedModel:
         raise ModelError(f"{label} is not an ONNX model: it holds no graph")
     if not model.opset_import:
         raise ModelError(f"{label} does not say which operator set it uses")
+    _check_text(model, label)
     _check_versions(model, label)
     _check_nesting(model.graph, label)
     _check_functions(model, label)
@@ -96,6 +97,19 @@ def _read_file(path: Path, label: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ModelError(f"{label} cannot be read: {error.strerror}") from None
+
+
+def _check_text(model: ModelProto, label: str) -> None:
+    """Refuse names that are not UTF-8: every later reading of one would fail. Weights are not looked into."""
+    pending: list[Message] = [model]
+    while pending:
+        for field, value in pending.pop().ListFields():
+            values = value if _is_repeated(value) else [value]
+            if field.message_type is not None:
+                pending.extend(values)
+            # Protocol buffers hand out bytes where a text is not UTF-8.
+            elif field.type == field.TYPE_STRING and any(isinstance(text, bytes) for text in values):
+                raise ModelError(f"{label} is not a valid ONNX model: it holds a name that is not UTF-8 text")
 
 
 def _check_versions(model: ModelProto, label: str) -> None:
@@ -183,14 +197,14 @@ def _skeleton(model: ModelProto) -> ModelProto:
 
 
 def _is_repeated(value: object) -> bool:
-    return hasattr(value, "extend") or hasattr(value, "append")
+    return hasattr(value, "extend")
 
 
 def _check(loaded: LoadedModel) -> None:
     """The onnx package's own checks; its complaint becomes one line."""
     try:
         onnx.checker.check_model(loaded.skeleton)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:
         raise ModelError(f"{loaded.label} is not a valid ONNX model: {one_line(str(error))}") from None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tilewright import lang
-from tilewright.graph.operand import At, Operand, Place, compute
+from tilewright.graph.operand import At, Ix, Operand, Place, compute
 from tilewright.graph.registry import Context
 from tilewright.ir import dtype_of
 
@@ -113,6 +113,18 @@ def split_index(position: At, shape: Sequence[int]) -> Place:
             parts.append(position % size)
             position = position // size
     return tuple(reversed(parts))
+
+
+def chosen(at: Ix, ends: Sequence[int], element: Callable[[int], Scalar]) -> Scalar:
+    """`element(k)` for the first k whose end is beyond `at`, by a balanced tree of selections."""
+
+    def among(low: int, high: int) -> Scalar:
+        if high - low == 1:
+            return element(low)
+        middle = (low + high) // 2
+        return lang.select(at < ends[middle - 1], among(low, middle), among(middle, high))
+
+    return among(0, len(ends))
 
 
 def insert_axes(index: Sequence[At], at: dict[int, At], rank: int) -> Place:

@@ -136,8 +136,9 @@ def _scaled(value: Scalar, factor: float, dtype: str) -> Scalar:
 
 
 @operator("Einsum", kind=Kind.CONTRACTION)
-def einsum(ctx: Context, *xs: Operand) -> Operand:
+def einsum(ctx: Context, first: Operand, *others: Operand) -> Operand:
     """A sum of products in Einstein's notation, ellipses included."""
+    xs = (first, *others)
     inputs, output = _equation(ctx, [len(x.shape) for x in xs])
     sizes: dict[str, int] = {}
     for letters, x in zip(inputs, xs, strict=True):

@@ -233,9 +233,9 @@ _FOLDS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyTy
 
 
 @operator(*_FOLDS, kind=_ELEMENTWISE)
-def fold(ctx: Context, *xs: Operand) -> Operand:
+def fold(ctx: Context, first: Operand, *others: Operand) -> Operand:
     """Sum, mean, maximum or minimum of any number of operands."""
-    combine = _FOLDS[ctx.node.op]
+    combine, xs = _FOLDS[ctx.node.op], (first, *others)
 
     def of(*scalars: Scalar) -> Scalar:
         total = reduce(combine, scalars)

@@ -85,7 +85,7 @@ def gather_nd(ctx: Context, x: Operand, indices: Operand) -> Operand:
 @operator("OneHot", kind=Kind.GATHER, static=(1,))
 def one_hot(ctx: Context, indices: Operand, depth: Operand, values: Operand) -> Operand:
     """The second of two values where the new axis is at the index, the first elsewhere."""
-    size = int(ctx.static(1).reshape(()))
+    size = ctx.static_int(1)
     ctx.require(size >= 0, "its depth is negative")
     rank = len(indices.shape) + 1
     axis = ctx.axis("axis", rank, -1)
@@ -129,7 +129,7 @@ def top_k(ctx: Context, x: Operand, k: Operand | None = None) -> tuple[Operand, 
     """
     rank = len(x.shape)
     axis = ctx.axis("axis", rank, -1)
-    count = ctx.integer("k") if ctx.has("k") else int(ctx.static(1).reshape(()))
+    count = ctx.integer("k") if ctx.has("k") else ctx.static_int(1)
     size = x.shape[axis]
     ctx.require(0 <= count <= size, f"the {count} largest of {size} elements")
     largest = bool(ctx.integer("largest", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from tilewright.graph.operand import At, Ix, Operand, Place, bounded, compute
 from tilewright.graph.ops.common import (
     Scalar,
     broadcast_shape,
+    chosen,
     linear_index,
     number,
     read,
@@ -153,9 +155,9 @@ def tile(ctx: Context, x: Operand, repeats: Operand) -> Operand:
 
 
 @operator("Concat", kind=Kind.MOVEMENT)
-def concat(ctx: Context, *xs: Operand) -> Operand:
+def concat(ctx: Context, first: Operand, *others: Operand) -> Operand:
     """The inputs one after another along an axis."""
-    rank = len(xs[0].shape)
+    xs, rank = (first, *others), len(first.shape)
     axis = ctx.axis("axis", rank, 1 if ctx.version < 4 else None)
     same = all(len(x.shape) == rank and x.shape[:axis] == xs[0].shape[:axis] for x in xs) and all(
         x.shape[axis + 1 :] == xs[0].shape[axis + 1 :] for x in xs
@@ -163,18 +165,15 @@ def concat(ctx: Context, *xs: Operand) -> Operand:
     shapes = " and ".join(str(list(x.shape)) for x in xs)
     ctx.require(same, f"{shapes} differ in more than axis {axis}")
     parts = [x for x in xs if x.shape[axis] > 0] or [xs[0]]
-    total = sum(x.shape[axis] for x in parts)
+    ends = list(itertools.accumulate(x.shape[axis] for x in parts))
+    total = ends[-1]
 
     def of(*i: Ix) -> Scalar:
-        end = total
-        result: Scalar | None = None
-        for x in reversed(parts):
-            begin = end - x.shape[axis]
-            element = x[(*i[:axis], i[axis] - begin, *i[axis + 1 :])]
-            result = element if result is None else lang.select(i[axis] < end, element, result)
-            end = begin
-        assert result is not None
-        return result
+        def element(at: int) -> Scalar:
+            begin = ends[at] - parts[at].shape[axis]
+            return parts[at][(*i[:axis], i[axis] - begin, *i[axis + 1 :])]
+
+        return chosen(i[axis], ends, element)
 
     return compute((*xs[0].shape[:axis], total, *xs[0].shape[axis + 1 :]), of, name=stem(ctx))
 
@@ -184,6 +183,7 @@ def split(ctx: Context, x: Operand, sizes: Operand | None = None) -> tuple[Opera
     """Consecutive parts along an axis: of given sizes, or as equal as can be."""
     axis = ctx.axis("axis", len(x.shape), 0)
     count = ctx.integer("num_outputs", len(ctx.node.outputs))
+    ctx.require(count == len(ctx.node.outputs), f"num_outputs is {count}, and it has {len(ctx.node.outputs)}")
     given = ctx.ints_from("split", 1)
     if given is None:
         chunk = -(-x.shape[axis] // count)
@@ -328,7 +328,8 @@ def space_to_depth(ctx: Context, x: Operand) -> Operand:
 @operator("Trilu", kind=Kind.MOVEMENT, static=(1,))
 def trilu(ctx: Context, x: Operand, diagonal: Operand | None = None) -> Operand:
     """The upper or lower triangle of each matrix, zero elsewhere."""
-    k = int(ctx.static(1).reshape(())) if ctx.has_input(1) else 0
+    ctx.require(len(x.shape) >= 2, "its input is no matrix")
+    k = ctx.static_int(1) if ctx.has_input(1) else 0
     upper = bool(ctx.integer("upper", 1))
     zero = False if x.dtype == "bool" else 0
 

@@ -219,6 +219,7 @@ def lp_normalization(ctx: Context, x: Operand) -> Operand:
 def local_response_normalization(ctx: Context, x: Operand) -> Operand:
     """`x / (bias + alpha / size * squares) ** beta`, the squares summed over a window of channels."""
     size = ctx.integer("size")
+    ctx.require(size > 0 and len(x.shape) >= 2, "its size is not positive, or its input has no channels")
     alpha, beta, bias = ctx.real("alpha", 1e-4), ctx.real("beta", 0.75), ctx.real("bias", 1.0)
     before = (size - 1) // 2
     k = lang.reduce_axis(size, "k")

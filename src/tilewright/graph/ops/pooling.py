@@ -41,6 +41,7 @@ def _window(ctx: Context, x: Operand) -> tuple[Window, tuple[int, ...]]:
             count -= 1
         ctx.require(count > 0, f"a window of {window.span(axis)} does not fit into {size} elements")
         out.append(count)
+    ctx.limit_elements((*x.shape[:2], *out), x.dtype)
     return window, tuple(out)
 
 
@@ -137,8 +138,11 @@ def _counts(
         low = -window.before[axis] if with_padding else 0
         high = sizes[axis] + (window.after[axis] if with_padding else 0)
         starts = np.arange(count) * window.strides[axis] - window.before[axis]
-        places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        inside = ((places >= low) & (places < high)).sum(axis=1)
+        # The window's places are start + k dilation: those from the first k inside to the last one.
+        step = window.dilations[axis]
+        first = np.maximum(-((starts - low) // step), 0)
+        last = np.minimum((high - 1 - starts) // step, window.kernel[axis] - 1)
+        inside = np.maximum(last - first + 1, 0)
         counts = counts * inside.reshape([-1 if a == axis else 1 for a in range(len(out))])
     return np.maximum(counts, 1)
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright import lang
-from tilewright.graph.operand import At, Ix, Operand, compute, index_value
-from tilewright.graph.ops.common import Scalar, number, stem
+from tilewright.graph.operand import At, Ix, Operand, compute
+from tilewright.graph.ops.common import Scalar, chosen, number, stem
 from tilewright.graph.registry import Context, Kind, operator
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
@@ -252,11 +252,7 @@ def _sequence(layer: _Layer, history: list[list[Operand]]) -> Operand:
 
     def pick(t: Ix, d: Ix, n: Ix, j: Ix) -> Scalar:
         parts = [part for steps in zip(*history, strict=True) for part in steps]
-        result: Scalar = parts[-1][(n, j)]
-        position = index_value(t * directions + d, "i64")
-        for at in reversed(range(len(parts) - 1)):
-            result = lang.select(position == number(at, "i64"), parts[at][(n, j)], result)
-        return result
+        return chosen(t * directions + d, range(1, len(parts) + 1), lambda at: parts[at][(n, j)])
 
     steps, batch, hidden = layer.steps, layer.batch, layer.hidden
     name = f"{stem(layer.ctx)}_sequence"

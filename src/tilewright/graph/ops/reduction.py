@@ -204,7 +204,7 @@ def cumulative(ctx: Context, x: Operand, axis: Operand) -> Operand:
     Written as a reduction with a triangular domain: quadratic, but parallel in every element.
     """
     rank = len(x.shape)
-    along = ctx.normal_axis(int(ctx.static(1).reshape(())), rank)
+    along = ctx.normal_axis(ctx.static_int(1), rank)
     exclusive, backwards = bool(ctx.integer("exclusive", 0)), bool(ctx.integer("reverse", 0))
     inner = wide(x.dtype)
     wider = convert_tensor(ctx, x, inner)

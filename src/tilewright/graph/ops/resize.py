@@ -184,6 +184,8 @@ def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, f
     known = {"nearest", "linear", "cubic"}
     ctx.require(method.mode in known, f"there is no mode {method.mode!r}")
     crop = method.coordinates == "tf_crop_and_resize"
+    sizes = {axis.axis: axis.out for axis in axes}
+    ctx.limit_elements([sizes.get(axis, size) for axis, size in enumerate(x.shape)], x.dtype)
     active = [axis for axis in axes if axis.out != axis.size or axis.scale != 1.0 or crop]
     result = x
     if method.mode == "nearest":

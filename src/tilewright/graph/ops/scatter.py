@@ -90,6 +90,8 @@ def max_unpool(ctx: Context, x: Operand, indices: Operand, output_shape: Operand
     kernel = ctx.integers("kernel_shape")
     rank = len(kernel)
     strides, pads = ctx.integers("strides", (1,) * rank), ctx.integers("pads", (0,) * (2 * rank))
+    fits = len(x.shape) == rank + 2 and len(strides) == rank and len(pads) == 2 * rank
+    ctx.require(fits and indices.shape == x.shape, "kernel, strides, pads and indices must fit the input")
     sizes = tuple(
         (x.shape[2 + a] - 1) * strides[a] + kernel[a] - pads[a] - pads[a + rank] for a in range(rank)
     )
@@ -120,8 +122,12 @@ def col2im(ctx: Context, x: Operand, image: Operand, block: Operand) -> Operand:
     """Images from columns of blocks: each pixel the sum of the block elements that cover it."""
     sizes, kernel = ctx.static_ints(1), ctx.static_ints(2)
     rank = len(sizes)
+    sane = len(x.shape) == 3 and len(kernel) == rank and min(*sizes, *kernel) > 0
+    ctx.require(sane, "image and block must have positive sizes, one for each axis")
     dilations, strides = ctx.integers("dilations", (1,) * rank), ctx.integers("strides", (1,) * rank)
     pads = ctx.integers("pads", (0,) * (2 * rank))
+    fits = len(dilations) == len(strides) == rank and len(pads) == 2 * rank
+    ctx.require(fits and min(*dilations, *strides) > 0, "an entry for each axis, steps positive")
     counts = [
         (sizes[a] + pads[a] + pads[a + rank] - dilations[a] * (kernel[a] - 1) - 1) // strides[a] + 1
         for a in range(rank)

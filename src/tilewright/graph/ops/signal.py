@@ -28,12 +28,12 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
     """The discrete Fourier transform along an axis; the last axis holds real and imaginary parts."""
     rank = len(x.shape)
     default = 1 if ctx.version < 20 else -2
-    along = int(ctx.static(2).reshape(())) if ctx.has_input(2) else ctx.integer("axis", default)
+    along = ctx.static_int(2) if ctx.has_input(2) else ctx.integer("axis", default)
     along = ctx.normal_axis(along, rank)
     ctx.require(along < rank - 1 and x.shape[-1] in (1, 2), "the last axis must hold the one or two parts")
     inverse, onesided = bool(ctx.integer("inverse", 0)), bool(ctx.integer("onesided", 0))
     size = x.shape[along]
-    count = int(ctx.static(1).reshape(())) if ctx.has_input(1) else size
+    count = ctx.static_int(1) if ctx.has_input(1) else size
     if inverse and onesided and not ctx.has_input(1):
         count = 2 * (size - 1)
     ctx.require(count > 0, "the length of the transform is not positive")
@@ -103,8 +103,8 @@ def stft(
     length: Operand | None = None,
 ) -> Operand:
     """The Fourier transforms of windows of a signal: [batch, frames, bins, 2]."""
-    stride = int(ctx.static(1).reshape(()))
-    given = int(ctx.static(3).reshape(())) if ctx.has_input(3) else None
+    stride = ctx.static_int(1)
+    given = ctx.static_int(3) if ctx.has_input(3) else None
     width = given if given is not None else (window.shape[0] if window is not None else 0)
     ctx.require(stride > 0 and 0 < width <= x.shape[1], f"frames of {width} in steps of {stride}")
     bins = width // 2 + 1 if ctx.integer("onesided", 1) else width
