@@ -37,3 +37,15 @@ def test_runs_are_the_same_bit_for_bit(name, tmp_path, parallel_however_small):
         for worker in workers:
             worker.join()
         assert wrong == []
+
+
+@pytest.mark.parametrize("name", sorted(zoo.SMALL))
+def test_models_give_the_same_in_place_and_apart(name, parallel_however_small):
+    """`intermediates` gives every value memory of its own; a run shares it where the plan says so."""
+    compiled = tilewright.compile(zoo.SMALL[name](), threads=3)
+    for seed in range(3):
+        feeds = compiled.sample_feeds(seed)
+        apart = compiled.intermediates(feeds)
+        values = compiled._steps.graph.outputs
+        for value, array in zip(values, compiled.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(array, apart[value], err_msg=value)

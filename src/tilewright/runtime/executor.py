@@ -23,6 +23,10 @@ MAX_BYTES: Final = 1 << 46
 """Sizes and offsets beyond this are mistakes: 64 TiB."""
 
 
+SCRATCH_PAGE: Final = 4096
+"""The scratch of each thread begins at a multiple of this from the first one's (OWN_PAGE of plan.c)."""
+
+
 @dataclass(frozen=True, slots=True)
 class BufferRef:
     """A run of bytes that a kernel may be given: in an input, an output, a constant or the arena."""
@@ -189,9 +193,8 @@ class ExecutionPlan:
         """Name of each step, for profiles and messages."""
         self.arena_bytes = contents.arena_bytes
         """Bytes of intermediate tensors of one run."""
-        self.run_bytes = (
-            contents.arena_bytes + contents.workspace_bytes + contents.scratch_bytes * pool.threads
-        )
+        scratch = -(-contents.scratch_bytes // SCRATCH_PAGE) * SCRATCH_PAGE
+        self.run_bytes = contents.arena_bytes + contents.workspace_bytes + scratch * pool.threads
         """Bytes of memory of one run, all kinds."""
         self._steps = contents.steps
         self._alive = tuple(keep_alive)
