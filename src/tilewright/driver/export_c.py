@@ -26,7 +26,7 @@ from tilewright.runtime import (
     TensorInfo,
     tensor_bytes,
 )
-from tilewright.support import ArtefactError, InputError, ResourceError, format_bytes, quoted
+from tilewright.support import ArtefactError, InputError, ResourceError, format_bytes, quoted_path
 from tilewright.target import cpuinfo_flags
 
 WEIGHTS_BOUND: Final = 1 << 30
@@ -131,7 +131,7 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
     prefix = re.sub(r"[^A-Za-z0-9_]", "_", path.stem)
     if path.suffix != ".h" or not path.stem or prefix[0].isdigit():
         raise InputError(
-            f"{quoted(str(path))} cannot be the name of a C header",
+            f"{quoted_path(path)} cannot be the name of a C header",
             hint="it must end in .h and begin as a name in C does",
         )
     size = sum(map(len, parts.weights))
@@ -160,7 +160,7 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
         )
         _write(path, text)
     except OSError as error:
-        raise ArtefactError(f"cannot write {quoted(str(path))}: {error.strerror or error}") from None
+        raise ArtefactError(f"cannot write {quoted_path(path)}: {error.strerror or error}") from None
     return path, library
 
 

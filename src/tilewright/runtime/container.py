@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.support import ArtefactError, ResourceError, format_bytes, quoted
+from tilewright.support import ArtefactError, ResourceError, format_bytes, quoted, quoted_path
 
 FORMAT: Final = 1
 """Version of header and sections. The manifest has a version of its own."""
@@ -85,7 +85,7 @@ def write_container(path: Path, manifest: Mapping[str, Any], sections: Mapping[s
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise ArtefactError(f"cannot write {quoted(str(path))}: {error.strerror or error}") from None
+        raise ArtefactError(f"cannot write {quoted_path(path)}: {error.strerror or error}") from None
 
 
 def open_container(path: Path, *, verify: bool = True) -> Container:
@@ -93,7 +93,7 @@ def open_container(path: Path, *, verify: bool = True) -> Container:
 
     The manifest's digest is always checked. Raises ArtefactError naming the file and what is wrong with it.
     """
-    shown = quoted(str(path))
+    shown = quoted_path(path)
     try:
         with path.open("rb") as file:
             head = file.read(_HEADER.size)

@@ -27,7 +27,7 @@ from tilewright.support import (
     TargetError,
     WaitPolicy,
     format_bytes,
-    quoted,
+    quoted_path,
     read_settings,
 )
 from tilewright.target import Target, detect
@@ -155,7 +155,7 @@ def load_model(
     """
     options = read_settings() if settings is None else settings
     file = Path(path)
-    shown = quoted(str(file))
+    shown = quoted_path(file)
     container = open_container(file, verify=verify)
     manifest = read_manifest(container.manifest, shown)
     check_machine(manifest.requires, shown)

@@ -32,7 +32,7 @@ from tilewright.support.numerics import (
     max_error_ratio,
     unit_roundoff,
 )
-from tilewright.support.pretty import counted, format_bytes, mark_lines, quoted, suggestion
+from tilewright.support.pretty import counted, format_bytes, mark_lines, quoted, quoted_path, suggestion
 from tilewright.support.settings import Settings, Verify, WaitPolicy, available_cpus, read_settings
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "mark_lines",
     "max_error_ratio",
     "quoted",
+    "quoted_path",
     "read_settings",
     "suggestion",
     "unit_roundoff",

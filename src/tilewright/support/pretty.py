@@ -18,6 +18,11 @@ def quoted(name: str, limit: int = 80) -> str:
     return repr(text)
 
 
+def quoted_path(path: object) -> str:
+    """The path of a file as `quoted`, long enough to end in the file's name."""
+    return quoted(str(path), limit=4096)
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the right number.
 

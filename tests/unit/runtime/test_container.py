@@ -64,7 +64,7 @@ def test_a_changed_byte_anywhere_is_found(path):
 
 @given(st.data())
 def test_random_damage_is_found_or_harmless(tmp_path_factory, data):
-    """What lies between the parts of a file is not read; everything else is covered by a digest or a check."""
+    """What lies between the parts of a file is not read; all else is covered by a digest or a check."""
     file = tmp_path_factory.getbasetemp() / "random.tw"
     write_container(file, {"schema": 1, "name": "x"}, SECTIONS)
     whole = bytearray(file.read_bytes())
@@ -123,6 +123,12 @@ def test_manifests_that_lie_are_refused(path, sections):
 def test_manifests_that_are_no_object_are_refused(path, text):
     rewrite(path, lambda manifest: text)
     _refused(path)
+
+
+def test_a_long_path_is_shown_to_its_end(tmp_path):
+    deep = tmp_path.joinpath(*["folder" * 10] * 4)
+    deep.mkdir(parents=True)
+    assert "nothing.tw" in _refused(deep / "nothing.tw")
 
 
 def test_nothing_is_left_where_writing_fails(tmp_path, path):
