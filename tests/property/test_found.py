@@ -88,3 +88,15 @@ def test_bounds_of_many_minima():
 
 def test_lanes_of_a_reduction_run_in_any_order():
     _judged(scheduled(matmul()).decompose_init("C", "k").split("k", 4).vectorize("k_i"))
+
+
+def test_a_consumer_that_moves_keeps_the_conditions_of_shared_loops():
+    X = lang.placeholder((1, 1), name="X")
+    s = scheduled(lang.program([X], [lang.compute((1, 1), lambda i, j: X[i, j] * 2, name="Y")]))
+    s = s.stage("X", "i").stage("X", "X_local_i").reverse_compute_at("X_local", "X_local_1_i")
+    s = s.tile(("X_local_i", "X_local_1_i"), (4, 4), tail="mask")
+    try:
+        s = s.reverse_compute_at("X_local", "X_local_1_j")
+    except ScheduleError:
+        return
+    _judged(s)

@@ -23,6 +23,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule.common import find_block, find_loop, refusal, taken_names
 from tilewright.schedule.footprint import Box, footprint, touches
+from tilewright.schedule.nests import settle
 from tilewright.schedule.producer.nest import (
     Site,
     Unsolvable,
@@ -120,6 +121,12 @@ def reverse_compute_at(
     ranges = _solve(job, mine[0], operands, boxes, shared)
     body = without(func.body, job.own)
     nest = build_nest(node, ranges, env, taken_names(func.with_body(body)), node.name)
+    # conditions on the loops around both places, as masked tiles have them, still hold
+    around_both = frozenset(f.var for f in mine[0].place.loops[:shared])
+    kept = [tuple(c for c in s.block.where if c.vars and c.vars <= around_both) for s in mine]
+    if any(k != kept[0] for k in kept):
+        raise refusal(func, f"the parts of {block!r} run under different conditions", at=[block])
+    nest = settle(nest, env, kept[0])
     for name, box in boxes.items():
         read = footprint(nest, env, buffer_at(func, name)[0], "r")
         if read is not None and not box.holds(read, env):
