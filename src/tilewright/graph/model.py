@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -180,10 +180,6 @@ class Graph:
     def constant(self, value: str) -> Array | None:
         """The array of a constant; None for other values."""
         return self.constants.get(value)
-
-    def with_nodes(self, nodes: Sequence[Node]) -> Graph:
-        """The graph with other nodes (in topological order), everything else kept."""
-        return replace(self, nodes=tuple(nodes))
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.graph.model import Array, Graph, Node, TensorType, type_of
@@ -41,13 +41,6 @@ def topological(nodes: Sequence[Node], available: Iterable[str]) -> tuple[Node, 
         stuck = next(node for at, node in enumerate(nodes) if waiting[at] > 0)
         raise ModelError("the node's inputs depend on its own outputs", where=stuck.location)
     return tuple(order)
-
-
-def renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node reading `names[value]` instead of `value`; itself if nothing changes."""
-    if not any(value in names for value in node.inputs):
-        return node
-    return replace(node, inputs=tuple(names.get(value, value) for value in node.inputs))
 
 
 @dataclass(slots=True)
@@ -113,11 +106,6 @@ class Rewriter:
         self.constants[name] = array
         self.types[name] = type_of(array)
         return name
-
-    def set_constant(self, value: str, array: Array) -> None:
-        """Make `value`, until now the output of a node, a constant."""
-        self.constants[value] = array
-        self.types[value] = type_of(array)
 
     def finish(self) -> Graph:
         """The new graph, without nodes and constants that nothing needs.

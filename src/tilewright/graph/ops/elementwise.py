@@ -300,7 +300,7 @@ def convert(ctx: Context, a: Scalar, source: str, target: str, saturate: bool = 
 
 
 @operator("Cast", kind=_ELEMENTWISE)
-def castcast(ctx: Context, x: Operand) -> Operand:
+def cast_to(ctx: Context, x: Operand) -> Operand:
     """The elements converted to the dtype that the attribute `to` names."""
     target = ctx.text("to")
     return elementwise(ctx, lambda a: convert(ctx, a, x.dtype, target), x, dtype=target)
