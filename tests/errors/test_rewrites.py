@@ -1,0 +1,145 @@
+"""What rewrites of programs, layouts and vector loops refuse, beside the tables of the other files."""
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright import lang
+from tilewright.ir import CONST, var
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+
+
+def _matmul():
+    A, B = lang.placeholder((4, 5), name="A"), lang.placeholder((5, 6), name="B")
+    k = lang.reduce_axis(5, "k")
+    C = lang.compute((4, 6), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
+    return Schedule(lang.program([A, B], [C]))
+
+
+def _triangle():
+    """A reduction whose range depends on another axis."""
+    X, W = lang.placeholder((6,), name="X"), lang.placeholder((6,), name="W")
+    k = lang.reduce_axis(6, "k")
+    body = lang.compute((6,), lambda i: lang.sum(X[k] * W[i], axis=k, where=k <= i), name="C")
+    program = lang.program([X, W], [body])
+    stage = program.stages[0]
+    i, k = stage.iters
+    return Schedule(program.with_stages((replace(stage, iters=(i, replace(k, hi=var(i.name) + 1))),)))
+
+
+def _padded():
+    X = lang.placeholder((8,), name="X")
+    inside = lang.compute((10,), lambda i: lang.select((i >= 1) & (i < 9), X[i - 1], 0.0), name="P")
+    return Schedule(lang.program([X], [inside]))
+
+
+def _conv(constant=True):
+    X, W = lang.placeholder((1, 4, 6, 6), name="X"), lang.placeholder((8, 4, 3, 3), name="W")
+    program = lang.program([X, W], [lang.ops.conv(X, W, name="C")])
+    x, w = program.inputs
+    return Schedule(replace(program, inputs=(x, w.with_(scope=CONST))) if constant else program)
+
+
+def _laid_out():
+    laid = _matmul().set_layout("B", ("d1//2", "d0", "d1%2")).func.buffers[1]
+    program = _matmul().program
+    return Schedule(replace(program, inputs=(program.inputs[0], laid)))
+
+
+def _two_outputs():
+    X = lang.placeholder((4, 7), name="X")
+    k = lang.reduce_axis(7, "k")
+    return Schedule(lang.program([X], lang.compute((4,), lambda i: lang.argmax(X[i, k], axis=k), name="Y")))
+
+
+REFUSALS = {
+    "gather: no stage": (_matmul, ("gather_operand", "D", 0, ("i", "k"), "P"), "there is no stage 'D'"),
+    "gather: no operand": (
+        _matmul,
+        ("gather_operand", "C", 2, ("i", "k"), "P"),
+        "stage 'C' has 2 operands, there is no number 2",
+    ),
+    "gather: taken name": (_matmul, ("gather_operand", "C", 0, ("i", "k"), "B"), "the name 'B' is taken"),
+    "gather: no identifier": (_matmul, ("gather_operand", "C", 0, ("i", "k"), "a b"), "the name 'a b' is"),
+    "gather: other axes": (
+        _matmul,
+        ("gather_operand", "C", 0, ("i", "j"), "P"),
+        r"A\[i, k\] depends on i, k, not on i, j",
+    ),
+    "gather: dependent range": (
+        _triangle,
+        ("gather_operand", "C", 0, ("k",), "P"),
+        r"the range of an axis of X\[k\] depends on other axes",
+    ),
+    "gather: out of bounds": (
+        _padded,
+        ("gather_operand", "P", 0, ("i",), "Q"),
+        r"X\[i - 1\] may lie outside of 'X' where a condition of stage 'P' hides it",
+    ),
+    "skip_padding: no stage": (_matmul, ("skip_padding", "D"), "there is no stage 'D'"),
+    "skip_padding: no padding": (
+        _matmul,
+        ("skip_padding", "C"),
+        "stage 'C' has no term that padding makes neutral",
+    ),
+    "winograd: no stage": (_conv, ("winograd", "D", 2, "U"), "there is no stage 'D'"),
+    "winograd: weights not constant": (
+        lambda: _conv(constant=False),
+        ("winograd", "C", 2, "U"),
+        "stage 'C' is no 3x3 convolution of stride 1 with constant f32 weights",
+    ),
+    "winograd: taken name": (_conv, ("winograd", "C", 2, "X"), "the name 'X' is taken or no identifier"),
+    "winograd: size": (_conv, ("winograd", "C", 3, "U"), "no Winograd method for tiles of 3x3"),
+    "rfactor: dependent range": (
+        _triangle,
+        ("rfactor", "C", "k", 2),
+        "the bounds of axis 'k' depend on other axes",
+    ),
+    "layout_pad: several tensors": (
+        _two_outputs,
+        ("layout_pad", "Y", 0, 0, 2),
+        "defines several tensors",
+    ),
+    "set_layout: no buffer": (_matmul, ("set_layout", "D", ("d0", "d1")), "there is no buffer 'D'"),
+    "set_layout: twice": (
+        lambda: _matmul().set_layout("B", ("d1//2", "d0", "d1%2")),
+        ("set_layout", "B", ("d0", "d1")),
+        "buffer 'B' already has a layout",
+    ),
+    "set_layout: moduli": (
+        _matmul,
+        ("set_layout", "B", ("d1%6%4", "d0")),
+        "4 does not divide 6",
+    ),
+    "set_layout: divisor of a modulus": (
+        _matmul,
+        ("set_layout", "B", ("d1%6//4", "d0")),
+        "4 does not divide 6",
+    ),
+    "layout primitives: a layout of its own": (
+        _laid_out,
+        ("layout_split", "B", 1, (-1, 2)),
+        "tensor 'B' has an index map of its own",
+    ),
+    "vectorize: twice": (
+        lambda: _matmul().decompose_init("C", "k").vectorize("j"),
+        ("vectorize", "j"),
+        "'j' is already a vector loop",
+    ),
+    "vectorize: parallel": (
+        lambda: _matmul().parallel("i"),
+        ("vectorize", "i"),
+        "'i' is already a parallel loop",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_refusal(what):
+    make, (name, *args), message = REFUSALS[what]
+    s = make()
+    text = str(s)
+    with pytest.raises(ScheduleError, match=message):
+        s.apply(name, *args)
+    assert str(s) == text
