@@ -14,6 +14,7 @@ from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
     BOOL,
+    CONST,
     I64,
     Alloc,
     Barrier,
@@ -63,6 +64,7 @@ class Emitter(Storage, Prefetching):
             holds = self.condition(c)
             if holds is not True:
                 b.return_unless(holds if isinstance(holds, Val) else b.const(False, BOOL), n + 1)
+        b.overlapping = frozenset(buf.alias or buf.name for buf in func.buffers if buf.scope != CONST)
         for n, buf in enumerate(func.buffers):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))

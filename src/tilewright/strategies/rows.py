@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir import Program, Stage, Store, blocks, loads
+from tilewright.ir import Binary, If, Program, Stage, Store, blocks, loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.roles import run_length
 from tilewright.target import Target
@@ -66,8 +66,19 @@ def _first_reduction(s: Schedule, stage: Stage, below: list[str]) -> str:
     return next(loop for loop in below if any(loop in b.vars for b in reds))
 
 
+def _accumulates(stage: Stage) -> bool:
+    """Whether a stage folds one value into one place, which lanes can do apart and join at the end."""
+    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    return isinstance(body, Store) and len(body.writes) == 1 and isinstance(body.writes[0].value, Binary)
+
+
 def _vectorize_last(s: Schedule, stage: Stage, below: list[str]) -> Schedule:
+    reds = [b for it, b in zip(stage.iters, s.block(stage.name).bind, strict=True) if it.kind == "red"]
+    folded = {v for b in reds for v in b.vars}
     for loop in reversed(below):
+        if loop in folded and not _accumulates(stage):
+            # an extremum with its index: lanes would all write one pair
+            continue
         node = next(f for place in blocks(s.func.body) for f in place.loops if f.var == loop)
         if node.extent.is_const and node.extent.as_int() > 1:
             return s.vectorize(loop)

@@ -246,3 +246,12 @@ def test_the_result_is_the_same_for_every_number_of_threads():
         results.append(Native(s.func)(given)["Y"])
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_extrema_with_their_indices():
+    x = t(6, 37, name="X")
+    k = lang.reduce_axis(37, "k")
+    value, place = lang.compute((6,), lambda i: lang.max_with_index(x[i, k], axis=k), name="best")
+    y = lang.compute((6, 37), lambda i, j: x[i, j] - value[i], name="Y")
+    z = lang.compute((6,), lambda i: place[i] * 2, name="Z")
+    check(lang.program([x], [y, z]))

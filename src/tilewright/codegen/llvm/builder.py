@@ -23,6 +23,7 @@ class Builder(Access):
         self.triple = triple
         self.functions: dict[str, str] = {}  # text without its name -> name
         self.finished: list[str] = []
+        self.overlapping: frozenset[str] = frozenset()  # roots of arguments that may share memory
 
     # -- control flow ---------------------------------------------------------------------------------------
 
@@ -169,9 +170,12 @@ class Builder(Access):
         func = s.func
         parent = self.scope
         roots = Counter(v.root for v in func.outer() if v.dtype is PTR)
+        # an output may lie where an input was that nobody needs any more
+        overlapping = self.overlapping if func.written & self.overlapping else frozenset[str]()
         params = []
         for v in func.inner():
             alone = v.dtype is PTR and v.lanes == 1 and (v.root not in func.written or roots[v.root] == 1)
+            alone = alone and v.root not in overlapping
             params.append(f"{v.type}{' noalias' if alone else ''} {v.text}")
         text = (
             f"({', '.join(params)}) noinline nounwind {{\nentry:\n"
