@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import Val
-from tilewright.ir import BOOL, F32, F64, I64, DType
+from tilewright.ir import BF16, BOOL, F32, F64, I16, I32, I64, DType
 from tilewright.support import InternalError
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -32,6 +32,9 @@ def unary(b: Builder, op: str, a: Val) -> Val:
 def binary(b: Builder, op: str, a: Val, c: Val) -> Val:
     """A binary operation on values of one dtype."""
     t = a.dtype
+    if t == BF16:
+        # few machines have its arithmetic; in f32, rounded once more
+        return _float_to_float(b, binary(b, op, b.convert("fpext", a, F32), b.convert("fpext", c, F32)), t)
     if t.is_float:
         if op in _FLOAT:
             return b.op(_FLOAT[op], a, c)
@@ -124,6 +127,9 @@ def _float_division(b: Builder, op: str, a: Val, c: Val) -> Val:
 def call(b: Builder, fn: str, args: Sequence[Val]) -> Val:
     """A function that the machine has; all others the lowering has expanded."""
     t = args[0].dtype
+    if t == BF16:
+        wide = call(b, fn, [b.convert("fpext", a, F32) for a in args])
+        return wide if wide.dtype.kind == "bool" else _float_to_float(b, wide, t)
     if fn == "rsqrt":
         return b.op("fdiv", b.const(1.0, t), b.intrinsic("sqrt", t, args))
     if fn == "isnan":
@@ -163,6 +169,8 @@ def cast(b: Builder, a: Val, t: DType, mode: str) -> Val:
         if a.depth == 0 and a.lanes == 1:
             n = int(a.text)
             return b.const(float(n if s.kind == "int" or n >= 0 else n + (1 << s.bits)), t)
+        if t == BF16:
+            return _float_to_float(b, cast(b, a, F64, mode), t)
         return b.convert("sitofp" if s.kind == "int" else "uitofp", a, t)
     if mode == "saturate":
         a = _saturate(b, a, t)
@@ -174,11 +182,34 @@ def cast(b: Builder, a: Val, t: DType, mode: str) -> Val:
 
 
 def _float_to_float(b: Builder, a: Val, t: DType) -> Val:
-    if t.bits > a.dtype.bits:
+    s = a.dtype
+    if t.bits > s.bits:
         return b.convert("fpext", a, t)
-    if t.bits < a.dtype.bits:
-        return b.convert("fptrunc", a, t)
-    return b.convert("fptrunc", b.convert("fpext", a, F32), t)
+    if t.bits == s.bits:
+        a = b.convert("fpext", a, F32)
+    elif s == F64 and t != F32:
+        a = _to_odd(b, a)
+    return _to_bf16(b, a) if t == BF16 else b.convert("fptrunc", a, t)
+
+
+def _to_odd(b: Builder, a: Val) -> Val:
+    """An f64 in f32, its last bit set where it is inexact: rounding it again, to less, is then right."""
+    near = b.convert("fptrunc", a, F32)
+    back = b.convert("fpext", near, F64)
+    away = b.compare("fcmp ogt", b.intrinsic("fabs", F64, (back,)), b.intrinsic("fabs", F64, (a,)))
+    bits = b.convert("bitcast", near, I32)
+    odd = b.op("or", b.op("sub", bits, b.convert("zext", away, I32)), b.const(1, I32))
+    return b.convert("bitcast", b.select(b.compare("fcmp one", back, a), odd, bits), F32)
+
+
+def _to_bf16(b: Builder, a: Val) -> Val:
+    """An f32 rounded to nearest even: the upper half of its bits. (Machines that can flush subnormals.)"""
+    bits = b.convert("bitcast", a, I32)
+    even = b.op("and", b.op("lshr", bits, b.const(16, I32)), b.const(1, I32))
+    rounded = b.op("add", bits, b.op("add", even, b.const(0x7FFF, I32)))
+    quiet = b.op("or", bits, b.const(0x400000, I32))
+    chosen = b.select(b.compare("fcmp uno", a, a), quiet, rounded)
+    return b.convert("bitcast", b.convert("trunc", b.op("lshr", chosen, b.const(16, I32)), I16), BF16)
 
 
 def _saturate(b: Builder, a: Val, t: DType) -> Val:

@@ -12,6 +12,8 @@ from tilewright.codegen.operations import binary, horizontal_extreme
 from tilewright.codegen.state import LANE_INDEX, State
 from tilewright.codegen.uses import loads_of, statement_loads
 from tilewright.ir import (
+    BF16,
+    F16,
     I64,
     ZERO,
     Access,
@@ -64,7 +66,7 @@ def reduction_of(loop: For) -> Reduction | None:
     if any(loop.var in i.vars for i in w.indices) or not isinstance(e, Binary) or e.op not in _JOINED:
         return None
     old = Load(w.buffer, w.indices, e.dtype)
-    if old not in (e.a, e.b) or e.dtype.kind == "bool":
+    if old not in (e.a, e.b) or e.dtype.kind == "bool" or e.dtype in (F16, BF16):
         return None
     term = e.b if e.a == old else e.a
     if any(ld.buffer == w.buffer for ld in loads_of(term)):
