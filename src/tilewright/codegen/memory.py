@@ -66,7 +66,7 @@ class AccessPlan:
 class MemoryBuffer:
     """A buffer behind a pointer. ``strides`` are in elements; symbolic ones are values."""
 
-    buffer: Buffer  # its layout over values: loop variables are already replaced
+    buffer: Buffer  # loops that its layout mentions are open as long as it lives
     pointer: Val
     strides: tuple[int | Val, ...]
     shift: int  # elements between the allocation's start and logical zero (the halo)

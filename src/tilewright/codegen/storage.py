@@ -11,7 +11,7 @@ from tilewright.codegen.llvm.values import BYTE, PTR, Val
 from tilewright.codegen.memory import ROW_GAP, MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
 from tilewright.codegen.vectors import VectorLoops
-from tilewright.ir import I64, REGISTER, Alloc, Buffer, IndexMap, substitute_index
+from tilewright.ir import I64, REGISTER, Alloc, Buffer
 from tilewright.support import InternalError, ScheduleError
 
 _ALIGN = 64
@@ -72,7 +72,6 @@ class Storage(VectorLoops):
 
     def declare(self, buf: Buffer, pointer: Val) -> None:
         """Make a buffer in memory known under its name."""
-        buf = self._placed(buf)
         strides: list[int | Val] = []
         shift = 0
         stride: int | Val = 1
@@ -89,15 +88,6 @@ class Storage(VectorLoops):
                 left = self.b.const(stride, I64) if isinstance(stride, int) else stride
                 stride = self.b.op("mul nsw", left, self.index_value(size))
         self.state.buffers[buf.name] = MemoryBuffer(buf, pointer, tuple(reversed(strides)), shift)
-
-    def _placed(self, buf: Buffer) -> Buffer:
-        """The buffer with the loop variables in its layout replaced by their present values."""
-        layout = buf.layout
-        if layout is None:
-            return buf
-        env = {k: v for k, v in self.state.env.items() if k not in layout.dims}
-        exprs = tuple(substitute_index(e, env) for e in layout.exprs)
-        return buf.with_(layout=IndexMap(layout.dims, exprs, layout.shape))
 
     def alloc(self, s: Alloc) -> None:
         """Emit the body of an allocation with its buffer."""
@@ -125,7 +115,7 @@ class Storage(VectorLoops):
         for e in reversed(shape):
             strides.append(stride)
             stride *= e.const + ROW_GAP
-        return RegisterBuffer(self._placed(buf), tuple(reversed(strides)))
+        return RegisterBuffer(buf, tuple(reversed(strides)))
 
     def _memory(self, s: Alloc) -> None:
         b, buf = self.b, s.buffer
