@@ -28,7 +28,7 @@ from tilewright.ir import (
     prove_ge0,
     stmt_writes,
 )
-from tilewright.support import InternalError, TargetError
+from tilewright.support import InternalError, ScheduleError, TargetError
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
@@ -232,7 +232,10 @@ class Emitter(Storage, Prefetching):
         start = self.index_value(lo)
         written = self._written(s.body)
         if self._registers(written):
-            raise InternalError(f"parallel loop {s.var} writes registers of its surroundings")
+            raise ScheduleError(
+                f"parallel loop {s.var} writes registers allocated around it",
+                hint="allocate them inside of the loop, or make the loop serial",
+            )
         args = b.begin_function([("%closure", PTR), ("%begin", I64), ("%end", I64), ("%scratch", PTR)])
         _, begin, end, scratch = args
         self.forget(written)
