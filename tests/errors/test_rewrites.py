@@ -5,9 +5,41 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
-from tilewright.ir import CONST, var
+from tilewright.ir import CONST, parse_function, var
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
+
+FILL = """for i in range(4):
+    with block("T"):
+        i = par(0, 4, i)
+        T[i] = X[i]
+"""
+COPY = """for j in range(4):
+    with block("C"):
+        i = par(0, 4, j)
+        C[i] = T[i]
+"""
+GUARDED = """for j in range(4):
+    if j >= 0:
+        with block("C"):
+            i = par(0, 4, j)
+            C[i] = T[i]
+"""
+BARRIER = '    barrier("global")\n'
+OTHERWISE = """for i in range(4):
+    if i - 2 >= 0:
+        with block("T"):
+            i = par(0, 4, i)
+            T[i] = X[i]
+    else:
+        for k in range(4):
+            with block("S"):
+                i = par(0, 4, i)
+                k = red(0, 4, k)
+                with init:
+                    T[i] = f32(0.0)
+                T[i] = T[i] + X[k]
+"""
 
 
 def _matmul():
@@ -51,6 +83,19 @@ def _two_outputs():
     X = lang.placeholder((4, 7), name="X")
     k = lang.reduce_axis(7, "k")
     return Schedule(lang.program([X], lang.compute((4,), lambda i: lang.argmax(X[i, k], axis=k), name="Y")))
+
+
+def _loops(before, after=COPY):
+    """Loops around a temporary `T` of four elements, then those around the output `C`."""
+    head = 'function("f", outputs=[C])\nX = f32[4]\nC = f32[4]\nT = alloc(f32[4])\n'
+    return Schedule(parse_function(head + before + after))
+
+
+def _scan():
+    X = lang.placeholder((4, 6), name="X")
+    W = lang.compute((4, 6), lambda i, j: X[i, j] + 1, name="W")
+    Y = lang.scan((4, 6), lambda y, b, t: lang.select(t == 0, 0.0, y[b, t - 1]) + W[b, t], axis=1, name="Y")
+    return Schedule(lang.program([X], [Y]))
 
 
 REFUSALS = {
@@ -132,6 +177,38 @@ REFUSALS = {
         ("vectorize", "i"),
         "'i' is already a parallel loop",
     ),
+    "decompose_init: used before": (
+        lambda: _loops(OTHERWISE),
+        ("decompose_init", "S", "i"),
+        "block 'T' uses 'T' inside of 'i' before 'S' may be initialised",
+    ),
+    "decompose_init: else branch": (
+        lambda: _loops(OTHERWISE.replace("T[i] = X[i]", "C[i] = X[i]")),
+        ("decompose_init", "S", "i"),
+        "block 'S' is in the else branch of a condition",
+    ),
+    "blockize: barrier": (
+        lambda: _loops(FILL + BARRIER),
+        ("blockize", "i"),
+        "there is a barrier inside of 'i'",
+    ),
+    "inline: no reader": (
+        lambda: _loops(FILL, COPY.replace("T[i]", "X[i]")),
+        ("inline", "T"),
+        "nothing reads what 'T' computes",
+    ),
+    "stage: no reader": (lambda: _loops(FILL), ("stage", "X", "j"), "nothing inside loop 'j' reads 'X'"),
+    "reverse_compute_at: ordered": (_scan, ("reverse_compute_at", "Y", "i"), "'Y' runs in a given order"),
+    "reverse_compute_at: condition": (
+        lambda: _loops(FILL, GUARDED),
+        ("reverse_compute_at", "C", "i"),
+        "'C' is computed under a condition",
+    ),
+    "split: roundup of an argument": (
+        lambda: Schedule(lang.program([], [lang.compute((5,), lambda i: i * 2, name="Y")])),
+        ("split", "i", 2, "roundup"),
+        "the block writes the argument 'Y'",
+    ),
 }
 
 
@@ -139,7 +216,8 @@ REFUSALS = {
 def test_refusal(what):
     make, (name, *args), message = REFUSALS[what]
     s = make()
+    kwargs = {"tail": args.pop()} if name == "split" else {}
     text = str(s)
     with pytest.raises(ScheduleError, match=message):
-        s.apply(name, *args)
+        s.apply(name, *args, **kwargs)
     assert str(s) == text
