@@ -173,7 +173,7 @@ def _independent(s):
         )
         scopes = buffers_of(s.func)
         thread = any(
-            w not in own and scopes[w].scope in ("local", "register")
+            w not in own and w in scopes and scopes[w].scope in ("local", "register")
             for b in _blocks(p.node)
             for w, _ in b.writes
         )
