@@ -100,3 +100,15 @@ def test_a_consumer_that_moves_keeps_the_conditions_of_shared_loops():
     except ScheduleError:
         return
     _judged(s)
+
+
+def test_a_window_of_an_opaque_block_slides():
+    X = lang.placeholder((5, 4), name="X")
+    T = lang.compute((5, 4), lambda i, j: X[i, j] + 1, name="T")
+    s = scheduled(lang.program([X], [lang.compute((4, 4), lambda i, j: T[i, j] + T[i + 1, j], name="Y")]))
+    s = s.blockize("j").compute_at("j_block", "Y_i")
+    try:
+        s = s.slide("j_block", "Y_i")
+    except ScheduleError:
+        return
+    check(s)

@@ -105,7 +105,7 @@ def renamed_copy(s: Stmt, suffix: str, copies: Copies, mapping: Mapping[str, Ind
                     bind=tuple(substitute_index(b, env) for b in node.bind),
                     where=substitute_pred(node.where, env),
                     init=None if node.init is None else rename_buffers(node.init, buffers),
-                    body=_fresh_inside(rename_buffers(node.body, buffers), copies),
+                    body=fresh_inside(rename_buffers(node.body, buffers), copies.names, copies.buffer_name),
                 )
             case _:
                 return with_stmt_children(node, tuple(visit(k, env) for k in stmt_children(node)))
@@ -113,16 +113,25 @@ def renamed_copy(s: Stmt, suffix: str, copies: Copies, mapping: Mapping[str, Ind
     return visit(s, dict(mapping or {}))
 
 
-def _fresh_inside(body: Stmt, copies: Copies) -> Stmt:
-    """An opaque block body with names of its own for its loops and allocations."""
+def fresh_inside(body: Stmt, taken: set[str], buffer_name: Callable[[str], str] | None = None) -> Stmt:
+    """An opaque block body with names of its own for its loops and allocations; ``taken`` grows by them.
+
+    ``buffer_name`` gives a free name for a buffer (default: one not in ``taken``).
+    """
     if isinstance(body, Store):
         return body
-    names = {b: copies.buffer_name(b) for b in sorted(allocated_below(body))}
+
+    def not_taken(wanted: str) -> str:
+        name = fresh_name(wanted, taken)
+        taken.add(name)
+        return name
+
+    names = {b: (buffer_name or not_taken)(b) for b in sorted(allocated_below(body))}
 
     def renamed(s: Stmt) -> Stmt:
         return Alloc(s.buffer.with_(name=names[s.buffer.name]), s.body) if isinstance(s, Alloc) else s
 
-    return rename_loops(map_stmt(rename_buffers(body, names), renamed), copies.names)
+    return rename_loops(map_stmt(rename_buffers(body, names), renamed), taken)
 
 
 def rename_buffers(s: Stmt, names: Mapping[str, str]) -> Stmt:

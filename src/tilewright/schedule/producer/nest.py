@@ -48,6 +48,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule.carried import folded
 from tilewright.schedule.common import refusal
+from tilewright.schedule.copies import fresh_inside
 from tilewright.schedule.footprint import Box, Mode, Touch, control_loads, footprint, touches
 
 
@@ -295,7 +296,8 @@ def build_nest(block: Block, ranges: Mapping[str, Span], env: Env, taken: set[st
         bind[it.name] = x
         if r is not None:
             where += [ge0(c) for c in (x - dom_lo, dom_hi - 1 - x) if not prove_ge0(c, inner)]
-    nest: Stmt = replace(block, bind=tuple(bind[it.name] for it in block.iters), where=tuple(where))
+    bound = tuple(bind[it.name] for it in block.iters)
+    nest: Stmt = replace(block, bind=bound, where=tuple(where), body=fresh_inside(block.body, taken))
     for name, lo, hi in reversed(loops):
         nest = For(name, lo, hi, nest)
     return nest
