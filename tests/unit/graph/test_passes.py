@@ -12,6 +12,7 @@ from model_cases import VERSION, graph_feeds, random_graphs
 from tilewright.graph import Graph, Node, TensorType, evaluate_graph, simplify, typed_graph
 from tilewright.graph.passes import (
     FoldChannelAffine,
+    HoistScales,
     RemoveIdentities,
     ShareSubexpressions,
     SimplifyViews,
@@ -267,3 +268,59 @@ def test_a_view_does_not_sink_where_broadcasting_would_change() -> None:
     nodes = [_node("Relu", "x", "a"), _node("Reshape", "a back", "b"), _node("Add", "b rows", "y")]
     graph = _graph((6, 4), nodes, **constants)
     assert SinkViews()(graph) is graph
+
+
+# scales of matrix products
+
+
+def _scores(*nodes: Node, outputs: Sequence[str] = ("y",), **constants: np.ndarray) -> Graph:
+    types = {"x": TensorType("f32", (2, 5, 4)), "r": TensorType("f32", (2, 4, 3))}
+    return typed_graph(types, outputs, nodes, constants)
+
+
+def test_scales_of_both_operands_move_behind_the_product() -> None:
+    before = _scores(
+        _node("Mul", "s x", "a"),
+        _node("Div", "r d", "b"),
+        _node("MatMul", "a b", "y"),
+        s=np.array(0.25, F32),
+        d=np.array([8.0], F32),
+    )
+    after = HoistScales()(before)
+    assert [node.op for node in after.nodes] == ["MatMul", "Mul"]
+    assert after.nodes[0].inputs == ("x", "r")
+    assert after.constants[after.nodes[1].inputs[1]] == F32(0.25 / 8)
+    _same(before, after)
+
+
+def test_a_square_of_a_scaled_value_is_scaled_twice() -> None:
+    types = {"x": TensorType("f32", (4, 4))}
+    nodes = [_node("Mul", "x s", "a"), _node("MatMul", "a a", "y")]
+    before = typed_graph(types, ["y"], nodes, {"s": np.array(3.0, F32)})
+    after = HoistScales()(before)
+    assert [node.op for node in after.nodes] == ["MatMul", "Mul"]
+    _same(before, after)
+
+
+@pytest.mark.parametrize("scale", [0.0, np.inf, 1e-30, 1e30, [1.0, 2.0, 3.0, 4.0]])
+def test_scales_that_may_not_move_stay(scale: float | list[float]) -> None:
+    before = _scores(_node("Mul", "x s", "a"), _node("MatMul", "a r", "y"), s=np.array(scale, F32))
+    assert HoistScales()(before) is before
+
+
+def test_a_scaled_value_that_others_want_stays() -> None:
+    nodes = [_node("Mul", "x s", "a"), _node("MatMul", "a r", "y")]
+    before = _scores(*nodes, outputs=("y", "a"), s=np.array(2.0, F32))
+    assert HoistScales()(before) is before
+
+
+def test_a_product_with_a_number_of_higher_rank_stays() -> None:
+    before = _scores(_node("Mul", "x s", "a"), _node("MatMul", "a r", "y"), s=np.full((1, 1, 1, 1), 2.0, F32))
+    assert HoistScales()(before) is before
+
+
+def test_scales_before_weights_stay() -> None:
+    weights = np.ones((4, 3), F32)
+    nodes = [_node("Mul", "x s", "a"), _node("MatMul", "a w", "y")]
+    before = _scores(*nodes, s=np.array(2.0, F32), w=weights)
+    assert HoistScales()(before) is before

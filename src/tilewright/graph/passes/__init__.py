@@ -9,6 +9,7 @@ from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.identities import RemoveIdentities
+from tilewright.graph.passes.scales import HoistScales
 from tilewright.graph.passes.subexpressions import ShareSubexpressions
 from tilewright.graph.passes.views import SimplifyViews, SinkViews
 
@@ -17,6 +18,7 @@ PASSES: Final[tuple[Pass, ...]] = (
     RemoveIdentities(),
     FoldChannelAffine(),
     ShareSubexpressions(),
+    HoistScales(),
     SimplifyViews(),
     SinkViews(),
     SimplifyViews(),
@@ -40,6 +42,7 @@ def simplify(
 __all__ = [
     "PASSES",
     "FoldChannelAffine",
+    "HoistScales",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",
