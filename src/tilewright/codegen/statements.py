@@ -46,13 +46,13 @@ class Emitter(Storage, Prefetching):
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
 
-    def kernel(self, func: LoopFunction) -> Memory:
+    def kernel(self, func: LoopFunction, symbol: str) -> Memory:
         """Emit ``func`` as a kernel with the runtime's calling convention; returns what it needs.
 
         It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
         """
         b, st = self.b, self.state
-        self._name = func.name
+        self._name = symbol
         names = ("ctx", "buffers", "params", "workspace", "scratch")
         args = b.begin_function([(f"%{n}", PTR) for n in names])
         self._ctx, table, params, self._workspace, self._scratch = (
@@ -69,7 +69,7 @@ class Emitter(Storage, Prefetching):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))
         self.stmt(func.body)
-        b.end_kernel(func.name, args)
+        b.end_kernel(symbol, args)
         return self.needs()
 
     # -- statements -----------------------------------------------------------------------------------------

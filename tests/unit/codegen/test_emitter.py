@@ -1,6 +1,7 @@
 """Each feature of the emitter, by functions written out: the numbers, and where it matters the code."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,14 @@ def check(body, buffers, sizes=None, *, arrays=None, outputs="y", params="", bit
 
 def functions_of(n, prefix="f_tile"):
     return re.findall(rf"define internal void @({prefix}_\d+)", n.text.text)
+
+
+@pytest.mark.parametrize("name", ['a"b\n', "memset", "tw_zeros", "9", "", "größe", "x" * 500])
+def test_any_name_will_do(name):
+    func = parse_function(text_of("for i in range(3):\n    y[i] = x[i]", "x = f32[3]\ny = f32[3]"))
+    n = Native(replace(func, name=name))
+    assert n({"x": np.ones(3, np.float32)})["y"].sum() == 3
+    assert re.fullmatch(r"[A-Za-z_]\w{0,63}", n.text.symbol, re.ASCII)
 
 
 # -- outlined functions --------------------------------------------------------------------------------------

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
+from tilewright.codegen.llvm.loader import LIBRARY_SYMBOLS
 from tilewright.codegen.memory import LanesReusedError
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.storage import Memory
 from tilewright.ir import LoopFunction
+
+MAX_SYMBOL: Final = 60
+"""Characters of a kernel's symbol, without what is added for its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,21 @@ def emit_kernel(func: LoopFunction, *, triple: str, vector_bits: int) -> KernelT
     """Emit a lowered function (no blocks left) for vectors of ``vector_bits``.
 
     The kernel has the runtime's calling convention: ``i32 (context, buffers, params, workspace, scratch)``.
+    It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
     """
+    symbol = symbol_of(func.name)
     builder = Builder(triple)
     try:
-        memory = Emitter(builder, vector_bits).kernel(func)
+        memory = Emitter(builder, vector_bits).kernel(func, symbol)
     except LanesReusedError:
         builder = Builder(triple)
-        memory = Emitter(builder, vector_bits, keeps_lanes=True).kernel(func)
-    return KernelText(func.name, builder.module(), memory)
+        memory = Emitter(builder, vector_bits, keeps_lanes=True).kernel(func, symbol)
+    return KernelText(symbol, builder.module(), memory)
+
+
+def symbol_of(name: str) -> str:
+    """A symbol for a function called ``name``: names are the user's, and may be anything."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)[:MAX_SYMBOL]
+    if not plain or plain[0].isdigit() or plain in LIBRARY_SYMBOLS or plain.startswith("tw_"):
+        return f"k_{plain}"
+    return plain
