@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from model_cases import VERSION, graph_feeds, random_graphs
-from tilewright.graph import Graph, Node, TensorType, evaluate_graph, simplify, typed_graph
+from tilewright.graph import Graph, Node, TensorType, evaluate_graph, fuse, simplify, typed_graph
 from tilewright.graph.passes import (
     FoldChannelAffine,
     HoistScales,
@@ -268,6 +268,34 @@ def test_a_view_does_not_sink_where_broadcasting_would_change() -> None:
     nodes = [_node("Relu", "x", "a"), _node("Reshape", "a back", "b"), _node("Add", "b rows", "y")]
     graph = _graph((6, 4), nodes, **constants)
     assert SinkViews()(graph) is graph
+
+
+def test_a_view_stays_where_a_statistic_of_it_is_taken_off() -> None:
+    # a layer norm written out, of a value that is also a residual
+    constants = {
+        "w": np.random.default_rng(0).standard_normal((4, 4)).astype(F32),
+        "flat": np.array([6, 4]),
+        "back": np.array([2, 3, 4]),
+        "two": np.array(2.0, F32),
+        "last": np.array([-1]),
+    }
+    nodes = [
+        _node("Reshape", "x flat", "a"),
+        _node("Gemm", "a w", "g"),
+        _node("Reshape", "g back", "b"),
+        _node("ReduceMean", "b last", "m"),
+        _node("Sub", "b m", "d"),
+        _node("Pow", "d two", "s"),
+        _node("ReduceMean", "s last", "v"),
+        _node("Div", "d v", "y"),
+    ]
+    before = _graph((2, 3, 4), nodes, "y", "b", **constants)
+    assert SinkViews()(before) is before
+    groups = fuse(simplify(before)).groups
+    assert [group.operators for group in groups] == [
+        ("Gemm",),
+        ("ReduceMean", "Sub", "Pow", "ReduceMean", "Div"),
+    ]
 
 
 # scales of matrix products

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.graph.dependence import Ancestors
 from tilewright.graph.model import Graph, Node, TensorType
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rewrite import Rewriter
@@ -101,13 +102,18 @@ def _composed_transpose(rewriter: Rewriter, node: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class SinkViews:
-    """Move views below element-wise operations: these then work in the shape of what made their operands."""
+    """Move views below element-wise operations: these then work in the shape of what made their operands.
+
+    Not past an operation that combines the view with a statistic of it, ``x - mean(x)``: the reduction keeps
+    the view's shape, and a chain in two shapes would be several kernels.
+    """
 
     name: ClassVar[str] = "sink-views"
 
     def __call__(self, graph: Graph) -> Graph:
         """Walk once, in order: a view moves past any number of element-wise nodes."""
         rewriter = Rewriter(graph)
+        ancestors = Ancestors.of(graph)
         views: dict[str, str] = {}
         changed = False
         for old in graph.nodes:
@@ -116,7 +122,7 @@ class SinkViews:
                 views[node.outputs[0]] = views.get(node.inputs[0], node.inputs[0])
                 rewriter.keep(node)
                 continue
-            sunk = self._sink(rewriter, node, views)
+            sunk = None if _has_statistic(graph, ancestors, old) else self._sink(rewriter, node, views)
             if sunk is None:
                 rewriter.keep(node)
             else:
@@ -146,6 +152,19 @@ class SinkViews:
                 views[node.outputs[0]] = made
                 return moved
         return None
+
+
+def _has_statistic(graph: Graph, ancestors: Ancestors, node: Node) -> bool:
+    """Whether an input is computed from another one and broadcast to its shape."""
+    shape = graph.types[node.outputs[0]].shape
+    whole = [ancestors.makers.get(v) for v in node.used_inputs if graph.types[v].shape == shape]
+    for value in node.used_inputs:
+        maker = ancestors.makers.get(value)
+        if maker is None or graph.types[value].shape == shape:
+            continue
+        if any(at is not None and ancestors.masks[maker] >> at & 1 for at in whole):
+            return True
+    return False
 
 
 #: Element-wise operators whose parameters belong to one axis.
