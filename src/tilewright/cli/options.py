@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from tilewright.cli.state import State
+from tilewright.strategies import WINOGRAD_MODES
 from tilewright.support import WaitPolicy, configure_logging, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -24,6 +25,7 @@ class CompileOptions:
     target: str = "cpu"
     threads: int | None = None
     wait_policy: str | None = None
+    winograd: str = "auto"
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
 
@@ -80,7 +82,7 @@ def model_argument(command: _F) -> _F:
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
-    These are ``--target``, ``--threads``, ``--wait-policy`` and ``--shape``.
+    These are ``--target``, ``--threads``, ``--winograd``, ``--wait-policy`` and ``--shape``.
     """
 
     @wraps(command)
@@ -89,10 +91,11 @@ def compile_options(command: _F) -> _F:
         target: str,
         threads: int | None,
         wait_policy: str | None,
+        winograd: str,
         shapes: tuple[str, ...],
         **others: object,
     ) -> object:
-        options = CompileOptions(target, threads, wait_policy, parse_shapes(shapes))
+        options = CompileOptions(target, threads, wait_policy, winograd, parse_shapes(shapes))
         return command(*arguments, options=options, **others)
 
     made: Any = bundled
@@ -110,6 +113,14 @@ def compile_options(command: _F) -> _F:
             type=click.Choice([policy.value for policy in WaitPolicy]),
             help="What idle threads do between loops: spin (active), or sleep at once (passive), which "
             "leaves the CPUs to others. Default: active.",
+        ),
+        click.option(
+            "--winograd",
+            type=click.Choice(WINOGRAD_MODES),
+            default="auto",
+            show_default=True,
+            help="How 3x3 convolutions are done. off: directly; f2, f4: by Winograd's method with tiles of 2 "
+            "or 4; auto: in the fastest way that is exact enough.",
         ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 from tilewright.driver.assemble import assemble, make_steps
-from tilewright.driver.kernels import build_kernels
+from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
@@ -18,6 +18,7 @@ from tilewright.driver.units import make_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits, fuse, simplify
 from tilewright.runtime import pool_for, return_free_memory
+from tilewright.strategies import WINOGRAD_MODES, WinogradMode
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
 
@@ -34,6 +35,7 @@ def compile_model(
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Mapping[str, Array] | None = None,
+    winograd: WinogradMode | str = "auto",
     wait_policy: WaitPolicy | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
@@ -44,6 +46,9 @@ def compile_model(
     a path. ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
     size with its value. ``constants`` fixes inputs whose elements must be known when compiling.
+    ``winograd`` is how 3x3 convolutions of stride 1 are done: ``off`` directly; ``f2`` and ``f4`` by
+    Winograd's method with tiles of 2 or 4 wherever it applies; ``auto`` in the fastest way whose error,
+    measured with the layer's weights in a sample, is at most 5e-5 of the largest result.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``progress`` is called as work gets done.
@@ -54,6 +59,7 @@ def compile_model(
     options = read_settings() if settings is None else settings
     machine = _machine(target)
     count = _thread_count(threads, options)
+    choices = KernelOptions(count, _winograd_mode(winograd))
     pool = pool_for(options, count, wait_policy)
     memory = physical_memory()
     clock = _Clock()
@@ -66,13 +72,14 @@ def compile_model(
         graph, views = partition.graph, partition.views
         units = make_units(partition, machine)
     with clock.phase("kernels"):
-        kernels = build_kernels(units, machine, count, options, progress)
+        constants_of = _constants(graph, views)
+        kernels = build_kernels(units, machine, choices, constants_of, options, progress)
     with clock.phase("plan"):
         progress("plan", 0, 1)
         steps = make_steps(graph, units, kernels, views)
         steps = replace(steps, graph=_without_packed(graph))
         assembled = assemble(steps, pool, memory, graph.outputs)
-    del graph, partition
+    del graph, partition, constants_of
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.
         return_free_memory()
@@ -122,6 +129,26 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
     if threads < 1:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     return threads
+
+
+def _winograd_mode(text: str) -> WinogradMode:
+    for mode in WINOGRAD_MODES:
+        if text == mode:
+            return mode
+    raise InputError(
+        f"there is no method winograd={text!r}", hint=f"it is one of {', '.join(WINOGRAD_MODES)}"
+    )
+
+
+def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array | None]:
+    """The arrays of a graph's constants, also under the names of their views."""
+
+    def find(value: str) -> Array | None:
+        while value in views:
+            value = views[value]
+        return graph.constants.get(value)
+
+    return find
 
 
 def _machine(target: str | Target) -> Target:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.codegen import (
@@ -17,15 +18,18 @@ from tilewright.codegen import (
     load_object,
     optimised_ir,
 )
+from tilewright.driver.layouts import Array
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
-from tilewright.schedule import Schedule
-from tilewright.strategies import default_schedule
-from tilewright.support import InternalError, Settings
+from tilewright.schedule import Schedule, derived_constants
+from tilewright.strategies import MOST_ERROR, WINOGRAD_SIZES, WinogradMode, default_schedule
+from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
+
+_log = get_logger(__name__)
 
 _FEW = 3
 """Up to so many kernels are compiled in this process: starting a worker takes longer."""
@@ -72,6 +76,14 @@ class ModelKernel:
         return assembly(_emit(self.lowered(), self.target)[1], self.target)
 
 
+@dataclass(frozen=True, slots=True)
+class KernelOptions:
+    """What decides how kernels compute: the threads of a run, and the method for 3x3 convolutions."""
+
+    threads: int
+    winograd: WinogradMode = "auto"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draft:
     """A kernel on its way through the compiler."""
@@ -84,26 +96,37 @@ class _Draft:
 
 
 def build_kernels(
-    units: Sequence[Unit], target: Target, threads: int, settings: Settings, progress: Progress
+    units: Sequence[Unit],
+    target: Target,
+    options: KernelOptions,
+    constants: Callable[[str], Array | None],
+    settings: Settings,
+    progress: Progress,
 ) -> tuple[ModelKernel, ...]:
-    """The kernel of each unit; units with equal programs share one.
+    """The kernel of each unit; units with equal programs and equal algorithms share one.
 
-    This process schedules and emits while workers compile. Raises what scheduling and compiling raise, naming
-    the unit.
+    ``constants`` gives the arrays of values that are known when compiling: with the mode ``auto`` they decide
+    which algorithms are exact enough. This process schedules and emits while workers compile. Raises what
+    scheduling and compiling raise, naming the unit.
     """
-    first: dict[Program, Unit] = {}
-    for unit in units:
-        first.setdefault(unit.program, unit)
+    chooser = _Chooser(target, options, constants)
+    keys: list[tuple[Program, tuple[int, ...]]] = []
+    first: dict[tuple[Program, tuple[int, ...]], Unit] = {}
+    expected = len({unit.program for unit in units})
     with CompilePool.of_settings(settings) as pool:
         drafts: list[_Draft] = []
         running: list[Future[bytes]] = []
-        for unit in first.values():
-            progress("schedule", len(drafts), len(first), unit.label)
-            drafts.append(_draft(unit, target, threads))
-            if len(first) > _FEW:
+        for unit in units:
+            progress("schedule", len(drafts), max(expected, len(drafts)), unit.label)
+            keys.append((unit.program, chooser.sizes(unit)))
+            if keys[-1] in first:
+                continue
+            first[keys[-1]] = unit
+            drafts.append(_draft(unit, chooser.schedule(*keys[-1]), target))
+            if expected > _FEW:
                 running.append(pool.submit(drafts[-1].request))
         progress("schedule", len(first), len(first), "")
-        if len(first) <= _FEW:
+        if expected <= _FEW:
             objects = pool.compile_many([draft.request for draft in drafts])
         else:
             objects = []
@@ -112,7 +135,7 @@ def build_kernels(
                 objects.append(future.result())
         progress("compile", len(first), len(first), "")
     kernels = {
-        program: ModelKernel(
+        (program, sizes): ModelKernel(
             name=f"{draft.symbol}_{at}",
             program=program,
             schedule=draft.schedule,
@@ -123,19 +146,72 @@ def build_kernels(
             code=load_object(content),
             flops=flops(program),
         )
-        for at, (program, draft, content) in enumerate(zip(first, drafts, objects, strict=True))
+        for at, ((program, sizes), draft, content) in enumerate(zip(first, drafts, objects, strict=True))
     }
-    return tuple(kernels[unit.program] for unit in units)
+    return tuple(kernels[key] for key in keys)
 
 
-def _draft(unit: Unit, target: Target, threads: int) -> _Draft:
+class _Chooser:
+    """Schedules by program and by the tiles of Winograd's method that may be chosen, each made once."""
+
+    def __init__(
+        self, target: Target, options: KernelOptions, constants: Callable[[str], Array | None]
+    ) -> None:
+        self._target, self._options, self._constants = target, options, constants
+        self._made: dict[tuple[Program, tuple[int, ...]], Schedule] = {}
+
+    def schedule(self, program: Program, sizes: tuple[int, ...]) -> Schedule:
+        """The schedule of a program."""
+        key = (program, sizes)
+        if key not in self._made:
+            options = self._options
+            self._made[key] = default_schedule(
+                program, self._target, options.threads, winograd=options.winograd, sizes=sizes
+            )
+        return self._made[key]
+
+    def sizes(self, unit: Unit) -> tuple[int, ...]:
+        """The tiles with which the method is exact enough for a unit's own weights."""
+        sizes: tuple[int, ...] = WINOGRAD_SIZES
+        while self._options.winograd == "auto" and sizes:
+            with _naming(unit):
+                schedule = self.schedule(unit.program, sizes)
+            errors = [
+                made.error(self._array(unit, made.source)) for made in derived_constants(schedule).values()
+            ]
+            # not "any is larger": an error that is no number is none to accept
+            if all(error <= MOST_ERROR for error in errors):
+                break
+            _log.info(
+                "%s: Winograd's method errs by %.2g with tiles up to %d", unit.label, max(errors), sizes[-1]
+            )
+            sizes = sizes[:-1]
+        return sizes
+
+    def _array(self, unit: Unit, name: str) -> Array:
+        """The constant that an argument of a unit's program holds."""
+        array = unit.tables.get(name)
+        if array is None:
+            array = self._constants(unit.inputs[name])
+        if array is None:
+            raise InternalError(f"the argument {name} of {unit.label} is no constant")
+        return array
+
+
+@contextmanager
+def _naming(unit: Unit) -> Iterator[None]:
+    """Errors inside get the place of the unit in the user's model."""
     try:
-        schedule = default_schedule(unit.program, target, threads)
-        symbol, text, memory = _emit(lower(schedule.func), target)
+        yield
     except InternalError as error:
         if error.where is None:
             error.where = unit.nodes[0].location
         raise
+
+
+def _draft(unit: Unit, schedule: Schedule, target: Target) -> _Draft:
+    with _naming(unit):
+        symbol, text, memory = _emit(lower(schedule.func), target)
     return _Draft(schedule, schedule.func.buffers, symbol, memory, compile_request(text, target))
 
 

@@ -9,7 +9,13 @@ prog = lang.program([A, B], [C])
 """
 
 from tilewright.lang import ops
-from tilewright.lang.algorithms import WinogradMatch, match_winograd, transform_weights, winograd
+from tilewright.lang.algorithms import (
+    WinogradMatch,
+    match_winograd,
+    transform_weights,
+    winograd,
+    winograd_error,
+)
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -107,6 +113,7 @@ __all__ = [
     "match_winograd",
     "transform_weights",
     "winograd",
+    "winograd_error",
     "absolute",
     "acos",
     "acosh",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.ir import Program
-from tilewright.lang import match_winograd, transform_weights
+from tilewright.lang import match_winograd, transform_weights, winograd_error
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.schedule import Schedule
 
@@ -24,6 +24,8 @@ class DerivedConstant:
 
     source: str
     compute: Callable[[Array], Array]
+    error: Callable[[Array], float]
+    """The error of the algorithm that takes it, in a sample, relative to the largest result."""
 
 
 def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
@@ -40,7 +42,9 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
             stage, m, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
             match = match_winograd(program, program.stage(stage))
             assert match is not None
-            out[name] = DerivedConstant(match.weights.buffer, partial(_transform, match, m))
+            out[name] = DerivedConstant(
+                match.weights.buffer, partial(_transform, match, m), partial(winograd_error, match, m)
+            )
         program = entry.function(program, *step.args, **dict(step.kwargs))
     return out
 

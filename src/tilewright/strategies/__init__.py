@@ -1,6 +1,15 @@
 """Strategies: from programs to schedules."""
 
+from tilewright.strategies.algorithms import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.layouts import Flow, assign_layouts
 
-__all__ = ["Flow", "assign_layouts", "default_schedule"]
+__all__ = [
+    "Flow",
+    "MOST_ERROR",
+    "WINOGRAD_MODES",
+    "WINOGRAD_SIZES",
+    "WinogradMode",
+    "assign_layouts",
+    "default_schedule",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
@@ -12,6 +13,11 @@ from tilewright.strategies.winograd import block_of_tiles
 from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]
+WINOGRAD_MODES: Final[tuple[WinogradMode, ...]] = ("auto", "off", "f2", "f4")
+#: Tiles of the method that ``auto`` chooses from.
+WINOGRAD_SIZES: Final = (2, 4)
+#: The largest error, relative to the largest result, with which ``auto`` takes the method.
+MOST_ERROR: Final = 5e-5
 
 #: Cycles of both transforms for one tile and one vector of channels, by tile size (counted instructions:
 #: loads, multiply-adds and stores of the transform in and of the transform back).
@@ -33,9 +39,17 @@ class WinogradChoice:
 
 
 def choose_winograd(
-    program: Program, stage: Stage, target: Target, threads: int, mode: WinogradMode
+    program: Program,
+    stage: Stage,
+    target: Target,
+    threads: int,
+    mode: WinogradMode,
+    sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> WinogradChoice | None:
-    """The method for a convolution stage, ``None`` for the direct one (or for other stages)."""
+    """The method for a convolution stage, ``None`` for the direct one (or for other stages).
+
+    ``sizes`` are the tiles that the mode ``auto`` may choose.
+    """
     if mode == "off":
         return None
     match = match_winograd(program, stage)
@@ -45,7 +59,7 @@ def choose_winograd(
     if match.extent(match.ic) % lanes or match.extent(match.oc) % lanes:
         return None
     best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, target, threads), None)
-    for m in (2, 4) if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
+    for m in sizes if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
         block, tiles = block_of_tiles(program, match, m, target, threads)
         cycles = _winograd_cycles(program, match, m, tiles, target, threads) * MARGIN
         if mode != "auto" or cycles < best[0]:

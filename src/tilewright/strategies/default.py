@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -24,7 +24,7 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.schedule import Schedule
-from tilewright.strategies.algorithms import WinogradChoice, WinogradMode, choose_winograd
+from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
@@ -50,17 +50,20 @@ def default_schedule(
     constants: Collection[str] = (),
     *,
     winograd: WinogradMode = "auto",
+    sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> Schedule:
     """Schedule a whole program for ``threads`` threads of ``target``.
 
     ``constants`` names the argument buffers whose contents are known at compile time: their layouts may be
     changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.
+    ``winograd`` says how 3x3 convolutions are done: directly (``off``), by Winograd's method with tiles of 2
+    or 4 where it applies (``f2``, ``f4``), or in the fastest way (``auto``), with tiles of ``sizes`` only.
     Deterministic.
     """
     s = inline_stages(Schedule(program))
-    if winograd != "off":
+    if winograd != "off" and (winograd != "auto" or sizes):
         try:
-            changed, choices = apply_winograd(s, target, threads, winograd)
+            changed, choices = apply_winograd(s, target, threads, winograd, sizes)
             if choices:
                 return _schedule_clusters(changed, target, threads, constants, choices)
         except ScheduleError as error:
@@ -84,7 +87,7 @@ def _schedule_clusters(
 
 
 def apply_winograd(
-    s: Schedule, target: Target, threads: int, mode: WinogradMode
+    s: Schedule, target: Target, threads: int, mode: WinogradMode, sizes: Sequence[int] = WINOGRAD_SIZES
 ) -> tuple[Schedule, dict[str, WinogradChoice]]:
     """Rewrite the convolutions for which Winograd's method is chosen.
 
@@ -96,7 +99,7 @@ def apply_winograd(
     for stage in program.stages:
         now = s.program
         assert now is not None
-        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode)
+        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
         if choice is None:
             continue
         last = _pointwise_reader(now, stage)
@@ -150,7 +153,10 @@ def gather_operands(s: Schedule, target: Target, constants: Collection[str]) -> 
         moved = [v for i in c.b.indices for v in i.vars]
         axes = [it.name for it in current.iters if it.name in moved and it.name != c.vector]
         operands = [ld for ld in dict.fromkeys(_stage_loads(current)) if ld.buffer not in current.writes]
-        s = s.gather_operand(stage.name, operands.index(c.b_logical), [*axes, c.vector], panels_of(stage))
+        try:
+            s = s.gather_operand(stage.name, operands.index(c.b_logical), [*axes, c.vector], panels_of(stage))
+        except ScheduleError as error:
+            _log.info("stage %s reads its operand as it is: %s", stage.name, error.what)
     return s
 
 

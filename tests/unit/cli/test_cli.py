@@ -60,6 +60,8 @@ def test_help_and_version(call):
         ["run", "zoo:resnet18:small", "--shape", "input"],
         ["run", "zoo:resnet18:small", "--shape", "input=1,x"],
         ["run", "zoo:resnet18:small", "--input", "input"],
+        ["run", "zoo:resnet18:small", "--winograd", "f6"],
+        ["run", "zoo:resnet18:small", "--wait-policy", "lazy"],
         ["explain", "zoo:resnet18:small", "--show", "dreams"],
         ["bench", "zoo:resnet18:small", "--against", "abacus"],
     ],
@@ -109,6 +111,7 @@ def test_a_saved_model_runs(call, path, tmp_path):
     assert status == 0
     assert json.loads(out)["outputs"] == json.loads(direct)["outputs"]
     assert call("run", saved, "--shape", "x=4,8")[0] == 2
+    assert call("run", saved, "--winograd", "off")[0] == 2
     assert call("run", saved, "--profile")[0] == 2
     saved.write_bytes(saved.read_bytes()[:100])
     status, _, err = call("run", saved)

@@ -6,5 +6,6 @@ from tilewright.lang.algorithms.winograd import (
     transform_weights,
     winograd,
 )
+from tilewright.lang.algorithms.winograd_error import winograd_error
 
-__all__ = ["WinogradMatch", "match_winograd", "transform_weights", "winograd"]
+__all__ = ["WinogradMatch", "match_winograd", "transform_weights", "winograd", "winograd_error"]

@@ -52,7 +52,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Matrices:
+class Matrices:
     """Transforms of F(m, 3): of the input, of the weights, and back."""
 
     input: Matrix
@@ -61,14 +61,14 @@ class _Matrices:
 
 
 #: Lavin and Gray, section 4: points 0, 1, -1 (and 2, -2 for m = 4) and infinity.
-_MATRICES: Final = MappingProxyType(
+MATRICES: Final = MappingProxyType(
     {
-        2: _Matrices(
+        2: Matrices(
             ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
             ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
             ((1, 1, 1, 0), (0, 1, -1, -1)),
         ),
-        4: _Matrices(
+        4: Matrices(
             (
                 (4, 0, -5, 0, 1, 0),
                 (0, -4, -4, 1, 1, 0),
@@ -213,7 +213,7 @@ def transform_weights(
     match: WinogradMatch, m: int, array: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.float32]:
     """Weights ``(xi, nu, [kd,] ic, oc)`` of F(m, 3) from the convolution's own array, computed in f64."""
-    g = np.array(_MATRICES[m].weight)
+    g = np.array(MATRICES[m].weight)
     ordered = np.asarray(array, np.float64).transpose(match.weight_axes)
     if match.kd is not None:
         return np.ascontiguousarray(np.einsum("xh,yw,dhwio->xydio", g, g, ordered), np.float32)
@@ -234,7 +234,7 @@ def winograd(program: Program, match: WinogradMatch, m: int, weights: str, tiles
 
     Raises ProgramError for another ``m``.
     """
-    if m not in _MATRICES:
+    if m not in MATRICES:
         raise ProgramError(f"there is no Winograd method for tiles of {m}x{m}", hint="use 2 or 4")
     return _Rewrite(program, match, m, weights, tiles).run()
 
@@ -243,7 +243,7 @@ class _Rewrite:
     def __init__(self, program: Program, match: WinogradMatch, m: int, weights: str, tiles: int) -> None:
         self.program, self.c, self.m, self.weights = program, match, m, weights
         self.alpha = m + 2
-        self.matrices = _MATRICES[m]
+        self.matrices = MATRICES[m]
         self.dtype: DType = match.data.dtype
         self.name = match.stage.name
         self.high = -(-match.extent(match.rows) // m)

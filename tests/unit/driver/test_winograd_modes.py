@@ -1,0 +1,94 @@
+"""The option ``winograd``: what each mode does, and that ``auto`` looks at the weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import onnx_models as tiny
+import tilewright
+from tilewright import lang
+from tilewright.driver.kernels import KernelOptions
+from tilewright.ir import CONST
+from tilewright.strategies import MOST_ERROR
+from tilewright.support import InputError
+
+CHANNELS, PIXELS = 64, 28
+
+
+def layers(*scales):
+    """3x3 convolutions one after another, the weights of each scaled: equal programs, other contents."""
+    random = np.random.default_rng(0)
+    weights = {
+        f"w{n}": (random.standard_normal((CHANNELS, CHANNELS, 3, 3)) * scale).astype(np.float32)
+        for n, scale in enumerate(scales)
+    }
+    names = ["x", *(f"v{n}" for n in range(len(scales)))]
+    nodes = [
+        helper.make_node("Conv", [names[n], f"w{n}"], [names[n + 1]], name=f"conv{n}", pads=[1, 1, 1, 1])
+        for n in range(len(scales))
+    ]
+    shape = (1, CHANNELS, PIXELS, PIXELS)
+    return tiny.model(nodes, [tiny.tensor("x", shape)], [tiny.tensor(names[-1], shape)], weights)
+
+
+def tiles(compiled):
+    """The tiles of Winograd's method in each step, ``None`` for the direct one."""
+    found = []
+    for group in compiled.groups():
+        steps = [s for s in group.kernel.schedule.trace.steps if s.primitive == "winograd"]
+        found.append(int(str(steps[0].args[1])) if steps else None)
+    return found
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("off", None), ("f2", 2), ("f4", 4), ("auto", 4)])
+def test_modes(mode, expected):
+    model = layers(0.05)
+    compiled = tilewright.compile(model, winograd=mode, threads=2)
+    assert tiles(compiled) == [expected]
+    x = np.random.default_rng(1).standard_normal((1, CHANNELS, PIXELS, PIXELS), np.float32)
+    direct = tilewright.compile(model, winograd="off", threads=2)(x)[0]
+    result = compiled(x)[0]
+    assert np.abs(result - direct).max() <= MOST_ERROR * np.abs(direct).max()
+    assert np.array_equal(result, direct) == (mode == "off")
+
+
+def test_auto_judges_each_layer_by_its_own_weights():
+    # the transforms of the third layer's weights leave the range of f32 with tiles of 4, of the last with any
+    compiled = tilewright.compile(layers(1, 1e-3, 3e36, 1e-36, 1e38 / 4))
+    assert tiles(compiled) == [4, 4, 2, 4, None]
+    names = [group.kernel.name for group in compiled.groups()]
+    assert names[1] == names[3] != names[2]
+    assert tiles(tilewright.compile(layers(3e36), winograd="f4")) == [4]
+
+
+def test_unknown_modes_are_refused():
+    with pytest.raises(InputError, match=r"(?s)no method winograd='f6'.*auto, off, f2, f4"):
+        tilewright.compile(layers(1), winograd="f6")
+    assert KernelOptions(1).winograd == "auto"
+
+
+def _match(channels, depth=None):
+    taps = (3, 3) if depth is None else (depth, 3, 3)
+    size = (8, 8) if depth is None else (4, 8, 8)
+    x = lang.placeholder((1, channels, *size), name="X")
+    w = lang.placeholder((channels, channels, *taps), name="W")
+    program = lang.program([x, w], [lang.ops.conv(x, w, name="C")])
+    known = tuple(b.with_(scope=CONST) if b.name == "W" else b for b in program.inputs)
+    match = lang.match_winograd(replace(program, inputs=known), program.stage("C"))
+    assert match is not None
+    return match, (channels, channels, *taps)
+
+
+@pytest.mark.parametrize("depth", [None, 2])
+def test_errors_are_those_of_the_method(depth):
+    match, shape = _match(16, depth)
+    weights = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    small, large = (lang.winograd_error(match, m, weights) for m in (2, 4))
+    assert 1e-8 < small < 1e-6 < large < 5e-5
+    assert lang.winograd_error(match, 4, np.zeros(shape, np.float32)) == 0
+    assert np.isnan(lang.winograd_error(match, 4, np.full(shape, 1e38, np.float32)))
+    # the largest channels decide
+    weights[3] *= 1e10
+    assert lang.winograd_error(match, 4, weights) < 5e-5
