@@ -8,6 +8,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
+from refusals import Recorder
+
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=50, **_COMMON)
@@ -27,6 +29,10 @@ def pytest_configure(config):
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+    if config.getoption("--refusals"):
+        recorder = Recorder()
+        recorder.watch()
+        config.pluginmanager.register(recorder, "refusals")
 
 
 def pytest_report_header(config):
@@ -35,7 +41,12 @@ def pytest_report_header(config):
 
 
 def pytest_addoption(parser):
-    """Add `--update-golden`."""
+    """Add `--update-golden` and `--refusals`."""
+    parser.addoption(
+        "--refusals",
+        action="store_true",
+        help="after the tests, list every refusal in the sources that no test met, and fail if there is one",
+    )
     parser.addoption(
         "--update-golden",
         action="store_true",

@@ -376,6 +376,18 @@ REFUSALS = {
 }
 
 
+#: What is wrong is an argument that is in no line of the program.
+NOWHERE = {
+    "unknown loop",
+    "unknown block",
+    "taken name",
+    "number of names",
+    "unknown primitive",
+    "tile of too few",
+    "scope of a stranger",
+}
+
+
 @pytest.mark.parametrize("what", REFUSALS)
 def test_refusal(what):
     action, message, hint = REFUSALS[what]
@@ -385,6 +397,7 @@ def test_refusal(what):
     assert message in error.what
     assert hint in (error.hint or "")
     assert str(error).startswith(error.what)
+    assert error.marked or what in NOWHERE
 
 
 def test_the_program_is_printed_with_the_place_marked():

@@ -305,6 +305,18 @@ def _mirrored():
     return lang.program([X], [lang.compute((7,), lambda i: T[7 - i] + T[6 - i], name="C")])
 
 
+#: What is wrong is an argument, or a stage of the program phase, which has a line of source instead.
+NOWHERE = {
+    "stage to no scope",
+    "stage of a factor that does not divide",
+    "fuse symbolic dimensions",
+    "unfold what a scan writes",
+    "unpack a wrong array",
+    "inline a second writer",
+    "factor dependent bounds",
+}
+
+
 @pytest.mark.parametrize("what", REFUSALS)
 def test_refusal(what):
     action, message, hint = REFUSALS[what]
@@ -312,3 +324,4 @@ def test_refusal(what):
         action()
     assert message in caught.value.what
     assert hint in (caught.value.hint or "")
+    assert caught.value.marked or what in NOWHERE

@@ -27,14 +27,21 @@ _IDENTIFIER = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 
 def refusal(
-    func: LoopFunction, what: str, *, hint: str | None = None, at: Iterable[str] = ()
+    func: LoopFunction,
+    what: str,
+    *,
+    hint: str | None = None,
+    at: Iterable[str] = (),
+    buffers: Iterable[str] = (),
 ) -> ScheduleError:
-    """The error of a refused primitive; ``at`` names the loops, blocks or buffers whose lines are marked."""
+    """The error of a refused primitive; the lines of loops and blocks ``at`` and of ``buffers`` are marked.
+
+    A name in ``at`` that no loop or block has is taken for a buffer's.
+    """
     text = print_function(func)
-    wanted = [
-        re.compile((_STATEMENT if name in func.body.names else _BUFFER).format(re.escape(name)))
-        for name in at
-    ]
+    names = [(_STATEMENT if name in func.body.names else _BUFFER, name) for name in at]
+    names += [(_BUFFER, name) for name in buffers]
+    wanted = [re.compile(pattern.format(re.escape(name))) for pattern, name in names]
     marked = [n for n, line in enumerate(text.splitlines()) if any(w.match(line) for w in wanted)]
     return ScheduleError(what, hint=hint, program=text, marked=marked)
 

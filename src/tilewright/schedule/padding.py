@@ -10,6 +10,7 @@ from tilewright.ir import (
     For,
     Index,
     Iter,
+    Load,
     LoopFunction,
     Stmt,
     buffers_of,
@@ -20,6 +21,7 @@ from tilewright.ir import (
     prove_ge0,
     prove_lt,
     upper,
+    walk_index,
 )
 from tilewright.schedule.common import refusal
 from tilewright.schedule.nests import blocks_below, fed
@@ -116,7 +118,7 @@ def _grow(
         if not i.vars & moved or prove_lt(i, size, env):
             continue
         last = upper(i, env)
-        if last is None or last.vars:
+        if last is None or last.vars or any(isinstance(e, Load) for e in walk_index(last)):
             raise _refused(func, node, block, f"the end of {buffer.name!r} in dimension {d} is not known")
         shape[d] = _later(size, last + 1)
     if tuple(shape) == buffer.shape:

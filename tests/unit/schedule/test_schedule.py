@@ -109,6 +109,8 @@ HOSTILE = {
     "version of another type": (_json(version=True), "reads version 1"),
     "more keys": (_json(more=1), "exactly"),
     "steps of another type": (_json(steps={}), "exactly"),
+    "too many steps": (_json(steps=[0] * 100_001), "has 100001 steps; at most 100000 are read"),
+    "a name of another type": (_json(steps=[{"primitive": 1, "args": [], "kwargs": {}}]), "is a name"),
     "too long": (" " * ((1 << 24) + 1), "at most"),
     "a step of another type": (_json(steps=[3]), "step 0"),
     "an unknown primitive": (
@@ -151,6 +153,11 @@ def test_names_from_a_trace_are_identifiers():
     for name in ("a b", "__0", "i\n", "", "x" * 65):
         with pytest.raises(ScheduleError, match="cannot be the name of a loop"):
             Schedule(matmul()).split("i", 2, names=(name, "c"))
+
+
+def test_an_argument_is_given_once():
+    with pytest.raises(ScheduleError, match="unroll: argument 'loop' is given twice"):
+        Schedule(matmul()).apply("unroll", "i", loop="i")
 
 
 def test_values_a_trace_cannot_record_are_refused():

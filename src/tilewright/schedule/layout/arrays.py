@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.schedule.trace import Step
-from tilewright.support import ScheduleError
+from tilewright.support import InternalError, ScheduleError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -70,7 +70,7 @@ def _forward(array: Array, primitive: str, args: tuple[Any, ...]) -> Array:
             parts = [array.take(range(stride * t, stride * t + tile), axis=dim) for t in range(tiles)]
             return np.stack(parts, axis=dim)
         case _:
-            raise ScheduleError(f"{primitive} is no layout primitive")
+            raise InternalError(f"arrays cannot follow the layout primitive {primitive}")
 
 
 def _backward(array: Array, primitive: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Array:

@@ -184,7 +184,8 @@ def _check_motion(func: LoopFunction, place: Location, loop: For, node: Block) -
             func,
             f"{sorted(inside)[0]!r} is allocated inside of {loop.var!r}",
             hint="decompose at a loop inside of the allocation, or hoist_alloc it",
-            at=[loop.var, *inside],
+            at=[loop.var],
+            buffers=inside,
         )
     earlier = True
     for other in blocks_below(loop):

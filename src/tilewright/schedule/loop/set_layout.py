@@ -56,7 +56,7 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
         raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
     old = known[buffer]
     if old.layout is not None:
-        raise refusal(func, f"buffer {buffer!r} already has a layout: {old.layout}")
+        raise refusal(func, f"buffer {buffer!r} already has a layout: {old.layout}", buffers=[buffer])
     names = [f"d{n}" for n in range(len(old.shape))]
     box = Box(tuple(Span(Index(0), extent) for extent in old.shape))
     new = replace(old, layout=packed_map(tuple(layout), names, box))

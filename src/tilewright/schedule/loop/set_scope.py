@@ -60,14 +60,17 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
         raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
     if any(b.name == buffer for b in func.buffers):
         raise refusal(
-            func, f"{buffer!r} is an argument; its memory is the caller's", hint="stage a copy of it"
+            func,
+            f"{buffer!r} is an argument; its memory is the caller's",
+            hint="stage a copy of it",
+            buffers=[buffer],
         )
     if not _SCOPE.match(scope) or scope == CONST:
         raise refusal(
             func,
             f"{scope[:80]!r} is no scope for an allocation",
             hint="scopes are global, local, shared, register and the target's own",
-            at=[buffer],
+            buffers=[buffer],
         )
     if scope in (LOCAL, REGISTER):
         _check_private(func, buffer, scope)
@@ -92,5 +95,6 @@ def _check_private(func: LoopFunction, buffer: str, scope: str) -> None:
                     f"{buffer!r} cannot be {scope}: the {above.kind} loop {above.var!r} inside of its "
                     "allocation writes it",
                     hint="allocate it inside of the loop",
-                    at=[buffer, above.var],
+                    at=[above.var],
+                    buffers=[buffer],
                 )

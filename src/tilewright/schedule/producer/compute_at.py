@@ -181,7 +181,10 @@ def _check(
             )
         if not is_tile(buffer_at(func, name)[0]):
             raise refusal(
-                func, f"buffer {name!r} has a layout of its own, which a tile cannot keep", at=[name, block]
+                func,
+                f"buffer {name!r} has a layout of its own, which a tile cannot keep",
+                at=[block],
+                buffers=[name],
             )
     if any(it.kind == "ord" for s in group for it in s.block.iters):
         raise refusal(

@@ -62,11 +62,17 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
     buf, place = buffer_at(func, buffer)
     if place is None:
         raise refusal(
-            func, f"{buffer!r} is an argument; its memory is the caller's", hint="stage a copy of it"
+            func,
+            f"{buffer!r} is an argument; its memory is the caller's",
+            hint="stage a copy of it",
+            buffers=[buffer],
         )
     if not is_tile(buf):
         raise refusal(
-            func, f"buffer {buffer!r} has a layout of its own", hint="stage it at the outer loop", at=[buffer]
+            func,
+            f"buffer {buffer!r} has a layout of its own",
+            hint="stage it at the outer loop",
+            buffers=[buffer],
         )
     inside: Stmt = func.body
     path: Path = ()
@@ -74,7 +80,9 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
     if loop is not None:
         at, target = find_loop(func, loop)
         if place.path[: len(at.path)] != at.path:
-            raise refusal(func, f"{buffer!r} is not allocated inside of loop {loop!r}", at=[buffer, loop])
+            raise refusal(
+                func, f"{buffer!r} is not allocated inside of loop {loop!r}", at=[loop], buffers=[buffer]
+            )
         inside, path, outer = target.body, at.path, (*at.loops, target)
     left = place.loops[len(outer) :]
     parallel = [f.var for f in left if f.kind.name in ("parallel", "thread", "vector")]
@@ -93,7 +101,8 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
                     else "which holds running values of a reduction"
                 ),
                 hint=None if parallel else "slide computes only what is new in each iteration",
-                at=[buffer, *bad],
+                at=bad,
+                buffers=[buffer],
             )
     box = footprint(inside, env, buf)
     assert box is not None

@@ -89,7 +89,8 @@ def inline(func: LoopFunction, block: str) -> LoopFunction:
                     func,
                     f"{n!r}, which {block!r} reads, is not allocated around {s.block.name!r}",
                     hint="move its storage out with hoist_alloc first",
-                    at=[n, block, s.block.name],
+                    at=[block, s.block.name],
+                    buffers=[n],
                 )
     body = without_alloc(without(func.body, mine), name)
     return func.with_body(inlined(body, found))

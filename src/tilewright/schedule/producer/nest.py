@@ -355,7 +355,8 @@ def check_visible(func: LoopFunction, buffers: Iterable[str], at: Location, name
                 func,
                 f"buffer {name!r}, which {names[0]!r} needs, is not allocated around loop {names[-1]!r}",
                 hint="move its storage out with hoist_alloc first",
-                at=[*names, name],
+                at=names,
+                buffers=[name],
             )
 
 
@@ -410,7 +411,8 @@ def check_unrolled(func: LoopFunction, buffers: Iterable[str], names: Sequence[s
                 func,
                 f"{name!r} is a rolled buffer, whose rows {names[0]!r} may find overwritten elsewhere",
                 hint="roll it last",
-                at=[name, *names],
+                at=names,
+                buffers=[name],
             )
 
 

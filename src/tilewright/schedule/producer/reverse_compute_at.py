@@ -182,6 +182,14 @@ def _own_sites(
         for n, a in enumerate(s.place.ancestors):
             if isinstance(a, If) and at.path[: n + 1] != s.path[: n + 1]:
                 raise refusal(func, f"{block!r} is computed under a condition", at=[block])
+        for n, a in enumerate(at.ancestors):
+            if isinstance(a, If) and s.path[: n + 1] != at.path[: n + 1]:
+                raise refusal(
+                    func,
+                    f"loop {loop!r} runs under a condition, {block!r} does not",
+                    hint="name a loop around the condition",
+                    at=[block, loop],
+                )
     if target.kind.name == "vector":
         raise refusal(
             func,
@@ -211,9 +219,6 @@ def _check_order(
     func, block, loop = job.func, job.block, job.loop
     root = job.root
     last = max(s.path for s in mine)
-    for n, a in enumerate(job.at.ancestors):
-        if n >= len(root) and isinstance(a, If):
-            raise refusal(func, f"loop {loop!r} runs under a condition", at=[loop])
     for s in job.sites:
         if s.block.name in job.own or s.path > last:
             continue

@@ -70,17 +70,17 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
     """
     buf, place = buffer_at(func, buffer)
     if place is None:
-        raise refusal(func, f"{buffer!r} is an argument; its memory is the caller's")
+        raise refusal(func, f"{buffer!r} is an argument; its memory is the caller's", buffers=[buffer])
     assert isinstance(place.node, Alloc)
     if not 0 <= dim < len(buf.shape):
         raise refusal(
             func,
             f"buffer {buffer!r} has no dimension {dim}",
             hint=f"its dimensions are 0 to {len(buf.shape) - 1}",
-            at=[buffer],
+            buffers=[buffer],
         )
     if not is_tile(buf):
-        raise refusal(func, f"buffer {buffer!r} has a layout of its own", at=[buffer])
+        raise refusal(func, f"buffer {buffer!r} has a layout of its own", buffers=[buffer])
     inner = place.node.body
     while isinstance(inner, Alloc):
         inner = inner.body
@@ -92,7 +92,7 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
             func,
             f"buffer {buffer!r} is not allocated right around a serial loop that slides through it",
             hint="allocate it there: hoist_alloc or slide",
-            at=[buffer],
+            buffers=[buffer],
         )
     outside = loop_env(place.loops)
     env = {**outside, **loop_env([loop])}
@@ -104,14 +104,16 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         raise refusal(
             func,
             f"{loop.var!r} does not move evenly upwards through dimension {dim} of {buffer!r} (at {s.lo})",
-            at=[buffer, loop.var],
+            at=[loop.var],
+            buffers=[buffer],
         )
     if not prove_ge0(Index(rows) - s.extent, {}):
         raise refusal(
             func,
             f"an iteration of {loop.var!r} touches {s.extent} indices in dimension {dim} of {buffer!r}",
             hint=f"roll over at least {s.extent} rows",
-            at=[buffer, loop.var],
+            at=[loop.var],
+            buffers=[buffer],
         )
     first = Span(substitute_index(s.lo, {loop.var: loop.lo}), Index(rows))
     before = footprint(seq(*used[:-1]), outside, buf) if len(used) > 1 else None
@@ -119,7 +121,8 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         raise refusal(
             func,
             f"{buffer!r} is touched before loop {loop.var!r} outside of its first {rows} rows",
-            at=[buffer, loop.var],
+            at=[loop.var],
+            buffers=[buffer],
         )
     box = footprint(inner, outside, buf)
     assert box is not None

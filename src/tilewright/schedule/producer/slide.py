@@ -96,7 +96,7 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
             func, f"loop {loop!r} does not run one by one in order: nothing is left to reuse", at=[loop]
         )
     if not is_tile(buf):
-        raise refusal(func, f"buffer {name!r} has a layout of its own", at=[name, block])
+        raise refusal(func, f"buffer {name!r} has a layout of its own", at=[block], buffers=[name])
     for s in all_sites:
         shared = sorted(s.writes & (site.reads - site.writes))
         if s.under(at) and shared:

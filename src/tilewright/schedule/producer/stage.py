@@ -41,7 +41,6 @@ from tilewright.ir import (
 from tilewright.schedule.common import find_loop, refusal, taken_names
 from tilewright.schedule.footprint import Box, Touch, footprint
 from tilewright.schedule.producer.nest import (
-    Unsolvable,
     around,
     below_allocs,
     buffer_at,
@@ -174,9 +173,15 @@ class _Spot:
     at: str
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """Names to mark in a refusal."""
-        return (self.buffer.name, *((self.at,) if self.loop is not None else ()))
+    def loop_names(self) -> tuple[str, ...]:
+        """The loop, if any, as names to mark in a refusal."""
+        return (self.at,) if self.loop is not None else ()
+
+    def refusal(
+        self, func: LoopFunction, what: str, *, hint: str | None = None, at: Sequence[str] = ()
+    ) -> ScheduleError:
+        """The error of staging here: buffer, loop and ``at`` are marked."""
+        return refusal(func, what, hint=hint, at=(*self.loop_names, *at), buffers=[self.buffer.name])
 
 
 def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
@@ -199,7 +204,8 @@ def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
                 func,
                 f"buffer {name!r} is allocated further in",
                 hint="stage at a loop inside its allocation",
-                at=[name, *([at] if at else [])],
+                at=[at] if at else [],
+                buffers=[name],
             )
     check_unrolled(func, (name,), (name, *([at] if at else [])))
     depth = 0 if storage is None else len(storage.loops)
@@ -211,7 +217,7 @@ def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
 def _check_arguments(func: LoopFunction, spot: _Spot, scope: str, mode: Mode, pad: Sequence[int]) -> None:
     rank = len(spot.buffer.shape)
     if not rank:
-        raise refusal(func, f"buffer {spot.buffer.name!r} is a scalar", at=spot.marks)
+        raise spot.refusal(func, f"buffer {spot.buffer.name!r} is a scalar")
     if not _is_name(scope):
         raise ScheduleError(f"{scope[:80]!r} is no name of a scope", hint=f"such as {', '.join(SCOPES)}")
     if pad and mode != "read":
@@ -247,7 +253,7 @@ def _read(
     using = [n for n, s in enumerate(spot.inside) if n >= first and touching(s, only, "r")]
     if not using:
         what = "reads" if not written else "reads, after it is written,"
-        raise refusal(func, f"nothing inside {_shown(spot)} {what} {name!r}", at=spot.marks)
+        raise spot.refusal(func, f"nothing inside {_shown(spot)} {what} {name!r}")
     used = seq(*spot.inside[using[0] :])
     box = footprint(used, spot.env, spot.buffer, "r")
     assert box is not None
@@ -269,7 +275,7 @@ def _read(
     staged = replace(_declare(spot, new, scope, layout, names, box), shape=tuple(shape))
     copy = _copy_block(new, names, [(ZERO, n) for n in shape], staged.name, value)
     nest = build_nest(copy, _ranges(names, box, copy), spot.env, taken, new)
-    check_available(func, sites(func), frozenset(), nest, spot.loops, (name, *spot.marks[1:]))
+    check_available(func, sites(func), frozenset(), nest, spot.loops, (name, *spot.loop_names))
     items = [*spot.inside[: using[0]], nest, *(redirect(s, name, new, "r") for s in spot.inside[using[0] :])]
     return around([staged], seq(*items))
 
@@ -289,15 +295,15 @@ def _write(
     part = spot.inside[using[0] : using[-1] + 1] if using else ()
     found = writers(part, spot.buffer, spot.env)
     if found is None:
-        raise refusal(func, f"a block inside {_shown(spot)} writes {name!r} in several places", at=spot.marks)
+        raise spot.refusal(func, f"a block inside {_shown(spot)} writes {name!r} in several places")
     if not found:
-        raise refusal(func, f"nothing inside {_shown(spot)} writes {name!r}", at=spot.marks)
-    marks = (*spot.marks, *(w.block.name for w in found))
+        raise spot.refusal(func, f"nothing inside {_shown(spot)} writes {name!r}")
+    marks = tuple(w.block.name for w in found)
     box = footprint(seq(*part), spot.env, spot.buffer, "rw")
     domain = domain_of(found)
     assert box is not None
     if domain is None:
-        raise refusal(func, f"the part of {name!r} that is defined is no box", at=marks)
+        raise spot.refusal(func, f"the part of {name!r} that is defined is no box", at=marks)
     names = dimension_names(seq(*part), name, len(box.spans))
     staged = _declare(spot, new, scope, layout, names, box)
     indices = tuple(var(n) for n in names)
@@ -307,7 +313,7 @@ def _write(
     before: list[Stmt] = []
     if not complete:
         if mode == "write" or starting:
-            raise refusal(
+            raise spot.refusal(
                 func,
                 f"not every element of {name!r} that would be copied out is first defined inside"
                 f" {_shown(spot)}",
@@ -319,10 +325,10 @@ def _write(
         _check_loadable(func, spot, found, domain, marks)
         copy = _copy_block(new, names, domain, new, Load(name, indices, spot.buffer.dtype))
         before.append(build_nest(copy, _ranges(names, box, copy), spot.env, taken, new))
-        check_available(func, sites(func), frozenset(), before[0], spot.loops, (name, *spot.marks[1:]))
+        check_available(func, sites(func), frozenset(), before[0], spot.loops, (name, *spot.loop_names))
     new_part = [redirect(s, name, new, "rw") for s in part]
     for w in starting:
-        before.append(_init_nest(func, w, spot, new, taken))
+        before.append(_init_nest(w, spot, new, taken))
     started = frozenset(w.block.name for w in starting)
     new_part = [map_blocks(s, lambda b: replace(b, init=None) if b.name in started else b) for s in new_part]
     last = fresh_name(f"{new}_out", taken)
@@ -347,14 +353,14 @@ def _check_loadable(
     name = spot.buffer.name
     for w in found:
         if w.block.init is not None:
-            raise refusal(
+            raise spot.refusal(
                 func,
                 f"{w.block.name!r} starts {name!r} in the first iteration of a loop around {_shown(spot)}",
                 hint=f"decompose_init on {w.block.name!r} first",
                 at=marks,
             )
         if spot.parallel and not writes_all(w, spot.env):
-            raise refusal(
+            raise spot.refusal(
                 func,
                 f"copying {name!r} back would race with other iterations of loop {spot.parallel[0]!r}",
                 at=[*marks, spot.parallel[0]],
@@ -367,7 +373,7 @@ def _check_loadable(
         prove_ge0(lo - first, {}) and prove_ge0(end - hi, {})
         for (lo, hi), (first, end) in zip(domain, there, strict=True)
     ):
-        raise refusal(
+        raise spot.refusal(
             func,
             f"{name!r} is not defined before {_shown(spot)}, so there is nothing to load",
             hint="for a reduction, decompose_init first",
@@ -375,7 +381,7 @@ def _check_loadable(
         )
 
 
-def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[str]) -> Stmt:
+def _init_nest(w: Writer, spot: _Spot, new: str, taken: set[str]) -> Stmt:
     """The nest that starts the running values of a writer, in the staged buffer."""
     iters = tuple(it for it in w.block.iters if it.kind == "par")
     assert w.block.init is not None
@@ -387,10 +393,8 @@ def _init_nest(func: LoopFunction, w: Writer, spot: _Spot, new: str, taken: set[
         redirect_body(w.block.init, spot.buffer.name, new),
     )
     taken.add(start.name)
-    try:
-        ranges = solve(start, Touch(new, w.indices, True), w.box, spot.env)
-    except Unsolvable as why:
-        raise refusal(func, f"cannot start {new!r}: {why}", at=[w.block.name]) from None
+    # what defines every element of a box stores at single iterators, which can be solved for
+    ranges = solve(start, Touch(new, w.indices, True), w.box, spot.env)
     return build_nest(start, ranges, spot.env, taken, start.name)
 
 
