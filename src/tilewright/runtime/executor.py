@@ -236,6 +236,7 @@ class ExecutionPlan:
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
         native.library().tw_plan_trim(self._handle)
+        native.library().tw_memory_trim()
 
     def _call(
         self,

@@ -50,7 +50,8 @@ def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def return_free_memory() -> None:
-    """Give memory that this process has freed back to the system, where the C library can (glibc)."""
+    """Give memory that this process has freed back to the system: kept large blocks, and what glibc has."""
+    library().tw_memory_trim()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim.argtypes = [ctypes.c_size_t]

@@ -19,7 +19,7 @@ ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the library that this module was written for (TW_VERSION)."""
 NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""
@@ -70,6 +70,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_now_ns": (c_int64, []),
     "tw_alloc": (c_void_p, [c_int64]),
     "tw_release": (None, [c_void_p]),
+    "tw_memory_trim": (None, []),
     "tw_guarded_alloc": (c_void_p, [c_int64, c_int64, c_int32, POINTER(c_void_p), POINTER(c_int64)]),
     "tw_guarded_release": (None, [c_void_p, c_int64]),
     "tw_pool_create": (c_void_p, [c_int32, c_int64, POINTER(c_int32)]),

@@ -1,4 +1,5 @@
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -55,6 +56,41 @@ def test_large_arrays_are_released(monkeypatch):
     del part
     gc.collect()
     assert counting.released == 1
+
+
+def test_released_blocks_serve_later_arrays_of_about_their_size():
+    nbytes = 6 << 20
+    memory.return_free_memory()
+    first = aligned_empty(nbytes, np.uint8)
+    where = memory.address_of(first)
+    first[...] = 7
+    del first
+    gc.collect()
+    small, again = aligned_empty(nbytes // 2, np.uint8), aligned_empty(nbytes - 100, np.uint8)
+    assert memory.address_of(small) != where
+    assert memory.address_of(again) == where
+    other = aligned_empty(nbytes, np.uint8)
+    again[...], other[...], small[...] = 1, 2, 3
+    assert (again == 1).all()
+    assert (other == 2).all()
+
+
+def test_kept_blocks_are_given_back():
+    memory.return_free_memory()
+    arrays = [aligned_empty((8 << 20) + (n << 21), np.uint8) for n in range(20)]
+    for array in arrays:
+        array[...] = 1
+    before = _resident_bytes()
+    del array
+    arrays.clear()
+    gc.collect()
+    memory.return_free_memory()
+    assert before - _resident_bytes() > 20 * (7 << 20)
+
+
+def _resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_impossible_sizes_are_refused():

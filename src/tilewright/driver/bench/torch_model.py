@@ -52,7 +52,7 @@ def torch_module(torch: Any, model: ModelProto) -> Callable[[Mapping[str, Any]],
             for name in last_use.get(made[0], ()):
                 if name not in constants:
                     values.pop(name, None)
-        return [values[name] for name in outputs]
+        return [values[name].contiguous() for name in outputs]
 
     return run
 
@@ -202,7 +202,9 @@ _HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "MaxPool": _max_pool,
         "Mul": lambda t, a, x: x[0] * x[1],
         "Pow": lambda t, a, x: t.pow(x[0], x[1]),
+        "ReduceMax": lambda t, a, x: t.amax(x[0], dim=_axes(a, x) or (), keepdim=bool(a.get("keepdims", 1))),
         "ReduceMean": _reduce_mean,
+        "ReduceSum": lambda t, a, x: t.sum(x[0], dim=_axes(a, x) or (), keepdim=bool(a.get("keepdims", 1))),
         "Relu": lambda t, a, x: t.relu(x[0]),
         "Reshape": _reshape,
         "Slice": _slice,

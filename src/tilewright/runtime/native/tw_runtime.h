@@ -45,7 +45,7 @@ typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const in
 enum { TW_ALIGNMENT = 64 };
 
 /* Raised with any change of Part 2; the Python side refuses a library of another version. */
-enum { TW_VERSION = 1 };
+enum { TW_VERSION = 2 };
 TW_EXPORT int32_t tw_version(void);
 
 /* Nanoseconds on the monotonic clock. */
@@ -53,9 +53,11 @@ TW_EXPORT int64_t tw_now_ns(void);
 
 /* ---- memory ---- */
 
-/* 64-byte aligned memory; large blocks start on a huge page and ask for huge pages. NULL if there is none. */
+/* 64-byte aligned memory; large blocks start on a huge page and ask for huge pages. NULL if there is none. Some large
+ * blocks are kept when they are released, for later ones of about their size; tw_memory_trim gives them back. */
 TW_EXPORT void *tw_alloc(int64_t bytes);
 TW_EXPORT void tw_release(void *memory);
+TW_EXPORT void tw_memory_trim(void);
 
 /* Memory between two inaccessible pages, for tests. The block touches the page behind it (at_end != 0) or before it, as
  * nearly as `align`, a power of two up to a page, lets it. *region and *region_bytes receive what tw_guarded_release

@@ -1,0 +1,119 @@
+"""DeepBench's GEMMs for inference (75 shapes): C[M, N] = A[M, K] B[K, N], f32, engines side by side.
+
+    python benchmarks/deepbench.py --against onnxruntime,openvino,torch --threads 2 --json > results.jsonl
+    python benchmarks/deepbench.py --only skinny
+
+As in DeepBench both matrices are inputs of the operator: whatever packing an engine does counts. With
+`--constant A` or `B` that matrix is a weight instead, which engines may pack when loading. One line a shape:
+times, and our fraction of the limit, the larger of FLOPs over the peak and bytes over the reading bandwidth, both
+measured in the same run (`limits.py`); the last line has geometric means.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from limits import Limits, measure_limits
+from sidebyside import Array, Case, Plan, draw, geomean, keep_memory, measure, single
+
+from tilewright.support import available_cpus
+from tilewright.target import detect
+
+_SMALL = (1, 2, 4)
+_LARGE = (1500, 3000, 6000)
+SHAPES: tuple[tuple[int, int, int], ...] = (
+    *((m, n, k) for m in (5124, 35) for k in (2048, 2560) for n in (700, 1500)),
+    *((m, n, k) for m, k in ((7680, 2560), (3072, 1024)) for n in (*_SMALL, 1500, 3000, 6000)),
+    *((m, n, 500000) for m in (512, 1024) for n in _SMALL),
+    (1024, 700, 512),
+    *((m, n, k) for m, k in ((6144, 2048), (4608, 1536), (8448, 2816)) for n in (*_SMALL, *_LARGE)),
+    *((m, n, k) for m in (512, 1024) for k in (2816, 2048, 2560, 1536) for n in _LARGE),
+    *((m, n, 512) for m in (512, 1024) for n in _SMALL),
+)
+"""M, N, K."""
+
+
+def chosen(only: str) -> tuple[tuple[int, int, int], ...]:
+    """``all``, ``skinny`` (N up to 4), ``large``, every tenth (``/10``), or shapes such as ``512x1x512``."""
+    if only == "all":
+        return SHAPES
+    if only in ("skinny", "large"):
+        return tuple(s for s in SHAPES if (s[1] <= max(_SMALL)) == (only == "skinny"))
+    if only.startswith("/"):
+        return SHAPES[:: int(only[1:])]
+    m_n_k = [tuple(map(int, text.split("x"))) for text in only.split(",")]
+    return tuple((m, n, k) for m, n, k in m_n_k)
+
+
+def case(m: int, n: int, k: int, constant: str) -> Case:
+    """One product."""
+    operands: dict[str, Array] = {"A": draw(m, k), "B": draw(k, n, seed=1)}
+    fixed = {name: array for name, array in operands.items() if name == constant}
+    inputs = {name: array for name, array in operands.items() if name != constant}
+    model, feeds = single("MatMul", inputs, (m, n), fixed)
+    model.graph.node[0].input[:] = ["A", "B"]
+    return Case(f"{m}x{n}x{k}", model, feeds, 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
+
+
+def summary(rows: list[dict[str, Any]], limits: Limits) -> dict[str, Any]:
+    """Geometric means over the rows."""
+    line: dict[str, Any] = {
+        "benchmark": "deepbench",
+        "summary": True,
+        "shapes": len(rows),
+        "threads": limits.threads,
+        "gflops": limits.gflops,
+        "read_gb_s": {str(size): rate for size, rate in limits.read.items()},
+    }
+    for bound in ("compute", "memory"):
+        line[f"{bound}_of_limit"] = geomean(
+            [r["of_limit"] for r in rows if r["bound"] == bound and "of_limit" in r]
+        )
+    line["best_peer_to_ours"] = geomean([r["best_peer_to_ours"] for r in rows if "best_peer_to_ours" in r])
+    return line
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--against", default="onnxruntime,openvino,torch", help="engines, by commas; may be empty"
+    )
+    parser.add_argument("--threads", type=int, default=available_cpus())
+    parser.add_argument(
+        "--only", default="all", help="all, skinny, large, /10 (every tenth) or 512x1x512,..."
+    )
+    parser.add_argument("--constant", choices=("A", "B"), default="", help="the matrix that is a weight")
+    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
+    parser.add_argument("--json", action="store_true", help="one JSON line a shape")
+    arguments = parser.parse_args()
+    keep_memory()
+    engines = ("tilewright", *(name for name in arguments.against.split(",") if name))
+    plan = Plan(engines, arguments.threads, arguments.rounds, arguments.seconds)
+    limits = measure_limits(detect(), arguments.threads)
+    rows = []
+    for m, n, k in chosen(arguments.only):
+        row = {"benchmark": "deepbench", **measure(case(m, n, k, arguments.constant), plan, limits)}
+        rows.append(row)
+        if arguments.json:
+            print(json.dumps(row), flush=True)
+        else:
+            print(text(row), flush=True)
+    print(json.dumps(summary(rows, limits)))
+
+
+def text(row: dict[str, Any]) -> str:
+    """A row for reading."""
+    peers = " ".join(f"{name} {e.get('median_ms', float('nan')):9.3f}" for name, e in row["engines"].items())
+    fraction, ratio = row.get("of_limit", 0), row.get("best_peer_to_ours", 0)
+    found = f"{fraction:6.1%} of {row['bound']:7s} best peer/ours {ratio:5.2f}"
+    return f"{row['operator']:24s} {found}  ms: limit {row['limit_ms']:9.3f} {peers}"
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
