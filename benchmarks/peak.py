@@ -1,13 +1,15 @@
-"""What one core can do: fused multiply-adds of full vectors, as many as start, all operands in registers.
+"""What one core can do: multiply-adds of full vectors, as many as start, all operands in registers.
 
     python benchmarks/peak.py [--seconds 0.5]
 
-Prints one JSON line: the highest rate seen, in GFLOP/s of f32. Other benchmarks divide by it.
+Prints one JSON line of the highest rates seen: ``gflops`` of f32 (other benchmarks divide by it), and for each
+dot-product instruction of the machine two operations for each of its products, in GOP/s, by its name.
 """
 
 import argparse
 import json
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,56 +21,88 @@ from tilewright.target import Target, detect
 
 CHAINS = 12
 """Independent sums: more than latency times throughput of any unit, and within 16 registers."""
+DOT_CHAINS = 24
+"""The same for dot products, which take longer and come with 32 registers."""
 ITERATIONS = 2_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """An instruction as LLVM has it: ``accumulator`` and ``operand`` types, and the products of one call."""
+
+    intrinsic: str
+    accumulator: str
+    operand: str
+    accumulator_first: bool
+    chains: int
+    products: int
+
+
 def peak_gflops(target: Target | None = None, seconds: float = 0.5) -> float:
-    """The best rate of one core, in GFLOP/s, from as many short runs as fit into so many seconds."""
+    """The best rate of one core in f32, in GFLOP/s, from as many short runs as fit into so many seconds."""
     machine = target or detect()
     lanes = machine.lanes(F32)
-    code = load_object(compile_ir(_module(machine.llvm_triple, lanes), machine))
+    vector = f"<{lanes} x float>"
+    return _rate(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes), seconds)
+
+
+def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> float:
+    """The best rate of one core with the instruction ``name`` of the target, in GOP/s."""
+    machine = target or detect()
+    instruction = machine.instruction(name)
+    operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
+    accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
+    kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
+    return _rate(machine, kind, seconds)
+
+
+def _rate(machine: Target, kind: _Kind, seconds: float) -> float:
+    code = load_object(compile_ir(_module(machine.llvm_triple, kind), machine))
     pool = shared_pool(PoolOptions.of(read_settings(), 1))
     builder = PlanBuilder(pool)
-    factors = np.concatenate([np.full(lanes, 0.999, np.float32), np.full(lanes, 0.001, np.float32)])
-    sums = builder.constant(aligned_copy(np.zeros(CHAINS * lanes, np.float32)))
+    factors = np.concatenate([np.full(16, 0.999, np.float32), np.full(16, 0.001, np.float32)])
+    sums = builder.constant(aligned_copy(np.zeros(kind.chains * 16, np.float32)))
     builder.step(code.address("peak"), [builder.constant(aligned_copy(factors)), sums], [ITERATIONS])
     plan = builder.build([code])
     best, begin = float("inf"), time.perf_counter()
     while time.perf_counter() - begin < seconds:
         best = min(best, float(plan.measure([], []).min()))
-    return 2.0 * CHAINS * lanes * ITERATIONS / best
+    return 2.0 * kind.chains * kind.products * ITERATIONS / best
 
 
-def _module(triple: str, lanes: int) -> str:
-    vector = f"<{lanes} x float>"
-    phis = "\n".join(
-        f"  %a{k} = phi {vector} [ zeroinitializer, %entry ], [ %b{k}, %loop ]" for k in range(CHAINS)
-    )
-    sums = "\n".join(
-        f"  %b{k} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{k}, {vector} %x, {vector} %y)"
-        for k in range(CHAINS)
-    )
+def _module(triple: str, kind: _Kind) -> str:
+    sums, operand = kind.accumulator, kind.operand
+    every = range(kind.chains)
+    types = [sums, operand, operand] if kind.accumulator_first else [operand, operand, sums]
+    phis = "\n".join(f"  %a{k} = phi {sums} [ zeroinitializer, %entry ], [ %b{k}, %loop ]" for k in every)
+
+    def call(k: int) -> str:
+        names = [f"%a{k}", "%x", "%y"] if kind.accumulator_first else ["%x", "%y", f"%a{k}"]
+        given = ", ".join(f"{t} {name}" for t, name in zip(types, names, strict=True))
+        return f"  %b{k} = call {sums} @{kind.intrinsic}({given})"
+
     stores = "\n".join(
-        f"  %p{k} = getelementptr {vector}, ptr %out, i64 {k}\n  store {vector} %b{k}, ptr %p{k}, align 4"
-        for k in range(CHAINS)
+        f"  %p{k} = getelementptr {sums}, ptr %out, i64 {k}\n  store {sums} %b{k}, ptr %p{k}, align 4"
+        for k in every
     )
+    calls = "\n".join(map(call, every))
     return f"""
 target triple = "{triple}"
-declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
+declare {sums} @{kind.intrinsic}({", ".join(types)})
 define i32 @peak(ptr %context, ptr %buffers, ptr %params, ptr %workspace, ptr %scratch) {{
 entry:
   %n = load i64, ptr %params
   %in = load ptr, ptr %buffers
   %second = getelementptr ptr, ptr %buffers, i64 1
   %out = load ptr, ptr %second
-  %x = load {vector}, ptr %in, align 4
-  %next = getelementptr {vector}, ptr %in, i64 1
-  %y = load {vector}, ptr %next, align 4
+  %x = load {operand}, ptr %in, align 4
+  %next = getelementptr {operand}, ptr %in, i64 1
+  %y = load {operand}, ptr %next, align 4
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %j, %loop ]
 {phis}
-{sums}
+{calls}
   %j = add i64 %i, 1
   %more = icmp slt i64 %j, %n
   br i1 %more, label %loop, label %done
@@ -87,8 +121,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5)
     arguments = parser.parse_args()
     target = detect()
-    rate = peak_gflops(target, arguments.seconds)
-    print(json.dumps({"benchmark": "peak", "cpu": target.llvm_cpu, "gflops": round(rate, 1)}))
+    rates = {"gflops": peak_gflops(target, arguments.seconds)}
+    for instruction in target.instructions:
+        rates[instruction.name] = dot_gops(instruction.name, target, arguments.seconds)
+    found = {name: round(rate, 1) for name, rate in rates.items()}
+    print(json.dumps({"benchmark": "peak", "cpu": target.llvm_cpu, **found}))
 
 
 if __name__ == "__main__":

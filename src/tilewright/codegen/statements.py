@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
@@ -18,6 +19,7 @@ from tilewright.ir import (
     I64,
     Alloc,
     Barrier,
+    Exec,
     For,
     If,
     Index,
@@ -37,7 +39,7 @@ MAX_FORCED_COPIES = 64
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
 
 
-class Emitter(Storage, Prefetching):
+class Emitter(Storage, Prefetching, Instructions):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
     def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
@@ -88,6 +90,8 @@ class Emitter(Storage, Prefetching):
                 self._if(s)
             case Alloc():
                 self.alloc(s)
+            case Exec():
+                self.execute(s)
             case Barrier():
                 pass  # one thread a block on this machine
             case _:

@@ -18,6 +18,7 @@ from tilewright.ir import (
     ZERO,
     Access,
     Binary,
+    Exec,
     Expr,
     For,
     If,
@@ -28,6 +29,7 @@ from tilewright.ir import (
     Stmt,
     Store,
     Var,
+    Window,
     prove_ge0,
     stmt_children,
     stmt_writes,
@@ -91,11 +93,17 @@ def lanes_apart(loop: For) -> bool:
                     return False
             case Store():
                 return all(map(store, s.writes))
+            case Exec():
+                return all(map(window, s.windows))
             case Seq() | If():
                 pass
             case _:
                 return False
         return all(map(visit, stmt_children(s)))
+
+    def window(w: Window) -> bool:
+        """A window that is written must be another one in each lane, one element wide."""
+        return w.mode == "r" or (max(w.extents) == 1 and any(_moves_with(i, v) for i in w.offsets))
 
     def store(w: Access) -> bool:
         involved = [i for i in w.indices if v in i.vars]

@@ -13,6 +13,7 @@ from tilewright.ir import (
     Load,
     Stmt,
     Store,
+    Window,
     loads,
     stmt_children,
     stmt_loads,
@@ -57,11 +58,22 @@ def overwritable(schedule: Schedule) -> tuple[str, ...]:
     every = stmt_loads(func.body)
     if any(load.buffer == out.name for load in every):
         return ()
+    taken = {w.buffer for w in _windows(func.body)}
     return tuple(
         name
         for name in like
-        if sum(load.buffer == name for load in every) == sum(load.buffer == name for load in allowed)
+        if name not in taken
+        and sum(load.buffer == name for load in every) == sum(load.buffer == name for load in allowed)
     )
+
+
+def _windows(stmt: Stmt) -> Iterator[Window]:
+    """The windows of instructions, those in blocks too."""
+    if isinstance(stmt, Exec):
+        yield from stmt.windows
+    parts = (stmt.body,) if isinstance(stmt, Block) else stmt_children(stmt)
+    for part in parts:
+        yield from _windows(part)
 
 
 def _leaves(stmt: Stmt) -> Iterator[Stmt]:

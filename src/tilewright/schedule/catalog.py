@@ -23,6 +23,7 @@ from tilewright.schedule.loop.reorder import reorder
 from tilewright.schedule.loop.set_layout import set_layout
 from tilewright.schedule.loop.set_scope import set_scope
 from tilewright.schedule.loop.split import split
+from tilewright.schedule.loop.tensorize import tensorize
 from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
@@ -55,6 +56,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     annotate,
     decompose_init,
     blockize,
+    tensorize,
     set_scope,
     set_layout,
     # producers, consumers and storage

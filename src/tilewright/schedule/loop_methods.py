@@ -75,6 +75,10 @@ class LoopMethods(Methods):
         """Make a loop and everything in it one opaque block."""
         return self.apply("blockize", loop, name=name)
 
+    def tensorize(self, loop: str, instr: str) -> Self:
+        """Do a nest by one instruction of the machine."""
+        return self.apply("tensorize", loop, instr)
+
     def set_scope(self, buffer: str, scope: str) -> Self:
         """Choose the memory of an allocated buffer."""
         return self.apply("set_scope", buffer, scope)

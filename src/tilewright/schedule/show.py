@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Alloc, Barrier, Block, Exec, For, If, LoopFunction, Pred, Seq, Stmt, Store
+from tilewright.ir import Alloc, Barrier, Block, Exec, For, If, LoopFunction, Pred, Seq, Stmt, Store, Window
 
 
 def show(func: LoopFunction) -> str:
@@ -48,4 +48,10 @@ def _lines(s: Stmt, depth: int) -> list[str]:
                 pad + ", ".join(f"{w.buffer}[{', '.join(map(str, w.indices))}] = {w.value}" for w in s.writes)
             ]
         case Exec():
-            return [f"{pad}exec {s.instr}"]
+            return [f"{pad}{s.instr}({', '.join(map(_window, s.windows))})"]
+
+
+def _window(w: Window) -> str:
+    """``A[i, k:+2]``: the elements ``k`` and ``k + 1``."""
+    at = [f"{i}:+{n}" if n > 1 else str(i) for i, n in zip(w.offsets, w.extents, strict=True)]
+    return f"{w.buffer}[{', '.join(at)}]"

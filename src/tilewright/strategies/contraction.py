@@ -24,11 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.ir import Load, Mod, Program, Stage, Var
+from tilewright.ir import Program, Stage
 from tilewright.schedule import Schedule
-from tilewright.strategies.roles import Contraction, contraction, run_length
+from tilewright.strategies.dots import find_dot, without_groups
+from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
 from tilewright.strategies.tiles import RegisterTile, register_tile
-from tilewright.target import Target
+from tilewright.target import Target, find_instruction
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
 MAX_FMAS_PER_TURN: Final = 120
@@ -59,7 +60,10 @@ def is_tileable(
     if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
         return None
     c = contraction(program, stage, last)
-    if c is None or not c.write.value.dtype.is_float:
+    if c is None:
+        return None
+    c = without_groups(c, target)
+    if not c.write.value.dtype.is_float and not c.dot and (packed or find_dot(c, target) is None):
         return None
     lanes = vector_width(c, target)
     for ld in (c.a, c.b if packed else None):
@@ -312,7 +316,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
         # neighbouring results share what they load along the last window axis
         s = s.unroll(windows[-1])
     else:
-        axis, step = _contiguous(c.a, tuple(a for a in c.axes("k", "window") if a in reds))
+        axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in reds])
         last = reds.get(axis or "", (windows or ks)[-1])
         steps = c.extent(axis) if axis else c.extent(feeds[last])
         front = [loop for loop in (*ks, *windows) if loop != last]
@@ -320,14 +324,22 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
             s = s.split(last, step)
             front.insert(0, f"{last}_o")
             last, steps = f"{last}_i", step
+        group: list[str] = []
+        if c.dot:
+            # innermost, the neighbours that an instruction takes together
+            depth = find_instruction(c.dot).depth
+            s = s.split(last, depth)
+            group, last, steps = [f"{last}_i"], f"{last}_o", steps // depth
         red = [*front, last]
         copies = 1
         for loop in _decided_by_copies(c, reds):
             if loop != last:
                 s = s.unroll(loop)
                 copies *= s.loop(loop).extent.as_int()
-        s = s.reorder(*red, *pars) if len([*red, *pars]) > 1 else s
+        s = s.reorder(*red, *pars, *group) if len([*red, *pars, *group]) > 1 else s
         s = s.decompose_init(block, red[0])
+        if c.dot:
+            s = s.tensorize(group[0], c.dot)
         most = MAX_STEPS_PER_TURN if copies == 1 else MAX_STEPS_PER_COPY
         unroll = next(
             u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
@@ -373,22 +385,6 @@ def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
             if loop in bind.vars:
                 out[loop] = it.name
     return {loop: out[loop] for loop in loops if loop in out}
-
-
-def _contiguous(a: Load, reds: tuple[str, ...]) -> tuple[str | None, int | None]:
-    """The reduction axis along the last dimension of ``a``, and its run length (``None``: all of it)."""
-    if not a.indices:
-        return None, None
-    for atom, coefficient in a.indices[-1].terms:
-        if coefficient != 1:
-            continue
-        if isinstance(atom, Var) and atom.name in reds:
-            return atom.name, None
-        if isinstance(atom, Mod):
-            name = atom.arg.as_var()
-            if name in reds:
-                return name, atom.divisor
-    return None, None
 
 
 def _products(stage: Stage) -> int:

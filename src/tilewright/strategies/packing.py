@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
+from tilewright.strategies.dots import find_dot
 from tilewright.strategies.contraction import choose_tile, vector_width
 from tilewright.strategies.roles import Contraction
 from tilewright.target import Target
@@ -52,7 +53,16 @@ def panel_layout(
             inner.append(f"d{d}%{run}")
         else:
             outer.append(f"d{d}")
-    return ld.buffer, (*outer, *inner, f"d{n}%{width}")
+    layout = [*outer, *inner, f"d{n}%{width}"]
+    found = find_dot(c, target)
+    if found is not None:
+        # the neighbours that an instruction sums innermost; what it counts is groups of them
+        depth = found.instruction.depth
+        d = next(d for d, i in enumerate(ld.indices) if i.as_var() == found.axis)
+        at = max(p for p, term in enumerate(layout) if term.startswith((f"d{d}%", f"d{d}/")) or term == f"d{d}")
+        layout[at] += f"//{depth}"
+        layout.append(f"d{d}%{depth}")
+    return ld.buffer, tuple(layout)
 
 
 def _extent(e: Index) -> int:

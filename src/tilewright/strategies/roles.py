@@ -11,10 +11,11 @@ of a convolution), else ``k``. Accesses are looked at where they lie in memory: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewright.ir import Access, Binary, Expr, If, Index, Load, Mod, Pred, Program, Stage, Store, loads
+from tilewright.ir import Access, Binary, Expr, If, Index, Load, Mod, Pred, Program, Stage, Store, Var, loads
 
 Role = Literal["batch", "m", "n", "k", "window"]
 
@@ -26,7 +27,8 @@ class Contraction:
     ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements
     (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for
     reductions of one operand, ``b_logical`` is the load as the stage has it. Terms count where ``guard``
-    holds.
+    holds. ``dot`` names the instruction that does its products, if one does: the groups that it sums are
+    then taken out of the indices of ``b``.
     """
 
     stage: Stage
@@ -38,6 +40,7 @@ class Contraction:
     write: Access
     b_logical: Load | None
     guard: Pred = ()
+    dot: str = ""
 
     def axes(self, *roles: Role) -> tuple[str, ...]:
         """Iterators with one of the roles, in order."""
@@ -173,3 +176,20 @@ def run_length(ld: Load, name: str) -> int | None:
         if isinstance(atom, Mod) and c == 1 and atom.arg.coefficient(name) == 1:
             return atom.divisor
     return 0
+
+
+def contiguous_reduction(c: Contraction, axes: Sequence[str] | None = None) -> tuple[str | None, int | None]:
+    """The reduction axis (of ``axes``) along the last dimension of ``a``, and its run (``None``: all of it)."""
+    known = c.axes("k", "window") if axes is None else axes
+    if not c.a.indices:
+        return None, None
+    for atom, coefficient in c.a.indices[-1].terms:
+        if coefficient != 1:
+            continue
+        if isinstance(atom, Var) and atom.name in known:
+            return atom.name, None
+        if isinstance(atom, Mod):
+            name = atom.arg.as_var()
+            if name in known:
+                return name, atom.divisor
+    return None, None

@@ -5,7 +5,8 @@ from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
 from tilewright.target.model import Instruction, MemoryLevel, Operand, ParallelLevel, Target
-from tilewright.target.registry import HOST, find_target, target_names
+from tilewright.target.registry import HOST, find_instruction, find_target, target_names
+from tilewright.target.semantics import INTERPRETED, lane_semantics
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
@@ -13,6 +14,7 @@ __all__ = [
     "AARCH64_NEON",
     "AARCH64_SVE",
     "HOST",
+    "INTERPRETED",
     "Instruction",
     "MemoryLevel",
     "Operand",
@@ -22,6 +24,8 @@ __all__ = [
     "X86_AVX512",
     "cpuinfo_flags",
     "detect",
+    "find_instruction",
     "find_target",
+    "lane_semantics",
     "target_names",
 ]

@@ -23,6 +23,7 @@ SDOT: Final = Instruction(
     features=frozenset({"dotprod"}),
     latency=4,
     per_cycle=2,
+    lanes=("lane",),
 )
 """Four dot products of four signed bytes."""
 

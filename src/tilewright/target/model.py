@@ -70,7 +70,8 @@ class Instruction:
     """A contraction done by one instruction: ``result[...] += a[...] * b[...]`` over ``axes``.
 
     Axes that ``result`` does not span are summed over; products are formed in the type of ``result``.
-    ``emitter`` names the intrinsic, ``features`` the CPU features that it needs (in LLVM's spelling),
+    Every operand spans the axes in ``lanes`` first: along those each lane works alone, so a program runs them
+    as a vector loop around the instruction, in as many lanes as it has. ``emitter`` names the intrinsic, ``features`` the CPU features that it needs (in LLVM's spelling),
     ``latency`` is in cycles, ``per_cycle`` how many of them start in one cycle.
     """
 
@@ -83,6 +84,7 @@ class Instruction:
     features: frozenset[str]
     latency: float
     per_cycle: float
+    lanes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         extents = dict(self.axes)
@@ -94,6 +96,10 @@ class Instruction:
                 raise TargetError(
                     f"instruction {self.name!r}: {operand.name} spans unknown axis {unknown[0]!r}"
                 )
+            if operand.axes[: len(self.lanes)] != self.lanes:
+                raise TargetError(
+                    f"instruction {self.name!r}: {operand.name} does not span {', '.join(self.lanes)} first"
+                )
         if self.latency <= 0 or self.per_cycle <= 0:
             raise TargetError(f"instruction {self.name!r}: latency and per_cycle must be positive")
 
@@ -103,6 +109,19 @@ class Instruction:
         count = 1
         for _, extent in self.axes:
             count *= extent
+        return count
+
+    @property
+    def inner_axes(self) -> tuple[tuple[str, int], ...]:
+        """The axes of one lane with their extents: those that a program's loops are matched with."""
+        return tuple((name, extent) for name, extent in self.axes if name not in self.lanes)
+
+    @property
+    def depth(self) -> int:
+        """Products that are summed into one element of the result."""
+        count = 1
+        for name, extent in self.axes:
+            count *= 1 if name in self.result.axes else extent
         return count
 
 

@@ -6,10 +6,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.support import TargetError, suggestion
+from tilewright.target import aarch64_neon, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
-from tilewright.target.model import Target
+from tilewright.target.model import Instruction, Target
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
@@ -19,6 +20,25 @@ HOST: Final = ("cpu", "host")
 _TABLES: Final = MappingProxyType(
     {table.name: table for table in (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)}
 )
+
+
+_INSTRUCTIONS: Final = MappingProxyType(
+    {
+        instruction.name: instruction
+        for table in (x86_avx512, x86_avx2, aarch64_neon)
+        for instruction in table.INSTRUCTIONS
+    }
+)
+
+
+def find_instruction(name: str) -> Instruction:
+    """The instruction called ``name``, of any machine. Raises TargetError for an unknown name."""
+    if name in _INSTRUCTIONS:
+        return _INSTRUCTIONS[name]
+    raise TargetError(
+        f"there is no instruction {name!r}",
+        hint=suggestion(name, _INSTRUCTIONS) or f"the instructions are {', '.join(_INSTRUCTIONS)}",
+    )
 
 
 def target_names() -> tuple[str, ...]:
@@ -38,3 +58,8 @@ def find_target(name: str) -> Target:
         f"there is no target {name!r}",
         hint=suggestion(name, target_names()) or f"the targets are {', '.join(target_names())}",
     )
+
+
+def instruction_names() -> tuple[str, ...]:
+    """All names that :func:`find_instruction` knows."""
+    return tuple(_INSTRUCTIONS)

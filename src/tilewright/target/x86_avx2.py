@@ -23,6 +23,7 @@ VPDPBUSD_256: Final = Instruction(
     features=frozenset({"avxvnni"}),
     latency=5,
     per_cycle=2,
+    lanes=("lane",),
 )
 """Eight dot products of four unsigned with four signed bytes, in the VEX encoding."""
 

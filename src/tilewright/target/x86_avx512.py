@@ -24,6 +24,7 @@ VPDPBUSD: Final = Instruction(
     features=frozenset({"avx512vnni"}),
     latency=5,
     per_cycle=2,
+    lanes=("lane",),
 )
 """Sixteen dot products of four unsigned with four signed bytes; sums do not saturate."""
 
@@ -37,6 +38,7 @@ VDPBF16PS: Final = Instruction(
     features=frozenset({"avx512bf16"}),
     latency=6,
     per_cycle=1,
+    lanes=("lane",),
 )
 """Sixteen dot products of two bf16 pairs, accumulated in f32; subnormals count as zero."""
 

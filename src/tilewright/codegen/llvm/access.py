@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.codegen.llvm.arithmetic import Arithmetic
-from tilewright.codegen.llvm.values import BYTE, PTR, Val, literal, memory_type, suffix
-from tilewright.ir import BOOL, I64, DType
+from tilewright.codegen.llvm.values import BYTE, PTR, Val, literal, memory_type, suffix, type_text
+from tilewright.ir import BOOL, I32, I64, DType
 
 
 class Access(Arithmetic):
@@ -45,6 +45,18 @@ class Access(Arithmetic):
                 ),
             )  # fmt: skip
         return self._from_memory(out, dtype)
+
+    def load_words(self, p: Val, dtype: DType, lanes: int, mask: Val | None = None) -> Val:
+        """Load ``lanes`` words of 32 bits of elements of ``dtype``, those that ``mask`` allows."""
+        t, align = type_text("i32", lanes), dtype.bytes
+        if mask is None:
+            return self.impure(I32, lanes, (p,), lambda o: f"load {t}, ptr {o[0].text}, align {align}")
+        name = f"llvm.masked.load.{suffix('i32', lanes)}.p0"
+        self.declare(name, t, ["ptr", "i32", f"<{lanes} x i1>", t])
+        return self.impure(
+            I32, lanes, (p, mask),
+            lambda o: f"call {t} @{name}(ptr {o[0].text}, i32 {align}, {o[1].typed}, {t} zeroinitializer)",
+        )  # fmt: skip
 
     def load_pointer(self, p: Val, root: str = "") -> Val:
         """Load a pointer into the buffer ``root``."""

@@ -133,6 +133,36 @@ class Arithmetic(Scopes):
             lambda o: f"call {t} @{full}({t} {o[0].text}, {t} {o[1].text}, {t} {o[2].text})",
         )  # fmt: skip
 
+    def resize(self, v: Val, lanes: int) -> Val:
+        """The first ``lanes`` lanes of a value; those that it does not have are undefined."""
+        if v.lanes == lanes:
+            return v
+        if lanes == 1:
+            return self.lane(v, 0)
+        if v.lanes == 1:
+            return self.splat(v, lanes)
+        picks = ", ".join(f"i32 {n}" if n < v.lanes else "i32 poison" for n in range(lanes))
+        return self.pure(
+            "resize", v.dtype, lanes, (v,),
+            lambda o: f"shufflevector {o[0].typed}, {o[0].type} poison, <{lanes} x i32> <{picks}>",
+        )  # fmt: skip
+
+    def dot(self, full: str, total: Val, words: Sequence[Val], operand: str) -> Val:
+        """A call of the intrinsic ``full``: ``total`` plus dot products of words, seen as type ``operand``."""
+        seen = words
+        if words[0].type != operand:
+            seen = [
+                self.pure(f"as {operand}", v.dtype, v.lanes, (v,), lambda o: f"bitcast {o[0].typed} to {operand}")
+                for v in words
+            ]
+        self.declare(full, total.type, [total.type, operand, operand])
+        return self.pure(
+            full, total.dtype, total.lanes, (total, *seen),
+            lambda o: (
+                f"call {o[0].type} @{full}({o[0].typed}, {operand} {o[1].text}, {operand} {o[2].text})"
+            ),
+        )  # fmt: skip
+
     def saturating(self, a: Val, dtype: DType) -> Val:
         """A float as an integer of ``dtype``, clamped to its range; NaN becomes 0."""
         result = type_text(dtype.name, a.lanes)

@@ -58,19 +58,26 @@ def blockize(func: LoopFunction, loop: str, *, name: str | None = None) -> LoopF
                     Y[i, j] = (X[i, j] * f32(2.0))
     """
     place, node = find_loop(func, loop)
-    _check(func, place, node)
     (chosen,) = new_names([f"{loop}_block"], () if name is None else (name,), taken_names(func))
+    block = opaque_block(func, place, node, chosen, chosen, "blockize")
+    return func.with_body(replace_at(func.body, place.path, block))
+
+
+def opaque_block(
+    func: LoopFunction, place: Location, node: For, name: str, stage: str, primitive: str
+) -> Block:
+    """The loop ``node`` at ``place`` with everything in it as one block; refuses as :func:`blockize` does."""
+    _check(func, place, node, primitive)
     used = _free(node)
     for f in reversed(place.loops):
         if f.var in used:
             used |= f.lo.vars | f.hi.vars
     iters = tuple(Iter(f.var, f.lo, f.hi, _kind(func, place, f)) for f in place.loops if f.var in used)
-    block = Block(chosen, chosen, iters, tuple(var(it.name) for it in iters), _opaque(node))
-    return func.with_body(replace_at(func.body, place.path, block))
+    return Block(name, stage, iters, tuple(var(it.name) for it in iters), _opaque(node))
 
 
-def _check(func: LoopFunction, place: Location, node: For) -> None:
-    require_blocks(func, node, "blockize")
+def _check(func: LoopFunction, place: Location, node: For, primitive: str) -> None:
+    require_blocks(func, node, primitive)
     for inner in blocks(node):
         assert isinstance(inner.node, Block)
         if inner.node.init is not None:

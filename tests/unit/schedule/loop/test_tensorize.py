@@ -1,0 +1,207 @@
+"""tensorize: nests matched with instructions; code and interpreter agree with sums in f64."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from native_kernel import HOST, Native
+from tilewright import lang
+from tilewright.driver.layouts import pack
+from tilewright.ir import parse_function, print_function, run_function
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from tilewright.target import INTERPRETED, find_instruction
+
+KINDS = {
+    "vdpbf16ps": ("bf16", "bf16", "f32", 2),
+    "vpdpbusd": ("u8", "i8", "i32", 4),
+}
+
+
+def product(m, n, k, kind, exchanged=False):
+    """`C[i, j] = sum of A[i, k] * B[k, j]` in the types of an instruction."""
+    left, right, total, _ = KINDS[kind]
+    A = lang.placeholder((m, k), left, name="A")
+    B = lang.placeholder((k, n), right, name="B")
+    axis = lang.reduce_axis(k, "k")
+
+    def term(i, j):
+        a, b = lang.cast(A[i, axis], total), lang.cast(B[axis, j], total)
+        return b * a if exchanged else a * b
+
+    return lang.program([A, B], [lang.compute((m, n), lambda i, j: lang.sum(term(i, j), axis), name="C")])
+
+
+def grouped(program, kind, verify=True):
+    """The products up to the group that an instruction takes, lanes along j."""
+    depth = KINDS[kind][3]
+    n = program.buffer("B").shape[1].as_int()
+    s = Schedule(program, verify=verify).set_layout("B", ("d1//16", f"d0//{depth}", "d1%16", f"d0%{depth}"))
+    s = s.split("k", depth)
+    if n > 16:
+        s = s.split("j", 16).reorder("j_o", "i", "k_o", "j_i", "k_i")
+    else:
+        s = s.reorder("i", "k_o", "j", "k_i")
+    return s.decompose_init("C", "k_o").vectorize("j_i" if n > 16 else "j")
+
+
+def arrays(program, seed=0):
+    rng = np.random.default_rng(seed)
+    out = {}
+    for b in program.inputs:
+        shape = [e.as_int() for e in b.shape]
+        if b.dtype.is_float:
+            out[b.name] = rng.normal(size=shape).astype(ml_dtypes.bfloat16)
+        else:
+            low, high = int(b.dtype.min_value), int(b.dtype.max_value)
+            out[b.name] = rng.integers(low, high + 1, shape).astype(b.dtype.numpy)
+    return out
+
+
+def expected(given):
+    return given["A"].astype(np.float64) @ given["B"].astype(np.float64)
+
+
+SIZES = [(1, 16, 8), (3, 32, 16), (2, 21, 12), (4, 1, 4), (3, 3, 8), (1, 2, 4), (5, 40, 20), (2, 7, 4), (2, 8, 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_interpreter_and_code(kind, m, n, k, exchanged):
+    if exchanged and (m, n, k) != SIZES[2]:
+        pytest.skip("one size is enough for the order of factors")
+    program = product(m, n, k, kind, exchanged)
+    s = grouped(program, kind).tensorize("k_i", kind)
+    assert parse_function(print_function(s.func)) == s.func
+    given = arrays(program)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    tolerance = 0 if kind == "vpdpbusd" else 1e-5 * k
+    for seed in range(2):
+        made = run_function(s.func, given, seed=seed, instructions=INTERPRETED)["C"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
+    if find_instruction(kind).features <= HOST.features:
+        made = Native(s.func)(given)["C"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
+
+
+def test_bytes_do_not_saturate():
+    """The sum of four products exceeds 16 bits."""
+    program = product(1, 16, 4, "vpdpbusd")
+    s = grouped(program, "vpdpbusd").tensorize("k_i", "vpdpbusd")
+    given = {"A": np.full((1, 4), 255, np.uint8), "B": np.full((4, 16), -128, np.int8)}
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    np.testing.assert_array_equal(run_function(s.func, given, instructions=INTERPRETED)["C"], wanted)
+    if find_instruction("vpdpbusd").features <= HOST.features:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+
+
+def test_the_block_keeps_name_stage_and_condition():
+    s = grouped(product(2, 21, 4, "vdpbf16ps"), "vdpbf16ps").tensorize("k_i", "vdpbf16ps")
+    block = s.block("C")
+    assert (block.stage, len(block.where)) == ("C", 1)
+    kinds = {it.name: it.kind for it in block.iters}
+    assert kinds == {"j_o": "par", "i": "par", "k_o": "red", "j_i": "par"}
+
+
+def test_several_axes():
+    """An instruction with axes of its own, which no lane runs: the loops are found in any order."""
+    A = lang.placeholder((4, 8), "bf16", name="A")
+    B = lang.placeholder((6, 8), "bf16", name="B")
+    k = lang.reduce_axis(8, "k")
+    C = lang.compute(
+        (4, 6), lambda i, j: lang.sum(lang.cast(A[i, k], "f32") * lang.cast(B[j, k], "f32"), k), name="C"
+    )
+    s = Schedule(lang.program([A, B], [C]), verify=True).tile(("i", "j"), (2, 2)).split("k", 4)
+    s = s.reorder("i_o", "j_o", "k_o", "k_i", "j_i", "i_i").decompose_init("C", "k_o")
+    s = s.tensorize("k_i", "bfmmla")
+    given = arrays(s.source)
+    made = run_function(s.func, given, instructions=INTERPRETED)["C"]
+    np.testing.assert_allclose(made, given["A"].astype("f8") @ given["B"].astype("f8").T, atol=1e-5)
+
+
+def test_a_trace_replays():
+    s = grouped(product(2, 16, 4, "vdpbf16ps"), "vdpbf16ps").tensorize("k_i", "vdpbf16ps")
+    assert '.tensorize("k_i", "vdpbf16ps")' in s.trace.to_python().replace("'", '"')
+
+
+def _f32():
+    A, B = lang.placeholder((4, 8), name="A"), lang.placeholder((8, 16), name="B")
+    k = lang.reduce_axis(8, "k")
+    C = lang.compute((4, 16), lambda i, j: lang.sum(A[i, k] * B[k, j], k), name="C")
+    return Schedule(lang.program([A, B], [C])).split("k", 2).reorder("k_o", "i", "j", "k_i")
+
+
+BF16 = "vdpbf16ps"
+REFUSALS = {
+    "unknown": (lambda: _f32().tensorize("k_i", "vdpbf16"), "there is no instruction 'vdpbf16'"),
+    "init": (lambda: _f32().tensorize("k_i", BF16), "still has its initialisation"),
+    "types": (lambda: _f32().decompose_init("C", "k_o").tensorize("k_i", BF16), "A has elements of f32"),
+    "extent": (
+        lambda: grouped(product(2, 16, 8, "vpdpbusd"), "vpdpbusd").tensorize("k_i", BF16),
+        "its axes are k of 2, the loops k_i of 4",
+    ),
+    "sum of one factor": (
+        lambda: Schedule(_total()).split("k", 2).decompose_init("C", "k_o").tensorize("k_i", BF16),
+        "a sum of products in f32",
+    ),
+    "wrong axis": (
+        lambda: (
+            Schedule(product(4, 16, 4, BF16))
+            .decompose_init("C", "k")
+            .split("i", 2)
+            .reorder("k", "j", "i_o", "i_i")
+            .tensorize("i_i", BF16)
+        ),
+        "",
+    ),
+    "a condition": (
+        lambda: (
+            Schedule(product(2, 16, 7, BF16))
+            .split("k", 2)
+            .reorder("k_o", "i", "j", "k_i")
+            .decompose_init("C", "k_o")
+            .tensorize("k_i", BF16)
+        ),
+        "a condition of block 'C' depends on 'k_i'",
+    ),
+    "no perfect nest": (
+        lambda: _f32().decompose_init("C", "k_o").partition("j", 4).tensorize("k_o", BF16),
+        "'k_o' is not a perfect nest around one block",
+    ),
+    "steps of two": (
+        lambda: Schedule(_strided()).split("k", 2).decompose_init("C", "k_o").tensorize("k_i", BF16),
+        "'k_i' must move A along one dimension of its own by single elements",
+    ),
+}
+
+
+def _total():
+    A = lang.placeholder((8,), "bf16", name="A")
+    k = lang.reduce_axis(8, "k")
+    return lang.program([A], [lang.compute((1,), lambda i: lang.sum(lang.cast(A[k], "f32"), k), name="C")])
+
+
+def _strided():
+    A, B = lang.placeholder((16,), "bf16", name="A"), lang.placeholder((8,), "bf16", name="B")
+    k = lang.reduce_axis(8, "k")
+    return lang.program(
+        [A, B],
+        [
+            lang.compute(
+                (1,),
+                lambda i: lang.sum(lang.cast(A[2 * k], "f32") * lang.cast(B[k], "f32"), k),
+                name="C",
+            )
+        ],
+    )
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(case):
+    steps, message = REFUSALS[case]
+    with pytest.raises(ScheduleError) as caught:
+        steps()
+    assert message in str(caught.value)
