@@ -2,8 +2,8 @@
 
     python benchmarks/peak.py [--seconds 0.5]
 
-Prints one JSON line of the highest rates seen: ``gflops`` of f32 (other benchmarks divide by it), and for each
-dot-product instruction of the machine two operations for each of its products, in GOP/s, by its name.
+Prints one JSON line of the highest rates seen: ``gflops`` of f32 (other benchmarks divide by it), and by the
+name of each dot-product instruction of the machine two operations for each of its products, in GOP/s.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
-from tilewright.ir import I32, Exec, Load, Window
+from tilewright.ir import Exec, Load, Window
 from tilewright.support import ScheduleError, TargetError
 from tilewright.target import Instruction, find_instruction
 
@@ -111,7 +111,7 @@ class Instructions(Accesses):
                 distance += step.const * stride if isinstance(stride, int) else 0
             if distance != n:
                 raise ScheduleError(
-                    f"{instruction.name}: the {instruction.depth} elements of {w.buffer} that it takes together "
-                    "do not lie together in memory",
+                    f"{instruction.name}: the {instruction.depth} elements of {w.buffer} that it takes "
+                    "together do not lie together in memory",
                     hint="store that dimension innermost, in groups (set_layout, stage)",
                 )

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Final
 
 from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
-from tilewright.strategies.dots import find_dot
 from tilewright.strategies.contraction import choose_tile, vector_width
+from tilewright.strategies.dots import find_dot
 from tilewright.strategies.roles import Contraction
 from tilewright.target import Target
 
@@ -59,7 +59,9 @@ def panel_layout(
         # the neighbours that an instruction sums innermost; what it counts is groups of them
         depth = found.instruction.depth
         d = next(d for d, i in enumerate(ld.indices) if i.as_var() == found.axis)
-        at = max(p for p, term in enumerate(layout) if term.startswith((f"d{d}%", f"d{d}/")) or term == f"d{d}")
+        at = max(
+            p for p, term in enumerate(layout) if term.startswith((f"d{d}%", f"d{d}/")) or term == f"d{d}"
+        )
         layout[at] += f"//{depth}"
         layout.append(f"d{d}%{depth}")
     return ld.buffer, tuple(layout)

@@ -179,7 +179,7 @@ def run_length(ld: Load, name: str) -> int | None:
 
 
 def contiguous_reduction(c: Contraction, axes: Sequence[str] | None = None) -> tuple[str | None, int | None]:
-    """The reduction axis (of ``axes``) along the last dimension of ``a``, and its run (``None``: all of it)."""
+    """The reduction axis (of ``axes``) along the last dimension of ``a``; its run (``None``: all of it)."""
     known = c.axes("k", "window") if axes is None else axes
     if not c.a.indices:
         return None, None

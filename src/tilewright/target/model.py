@@ -71,8 +71,9 @@ class Instruction:
 
     Axes that ``result`` does not span are summed over; products are formed in the type of ``result``.
     Every operand spans the axes in ``lanes`` first: along those each lane works alone, so a program runs them
-    as a vector loop around the instruction, in as many lanes as it has. ``emitter`` names the intrinsic, ``features`` the CPU features that it needs (in LLVM's spelling),
-    ``latency`` is in cycles, ``per_cycle`` how many of them start in one cycle.
+    as a vector loop around the instruction, in as many lanes as it has. ``emitter`` names the intrinsic,
+    ``features`` the CPU features that it needs (in LLVM's spelling), ``latency`` is in cycles, ``per_cycle``
+    how many of them start in one cycle.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -22,7 +23,7 @@ _TABLES: Final = MappingProxyType(
 )
 
 
-_INSTRUCTIONS: Final = MappingProxyType(
+_INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
     {
         instruction.name: instruction
         for table in (x86_avx512, x86_avx2, aarch64_neon)

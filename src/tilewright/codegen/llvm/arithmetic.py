@@ -148,11 +148,13 @@ class Arithmetic(Scopes):
         )  # fmt: skip
 
     def dot(self, full: str, total: Val, words: Sequence[Val], operand: str) -> Val:
-        """A call of the intrinsic ``full``: ``total`` plus dot products of words, seen as type ``operand``."""
+        """A call of the intrinsic ``full``: ``total`` plus dot products of words, taken as ``operand``."""
         seen = words
         if words[0].type != operand:
             seen = [
-                self.pure(f"as {operand}", v.dtype, v.lanes, (v,), lambda o: f"bitcast {o[0].typed} to {operand}")
+                self.pure(
+                    f"as {operand}", v.dtype, v.lanes, (v,), lambda o: f"bitcast {o[0].typed} to {operand}"
+                )
                 for v in words
             ]
         self.declare(full, total.type, [total.type, operand, operand])

@@ -62,15 +62,22 @@ def expected(given):
     return given["A"].astype(np.float64) @ given["B"].astype(np.float64)
 
 
-SIZES = [(1, 16, 8), (3, 32, 16), (2, 21, 12), (4, 1, 4), (3, 3, 8), (1, 2, 4), (5, 40, 20), (2, 7, 4), (2, 8, 4)]
+SIZES = [
+    (1, 16, 8),
+    (3, 32, 16),
+    (2, 21, 12),
+    (4, 1, 4),
+    (3, 3, 8),
+    (1, 2, 4),
+    (5, 40, 20),
+    (2, 7, 4),
+    (2, 8, 4),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("m", "n", "k"), SIZES)
-@pytest.mark.parametrize("exchanged", [False, True])
+@pytest.mark.parametrize(("m", "n", "k", "exchanged"), [*((*s, False) for s in SIZES), (2, 21, 12, True)])
 def test_interpreter_and_code(kind, m, n, k, exchanged):
-    if exchanged and (m, n, k) != SIZES[2]:
-        pytest.skip("one size is enough for the order of factors")
     program = product(m, n, k, kind, exchanged)
     s = grouped(program, kind).tensorize("k_i", kind)
     assert parse_function(print_function(s.func)) == s.func
@@ -146,16 +153,6 @@ REFUSALS = {
     "sum of one factor": (
         lambda: Schedule(_total()).split("k", 2).decompose_init("C", "k_o").tensorize("k_i", BF16),
         "a sum of products in f32",
-    ),
-    "wrong axis": (
-        lambda: (
-            Schedule(product(4, 16, 4, BF16))
-            .decompose_init("C", "k")
-            .split("i", 2)
-            .reorder("k", "j", "i_o", "i_i")
-            .tensorize("i_i", BF16)
-        ),
-        "",
     ),
     "a condition": (
         lambda: (
