@@ -26,7 +26,7 @@ _TABLES: Final = MappingProxyType(
 _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
     {
         instruction.name: instruction
-        for table in (x86_avx512, x86_avx2, aarch64_neon)
+        for table in (x86_avx2, x86_avx512, aarch64_neon)
         for instruction in table.INSTRUCTIONS
     }
 )
