@@ -26,9 +26,9 @@ from tilewright.support import available_cpus
 from tilewright.target import detect
 
 
-def measure(name: str, small: bool, plan: BenchPlan) -> dict[str, Any]:
+def measure(name: str, small: bool, batch: int, plan: BenchPlan) -> dict[str, Any]:
     """One model: its name, the machine, and each engine's result."""
-    model = (zoo.SMALL if small else zoo.FULL)[name]()
+    model = zoo.SMALL[name]() if small else zoo.FULL[name](batch=batch)
     _, feeds = model_samples(model)
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         path = Path(folder, "model.onnx")
@@ -40,6 +40,7 @@ def measure(name: str, small: bool, plan: BenchPlan) -> dict[str, Any]:
         "benchmark": "models",
         **result.as_data(),
         "small": small,
+        "batch": batch,
         "machine": machine,
         "python": platform.python_version(),
     }
@@ -82,7 +83,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
     parser.add_argument("--rounds", type=int, default=7, help="turns an engine")
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds a turn")
-    parser.add_argument("--small", action="store_true", help="the versions made small")
+    parser.add_argument("--small", action="store_true", help="the versions made small, at batch 1")
+    parser.add_argument("--batch", type=int, default=1, help="images or sequences a run")
     parser.add_argument("--json", action="store_true", help="one JSON line a model")
     parser.add_argument("--table", metavar="FILE", help="only print the table of the JSON lines in a file")
     arguments = parser.parse_args()
@@ -100,7 +102,7 @@ def main() -> None:
     rows = []
     for name in arguments.models.split(","):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows.append(measure(name.strip(), arguments.small, plan))
+        rows.append(measure(name.strip(), arguments.small, arguments.batch, plan))
         if arguments.json:
             print(json.dumps(rows[-1]), flush=True)
     if not arguments.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Protocol
 
 from onnx import ModelProto
 
@@ -22,16 +23,24 @@ from tilewright.frontend.zoo.transformers import (
 #: Sequence length of the three language models.
 SEQUENCE = 128
 
-#: The architectures at their published sizes, batch 1: `FULL["resnet18"]()` builds one.
-FULL: Mapping[str, Callable[[], ModelProto]] = MappingProxyType(
+
+class Architecture(Protocol):
+    """Builds a model."""
+
+    def __call__(self, *, batch: int = 1) -> ModelProto:
+        """The model for inputs of ``batch`` images or sequences."""
+
+
+#: The architectures at their published sizes: `FULL["resnet18"]()` builds one, `(batch=16)` for 16 images.
+FULL: Mapping[str, Architecture] = MappingProxyType(
     {
         "resnet18": resnet18,
         "resnet50": resnet50,
         "mobilenet_v2": mobilenet_v2,
         "resnet3d18": resnet3d18,
-        "bert_base": lambda: bert(BERT_BASE, length=SEQUENCE),
-        "tinybert4": lambda: bert(TINYBERT_4, length=SEQUENCE),
-        "gpt2": lambda: gpt2(GPT2_SMALL, length=SEQUENCE),
+        "bert_base": lambda batch=1: bert(BERT_BASE, batch=batch, length=SEQUENCE),
+        "tinybert4": lambda batch=1: bert(TINYBERT_4, batch=batch, length=SEQUENCE),
+        "gpt2": lambda batch=1: gpt2(GPT2_SMALL, batch=batch, length=SEQUENCE),
     }
 )
 
@@ -72,6 +81,7 @@ __all__ = [
     "SEQUENCE",
     "SMALL",
     "TINYBERT_4",
+    "Architecture",
     "ModelBuilder",
     "TransformerSize",
     "bert",
