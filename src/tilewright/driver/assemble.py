@@ -14,7 +14,7 @@ from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.units import Unit
-from tilewright.graph import Graph, Step, plan_memory
+from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
 from tilewright.ir import Buffer, dtype_of
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import derived_constants, pack_argument
@@ -111,7 +111,7 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
     outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
     refs.update({value: builder.output(sizes[value]) for value in outputs})
     planned = {value: sizes[value] for value in made if value not in refs}
-    layout = plan_memory(_memory_steps(steps), planned)
+    layout = _arena(steps, planned, pool.threads)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
     if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
         raise ResourceError(
@@ -139,6 +139,22 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
         )
     arrays = tuple((dtype_of(graph.types[value].dtype).numpy, _shape(steps, value)) for value in outputs)
     return Assembled(builder.build(steps.kernels), graph.inputs, outputs, arrays)
+
+
+def _arena(steps: Steps, sizes: Mapping[str, int], threads: int) -> MemoryPlan:
+    """Where intermediate values live.
+
+    Several threads get bytes of their own for each shape of values, as far as the outermost cache holds all
+    of them: writing to lines that another core has changed costs more than a larger arena.
+    """
+    moves = _memory_steps(steps)
+    layout = plan_memory(moves, sizes)
+    if threads > 1 and steps.kernels:
+        apart = plan_memory(moves, sizes, kinds={value: _shape(steps, value) for value in sizes})
+        caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
+        if apart.size <= max(caches, default=0):
+            return apart
+    return layout
 
 
 def _memory_steps(steps: Steps) -> list[Step]:

@@ -7,11 +7,14 @@ except where a step may work in place and the tensor it reads dies there.
 Offsets are chosen greedily, the largest tensor first, each into the smallest gap that fits (best fit) among
 the tensors placed before it that are alive at the same time: "greedy by size" of Pisarchyk & Lee, Efficient
 memory management for deep neural net inference, 2020, arXiv:2001.03288, section 5.1.
+
+Tensors may be told apart by kinds, which then share no bytes: threads divide tensors of one shape alike, so
+that bytes reused within a kind are written again by the core that has their cache lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -61,20 +64,32 @@ class _Life:
         return self.first <= other.last and other.first <= self.last
 
 
-def plan_memory(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str] = ()) -> MemoryPlan:
+def plan_memory(
+    steps: Sequence[Step],
+    sizes: Mapping[str, int],
+    kept: Collection[str] = (),
+    kinds: Mapping[str, Hashable] | None = None,
+) -> MemoryPlan:
     """Choose an offset for every tensor named in `sizes` (bytes). Tensors not named there live elsewhere.
 
-    `kept` are tensors needed after the last step. Offsets are multiples of `ALIGNMENT`. Raises InternalError
-    where a step reads a planned tensor that no earlier step wrote.
+    `kept` are tensors needed after the last step. Tensors of different `kinds` never share bytes, whenever
+    they are alive. Offsets are multiples of `ALIGNMENT`. Raises InternalError where a step reads a planned
+    tensor that no earlier step wrote.
     """
     lives = _lives(steps, sizes, kept)
-    shared = _in_place(steps, sizes, lives)
+    kind = dict.fromkeys(lives) if kinds is None else {tensor: kinds[tensor] for tensor in lives}
+    shared = _in_place(steps, sizes, lives, kind)
     slots: dict[str, _Life] = {}
     for tensor, life in lives.items():
         root = _root(shared, tensor)
         old = slots.get(root, life)
         slots[root] = _Life(min(old.first, life.first), max(old.last, life.last))
-    offsets, size = _place(slots, sizes)
+    offsets: dict[str, int] = {}
+    size = 0
+    for each in dict.fromkeys(kind[root] for root in slots):
+        found, taken = _place({root: life for root, life in slots.items() if kind[root] == each}, sizes)
+        offsets |= {root: size + offset for root, offset in found.items()}
+        size += taken
     return MemoryPlan({tensor: offsets[_root(shared, tensor)] for tensor in lives}, size, shared)
 
 
@@ -119,7 +134,12 @@ def _lives(steps: Sequence[Step], sizes: Mapping[str, int], kept: Collection[str
     return {tensor: _Life(begin, last[tensor]) for tensor, begin in first.items()}
 
 
-def _in_place(steps: Sequence[Step], sizes: Mapping[str, int], lives: Mapping[str, _Life]) -> dict[str, str]:
+def _in_place(
+    steps: Sequence[Step],
+    sizes: Mapping[str, int],
+    lives: Mapping[str, _Life],
+    kind: Mapping[str, Hashable],
+) -> dict[str, str]:
     """The pairs (written -> read) that share their bytes. Each tensor is overwritten at most once."""
     shared: dict[str, str] = {}
     overwritten: set[str] = set()
@@ -128,7 +148,8 @@ def _in_place(steps: Sequence[Step], sizes: Mapping[str, int], lives: Mapping[st
             if written not in lives or read not in lives or written in shared or read in overwritten:
                 continue
             dies_here = lives[read].last == at and lives[written].first == at and lives[read].first < at
-            if dies_here and sizes[written] == sizes[read] and read not in step.writes:
+            alike = sizes[written] == sizes[read] and kind[written] == kind[read]
+            if dies_here and alike and read not in step.writes:
                 shared[written] = read
                 overwritten.add(read)
     return shared

@@ -249,17 +249,24 @@ def _tile(
 
 
 def _shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
-    """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well."""
-    if threads == 1 or c.b is None:
+    """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
+
+    What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
+    each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is the smaller part.
+    """
+    if threads == 1:
         return None
     batch = int(np.prod([c.extent(a) for a in c.axes("batch") if a != c.vector], initial=1))
-    if batch % threads == 0:
+    if c.b is not None and batch % threads == 0:
         return None
     axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
     if not axes:
         return None
-    tiles = int(np.prod([c.extent(a) for a in axes])) // (tile.rows * threads)
-    if tiles < TILES_PER_PANEL:
+    m = math.prod(c.extent(a) for a in axes)
+    k = math.prod(c.extent(a) for a in c.axes("k"))
+    n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
+    constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
+    if m // (tile.rows * threads) < TILES_PER_PANEL and constant > m * (k + n):
         return None
     step = tile.rows if axes[0] == row_axis(c) else 1
     return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
@@ -318,7 +325,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
     else:
         axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in reds])
         last = reds.get(axis or "", (windows or ks)[-1])
-        steps = c.extent(axis) if axis else c.extent(feeds[last])
+        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last])
         front = [loop for loop in (*ks, *windows) if loop != last]
         if step is not None and steps > step:
             s = s.split(last, step)
@@ -341,6 +348,7 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
         if c.dot:
             s = s.tensorize(group[0], c.dot)
         most = MAX_STEPS_PER_TURN if copies == 1 else MAX_STEPS_PER_COPY
+        most = min(most, apart)
         unroll = next(
             u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
         )
@@ -374,6 +382,18 @@ def _decided_by_copies(c: Contraction, reds: dict[str, str]) -> list[str]:
     row = row_axis(c)
     tied = {v for cond in c.guard if row in cond.vars for v in cond.vars}
     return [reds[a] for a in c.axes("window") if a in tied and a in reds]
+
+
+def _steps_apart(c: Contraction, axis: str) -> int:
+    """Steps of a reduction axis after which rows of a tile read the elements of rows beside them.
+
+    Unrolled further, those elements would be loaded once and kept, in registers that the sums need.
+    """
+    row = row_axis(c)
+    if row is None or c.b is None:
+        return MAX_STEPS_PER_TURN
+    shared = [i for i in c.a.indices if axis in i.vars and row in i.vars]
+    return min((max(1, abs(i.coefficient(row))) for i in shared), default=MAX_STEPS_PER_TURN)
 
 
 def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:

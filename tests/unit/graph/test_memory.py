@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +113,18 @@ def test_a_small_tensor_takes_the_smallest_gap() -> None:
     sizes = {"big": 640, "x": 320, "small": 128, "y": 320, "keep": 64, "new": 128}
     plan = plan_memory(steps, sizes)
     assert plan.offsets["new"] == plan.offsets["small"] or plan.offsets["new"] >= plan.offsets["big"]
+
+
+@given(_runs(), st.randoms(use_true_random=False))
+def test_kinds_never_share_bytes(run: tuple[list[Step], dict[str, int], set[str]], random: Random) -> None:
+    steps, sizes, kept = run
+    kinds = {tensor: random.randrange(3) for tensor in sizes}
+    plan = plan_memory(steps, sizes, kept, kinds)
+    _run(steps, sizes, kept, plan)
+    spans = [(plan.offsets[t], plan.offsets[t] + sizes[t], kinds[t]) for t in sizes if sizes[t]]
+    for at, (begin, end, kind) in enumerate(spans):
+        assert end <= plan.size
+        assert all(kind == k or end <= b or e <= begin for b, e, k in spans[at:])
 
 
 def test_reading_what_was_never_written_is_an_internal_error() -> None:
