@@ -1,9 +1,9 @@
 """Which refusals have a test: `pytest --refusals`, which `.ci/run` passes, fails where one has none.
 
 A refusal is a `raise` of a `UserError` in `src/`. While the tests run, every such error that is made notes
-where: the statements on the stack at that moment. A refusal counts as tested where one of them is its `raise` and
-the test is one that says what the message should be: all but the property tests, which meet refusals by
-chance. The refusals left are printed with their file and line.
+where: the statements on the stack at that moment. A refusal counts as tested where one of them is its `raise`
+and the test is one that says what the message should be: all but random tests and conformance tests, which
+meet refusals by chance. The refusals left are printed with their file and line.
 """
 
 import ast
@@ -20,8 +20,8 @@ import pytest
 from tilewright.support import InternalError, TilewrightError, UserError
 
 SOURCES = Path(__file__).resolve().parents[1] / "src" / "tilewright"
-#: Tests whose refusals do not count: nothing in them looks at messages.
-BY_CHANCE = "tests/property/"
+#: Tests whose refusals do not count, as those of all random tests: nothing in them looks at messages.
+BY_CHANCE = ("tests/property/", "tests/conformance/")
 
 
 def sites():
@@ -77,7 +77,8 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         """Count in tests of messages only."""
-        self.counting = not item.nodeid.startswith(BY_CHANCE)
+        random = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        self.counting = not random and not item.nodeid.startswith(BY_CHANCE)
         try:
             return (yield)
         finally:

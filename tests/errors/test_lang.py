@@ -2,11 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tilewright import lang
 from tilewright.lang import ops
-from tilewright.support import ProgramError
+from tilewright.lang.algorithms import match_winograd, winograd
+from tilewright.support import InputError, ProgramError
 
 
 @pytest.fixture
@@ -22,7 +24,18 @@ def u():
         n=lang.param("n"),
         k=lang.reduce_axis(6, "k"),
         i=lang.axis(4, "i"),
+        s=lang.placeholder((), name="s"),
+        J=lang.placeholder((4, 6), "i32", name="J"),
+        S=lang.placeholder((lang.param("n"),), name="S"),
+        X=lang.placeholder((1, 3, 5, 5), name="X"),
+        W=lang.placeholder((2, 3, 3, 3), name="W"),
+        m=lang.reduce_axis(lang.param("n"), "m"),
     )
+
+
+def _nested_triangle(u, i):
+    t = lang.reduce_axis((0, i + 1), "t")
+    return lang.sum(lang.exp(lang.sum(u.A[t, u.k], axis=u.k)), axis=t)
 
 
 # (what the user writes, what the message says, what the hint says); `u` holds the fixture's tensors
@@ -206,6 +219,88 @@ CASES = [
     (lambda u: ops.reduce("median", u.A), "there is no reduction 'median'", "sum"),
     (lambda u: ops.softmax(u.A, 2), "axis 2 of softmax of 2 dimensions", None),
     (lambda u: ops.conv(u.A, u.B), "a convolution of 2 with 2 dimensions", "spatial"),
+    # what is left of each of the files
+    (
+        lambda u: lang.boundary(u.S, mode="wrap")[u.i - 1],
+        "mode 'wrap' over the symbolic extent n",
+        "a constant extent",
+    ),
+    (lambda u: lang.boundary(u.A, "zero"), "the value outside is str", "a literal or a scalar"),
+    (
+        lambda u: lang.compute((4,), lambda i: u.A[i, 0], name=("x", "y")),
+        "several names for one tensor",
+        "return a tuple",
+    ),
+    (
+        lambda u: lang.compute((4,), lambda i: _nested_triangle(u, i)),
+        "the inner reduction depends on the axis 't', whose range depends on other axes",
+        "a stage of its own",
+    ),
+    (lambda u: lang.maximum(u.A[0, 0], "x"), "lang.maximum of str", "scalars, indices or literals"),
+    (
+        lambda u: lang.clamp(u.i, 0, u.I[0]),
+        "lang.clamp of an index by something that is no index",
+        "integers and axes",
+    ),
+    (lambda u: lang.logical_and(), "lang.logical_and of nothing", None),
+    (lambda u: ops.reduce("sum", u.A, (0, 0)), "an axis of a reduction is named twice: [0, 0]", None),
+    (
+        lambda u: ops.conv(u.X, lang.placeholder((2, 3, u.n, 3))),
+        "the extent of a window is symbolic (n)",
+        "a constant",
+    ),
+    (lambda u: ops.conv(u.X, u.W, padding=(1, 1, 1)), "3 paddings for 2 spatial dimensions", None),
+    (lambda u: ops.conv(u.X, u.W, strides=0), "the stride is 0", "a positive integer or 2 of them"),
+    (lambda u: ops.matmul(u.A, u.s), "a matrix product of a scalar", "multiply instead"),
+    (
+        lambda u: ops.conv(u.X, u.W, groups=2),
+        "2 groups of 3 input channels for 3, 2 output channels",
+        "the groups divide the output channels",
+    ),
+    (
+        lambda u: ops.conv_transpose(u.X, u.W, groups=2),
+        "2 groups for 3 input channels and weights of 2",
+        None,
+    ),
+    (lambda u: ops.group_norm(u.X, u.s, u.s, 2), "2 groups do not divide 3 channels", None),
+    (lambda u: ops.expand(u.A, (6,)), "A has 2 dimensions and cannot become 1", None),
+    (lambda u: ops.expand(u.A, (4, 7)), "extent 6 of A cannot become 7", None),
+    (lambda u: ops.concat([u.A, u.B], 0), "B does not fit beside A along dimension 0", None),
+    (lambda u: ops.stencil(u.A, {(1,): 1.0}), "a stencil needs offsets of 2 numbers", "(-1, 0)"),
+    (lambda u: ops.box_blur(u.X), "a blur of 4 dimensions", "an image of 2"),
+    (
+        lambda u: lang.update(u.A, [4], lambda t, i, j: t[i, j]),
+        "the function's indices are (i, j) and 1 axes are given",
+        "one index an axis",
+    ),
+    (lambda u: lang.update(u.A, [4], lambda t, i: ()), "the update writes nothing", "lang.write"),
+    (
+        lambda u: lang.update(u.A, [4], lambda t, i: lang.write((i,), 1.0)),
+        "is written with 1 indices",
+        None,
+    ),
+    (lambda u: lang.scatter(u.A, u.J, u.A, axis=2), "axis 2 of a tensor of 2 dimensions", None),
+    (
+        lambda u: lang.scatter(u.A, u.J, u.B),
+        "the indices and updates of lang.scatter have different shapes",
+        None,
+    ),
+    (
+        lambda u: lang.scatter(u.A, u.J, u.A, reduction="sub"),
+        "lang.scatter has no reduction 'sub'",
+        "add, mul, max, min",
+    ),
+    (lambda u: lang.program([3], ops.transpose(u.A)), "an input of the program is int", "placeholders"),
+    (lambda u: lang.program([u.A], [3]), "an output of the program is int, not a tensor", None),
+    (
+        lambda u: lang.argmax(u.A[u.m, u.k], axis=(u.m, u.k)),
+        "lang.argmax over several axes of which 'm' has no constant extent",
+        "one axis at a time",
+    ),
+    (lambda u: u.b[0] << u.b[1], "`<<` on values of type bool", "cast to an integer type first"),
+    (lambda u: u.A[0, 0] + True, "the literal True among values of type f32", "write a number"),
+    (lambda u: lang.axis((0.5, 4)), "the range's start is 0.5, not an index", None),
+    (lambda u: lang.axis((0, 4.5)), "the range's end is 4.5, not an index", None),
 ]
 
 
@@ -238,3 +333,20 @@ def test_the_line_is_that_of_the_second_definition_of_a_name(u):
     with pytest.raises(ProgramError) as caught:
         lang.program([u.A], second)
     assert "again" in caught.value.where.text
+
+
+def test_winograd_tiles_have_two_sizes():
+    x, w = lang.placeholder((1, 4, 8, 8), name="x"), lang.placeholder((4, 4, 3, 3), name="w")
+    program = lang.program([x, w], ops.conv(x, w, name="Y"))
+    with pytest.raises(ProgramError, match="no Winograd method for tiles of 3x3") as caught:
+        winograd(program, match_winograd(program, program.stage("Y")), 3, "u")
+    assert caught.value.hint == "use 2 or 4"
+
+
+def test_a_symbolic_size_that_no_input_tells_needs_a_value():
+    n = lang.param("n")
+    A = lang.placeholder((4, 6), name="A")
+    program = lang.program([A], lang.compute((n,), lambda i: A[0, 0], name="C"))
+    with pytest.raises(InputError, match="the symbolic size n has no value") as caught:
+        lang.evaluate(program, {"A": np.zeros((4, 6), np.float32)})
+    assert "params={'n'" in caught.value.hint

@@ -12,7 +12,7 @@ from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_funct
 from tilewright.lower import lower
 from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
 from tilewright.schedule import Schedule
-from tilewright.support import InputError, quoted, read_settings
+from tilewright.support import InputError, quoted, read_settings, suggestion
 from tilewright.target import Target, detect
 
 Array = npt.NDArray[np.generic]
@@ -40,7 +40,13 @@ class Kernel:
         """Run on the inputs in order, or by name."""
         func = self.func
         inputs = [b for b in func.buffers if b.name not in func.outputs]
-        given = dict(zip([b.name for b in inputs], arrays, strict=False)) | named
+        names = [b.name for b in inputs]
+        if len(arrays) > len(names):
+            known = ", ".join(map(quoted, names)) or "none"
+            raise InputError(f"{len(arrays)} inputs are given, and it has {len(names)}: {known}")
+        if strange := next((name for name in named if name not in names), None):
+            raise InputError(f"it has no input {quoted(strange)}", hint=suggestion(strange, names) or None)
+        given = dict(zip(names, arrays, strict=False)) | named
         sizes = self._sizes(given)
         table: list[Array] = []
         for b in func.buffers:

@@ -89,8 +89,7 @@ class _Parser(ExprParser):
         """``f32[n, 4]``, or a call with that and keywords."""
         if isinstance(node, ast.Subscript):
             return Buffer(name, self.indices(node.slice), self.dtype(node.value))
-        if not isinstance(node, ast.Call):
-            raise failure(node, "expected the declaration of a buffer such as f32[n, 4]")
+        assert isinstance(node, ast.Call)  # the callers know declarations by being one of the two
         kind = arguments(node, 1, 1, ("scope", "layout", "align", "alias", "halo"))[0]
         if not isinstance(kind, ast.Subscript):
             raise failure(kind, "expected a type and shape such as f32[n, 4]")

@@ -168,7 +168,7 @@ class _Lister:
         lo, hi = evaluate(s.lo, env), evaluate(s.hi, env)
         counts = np.broadcast_to(np.maximum((np.asarray(hi) - lo + (s.step - 1)) // s.step, 0), (f.n,))
         total = int(counts.sum())
-        self.memory.spend(total * f.matrix.shape[0], f"loop {s.var}")
+        self.memory.spend(total * (f.matrix.shape[0] + 1), f"loop {s.var}")  # one column more than around it
         if total == 0:
             place.counter[0] += _count_stores(s)
             return _Timed([], [], 1)

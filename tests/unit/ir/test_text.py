@@ -61,6 +61,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.ir.parser import MAX_TEXT
+from tilewright.ir.parser_expr import ExprParser
 from tilewright.support import ParseError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -280,6 +281,32 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
         (HEAD + 'execute("e", window("x", y[0], 1))', 'the mode of a window is "r", "w" or "rw"'),
         (HEAD + "y[" + "(" * 300 + "0" + ")" * 300 + "] = f32(0.0)", "not a program's text"),
         (HEAD + "y[0] = " + "-" * 50000 + "y[0]", "nested too deeply|not a program's text"),
+        (HEAD + "z = alloc(f32[2], align='x')", "line 3, column 25: expected an integer"),
+        (HEAD + "z = alloc(f32[2], scope=3)", "line 3, column 25: expected a string"),
+        (HEAD + "z = alloc(f32[2], halo=3)", "line 3, column 24: expected a list"),
+        (HEAD + "z = alloc(f32[2], halo=[3])", "line 3, column 25: expected a pair (before, after)"),
+        (
+            HEAD + "for i in range(4, hints=3):\n    pass",
+            'line 3, column 25: expected hints such as {"outline": ""}',
+        ),
+        (HEAD + "for 3 in range(4):\n    pass", "cannot assign to literal"),
+        (HEAD + "for a.b in range(4):\n    pass", "line 3, column 5: expected a name"),
+        (
+            HEAD + 'execute("e", window("r", y, 1))',
+            "expected the first element of the window such as A[i, 0]",
+        ),
+        (
+            HEAD + "y[i.j] = f32(0.0)",
+            "line 3, column 3: expected an index: a sum of integers times variables",
+        ),
+        (HEAD + "y[abs(i)] = f32(0.0)", "line 3, column 3: expected min, max or int in an index"),
+        (HEAD + "y[0] = (y.exp)(y[0])", "line 3, column 8: unknown function"),
+        (HEAD + "if i != 0:\n    pass", "line 3, column 4: a condition has only <, <=, ==, >= and >"),
+        (HEAD + "y[0] = y[0] ** y[1]", "line 3, column 8: unknown operator"),
+        (
+            HEAD + "y[0] = y[0] < y[1] < y[2]",
+            "line 3, column 8: expected one comparison; put parentheses around chained ones",
+        ),
         ("\0", "not a program's text"),
         ('program("p")', "the text must begin with function"),
     ],
@@ -287,6 +314,20 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
 def test_errors_name_line_and_column(text, message):
     with pytest.raises(ParseError, match="|".join(re.escape(m) for m in message.split("|"))):
         parse_function(text)
+
+
+def test_a_text_nested_too_deeply_is_refused(monkeypatch):
+    def overflow(*args):
+        raise RecursionError
+
+    monkeypatch.setattr(ExprParser, "index", overflow)
+    with pytest.raises(ParseError, match="the program is nested too deeply"):
+        parse_function(HEAD)
+
+
+def test_a_program_has_stages():
+    with pytest.raises(ParseError, match=re.escape('line 2, column 1: expected with stage("name"):')):
+        parse_program('program("p")\nfor i in range(4):\n    pass')
 
 
 def test_oversized_text_is_refused():

@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright import lang
+from tilewright.ir import F32, Access, Const, Iter, Seq, Stage, Store, index, var
 from tilewright.mapping import three_operand_form
 from tilewright.support import ProgramError
 
@@ -55,3 +56,12 @@ def test_conditions_have_no_form():
     c = lang.compute((4,), lambda i: lang.select(a[i] > 0.0, a[i], 0.0), name="C")
     with pytest.raises(ProgramError, match="no three-operand form"):
         three_operand_form(stage([a], c))
+
+
+def test_only_single_assignments_have_the_form():
+    x, y = (Access(n, (var("i"),), Const(0.0, F32)) for n in "xy")
+    iters = (Iter("i", index(0), index(4), "par"),)
+    with pytest.raises(ProgramError, match="stage S writes several values at once"):
+        three_operand_form(Stage("S", iters, Store((x, y))))
+    with pytest.raises(ProgramError, match="stage S is not a single assignment"):
+        three_operand_form(Stage("S", iters, Seq((Store((x,)), Store((y,))))))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tilewright.ir import F32, PARALLEL, Param, Program, Stage, buffer, ge0, index, store, to_function, var
-from tilewright.poly import check_legal
+from tilewright.poly import check_legal, list_function
 from tilewright.poly.spaces import CONTEXT
 from tilewright.poly.symbolic import check_symbolic
-from tilewright.support import ResourceError
+from tilewright.support import ProgramError, ResourceError
 from unit.poly.builders import add, block, i, it, j, k, ld, mul, nest, with_body, x, zero
 
 n = Param("n", 1, 1 << 20)
@@ -69,6 +69,22 @@ def test_a_tiled_reduction_of_any_size():
 def test_the_mode_is_reached_through_check_legal():
     p = copy()
     assert check_legal(to_function(p), tiled(p, (index(n) + 3) // 4, True), mode="isl") == []
+
+
+def test_copies_without_end_are_given_up(monkeypatch):
+    f = to_function(copy())
+    monkeypatch.setattr("tilewright.poly.symbolic_flow.MAX_COPIES", 0)
+    with pytest.raises(ProgramError, match="values are copied on and on") as caught:
+        check_symbolic(f, f)
+    assert "list mode" in caught.value.hint
+
+
+def test_a_function_too_large_to_list_is_refused(monkeypatch):
+    f = to_function(copy())
+    monkeypatch.setattr("tilewright.poly.frames.MAX_ELEMENTS", 10)
+    with pytest.raises(ResourceError, match="more than 10 values to list, at ") as caught:
+        list_function(f, {"n": 64})
+    assert "smaller sizes" in caught.value.hint
 
 
 def test_isl_cannot_run_away():

@@ -4,11 +4,26 @@ import islpy as isl
 import numpy as np
 import pytest
 
-from tilewright.ir import F32, Param, Program, Stage, buffer, index, run_function, store, to_function, var
+from tilewright.ir import (
+    F32,
+    I32,
+    Load,
+    Opaque,
+    Param,
+    Program,
+    Stage,
+    buffer,
+    index,
+    parse_function,
+    run_function,
+    store,
+    to_function,
+    var,
+)
 from tilewright.poly import check_legal
 from tilewright.poly.ast_import import import_tree, scratch_of
 from tilewright.poly.extract import extract_model
-from tilewright.poly.spaces import pairs
+from tilewright.poly.spaces import Domain, OpaqueIndexError, pairs
 from tilewright.poly.tree import (
     Band,
     Order,
@@ -165,6 +180,92 @@ def test_a_dependence_that_turns_back_forbids_tiling():
     p = Program("jacobi", (), (), (buffer("A", (6, 8), F32),), (), (st,))
     with pytest.raises(ScheduleError, match="cannot be tiled"):
         tile_and_fuse(extract_model(to_function(p)), "S", [2, 2], [])
+
+
+def test_refusals_name_the_stage_or_the_buffer():
+    model = extract_model(to_function(chain()))
+    with pytest.raises(ScheduleError, match="there is no stage 'Z'") as caught:
+        tile_and_fuse(model, "Z", [2], [])
+    assert caught.value.hint == "name a stage of the function"
+    with pytest.raises(ScheduleError, match="the outermost loop of stage 'S' carries a dependence"):
+        tile_and_fuse(extract_model(_running_sum()), "S", [2], [], parallel=True)
+    x = var("x")
+    stages = (
+        Stage("A", (it("x", 8),), store("A", (x,), ld("X", x))),
+        Stage("C", (it("x", 8),), store("C", (x,), ld("X", x))),
+    )
+    p = Program(
+        "apart", (), (buffer("X", (8,), F32),), (buffer("C", (8,), F32),), (buffer("A", (8,), F32),), stages
+    )
+    with pytest.raises(ScheduleError, match="no tile of 'C' reads 'A'"):
+        tile_and_fuse(extract_model(to_function(p)), "C", [2], ["A"])
+    again = Stage("A", (it("x", 8), it("y", 2)), store("A", (x,), ld("X", x)))
+    use = Stage("C", (it("x", 8),), store("C", (x,), ld("A", x)))
+    q = Program("again", (), p.inputs, p.outputs, p.temps, (again, use))
+    with pytest.raises(ScheduleError, match="block 'A' writes elements several times") as caught:
+        tile_and_fuse(extract_model(to_function(q)), "C", [2], ["A"])
+    assert "single assignment" in caught.value.hint
+
+
+def _running_sum():
+    x = var("x")
+    st = Stage("S", (it("x", 8, "ord"),), store("A", (x + 1,), add(ld("A", x), ld("A", x))))
+    return to_function(Program("sum", (), (), (buffer("A", (9,), F32),), (), (st,)))
+
+
+def test_a_tile_whose_part_begins_at_a_fraction_has_no_box():
+    n = Param("n", 1, 64)
+    size, x = index(n), var("x")
+    stages = (
+        Stage("B", (it("x", size, lo=size // 2),), store("B", (x,), ld("X", x))),
+        Stage("C", (it("x", size * 2, lo=size),), store("C", (x,), ld("B", x // 2))),
+    )
+    p = Program(
+        "half",
+        (n,),
+        (buffer("X", (size,), F32),),
+        (buffer("C", (size * 2,), F32),),
+        (buffer("B", (size,), F32),),
+        stages,
+    )
+    model = extract_model(to_function(p))
+    with pytest.raises(ProgramError, match="the part of B that a tile needs has no constant extent"):
+        scratch_of(model, tile_and_fuse(model, "C", [3], ["B"]), "B")
+
+
+def test_blocks_with_loops_of_their_own_are_not_imported():
+    from_text = parse_function(
+        """
+function("f", outputs=[C])
+X = f32[4, 3]
+C = f32[4, 3]
+for i in range(4):
+    with block("C"):
+        i = ord(0, 4, i)
+        for j in range(3):
+            C[i, j] = X[i, j]
+""".lstrip()
+    )
+    model = extract_model(from_text)
+    with pytest.raises(ProgramError, match="block 'C' has loops inside of its body"):
+        import_tree(model, tree_of(model))
+
+
+def test_bounds_and_indices_that_depend_on_data_have_no_model():
+    text = """
+function("f", outputs=[C])
+N = i32[4]
+C = f32[4]
+for i in range(int(N[0])):
+    with block("C"):
+        i = par(0, 4, i)
+        C[i] = f32(0.0)
+"""
+    with pytest.raises(ProgramError, match="the bounds of loop i depend on data"):
+        extract_model(parse_function(text.lstrip()))
+    with pytest.raises(OpaqueIndexError, match=r"the index .* depends on data") as caught:
+        Domain("S", ("i",)).aff(index(Opaque(Load("N", (var("i"),), I32))))
+    assert "clamp" in caught.value.hint
 
 
 def test_other_stages_stay_in_front():

@@ -13,7 +13,7 @@ from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
 from tilewright.schedule import derived_constants, replay
-from tilewright.strategies import Flow, assign_layouts, default_schedule
+from tilewright.strategies import Flow, assign_layouts, default, default_schedule, winograd
 
 
 def t(*shape, name, dtype="f32"):
@@ -149,6 +149,38 @@ def test_winograd(mode, args, options):
 
 def test_winograd_on_the_interpreter():
     check(blocked(conv_program(1, 16, 16, (4, 5), (3, 3), pad=1)), winograd="f2", tolerance=5e-5)
+
+
+@pytest.mark.parametrize("when", ["at once", "packed"])
+def test_winograd_gives_way_where_its_products_have_no_register_tile(monkeypatch, caplog, when):
+    from_packing = winograd.is_tileable
+
+    def none(program, stage, target, epilogue=None, *, packed=True):
+        return (
+            from_packing(program, stage, target, epilogue, packed=packed)
+            if when == "packed" and not packed
+            else None
+        )
+
+    monkeypatch.setattr(winograd, "is_tileable", none)
+    with caplog.at_level("INFO", "tilewright"):
+        s = check(blocked(conv_program(1, 16, 16, (6, 6), (3, 3), pad=1)), winograd="f2", interpret=False)
+    assert "winograd" not in [step.primitive for step in s.trace.steps]
+    assert "Winograd's method is left out: Y0_points has no register tile" in caplog.text
+
+
+def test_a_layout_that_leaves_no_register_tile_is_given_up(monkeypatch, caplog):
+    found = default.is_tileable
+
+    def none(program, *args, **kwargs):
+        return None if any(b.layout is not None for b in program.inputs) else found(program, *args, **kwargs)
+
+    monkeypatch.setattr(default, "is_tileable", none)
+    a, b = t(64, 64, name="A"), t(64, 64, name="B")
+    program = constant(lang.program([a, b], ops.matmul(a, b, name="Y")), "B")
+    with caplog.at_level("INFO", "tilewright"):
+        check(program, interpret=False)
+    assert "the layout of B leaves Y without a register tile" in caplog.text
 
 
 def test_without_winograd_the_schedule_is_the_direct_one():

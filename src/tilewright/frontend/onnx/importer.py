@@ -84,8 +84,6 @@ def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
         name = loaded.skeleton.graph.sparse_initializer[0].values.name
         raise UnsupportedOperatorError(f"the sparse initializer {quoted(name)} is not supported")
     for tensor in loaded.weights:
-        if tensor.name in weights:
-            raise ModelError(f"two initializers are called {quoted(tensor.name)}")
         try:
             weights[tensor.name] = tensor_array(tensor, loaded.folder, limits.tensor_bytes, "initializer")
         except UnsupportedOperatorError as error:

@@ -151,8 +151,6 @@ def _check_functions(model: ModelProto, label: str) -> None:
                 stack.pop()
                 continue
             missing = [callee for callee in bodies[top] if callee in bodies and callee not in sizes]
-            if missing and top in entered:
-                raise ModelError(f"{label}: the function {quoted(top[1])} calls itself")
             if missing:
                 entered.add(top)
                 if any(callee in entered for callee in missing):
