@@ -26,6 +26,7 @@ import numpy as np
 
 from tilewright.ir import Program, Stage
 from tilewright.schedule import Schedule
+from tilewright.strategies.blocking import choose_row_block
 from tilewright.strategies.dots import find_dot, without_groups
 from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
 from tilewright.strategies.tiles import RegisterTile, register_tile
@@ -137,7 +138,7 @@ def schedule_contraction(
     last = epilogue or c.stage
     if _products(c.stage) < MIN_PARALLEL_PRODUCTS:
         threads = 1
-    s, tile, size = _tile(s, c, last, target, threads)
+    s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
     block = c.stage.name
     if epilogue is not None:
         buffer = c.stage.writes[0]
@@ -175,9 +176,17 @@ def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> 
 
 
 def _tile(
-    s: Schedule, c: Contraction, last: Stage, target: Target, threads: int, loops: Sequence[str] = ()
+    s: Schedule,
+    c: Contraction,
+    last: Stage,
+    target: Target,
+    threads: int,
+    loops: Sequence[str] = (),
+    blocks: bool = False,
 ) -> tuple[Schedule, _Tile, RegisterTile]:
     """Split and order the loops of the result (``loops``: default all loops around it).
+
+    With ``blocks``, rows come in blocks for the second cache level where that pays.
 
     Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
     their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops.
@@ -205,13 +214,22 @@ def _tile(
     around: str | None = None
     share: list[str] = []
     cut = _shared_axis(c, chosen, threads)
-    if row is not None and row == cut:
-        each = c.extent(row) // (threads * chosen.rows)
-        part, around, rows = split(row, each, chosen.rows)
-        share.append(part)
-        inner.append(rows)
-    elif row is not None:
-        around, rows = split(row, chosen.rows)
+    block = None
+    if blocks:
+        tiled = None if row is None else (row, chosen.rows)
+        block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads)
+    in_blocks: list[str] = []
+    if row is not None:
+        # parts of threads, blocks and tiles, all even but perhaps the tiles
+        sizes = [chosen.rows]
+        if block is not None and block.axis == row:
+            sizes.insert(0, block.size // chosen.rows)
+        if row == cut:
+            sizes.insert(0, c.extent(row) // (threads * int(np.prod(sizes))))
+        *front, around, rows = split(row, *sizes)
+        if row == cut:
+            share.append(front.pop(0))
+        in_blocks += front
         inner.append(rows)
     n_outer: list[str] = []
     if c.run is not None:
@@ -227,14 +245,24 @@ def _tile(
     batch = [loop[a] for a in c.axes("batch") if a != c.vector]
     other_n = [loop[a] for a in c.axes("n") if a != c.vector]
     other_m: list[str] = []
+    outside: list[str] = []
     for a in c.axes("m"):
-        if a == cut and a != row:
-            part, rest = split(a, c.extent(a) // threads)
-            share.append(part)
-            other_m.append(rest)
-        elif a not in (row, c.vector):
-            other_m.append(loop[a])
-    outer = [*share, *batch, *other_n, *n_outer, *other_m]
+        if a in (row, c.vector):
+            continue
+        sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
+        if a == cut:
+            sizes.insert(0, c.extent(a) // (threads * int(np.prod(sizes))))
+        parts = split(a, *sizes) if sizes else [loop[a]]
+        if a == cut:
+            share.append(parts.pop(0))
+        if block is not None and block.axis == a:
+            # the axes before and the blocks of this one: outside of the panels
+            outside += [*other_m, *parts[:-1]]
+            other_m = []
+        other_m.append(parts[-1])
+    if block is not None and block.axis == row:
+        outside, other_m = [*other_m, *in_blocks], []
+    outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
     if around is None:
         if not outer:
             whole, vector = split(c.vector, c.extent(c.vector))
