@@ -156,6 +156,9 @@ class SinkViews:
 
 def _has_statistic(graph: Graph, ancestors: Ancestors, node: Node) -> bool:
     """Whether an input is computed from another one and broadcast to its shape."""
+    if not node.outputs[0]:
+        # an output that nobody wants
+        return False
     shape = graph.types[node.outputs[0]].shape
     whole = [ancestors.makers.get(v) for v in node.used_inputs if graph.types[v].shape == shape]
     for value in node.used_inputs:
