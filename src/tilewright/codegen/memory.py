@@ -128,12 +128,15 @@ class RegisterBuffer:
 
     def reset(self, values: dict[RegisterKey, Val], blank: set[int]) -> None:
         """Know exactly these values."""
+        if values.keys() != self.values.keys():
+            self.owners = {c: key for key in values for c in _cells(key)}
         self.values = values
-        self.owners = {c: key for key in values for c in _cells(key)}
         self.blank = blank
 
     def others(self, keys: list[RegisterKey]) -> list[RegisterKey]:
         """The known keys that share no cell with ``keys``."""
+        if self.values.keys() <= set(keys):
+            return []
         taken = {c for key in keys for c in _cells(key)}
         return [key for key in self.values if taken.isdisjoint(_cells(key))]
 

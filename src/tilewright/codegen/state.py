@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
@@ -47,7 +48,7 @@ class State:
     def open_lanes(self, width: int) -> None:
         """Enter a vector loop of ``width`` lanes."""
         self.width = width
-        self.ranges[LANE] = (ZERO, Index(width - 1))
+        self.ranges[LANE] = _lane_range(width)
         self.spans[LANE] = (0, width - 1)
 
     def close_lanes(self) -> None:
@@ -59,3 +60,8 @@ class State:
         low, high = int_lower(lo, self.ranges), int_upper(hi, self.ranges)
         self.ranges[name] = (lo, hi)
         self.spans[name] = (low, high)
+
+
+@cache
+def _lane_range(width: int) -> tuple[Index, Index]:
+    return ZERO, Index(width - 1)

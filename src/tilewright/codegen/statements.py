@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -39,6 +40,35 @@ MAX_FORCED_COPIES = 64
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a loop node says about how it is emitted, found out once: nodes in copies are met many times."""
+
+    loop: For  # kept, as forms are found by its identity
+    kind: str
+    copies: tuple[Index, ...] | None  # the values of the variable, where the loop is expanded for certain
+    unroll: int  # copies of the body in one turn
+    outlined: bool
+    prefetched: frozenset[str]
+
+    @staticmethod
+    def of(s: For) -> _Form:
+        """The form of a loop."""
+        kind = s.kind.name
+        copies = None
+        if kind != "thread" and s.lo.is_const and s.hi.is_const:
+            extent = s.hi.const - s.lo.const
+            if kind == "unroll" or extent <= s.step:
+                copies = tuple(_copies(s.lo, extent, s.step))
+        prefetched = frozenset(name for k, v in s.hints if k == "prefetch" for name in v.split(","))
+        unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
+        return _Form(s, kind, copies, unroll, any(k == "outline" for k, _ in s.hints), prefetched)
+
+
+def _copies(lo: Index, extent: int, step: int) -> Iterator[Index]:
+    return (lo + n for n in range(0, extent, step))
+
+
 class Emitter(Storage, Prefetching, Instructions):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
@@ -47,6 +77,7 @@ class Emitter(Storage, Prefetching, Instructions):
         self.keeps_lanes = keeps_lanes
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
+        self._forms: dict[int, _Form] = {}
 
     def kernel(self, func: LoopFunction, symbol: str) -> Memory:
         """Emit ``func`` as a kernel with the runtime's calling convention; returns what it needs.
@@ -120,13 +151,21 @@ class Emitter(Storage, Prefetching, Instructions):
     # -- loops ----------------------------------------------------------------------------------------------
 
     def _for(self, s: For) -> None:
-        lo, hi = self.resolve(s.lo), self.resolve(s.hi)
+        form = self._forms.get(id(s))
+        if form is None:
+            form = self._forms[id(s)] = _Form.of(s)
         # a function gives no values back: it cannot write its surroundings' registers
-        if s.hints and any(k == "outline" for k, _ in s.hints) and not self._registers(self._written(s.body)):
-            wanted = frozenset(name for k, v in s.hints if k == "prefetch" for name in v.split(","))
-            self._loop(s, lo, hi, partial(self._outlined, wanted=wanted))
+        if form.outlined and not self._registers(self._written(s.body)):
+            emit: Callable[[Stmt], None] = partial(self._outlined, wanted=form.prefetched)
         else:
-            self._loop(s, lo, hi, self.stmt)
+            emit = self.stmt
+        if form.copies is not None:
+            self._expand(s, form.copies, emit)
+        elif form.kind == "vector" and self.state.width == 1 and s.step == 1:
+            if not self.known_chunks(s):
+                self._vector(s, emit)
+        else:
+            self._loop(s, form, self.resolve(s.lo), self.resolve(s.hi), emit)
 
     def _outlined(self, body: Stmt, wanted: frozenset[str]) -> None:
         b = self.b
@@ -137,33 +176,37 @@ class Emitter(Storage, Prefetching, Instructions):
             self.stmt(body)
             b.end_outlined(f"{self._name}_tile")
 
-    def _loop(self, s: For, lo: Index, hi: Index, emit: Callable[[Stmt], None]) -> None:
-        st = self.state
+    def _vector(self, s: For, emit: Callable[[Stmt], None]) -> None:
+        """A vector loop; where iterations depend on each other, copies of its body, or a serial loop."""
+        lo, hi = self.resolve(s.lo), self.resolve(s.hi)
         extent = hi - lo
-        kind = s.kind.name
-        if kind == "thread":
+        if extent.is_const and extent.const <= 1:
+            self._expand(s, _copies(lo, extent.const, 1), emit)
+        elif self.vector_loop(s, lo, hi):
+            pass
+        elif extent.is_const and extent.const <= MAX_FORCED_COPIES:
+            self._expand(s, _copies(lo, extent.const, 1), emit)
+        else:
+            self.serial_loop(s, lo, hi, 1, emit)
+
+    def _loop(self, s: For, form: _Form, lo: Index, hi: Index, emit: Callable[[Stmt], None]) -> None:
+        extent = hi - lo
+        if form.kind == "thread":
             raise TargetError(f"loop {s.var} is bound to {s.kind.axis}, which this target does not have")
-        if extent.is_const and (extent.const <= s.step or kind == "unroll"):
-            self._expand(s, lo, extent.const, emit)
-        elif kind == "vector" and st.width == 1 and s.step == 1:
-            if not self.vector_loop(s, lo, hi):
-                if extent.is_const and extent.const <= MAX_FORCED_COPIES:
-                    self._expand(s, lo, extent.const, emit)
-                else:
-                    self.serial_loop(s, lo, hi, 1, emit)
-        elif kind == "parallel" and not self.parallel and s.step == 1 and st.width == 1:
+        if extent.is_const and (extent.const <= s.step or form.kind == "unroll"):
+            self._expand(s, _copies(lo, extent.const, s.step), emit)
+        elif form.kind == "parallel" and not self.parallel and s.step == 1 and self.state.width == 1:
             self._parallel_loop(s, lo, hi, emit)
         else:
-            unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
-            self.serial_loop(s, lo, hi, unroll, emit)
+            self.serial_loop(s, lo, hi, form.unroll, emit)
 
-    def _expand(self, s: For, lo: Index, extent: int, emit: Callable[[Stmt], None]) -> None:
-        """One copy of the body after the other."""
-        env = self.state.env
-        for n in range(0, extent, s.step):
-            env[s.var] = lo + n
-            emit(s.body)
-        env.pop(s.var, None)
+    def _expand(self, s: For, copies: Iterable[Index], emit: Callable[[Stmt], None]) -> None:
+        """One copy of the body for each value of the variable, one after the other."""
+        env, body, name = self.state.env, s.body, s.var
+        for value in copies:
+            env[name] = value
+            emit(body)
+        env.pop(name, None)
 
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Callable[[Stmt], None]) -> None:
         """A counted loop, ``unroll`` copies of the body a turn; what is left over one by one."""
@@ -187,7 +230,7 @@ class Emitter(Storage, Prefetching, Instructions):
         st, b = self.state, self.b
         trips = hi - lo
         if trips.is_const and trips.const <= step:
-            self._expand(s, lo, trips.const, emit)
+            self._expand(s, _copies(lo, trips.const, s.step), emit)
             return
         once = prove_ge0(trips - 1, st.ranges)
         written = self._written(s.body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.expressions import Expressions
@@ -137,6 +137,14 @@ def sunk(loop: For) -> For | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A vector's worth of iterations: the loop's variable in terms of the lane, and the lanes if not all."""
+
+    at: Index
+    mask: Val | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Way:
     """How a vector loop is emitted."""
 
@@ -145,6 +153,15 @@ class _Way:
     apart: bool
     sunk: For | None
     element_bytes: int
+    lanes: int
+    chunks: tuple[_Chunk, ...]  # where the loop is known to consist of them
+
+
+def _chunks(lo: Index, extent: int, lanes: int) -> Iterator[_Chunk]:
+    for c in range(0, extent, lanes):
+        active = min(lanes, extent - c)
+        mask = None if active == lanes else mask_literal([n < active for n in range(lanes)])
+        yield _Chunk(lo + c + LANE_INDEX, mask)
 
 
 class VectorLoops(Expressions):
@@ -178,37 +195,55 @@ class VectorLoops(Expressions):
             lanes //= 2
         return lanes
 
+    def known_chunks(self, s: For) -> bool:
+        """Emit a vector loop that consists of a few vectors, whatever surrounds it; ``False`` for others."""
+        way = self._way(s)
+        for c in way.chunks:
+            self._chunk(s, c, way.lanes)
+        return bool(way.chunks)
+
     def vector_loop(self, s: For, lo: Index, hi: Index) -> bool:
         """Emit a vector loop; ``False`` where its iterations depend on each other."""
+        way = self._way(s)
+        if way.sunk is not None:
+            self.stmt(way.sunk)
+            return True
+        if way.reduction is None and not way.apart:
+            return False
+        extent = hi - lo
+        n = extent.const if extent.is_const else None
+        lanes = self._lanes(way.element_bytes, n)
+        if way.reduction is not None:
+            _ReductionLoop(self, s, way.reduction, lanes).emit(lo, hi)
+        elif n is not None and -(-n // lanes) <= MAX_EXPANDED_VECTORS:
+            for c in _chunks(lo, n, lanes):
+                self._chunk(s, c, lanes)
+        else:
+            self._loop_of_vectors(s, lo, extent, lanes)
+        return True
+
+    def _way(self, s: For) -> _Way:
         way = self._ways.get(id(s))
         if way is None:
             reduction = reduction_of(s)
             apart = reduction is None and lanes_apart(s)
             moved = None if reduction or apart else sunk(s)
-            way = _Way(s, reduction, apart, moved, self._element_bytes(s.body))
-            self._ways[id(s)] = way
-        if way.sunk is not None:
-            self.stmt(way.sunk)
-            return True
-        reduction = way.reduction
-        if reduction is None and not way.apart:
-            return False
-        extent = hi - lo
-        n = extent.as_int() if extent.is_const else None
-        lanes = self._lanes(way.element_bytes, n)
+            size = self._element_bytes(s.body)
+            n = s.extent.const if s.extent.is_const else None
+            lanes = self._lanes(size, n)
+            chunks: tuple[_Chunk, ...] = ()
+            if apart and s.lo.is_const and n is not None and -(-n // lanes) <= MAX_EXPANDED_VECTORS:
+                chunks = tuple(_chunks(s.lo, n, lanes))
+            way = self._ways[id(s)] = _Way(s, reduction, apart, moved, size, lanes, chunks)
+        return way
+
+    def _loop_of_vectors(self, s: For, lo: Index, extent: Index, lanes: int) -> None:
+        """Whole vectors in a loop, the rest under a mask."""
 
         def emit() -> None:
             self.stmt(s.body)
 
-        if reduction is not None:
-            _ReductionLoop(self, s, reduction, lanes).emit(lo, hi)
-            return True
-        if n is not None and -(-n // lanes) <= MAX_EXPANDED_VECTORS:
-            for c in range(0, n, lanes):
-                self.chunk(s, lo + c, lanes, min(lanes, n - c), emit)
-            return True
-        # whole vectors in a loop, the rest under a mask
-        whole = Index(n // lanes) if n is not None else extent // lanes
+        whole = extent // lanes
         loop = For(f"{s.var}$", ZERO, whole, Seq(()))
         self.serial_loop(
             loop, ZERO, whole, 1,
@@ -218,7 +253,17 @@ class VectorLoops(Expressions):
         if rest != ZERO and not prove_ge0(-rest, self.state.ranges):
             active = rest.as_int() if rest.is_const else rest
             self.chunk(s, lo + whole * lanes, lanes, active, emit)
-        return True
+
+    def _chunk(self, s: For, chunk: _Chunk, lanes: int) -> None:
+        """One vector's worth of iterations, known beforehand."""
+        st = self.state
+        st.open_lanes(lanes)
+        st.mask = chunk.mask
+        st.env[s.var] = chunk.at
+        self.stmt(s.body)
+        del st.env[s.var]
+        st.mask = None
+        st.close_lanes()
 
     def chunk(self, s: For, base: Index, lanes: int, active: int | Index, emit: Callable[[], None]) -> None:
         """One vector's worth of iterations from ``base`` on, the first ``active`` lanes of it."""

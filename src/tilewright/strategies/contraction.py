@@ -27,6 +27,7 @@ import numpy as np
 from tilewright.ir import Program, Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import choose_row_block
+from tilewright.strategies.borders import cut_borders
 from tilewright.strategies.dots import find_dot, without_groups
 from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
 from tilewright.strategies.tiles import RegisterTile, register_tile
@@ -36,7 +37,7 @@ from tilewright.target import Target, find_instruction
 MAX_FMAS_PER_TURN: Final = 120
 #: Steps of the innermost reduction loop that are unrolled, at most.
 MAX_STEPS_PER_TURN: Final = 4
-#: The same where the loop itself is expanded several times: keeps compile time in bounds.
+#: The same where border tiles have several copies of the loop: keeps compile time in bounds.
 MAX_STEPS_PER_COPY: Final = 2
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
 MAX_EXPANDED_TAPS: Final = 9
@@ -156,7 +157,8 @@ def schedule_contraction(
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")
     guarded = any(row_axis(c) in cond.vars for cond in c.guard)
-    return _parallelise(s, tile, last.name, guarded, threads)
+    s = _parallelise(s, tile, last.name, guarded, threads)
+    return cut_borders(s, block)
 
 
 def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> Schedule:
@@ -172,7 +174,7 @@ def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> 
     s = s.annotate(tile.around, "outline")
     for loop in tile.ragged:
         s = s.partition(loop, -1)
-    return s
+    return cut_borders(s, block)
 
 
 def _tile(
@@ -366,17 +368,12 @@ def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int
             s = s.split(last, depth)
             group, last, steps = [f"{last}_i"], f"{last}_o", steps // depth
         red = [*front, last]
-        copies = 1
-        for loop in _decided_by_copies(c, reds):
-            if loop != last:
-                s = s.unroll(loop)
-                copies *= s.loop(loop).extent.as_int()
+        cut = [loop for loop in _met_by_rows(c, reds) if loop != last]
         s = s.reorder(*red, *pars, *group) if len([*red, *pars, *group]) > 1 else s
         s = s.decompose_init(block, red[0])
         if c.dot:
             s = s.tensorize(group[0], c.dot)
-        most = MAX_STEPS_PER_TURN if copies == 1 else MAX_STEPS_PER_COPY
-        most = min(most, apart)
+        most = min(MAX_STEPS_PER_COPY if cut else MAX_STEPS_PER_TURN, apart)
         unroll = next(
             u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
         )
@@ -405,8 +402,8 @@ def _expand_loops(s: Schedule, loops: list[str], vector: str) -> Schedule:
     return s
 
 
-def _decided_by_copies(c: Contraction, reds: dict[str, str]) -> list[str]:
-    """Window loops that a guard ties to the tiled row axis: expanded, each copy knows what it may read."""
+def _met_by_rows(c: Contraction, reds: dict[str, str]) -> list[str]:
+    """Window loops that a guard ties to the tiled row axis: they are cut where a tile meets the padding."""
     row = row_axis(c)
     tied = {v for cond in c.guard if row in cond.vars for v in cond.vars}
     return [reds[a] for a in c.axes("window") if a in tied and a in reds]

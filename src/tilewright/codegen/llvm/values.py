@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tilewright.ir import BOOL, DType
 
@@ -37,17 +37,16 @@ def suffix(name: str, lanes: int) -> str:
     return t if lanes == 1 else f"v{lanes}{t}"
 
 
-@cache
 def memory_type(dtype: DType, lanes: int) -> str:
     """The LLVM type of elements in memory."""
     return type_text("u8" if dtype.kind == "bool" else dtype.name, lanes)
 
 
-@dataclass(frozen=True, slots=True)
-class Val:
+class Val(NamedTuple):
     """An SSA value or literal: operand ``text``, scalar ``dtype``, ``lanes`` (1 = scalar), defining scope.
 
-    ``root`` names the buffer that a pointer points into.
+    ``root`` names the buffer that a pointer points into. A tuple, as those are the quickest to make: one is
+    made for every instruction that is written.
     """
 
     text: str
