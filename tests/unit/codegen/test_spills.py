@@ -11,7 +11,7 @@ from tilewright.ir import CONST
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
-from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
+from tilewright.target import AARCH64_NEON, AARCH64_SVE, X86_AVX2, X86_AVX512
 
 
 def gemm(m, n, k):
@@ -75,13 +75,17 @@ def test_micro_kernels_keep_their_registers(name, target):
     assert not any(tiles.values()), tiles
 
 
-@pytest.mark.parametrize("target", [X86_AVX2, AARCH64_NEON], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [X86_AVX2, AARCH64_NEON, AARCH64_SVE], ids=lambda t: t.name)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_innermost_loops_keep_their_registers_elsewhere(name, target):
     """Values that live through an inner loop may wait in memory, and functions save their caller's."""
-    if target is X86_AVX2 and name == "conv 3x3":
-        pytest.xfail("the tiles at the border spill one of 12 accumulators")
     assert innermost_spills(compiled(name, target)) == 0
+
+
+def test_wide_vectors_on_aarch64_are_scalable_registers():
+    text = compiled("gemm 512", AARCH64_SVE)
+    assert re.search(r"\bfml?ad?\tz\d+\.s", text), "no multiply-add of scalable vectors"
+    assert not re.search(r"\bfmla\tv\d+\.4s", text), "vectors of 256 bits are taken apart"
 
 
 def innermost_spills(text):

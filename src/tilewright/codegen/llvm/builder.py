@@ -18,9 +18,10 @@ from tilewright.ir import I64, DType
 class Builder(Access):
     """Writes one LLVM module. See :mod:`tilewright.codegen.llvm.scopes` for the discipline of scopes."""
 
-    def __init__(self, triple: str) -> None:
+    def __init__(self, triple: str, attributes: str = "nounwind") -> None:
         super().__init__()
         self.triple = triple
+        self.attributes = attributes  # of every function
         self.functions: dict[str, str] = {}  # text without its name -> name
         self.finished: list[str] = []
         self.overlapping: frozenset[str] = frozenset()  # roots of arguments that may share memory
@@ -162,7 +163,9 @@ class Builder(Access):
         s = self.scopes.pop()
         text = ", ".join(f"ptr noalias {a.text}" if a.dtype is PTR else a.typed for a in args)
         body = [*s.func.allocas, *s.lines, "  ret i32 0"]
-        self.finished.append(f"define i32 @{name}({text}) nounwind {{\nentry:\n" + "\n".join(body) + "\n}\n")
+        self.finished.append(
+            f"define i32 @{name}({text}) {self.attributes} {{\nentry:\n" + "\n".join(body) + "\n}\n"
+        )
 
     def end_outlined(self, prefix: str) -> None:
         """Close a function that was opened for a micro-kernel and call it where it was opened."""
@@ -178,7 +181,7 @@ class Builder(Access):
             alone = alone and v.root not in overlapping
             params.append(f"{v.type}{' noalias' if alone else ''} {v.text}")
         text = (
-            f"({', '.join(params)}) noinline nounwind {{\nentry:\n"
+            f"({', '.join(params)}) noinline {self.attributes} {{\nentry:\n"
             + "\n".join([*func.allocas, *s.lines, "  ret void"])
             + "\n}\n"
         )
@@ -207,7 +210,9 @@ class Builder(Access):
         params = ", ".join(a.typed for a in args)
         body = [*func.allocas, *loads, *s.lines, "  ret void"]
         self.finished.append(
-            f"define internal void @{name}({params}) nounwind {{\nentry:\n" + "\n".join(body) + "\n}\n"
+            f"define internal void @{name}({params}) {self.attributes} {{\nentry:\n"
+            + "\n".join(body)
+            + "\n}\n"
         )
         parent.func.written |= func.written
         parent.func.counter += 1

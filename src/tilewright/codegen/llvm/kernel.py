@@ -14,6 +14,7 @@ from tilewright.ir import LoopFunction
 
 MAX_SYMBOL: Final = 60
 """Characters of a kernel's symbol, without what is added for its parts."""
+_NEON_BITS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,24 @@ def emit_kernel(func: LoopFunction, *, triple: str, vector_bits: int) -> KernelT
     It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
     """
     symbol = symbol_of(func.name)
-    builder = Builder(triple)
+    attributes = _attributes(triple, vector_bits)
+    builder = Builder(triple, attributes)
     try:
         memory = Emitter(builder, vector_bits).kernel(func, symbol)
     except LanesReusedError:
-        builder = Builder(triple)
+        builder = Builder(triple, attributes)
         memory = Emitter(builder, vector_bits, keeps_lanes=True).kernel(func, symbol)
     return KernelText(symbol, builder.module(), memory)
+
+
+def _attributes(triple: str, vector_bits: int) -> str:
+    """Attributes of every function: on AArch64 the length of vectors where it is more than Neon's.
+
+    Without it LLVM takes wider vectors apart.
+    """
+    if triple.startswith("aarch64") and vector_bits > _NEON_BITS:
+        return f"nounwind vscale_range({vector_bits // _NEON_BITS},{vector_bits // _NEON_BITS})"
+    return "nounwind"
 
 
 def symbol_of(name: str) -> str:

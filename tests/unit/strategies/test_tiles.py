@@ -1,0 +1,41 @@
+"""Register tiles: what fits into a target's registers."""
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.strategies.tiles import register_tile
+from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
+
+
+@pytest.mark.parametrize("target", [X86_AVX2, X86_AVX512, AARCH64_NEON], ids=lambda t: t.name)
+@pytest.mark.parametrize("rows", [1, 7, 14, 56, 512])
+def test_accumulators_and_vectors_fit_beside_a_broadcast(target, rows):
+    tile = register_tile(target, rows, 64, (1, 2, 3, 4))
+    assert tile.rows * tile.vectors + tile.vectors < target.vector_registers
+
+
+def test_single_vectors_leave_room_for_accumulators_that_move():
+    # the sum goes where the broadcast was, so that two registers an accumulator are in use
+    tile = register_tile(X86_AVX2, 512, 64, (1,))
+    assert 2 * tile.rows + 1 < X86_AVX2.vector_registers
+    wide = register_tile(X86_AVX512, 512, 64, (1,))
+    assert 2 * wide.rows + 1 > X86_AVX512.vector_registers
+
+
+def test_several_vectors_are_preferred_where_registers_are_few():
+    assert register_tile(X86_AVX2, 56, 8, (1, 2, 4)).vectors > 1
+
+
+def test_rows_that_share_loaded_vectors_may_fill_the_registers():
+    tile = register_tile(X86_AVX2, 56, 18, (1,), broadcast=False)
+    assert tile.rows > register_tile(X86_AVX2, 56, 18, (1,)).rows
+
+
+def test_more_registers_never_cost_cycles():
+    more = replace(X86_AVX2, vector_registers=32)
+    for rows in (5, 14, 56):
+        assert (
+            register_tile(more, rows, 8, (1, 2, 4)).cycles
+            <= register_tile(X86_AVX2, rows, 8, (1, 2, 4)).cycles
+        )
