@@ -28,13 +28,13 @@ TILE_TAILS = tuple(tail for tail in TAILS if tail != "peel")
 
 def loops_of(s: Schedule):
     """All loops, as locations."""
-    return list(locate(s.func.body, lambda n: isinstance(n, For)))
+    return list(locate(s.func.body, For))
 
 
 def _feeds(node: For):
     """Kinds of the iterators that a loop feeds."""
     kinds = set()
-    for place in locate(node.body, lambda n: isinstance(n, Block)):
+    for place in locate(node.body, Block):
         for it, b in zip(place.node.iters, place.node.bind, strict=True):
             if node.var in b.vars:
                 kinds.add(it.kind)
@@ -42,7 +42,7 @@ def _feeds(node: For):
 
 
 def _blocks(node: For):
-    return [p.node for p in locate(node, lambda n: isinstance(n, Block))]
+    return [p.node for p in locate(node, Block)]
 
 
 def _serial(s):
@@ -167,7 +167,7 @@ def _independent(s):
     for p in _serial(s):
         if _feeds(p.node) != {"par"} or any(f.kind.name in ("parallel", "vector") for f in p.loops):
             continue
-        own = {a.node.buffer.name for a in locate(p.node, lambda n: isinstance(n, Alloc))}
+        own = {a.node.buffer.name for a in locate(p.node, Alloc)}
         bound = all(
             any(p.node.var in x.vars and "min(" not in str(x) for x in b.bind) for b in _blocks(p.node)
         )
@@ -191,7 +191,7 @@ def bind(draw, s):
     options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
     place = _pick(draw, options, "loop")
     if place is None or any(
-        f.node.kind.name == "thread" for f in locate(place.node, lambda n: isinstance(n, For))
+        f.node.kind.name == "thread" for f in locate(place.node, For)
     ):
         return None
     return (place.node.var, draw(st.sampled_from(("block.x", "block.y")))), {}
@@ -200,7 +200,7 @@ def bind(draw, s):
 def vectorize(draw, s):
     options = []
     for p in _serial(s):
-        inner = [q.node for q in locate(p.node.body, lambda n: isinstance(n, For))]
+        inner = [q.node for q in locate(p.node.body, For)]
         kinds = _feeds(p.node)
         if not p.node.extent.is_const or "ord" in kinds:
             continue
@@ -247,7 +247,7 @@ def decompose_init(draw, s):
 def blockize(draw, s):
     options = []
     for p in loops_of(s):
-        inner = [q.node for q in locate(p.node, lambda n: isinstance(n, For))]
+        inner = [q.node for q in locate(p.node, For)]
         plain = all(b.init is None for b in _blocks(p.node))
         if plain and not any(f.kind.name in ("parallel", "thread") for f in inner):
             options.append(p.node.var)
@@ -256,7 +256,7 @@ def blockize(draw, s):
 
 
 def set_scope(draw, s):
-    names = [p.node.buffer.name for p in locate(s.func.body, lambda n: isinstance(n, Alloc))]
+    names = [p.node.buffer.name for p in locate(s.func.body, Alloc)]
     kinds = {f.node.kind.name for f in loops_of(s)}
     name = _pick(draw, names, "buffer")
     scopes = ("global",) if kinds & {"parallel", "thread"} else ("global", "local")
@@ -303,7 +303,7 @@ def stage(draw, s):
     for p in loops_of(s):
         written = {w for b in _blocks(p.node) for w, _ in b.writes}
         read = {ld.buffer for b in _blocks(p.node) for ld in b.reads}
-        own = {a.node.buffer.name for a in locate(p.node, lambda n: isinstance(n, Alloc))}
+        own = {a.node.buffer.name for a in locate(p.node, Alloc)}
         options.extend((b, p.node.var, "read") for b in sorted(read - written - own))
         if all(b.is_reduction is False for b in _blocks(p.node)):
             options.extend((b, p.node.var, "write") for b in sorted((written - read - own) & args))
@@ -359,7 +359,7 @@ def inline_stage(draw, s):
 
 def _around(s, kind=Alloc):
     """Allocations with the loops around them, for those inside of some."""
-    return [p for p in locate(s.func.body, lambda n: isinstance(n, kind)) if p.loops]
+    return [p for p in locate(s.func.body, kind) if p.loops]
 
 
 def hoist_alloc(draw, s):
@@ -391,9 +391,9 @@ def slide(draw, s):
 
 def roll(draw, s):
     options = []
-    for p in locate(s.func.body, lambda n: isinstance(n, Alloc)):
+    for p in locate(s.func.body, Alloc):
         b = p.node.buffer
-        inside = [q.node for q in locate(p.node.body, lambda n: isinstance(n, Block))]
+        inside = [q.node for q in locate(p.node.body, Block)]
         first = [q for q in inside if "_first" in q.name and b.name in {w for w, _ in q.writes}]
         if first:
             read = [ld.indices for q in inside for ld in q.reads if ld.buffer == b.name]

@@ -37,7 +37,7 @@ STEPS = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop" and n != "b
 
 def damages(func: LoopFunction):
     """All small changes of a function: in words, the path, and the node that replaces what is there."""
-    for place in locate(func.body, lambda s: True):
+    for place in locate(func.body, (Seq, For, Block, If)):
         s, path = place.node, place.path
         match s:
             case Seq() if len(s.stmts) > 1:

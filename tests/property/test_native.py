@@ -41,7 +41,7 @@ def registers(data, schedule):
         return schedule
     (name, loop), kwargs = proposal
     s = schedule.stage(name, loop, scope="register", **kwargs)
-    inner = [p.node.var for p in locate(s.loop(loop).body, lambda n: isinstance(n, For))]
+    inner = [p.node.var for p in locate(s.loop(loop).body, For)]
     for var in inner:
         node = s.loop(var)
         if node.kind.name == "serial" and node.extent.is_const:

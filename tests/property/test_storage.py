@@ -53,7 +53,7 @@ def chains(draw):
 
 
 def _serial(s):
-    return [p for p in locate(s.func.body, lambda n: isinstance(n, For)) if p.node.kind.name == "serial"]
+    return [p for p in locate(s.func.body, For) if p.node.kind.name == "serial"]
 
 
 def _touched(node):
@@ -62,7 +62,7 @@ def _touched(node):
 
 
 def _allocs(s):
-    return list(locate(s.func.body, lambda n: isinstance(n, Alloc)))
+    return list(locate(s.func.body, Alloc))
 
 
 def proposals(s):

@@ -7,6 +7,8 @@ access decides between one scalar load, one vector load and a gather.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import Val, iota, mask_literal
 from tilewright.codegen.memory import Plan, Resolved
@@ -39,7 +41,7 @@ from tilewright.support import InternalError
 _CLAMP = (1 << 30) - 1
 
 
-class Indices:
+class Indices(ABC):
     """Evaluates indices in a :class:`State`, writing through a :class:`Builder`."""
 
     def __init__(self, builder: Builder, state: State) -> None:
@@ -49,9 +51,9 @@ class Indices:
         self._atoms: dict[tuple[object, ...], Index] = {}
         self._names: dict[Atom, tuple[str, ...]] = {}
 
+    @abstractmethod
     def value(self, e: Expr) -> Val:
         """The value of a scalar expression."""
-        raise NotImplementedError
 
     # -- symbolic evaluation --------------------------------------------------------------------------------
 

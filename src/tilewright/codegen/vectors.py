@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -172,13 +173,13 @@ class VectorLoops(Expressions):
         self.vector_bits = vector_bits
         self._ways: dict[int, _Way] = {}
 
+    @abstractmethod
     def stmt(self, s: Stmt) -> None:
         """Emit a statement."""
-        raise NotImplementedError
 
+    @abstractmethod
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Emit) -> None:
         """Emit a counted loop."""
-        raise NotImplementedError
 
     def _element_bytes(self, body: Stmt) -> int:
         """Bytes of the widest element stored or loaded."""

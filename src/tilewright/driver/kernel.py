@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tilewright.codegen import compile_ir, emit_kernel, load_object
 from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_function
 from tilewright.lower import lower
-from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
+from tilewright.runtime import ExecutionPlan, PlanBuilder, PoolOptions, aligned_copy, shared_pool
 from tilewright.schedule import Schedule
 from tilewright.support import InputError, quoted, read_settings, suggestion
 from tilewright.target import Target, detect
@@ -70,7 +70,7 @@ class Kernel:
         """Run on the arrays of all argument buffers, outputs written in place."""
         self.plan(table, params).run([], [])
 
-    def plan(self, table: Sequence[Array], params: Sequence[int] = ()):  # type: ignore[no-untyped-def]
+    def plan(self, table: Sequence[Array], params: Sequence[int] = ()) -> ExecutionPlan:
         """An execution plan of this one kernel over the given arrays (for timing)."""
         builder = PlanBuilder(self._pool)
         refs = [builder.constant(a) for a in table]

@@ -123,6 +123,7 @@ from tilewright.ir.printer import (
 )
 from tilewright.ir.program import Program, SourceLocation, Stage, block_of, to_function
 from tilewright.ir.rewrite import (
+    Located,
     Location,
     Path,
     blocks,
@@ -235,6 +236,7 @@ __all__ = [
     "LOWERED",
     "Level",
     "Load",
+    "Located",
     "Location",
     "LoopFunction",
     "LoopKind",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -66,7 +67,7 @@ class Region:
     under_loop: bool = False
 
 
-class Leaves:
+class Leaves(ABC):
     """Builds the closures of blocks, stores and instructions; other statements are the subclass's."""
 
     def __init__(self, rng: Random, instructions: Mapping[str, Instruction], names: Sequence[str]) -> None:
@@ -75,9 +76,9 @@ class Leaves:
         self.once = frozenset(names)  # buffers whose reducing or ordered instances are counted
         self.region: Region | None = None
 
+    @abstractmethod
     def stmt(self, s: Stmt, scope: Scope) -> Action:
         """The closure that runs a statement."""
-        raise NotImplementedError
 
     def guarded(self, s: Stmt, action: Action, scope: Scope) -> Action:
         """In a region: what no loop spreads over an axis is done by that axis's first thread alone.

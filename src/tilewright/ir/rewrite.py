@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, map_expr, map_indices
@@ -27,13 +28,14 @@ from tilewright.ir.stmt import (
 )
 
 Path = tuple[int, ...]
+NodeT = TypeVar("NodeT", bound=Stmt, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class Located(Generic[NodeT]):
     """A node with the way to it: ``ancestors`` from the root down (without the node) and child positions."""
 
-    node: Stmt
+    node: NodeT
     ancestors: tuple[Stmt, ...]
     path: Path
 
@@ -57,6 +59,10 @@ class Location:
         return tuple(out)
 
 
+Location: TypeAlias = Located[Stmt]
+"""The place of any node."""
+
+
 def find(root: Stmt, name: str) -> Location | None:
     """The loop or block called ``name``, or ``None``."""
     ancestors: list[Stmt] = []
@@ -66,7 +72,7 @@ def find(root: Stmt, name: str) -> Location | None:
         return None
     while True:
         if (isinstance(node, For) and node.var == name) or (isinstance(node, Block) and node.name == name):
-            return Location(node, tuple(ancestors), tuple(path))
+            return Located(node, tuple(ancestors), tuple(path))
         for n, child in enumerate(stmt_children(node)):
             if name in child.names:
                 ancestors.append(node)
@@ -77,7 +83,7 @@ def find(root: Stmt, name: str) -> Location | None:
             return None
 
 
-def find_alloc(root: Stmt, buffer: str) -> Location | None:
+def find_alloc(root: Stmt, buffer: str) -> Located[Alloc] | None:
     """The allocation of the buffer called ``buffer``, or ``None``."""
     ancestors: list[Stmt] = []
     path: list[int] = []
@@ -91,11 +97,11 @@ def find_alloc(root: Stmt, buffer: str) -> Location | None:
                 break
         else:
             return None
-    return Location(node, tuple(ancestors), tuple(path))
+    return Located(node, tuple(ancestors), tuple(path))
 
 
-def locate(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Location]:
-    """All nodes for which ``wanted`` is true, in program order, parents first."""
+def locate(root: Stmt, kind: type[NodeT] | tuple[type[NodeT], ...]) -> Iterator[Located[NodeT]]:
+    """All nodes of a kind, or of one of several kinds, in program order, parents first."""
     # a stack of (node, depth, position): ancestors and path are kept in one list each, cut back to the depth
     ancestors: list[Stmt] = []
     path: list[int] = []
@@ -106,8 +112,8 @@ def locate(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Location]:
             del path[depth - 1 :]
             path.append(position)
             del ancestors[depth:]
-        if wanted(node):
-            yield Location(node, tuple(ancestors[:depth]), tuple(path))
+        if isinstance(node, kind):
+            yield Located(node, tuple(ancestors[:depth]), tuple(path))
         kids = stmt_children(node)
         if kids:
             del ancestors[depth:]
@@ -115,9 +121,9 @@ def locate(root: Stmt, wanted: Callable[[Stmt], bool]) -> Iterator[Location]:
             todo.extend((kids[n], depth + 1, n) for n in range(len(kids) - 1, -1, -1))
 
 
-def blocks(root: Stmt) -> list[Location]:
+def blocks(root: Stmt) -> list[Located[Block]]:
     """All blocks in program order."""
-    return list(locate(root, lambda s: isinstance(s, Block)))
+    return list(locate(root, Block))
 
 
 def replace_at(root: Stmt, path: Path, new: Stmt) -> Stmt:

@@ -206,11 +206,12 @@ class _Renamer:
         return Block(name, stage, iters, bind, self.stmt(s.body, inner), init, where)
 
     def _leaf(self, s: Store | Exec, names: Mapping[str, str]) -> Stmt:
-        s = map_accesses(s, lambda x: self.index(x, names), lambda e: self.expr(e, names))  # type: ignore[assignment]
+        new = map_accesses(s, lambda x: self.index(x, names), lambda e: self.expr(e, names))
         known = self.buffers
-        if isinstance(s, Store):
-            return Store(tuple(Access(known.get(w.buffer, w.buffer), w.indices, w.value) for w in s.writes))
+        if isinstance(new, Store):
+            return Store(tuple(Access(known.get(w.buffer, w.buffer), w.indices, w.value) for w in new.writes))
+        assert isinstance(new, Exec)
         windows = tuple(
-            Window(known.get(w.buffer, w.buffer), w.offsets, w.extents, w.mode) for w in s.windows
+            Window(known.get(w.buffer, w.buffer), w.offsets, w.extents, w.mode) for w in new.windows
         )
-        return Exec(s.instr, windows, s.args)
+        return Exec(new.instr, windows, new.args)

@@ -38,7 +38,6 @@ def decompose_inits(func: LoopFunction) -> LoopFunction:
     taken = set(func.body.names)
     for loc in blocks(func.body):
         block = loc.node
-        assert isinstance(block, Block)
         if block.init is not None:
             func = func.with_body(_decompose(func.body, block.name, taken))
     return func

@@ -199,10 +199,9 @@ class Memory:
 def _axis_extents(func: LoopFunction, params: Mapping[str, int]) -> dict[str, int]:
     """Upper bounds of the coordinates on the threads' hardware axes, plus one."""
     out: dict[str, int] = {}
-    for place in locate(func.body, lambda s: isinstance(s, For) and s.kind.name == "thread"):
+    for place in locate(func.body, For):
         loop = place.node
-        assert isinstance(loop, For)
-        if not loop.kind.axis.startswith("block"):
+        if loop.kind.name == "thread" and not loop.kind.axis.startswith("block"):
             bound = int_upper(loop.hi, loop_env(place.loops))
             if loop.hi.is_const or not loop.hi.vars:
                 bound = int(evaluate(loop.hi, params))

@@ -11,7 +11,6 @@ from tilewright.ir import (
     Index,
     Location,
     LoopFunction,
-    bind_env,
     find,
     fresh_name,
     loop_env,
@@ -105,12 +104,6 @@ def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) ->
 def env_at(place: Location) -> dict[str, tuple[Index, Index]]:
     """Ranges of the loops around a place."""
     return loop_env(place.loops)
-
-
-def block_env(place: Location) -> dict[str, tuple[Index, Index]]:
-    """Ranges of the loops around a block and of its iterators."""
-    assert isinstance(place.node, Block)
-    return bind_env(place.node, loop_env(place.loops))
 
 
 def constant_extent(func: LoopFunction, place: Location, node: For, wanted: str) -> int:

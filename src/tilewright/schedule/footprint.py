@@ -43,6 +43,7 @@ from tilewright.ir import (
     var,
     walk_index,
 )
+from tilewright.support import InternalError
 
 Mode = Literal["r", "w", "rw"]
 Bounds = tuple[Index, Index]
@@ -221,7 +222,7 @@ def footprint(part: Stmt, env: Env, buffer: Buffer, mode: Mode = "rw") -> Box | 
             case For():
                 visit(s.body, {**inner, s.var: (s.lo, s.hi - 1)})
             case Store() | Exec():
-                raise NotImplementedError("footprints are taken of scheduled functions, not of lowered code")
+                raise InternalError("footprints are taken of scheduled functions, not of lowered code")
             case _:
                 for k in stmt_children(s):
                     visit(k, inner)

@@ -85,7 +85,7 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
 
     def blocks(self) -> tuple[str, ...]:
         """Names of the blocks, in program order."""
-        return tuple(place.node.name for place in blocks(self.func.body))  # type: ignore[union-attr]
+        return tuple(place.node.name for place in blocks(self.func.body))
 
     def buffers(self) -> dict[str, Buffer]:
         """Argument and allocated buffers by name."""

@@ -22,7 +22,7 @@ def cut_borders(s: Schedule, stage: str) -> Schedule:
     """
     for place in blocks(s.func.body):
         block, loops = place.node, place.loops
-        if not (isinstance(block, Block) and block.stage == stage and isinstance(block.body, If)):
+        if block.stage != stage or not isinstance(block.body, If):
             continue
         serial = [f for f in loops if f.kind.name == "serial" and f.lo.is_const and f.extent.is_const]
         serial = [f for f in serial if f.extent.const > 1][:-1]

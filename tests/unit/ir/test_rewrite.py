@@ -143,7 +143,7 @@ def test_loads_are_replaced_inside_opaque_indices_too():
 
 def test_buffers_are_renamed_where_they_are_declared(f):
     new = map_buffers(f.body, lambda b: b.with_(scope="register") if b.name == "s" else b)
-    scopes = {p.node.buffer.name: p.node.buffer.scope for p in locate(new, lambda s: isinstance(s, Alloc))}
+    scopes = {p.node.buffer.name: p.node.buffer.scope for p in locate(new, Alloc)}
     assert scopes == {"t": "global", "s": "register"}
 
 
@@ -179,7 +179,7 @@ def test_renamed_copies_differ_in_names_alone(f):
 @given(functions())
 def test_renaming_makes_names_unique_and_keeps_the_structure(f):
     new = rename_loops(f.body, set())
-    named = [s.node for s in locate(new, lambda s: isinstance(s, For | Block))]
+    named = [s.node for s in locate(new, (For, Block))]
     names = [s.var if isinstance(s, For) else s.name for s in named]
     assert len(names) == len(set(names))
     assert structurally_equal(f.with_body(new), f)

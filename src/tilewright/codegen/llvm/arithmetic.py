@@ -195,8 +195,11 @@ class Arithmetic(Scopes):
         acc = Val("poison", dtype, lanes)
         for n, e in enumerate(elements):
             if e is not None:
-                acc = self.pure(
-                    f"into {n}", dtype, lanes, (acc, e),
-                    lambda o, n=n: f"insertelement {o[0].typed}, {o[1].typed}, i64 {n}",  # type: ignore[misc]
-                )  # fmt: skip
+                acc = self._with_lane(acc, e, n)
         return acc
+
+    def _with_lane(self, v: Val, e: Val, n: int) -> Val:
+        return self.pure(
+            f"into {n}", v.dtype, v.lanes, (v, e),
+            lambda o: f"insertelement {o[0].typed}, {o[1].typed}, i64 {n}",
+        )  # fmt: skip

@@ -79,7 +79,6 @@ def opaque_block(
 def _check(func: LoopFunction, place: Location, node: For, primitive: str) -> None:
     require_blocks(func, node, primitive)
     for inner in blocks(node):
-        assert isinstance(inner.node, Block)
         if inner.node.init is not None:
             raise refusal(
                 func,
@@ -87,11 +86,10 @@ def _check(func: LoopFunction, place: Location, node: For, primitive: str) -> No
                 hint="decompose_init first",
                 at=[inner.node.name],
             )
-    for inner in locate(node, lambda s: isinstance(s, Barrier | For)):
-        s = inner.node
-        if isinstance(s, Barrier):
-            raise refusal(func, f"there is a barrier inside of {node.var!r}", at=[node.var])
-        assert isinstance(s, For)
+    if any(locate(node, Barrier)):
+        raise refusal(func, f"there is a barrier inside of {node.var!r}", at=[node.var])
+    for loop in locate(node, For):
+        s = loop.node
         if s.kind.name in ("parallel", "thread"):
             raise refusal(
                 func,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import Alloc, Buffer, Index, LoopFunction, Span, buffers_of, locate, map_buffers
+from tilewright.ir import Buffer, Index, LoopFunction, Span, buffers_of, find_alloc, map_buffers
 from tilewright.schedule.common import refusal
 from tilewright.schedule.footprint import Box
 from tilewright.schedule.producer.packing import packed_map
@@ -64,6 +64,6 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
     def visit(b: Buffer) -> Buffer:
         return new if b.name == buffer else b
 
-    if any(loc.node.buffer.name == buffer for loc in locate(func.body, lambda s: isinstance(s, Alloc))):  # type: ignore[union-attr]
+    if find_alloc(func.body, buffer) is not None:
         return func.with_body(map_buffers(func.body, visit))
     return replace(func, buffers=tuple(visit(b) for b in func.buffers))

@@ -9,7 +9,6 @@ from tilewright.ir import (
     LOCAL,
     REGISTER,
     Alloc,
-    Block,
     For,
     LoopFunction,
     blocks,
@@ -82,7 +81,6 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
 def _check_private(func: LoopFunction, buffer: str, scope: str) -> None:
     """Refuse thread-private memory for what several threads write."""
     for place in blocks(func.body):
-        assert isinstance(place.node, Block)
         if buffer not in dict(place.node.writes):
             continue
         for at in range(len(place.ancestors) - 1, -1, -1):

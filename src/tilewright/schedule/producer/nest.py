@@ -19,6 +19,7 @@ from tilewright.ir import (
     If,
     Index,
     Iter,
+    Located,
     Location,
     LoopFunction,
     Mod,
@@ -89,7 +90,6 @@ def sites(func: LoopFunction) -> list[Site]:
 
     for place in blocks(func.body):
         block = place.node
-        assert isinstance(block, Block)
         reads = {ld.buffer for ld in control_loads(block)} | above(place)
         writes: set[str] = set()
         for t in touches(block):
@@ -122,16 +122,15 @@ def kinds_of(func: LoopFunction, group: Sequence[Site]) -> list[Block]:
     return [*starts, base]
 
 
-def allocation(func: LoopFunction, buffer: str) -> Location | None:
+def allocation(func: LoopFunction, buffer: str) -> Located[Alloc] | None:
     """Where ``buffer`` is allocated; ``None`` for an argument."""
     return find_alloc(func.body, buffer)
 
 
-def buffer_at(func: LoopFunction, buffer: str) -> tuple[Buffer, Location | None]:
+def buffer_at(func: LoopFunction, buffer: str) -> tuple[Buffer, Located[Alloc] | None]:
     """A buffer's declaration and its allocation; ScheduleError where there is none of that name."""
     place = allocation(func, buffer)
     if place is not None:
-        assert isinstance(place.node, Alloc)
         return place.node.buffer, place
     for b in func.buffers:
         if b.name == buffer:
@@ -165,7 +164,6 @@ def without_alloc(s: Stmt, buffer: str) -> Stmt:
     place = find_alloc(s, buffer)
     if place is None:
         return s
-    assert isinstance(place.node, Alloc)
     return flat(replace_at(s, place.path, place.node.body), place.path)
 
 

@@ -58,7 +58,6 @@ def writers(part: Sequence[Stmt], buffer: Buffer, env: Env) -> list[Writer] | No
     out: list[Writer] = []
     for place in blocks(seq(*part)):
         block = place.node
-        assert isinstance(block, Block)
         found = list(dict.fromkeys(t for t in touches(block) if t.buffer == buffer.name))
         mine = [t for t in found if t.write]
         if not mine:
