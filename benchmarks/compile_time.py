@@ -52,6 +52,16 @@ def convolution() -> Program:
     )
 
 
+def dot_product() -> Program:
+    """A vector times a matrix, bf16 with sums in f32."""
+    a, b = lang.placeholder((64,), "bf16", name="A"), lang.placeholder((64, 16), "bf16", name="B")
+    k = lang.reduce_axis(64, "k")
+    c = lang.compute(
+        (16,), lambda j: lang.sum(lang.cast(a[k], "f32") * lang.cast(b[k, j], "f32"), k), name="C"
+    )
+    return lang.program([a, b], [c], name="dot")
+
+
 def chain(stages: int = 100) -> Program:
     """Element-wise stages of 512x512, one after another."""
     t = x = lang.placeholder((512, 512), name="X")
@@ -81,6 +91,8 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
     t = p.split(oc, 16).split(oh, 4).split(ow, 14)
     t = t.reorder(n, f"{oc}_o", f"{oh}_o", f"{ow}_o", ic, kh, kw, *inner, f"{oc}_i")
     d = t.decompose_init("conv", ic)
+    dot = Schedule(dot_product()).split("k", 2).reorder("k_o", "j", "k_i")
+    dot = dot.decompose_init("C", "k_o").vectorize("j")
     z = p.loops("Y")
     at = p.compute_at("conv", z[2])
     pad = p.compute_at("X_pad", oh)
@@ -98,6 +110,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "annotate": (d, (f"{ow}_o", "outline"), {}),
         "decompose_init": (t, ("conv", ic), {}),
         "blockize": (d, (f"{oh}_i",), {}),
+        "tensorize": (dot, ("k_i", "vdpbf16ps"), {}),
         "set_scope": (at, ("conv", "local"), {}),
         "set_layout": (d, ("W", ("d0//16", "d1", "d2", "d3", "d0%16")), {}),
         "compute_at": (p, ("conv", z[2]), {}),

@@ -5,8 +5,8 @@
 
 As in DeepBench both matrices are inputs of the operator: whatever packing an engine does counts. With
 `--constant A` or `B` that matrix is a weight instead, which engines may pack when loading. One line a shape:
-times, and our fraction of the limit, the larger of FLOPs over the peak and bytes over the reading bandwidth, both
-measured in the same run (`limits.py`); the last line has geometric means.
+times, and our fraction of the limit, the larger of FLOPs over the peak and bytes over the reading bandwidth,
+both measured in the same run (`limits.py`); the last line has geometric means.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/limits.py [--threads 2]
 
-Prints one JSON line. The benchmarks of operators measure these limits in the same run, and state an operator's
-time as a fraction of its limit: the larger of FLOPs over the peak and bytes over the bandwidth.
+Prints one JSON line. The benchmarks of operators measure these limits in the same run, and state an
+operator's time as a fraction of its limit: the larger of FLOPs over the peak and bytes over the bandwidth.
 """
 
 import argparse

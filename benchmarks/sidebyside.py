@@ -171,7 +171,7 @@ def geomean(values: Sequence[float]) -> float | None:
 
 
 class _Failures:
-    """An engine that cannot run an operator is reported so; the others go on. Engines raise what they like."""
+    """An engine that cannot run an operator is reported so; others go on. Engines raise what they like."""
 
     def __init__(self, engines: dict[str, dict[str, Any]], name: str) -> None:
         self._engines, self._name = engines, name

@@ -190,9 +190,7 @@ def parallel(draw, s):
 def bind(draw, s):
     options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
     place = _pick(draw, options, "loop")
-    if place is None or any(
-        f.node.kind.name == "thread" for f in locate(place.node, For)
-    ):
+    if place is None or any(f.node.kind.name == "thread" for f in locate(place.node, For)):
         return None
     return (place.node.var, draw(st.sampled_from(("block.x", "block.y")))), {}
 
