@@ -14,7 +14,7 @@ import json
 import sys
 from typing import Any
 
-from limits import Limits, measure_limits
+from peak import peak_gflops
 from sidebyside import Array, Case, Plan, draw, geomean, keep_memory, measure, single
 
 from tilewright.support import available_cpus
@@ -56,15 +56,14 @@ def case(m: int, n: int, k: int, constant: str) -> Case:
     return Case(f"{m}x{n}x{k}", model, feeds, 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
 
 
-def summary(rows: list[dict[str, Any]], limits: Limits) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
     """Geometric means over the rows."""
     line: dict[str, Any] = {
         "benchmark": "deepbench",
         "summary": True,
         "shapes": len(rows),
-        "threads": limits.threads,
-        "gflops": limits.gflops,
-        "read_gb_s": {str(size): rate for size, rate in limits.read.items()},
+        "threads": plan.threads,
+        "gflops": plan.gflops,
     }
     for bound in ("compute", "memory"):
         line[f"{bound}_of_limit"] = geomean(
@@ -93,17 +92,18 @@ def main() -> None:
     arguments = parser.parse_args()
     keep_memory()
     engines = ("tilewright", *(name for name in arguments.against.split(",") if name))
-    plan = Plan(engines, arguments.threads, arguments.rounds, arguments.seconds)
-    limits = measure_limits(detect(), arguments.threads)
+    target = detect()
+    gflops = peak_gflops(target) * arguments.threads
+    plan = Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
     rows = []
     for m, n, k in chosen(arguments.only):
-        row = {"benchmark": "deepbench", **measure(case(m, n, k, arguments.constant), plan, limits)}
+        row = {"benchmark": "deepbench", **measure(case(m, n, k, arguments.constant), plan)}
         rows.append(row)
         if arguments.json:
             print(json.dumps(row), flush=True)
         else:
             print(text(row), flush=True)
-    print(json.dumps(summary(rows, limits)))
+    print(json.dumps(summary(rows, plan)))
 
 
 def text(row: dict[str, Any]) -> str:

@@ -19,8 +19,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from limits import measure_limits
 from onnx import helper
+from peak import peak_gflops
 from sidebyside import Case, Plan, chain, draw, geomean, keep_memory, measure, single
 
 from tilewright.support import available_cpus
@@ -203,8 +203,9 @@ def main() -> None:
     arguments = parser.parse_args()
     keep_memory()
     engines = ("tilewright", *(name for name in arguments.against.split(",") if name))
-    plan = Plan(engines, arguments.threads, arguments.rounds, arguments.seconds)
-    limits = measure_limits(detect(), arguments.threads)
+    target = detect()
+    gflops = peak_gflops(target) * arguments.threads
+    plan = Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
     wanted = [part for part in arguments.only.split(",") if part]
     rows = []
     for operator in OPERATORS:
@@ -213,7 +214,7 @@ def main() -> None:
         row = {
             "benchmark": "operators",
             "group": operator.group,
-            **measure(operator.make(operator.name), plan, limits),
+            **measure(operator.make(operator.name), plan),
         }
         rows.append(row)
         print(json.dumps(row) if arguments.json else text(row), flush=True)
@@ -224,9 +225,8 @@ def main() -> None:
         "reached": sum(r.get("of_limit", 0) >= 0.85 or r.get("best_peer_to_ours", 0) >= 1.2 for r in rows),
         "best_peer_to_ours": geomean([r["best_peer_to_ours"] for r in rows if "best_peer_to_ours" in r]),
         "of_limit": geomean([r["of_limit"] for r in rows if "of_limit" in r]),
-        "threads": limits.threads,
-        "gflops": limits.gflops,
-        "read_gb_s": {str(size): rate for size, rate in limits.read.items()},
+        "threads": plan.threads,
+        "gflops": plan.gflops,
     }
     print(json.dumps(summary))
 

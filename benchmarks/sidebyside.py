@@ -18,16 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from limits import Limits
+from limits import reading
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.driver.bench import ENGINES, OURS
 from tilewright.runtime import aligned_copy
+from tilewright.target import Target
 
 Array = npt.NDArray[Any]
 
 #: Seconds between two engines' turns, for idle threads to fall asleep.
 PAUSE = 0.05
+#: Bytes whose reading is timed, at most.
+MOST_READ = 1 << 28
+_READING = "reading"
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
 
 
@@ -44,10 +48,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``rounds`` turns an engine, each of ``seconds`` or one run, whichever is longer."""
+    """``rounds`` turns an engine, each of ``seconds`` or one run, whichever is longer.
+
+    ``gflops`` is the peak of all threads.
+    """
 
     engines: tuple[str, ...]
     threads: int
+    target: Target
+    gflops: float
     rounds: int = 3
     seconds: float = 0.1
 
@@ -104,9 +113,12 @@ def draw(*shape: int, seed: int = 0) -> Array:
     return aligned_copy(array)
 
 
-def measure(case: Case, plan: Plan, limits: Limits) -> dict[str, Any]:
-    """One line of results: each engine's times, and our fraction of the limit."""
-    limit = limits.seconds(case.flops, case.nbytes)
+def measure(case: Case, plan: Plan) -> dict[str, Any]:
+    """One line of results: each engine's times, and our fraction of the limit.
+
+    Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest run,
+    for more bytes than MOST_READ so much of it, is the limit of memory.
+    """
     engines: dict[str, dict[str, Any]] = {}
     running: dict[str, Callable[[], object]] = {}
     made: dict[str, Array] = {}
@@ -121,11 +133,16 @@ def measure(case: Case, plan: Plan, limits: Limits) -> dict[str, Any]:
                 made[name] = engine.outputs()[0]
                 running[name] = engine.run
                 engines[name] = {"load_s": round(loaded, 3)}
+    nbytes = int(min(case.nbytes, MOST_READ))
+    running[_READING] = reading(plan.target, plan.threads, nbytes)
     times: dict[str, list[float]] = {name: [] for name in running}
     for _ in range(plan.rounds):
         for name, run in running.items():
             time.sleep(PAUSE)
             times[name] += turn(run, plan.seconds)
+    memory = min(times.pop(_READING)) * case.nbytes / nbytes
+    compute = case.flops / (plan.gflops * 1e9)
+    limit = max(memory, compute)
     for name, seen in times.items():
         engines[name] |= {
             "median_ms": statistics.median(seen) * 1e3,
@@ -138,8 +155,9 @@ def measure(case: Case, plan: Plan, limits: Limits) -> dict[str, Any]:
         "operator": case.name,
         "flops": case.flops,
         "bytes": case.nbytes,
-        "bound": limits.bound(case.flops, case.nbytes),
+        "bound": "compute" if compute >= memory else "memory",
         "limit_ms": limit * 1e3,
+        "read_gb_s": case.nbytes / memory / 1e9,
         "engines": engines,
     }
     ours = engines.get(OURS, {}).get("median_ms")
@@ -171,7 +189,7 @@ def geomean(values: Sequence[float]) -> float | None:
 
 
 class _Failures:
-    """An engine that cannot run an operator is reported so; others go on. Engines raise what they like."""
+    """An engine that cannot run an operator is reported so; the others go on."""
 
     def __init__(self, engines: dict[str, dict[str, Any]], name: str) -> None:
         self._engines, self._name = engines, name

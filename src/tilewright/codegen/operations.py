@@ -93,7 +93,8 @@ def _float_extreme(b: Builder, op: str, a: Val, c: Val) -> Val:
     # the same for the second operand; a NaN in the first is put back (IEEE's `maximum` would also order the
     # zeros, for twice the instructions)
     chosen = b.select(b.compare("fcmp olt" if op == "min" else "fcmp ogt", a, c), a, c)
-    return b.select(b.compare("fcmp uno", a, a), a, chosen)
+    # LLVM would merge both selections into one of a combined condition, which is no min/max any more
+    return b.select(b.compare("fcmp uno", a, a), a, b.freeze(chosen))
 
 
 def horizontal_extreme(b: Builder, op: str, v: Val) -> Val:

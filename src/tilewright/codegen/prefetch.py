@@ -1,8 +1,10 @@
-"""Prefetching what the end of a loop's body touches: the hint ``prefetch`` of a loop.
+"""Prefetching what a loop's body touches: the hint ``prefetch`` of a loop, buffers separated by commas.
 
 The expanded statements of the body (no counted loops) are walked ahead of it, and every cache line that they
-read or write of the named buffers is asked for. A micro-kernel's epilogue then finds its operands and the
-lines of its result in the first cache level, while the reduction hides the latency.
+read or write of the named buffers is asked for. On an outlined loop a micro-kernel's epilogue then finds its
+operands and the lines of its result in the first cache level, while the reduction hides the latency. ``A@8``
+on a serial loop asks for what the body will touch of ``A`` eight iterations later: for several streams from
+memory at once, more than the hardware follows.
 """
 
 from __future__ import annotations
@@ -15,6 +17,17 @@ from tilewright.ir import Alloc, For, Index, Seq, Stmt, Store, loads
 
 CACHE_LINE: Final = 64
 """Bytes that one prefetch brings."""
+
+
+def prefetch_hints(loop: For) -> tuple[tuple[str, int], ...]:
+    """Buffers that a loop's hint names, each with the iterations ahead (0: those of the body itself)."""
+    found: list[tuple[str, int]] = []
+    for key, value in loop.hints:
+        if key == "prefetch":
+            for part in value.split(","):
+                name, _, ahead = part.partition("@")
+                found.append((name, int(ahead) if ahead.isdecimal() else 0))
+    return tuple(found)
 
 
 class Prefetching(Accesses):

@@ -11,7 +11,7 @@ from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
-from tilewright.codegen.prefetch import Prefetching
+from tilewright.codegen.prefetch import Prefetching, prefetch_hints
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -60,7 +60,7 @@ class _Form:
             extent = s.hi.const - s.lo.const
             if kind == "unroll" or extent <= s.step:
                 copies = tuple(_copies(s.lo, extent, s.step))
-        prefetched = frozenset(name for k, v in s.hints if k == "prefetch" for name in v.split(","))
+        prefetched = frozenset(name for name, ahead in prefetch_hints(s) if not ahead)
         unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
         return _Form(s, kind, copies, unroll, any(k == "outline" for k, _ in s.hints), prefetched)
 
@@ -244,10 +244,14 @@ class Emitter(Storage, Prefetching, Instructions):
             buf.values[key] = phi
         last = hi - step if trips.is_const and trips.const % step == 0 else hi - 1
         var = st.symbol(i, lo, last)
+        ahead = [(frozenset((name,)), distance) for name, distance in prefetch_hints(s) if distance]
         for n in range(step // s.step):
             if n and carried:
                 # LLVM would load neighbours of several steps together, and then spill accumulators
                 b.fence()
+            for names, distance in ahead:
+                st.env[s.var] = var + (n + distance) * s.step
+                self.prefetch(s.body, names)
             st.env[s.var] = var + n * s.step
             emit(s.body)
         st.env.pop(s.var, None)

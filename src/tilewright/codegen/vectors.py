@@ -314,12 +314,16 @@ class _ReductionLoop:
         self.accs = [self.neutral] * copies
         block = lanes * copies
         whole = Index(n // block) if n is not None else extent // block
-        self._loop(whole, lo, copies)
         start = whole * block
-        if n is not None:
+        if n is not None and n // lanes <= MAX_EXPANDED_VECTORS:
+            for c in range(0, n, lanes):
+                self._step(c // lanes % copies, lo + c, min(lanes, n - c))
+        elif n is not None:
+            self._loop(whole, lo, copies)
             for c in range(n // block * block, n, lanes):
                 self._step(0, lo + c, min(lanes, n - c))
         else:
+            self._loop(whole, lo, copies)
             more = (extent - start) // lanes
             self._loop(x.resolve(more), lo + start, 1)
             done = start + more * lanes

@@ -11,7 +11,6 @@ from tilewright.ir import (
     Compare,
     Const,
     Expr,
-    Index,
     Load,
     OfIndex,
     Program,
@@ -20,13 +19,14 @@ from tilewright.ir import (
     Store,
     stmt_exprs,
     stmt_loads,
-    var,
     walk,
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
+from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
 from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
@@ -78,10 +78,28 @@ def _schedule_clusters(
     constants: Collection[str],
     choices: Mapping[str, WinogradChoice],
 ) -> Schedule:
+    try:
+        changed, along = split_reductions(s, target, threads, constants)
+        if along:
+            return _schedule_nests(changed, target, threads, constants, choices, along)
+    except ScheduleError as error:
+        assert s.program is not None
+        _log.info("%s: vectors along reductions are left out: %s", s.program.name, error.what)
+    return _schedule_nests(s, target, threads, constants, choices, {})
+
+
+def _schedule_nests(
+    s: Schedule,
+    target: Target,
+    threads: int,
+    constants: Collection[str],
+    choices: Mapping[str, WinogradChoice],
+    along: Mapping[str, LaneReduction],
+) -> Schedule:
     s = gather_operands(s, target, constants)
     current = s.program
     assert current is not None
-    for cluster in clusters(current, target, constants, choices):
+    for cluster in clusters(current, target, constants, choices, along):
         s = cluster(s, threads)
     return s
 
@@ -102,7 +120,7 @@ def apply_winograd(
         choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
         if choice is None:
             continue
-        last = _pointwise_reader(now, stage)
+        last = pointwise_reader(now, stage)
         weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
         s = s.winograd(stage.name, choice.m, weights, choice.tiles)
         if last is not None:
@@ -139,7 +157,7 @@ def gather_operands(s: Schedule, target: Target, constants: Collection[str]) -> 
         now = s.program
         assert now is not None
         current = now.stage(stage.name)
-        last = _pointwise_reader(now, current)
+        last = pointwise_reader(now, current)
         c = is_tileable(now, current, target, last, packed=False)
         if (
             c is None
@@ -265,6 +283,7 @@ def clusters(
     target: Target,
     constants: Collection[str] = (),
     choices: Mapping[str, WinogradChoice] = MappingProxyType({}),
+    along: Mapping[str, LaneReduction] = MappingProxyType({}),
 ) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
 
@@ -281,6 +300,10 @@ def clusters(
         if choice is not None:
             done.update(f"{choice.match.stage.name}_{part}" for part in WINOGRAD_STAGES)
             out.append(_winograd_rule(choice, stage, target))
+            continue
+        if stage.name in along:
+            done.update(along[stage.name].stages)
+            out.append(_lanes_rule(along[stage.name], stage, target))
             continue
         if not stage.is_reduction:
             found = _contraction_before(program, stage, target)
@@ -328,6 +351,11 @@ def _winograd_rule(choice: WinogradChoice, stage: Stage, target: Target) -> Clus
     return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.block, stage, target, n)
 
 
+def _lanes_rule(choice: LaneReduction, stage: Stage, target: Target) -> Cluster:
+    # no fallback of its own: where a step is refused, the program is scheduled as it was
+    return lambda s, n: schedule_lanes(s, choice, stage, target, n)
+
+
 def _contraction_rule(
     c: Contraction, epilogue: Stage | None, program: Program, target: Target, constants: Collection[str]
 ) -> Cluster:
@@ -353,21 +381,6 @@ def _contraction_rule(
     return _attempt(tiled, simple, (epilogue or c.stage).name)
 
 
-def _pointwise_reader(program: Program, stage: Stage) -> Stage | None:
-    """The one stage that reads a stage's result, if it does so element by element."""
-    for name in stage.writes:
-        readers = program.consumers(name)
-        if len(readers) == 1 and not readers[0].is_reduction and _reads_in_place(readers[0], name):
-            return readers[0]
-    return None
-
-
-def _reads_in_place(stage: Stage, name: str) -> bool:
-    here = [(var(it.name), it.extent == Index(1)) for it in stage.iters]
-    reads = [ld.indices for ld in _stage_loads(stage) if ld.buffer == name]
-    return all(len(idx) == len(here) and all(map(_is_here, idx, here)) for idx in reads)
-
-
 def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:
     """The contraction whose result ``stage`` alone reads, element by element."""
     for name in stage.reads:
@@ -378,18 +391,12 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
             or name not in {t.name for t in program.temps}
         ):
             continue
-        if not _reads_in_place(stage, name):
+        if not reads_in_place(stage, name):
             continue
         found = is_tileable(program, producers[0], target, stage, packed=False)
         if found is not None:
             return found
     return None
-
-
-def _is_here(i: Index, own: tuple[Index, bool]) -> bool:
-    """Whether an index is the stage's own iterator (of one iteration: its only value will do)."""
-    at, single = own
-    return i == at or (single and i == Index(0))
 
 
 def _rows_before(program: Program, stage: Stage, done: set[str], target: Target) -> tuple[list[Stage], int]:

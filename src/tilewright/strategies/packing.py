@@ -23,7 +23,7 @@ def panel_layout(
     Where the other operand is blocked along a reduction axis, that axis is split alike. ``None`` where there
     is no such operand, it is small, it already has a layout, or others read it too.
     """
-    ld = c.b
+    ld = c.b_logical  # the physical one, where it has no layout yet
     if ld is None:
         return None
     buffer = program.buffer(ld.buffer)

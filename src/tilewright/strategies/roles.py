@@ -154,7 +154,10 @@ def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
 
 
 def _physical(program: Program, ld: Load) -> Load:
-    return replace(ld, indices=program.buffer(ld.buffer).physical(ld.indices))
+    """The load where it lies in memory; dimensions of one element do not separate the others."""
+    buffer = program.buffer(ld.buffer)
+    places = zip(buffer.physical(ld.indices), buffer.physical_shape, strict=True)
+    return replace(ld, indices=tuple(i for i, extent in places if extent != Index(1)))
 
 
 def _moves(ld: Load, name: str) -> bool:

@@ -95,6 +95,10 @@ class Arithmetic(Scopes):
             lambda o: f"select {o[0].typed}, {o[1].typed}, {o[2].typed}", root=a.root,
         )  # fmt: skip
 
+    def freeze(self, a: Val) -> Val:
+        """The value itself; what follows is not merged with what made it."""
+        return self.pure("freeze", a.dtype, a.lanes, (a,), lambda o: f"freeze {o[0].typed}")
+
     def convert(self, name: str, a: Val, dtype: DType) -> Val:
         """A conversion instruction (``sext``, ``fptosi``, ``bitcast`` …)."""
         target = type_text(dtype.name, a.lanes)

@@ -16,7 +16,8 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
     """Set the hint ``key`` of a loop to ``value``, replacing an earlier one.
 
     Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
-    ``pipeline`` a number of stages, ``prefetch`` names a buffer.
+    ``pipeline`` a number of stages, ``prefetch`` names buffers: what the end of an outlined body touches, or
+    with ``A@8`` what a serial loop touches 8 iterations later.
 
     Raises ScheduleError for an unknown hint.
 

@@ -1,0 +1,295 @@
+"""Reductions along memory: vectors run along the reduction axis, many accumulators, joined at the end.
+
+For sums (products, maxima, minima) whose terms lie together along a reduction axis while the result offers
+no vectors: rows of a matrix, dot products with few columns (GEMV), whole tensors. The stage is split in the
+program by ``rfactor``::
+
+    C_rf[i, j, l] = sum over K of a[i, K*lanes + l] * b[j, K*lanes + l]       # vectors
+    C[i, j]       = sum over l of C_rf[i, j, l]                               # in registers
+
+and before that, where the result has too few elements for all threads, into one part a thread of the
+outermost reduction axis. The nest is then that of a contraction whose rows share the loaded vectors of ``b``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
+from tilewright.schedule import Schedule
+from tilewright.strategies.contraction import is_tileable
+from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.readers import pointwise_reader
+from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
+from tilewright.target import Target
+
+#: Elements of the result that share what they load, at most: those of the innermost axes.
+MAX_COLUMNS: Final = 8
+#: Rows that share a load which vectors would have to gather, at most: with more, gathering it pays.
+MAX_GATHERED_ROWS: Final = 8
+#: Accumulators: enough to hide the latency of additions, few enough for the registers.
+MAX_ACCUMULATORS: Final = 24
+#: Rows of a tile, at most: each is a stream of its own from memory.
+MAX_STREAMS: Final = 8
+#: Vectors along the reduction axis where rows share nothing.
+VECTORS: Final = 4
+#: The same where they share an operand.
+SHARED_VECTORS: Final = 1
+#: Vectors of a reduction from which on this pays.
+MIN_VECTORS: Final = 2
+#: Steps of the innermost loop that are unrolled.
+STEPS: Final = 2
+#: Steps ahead that operands from main memory are asked for. Measured with two and four columns: 20 and 27%
+#: less time. With one there is little else to do, and from the caches it costs 20%.
+AHEAD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReduction:
+    """A reduction done along memory: ``partial`` keeps vectors of sums, ``final`` joins them.
+
+    ``rows`` results of the axis ``row`` and all of the axes behind it share what they load; ``panels`` are
+    stages that lay operands along the reduction. ``streams`` are operands to be asked for ahead.
+    """
+
+    partial: str
+    final: str
+    row: str | None
+    rows: int
+    panels: tuple[str, ...]
+    streams: tuple[str, ...]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of the nest but for the last one, which may be a reader of ``final``."""
+        return (*self.panels, self.partial, self.final)
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    axis: str  # the reduction axis along memory
+    moving: tuple[Load, ...]  # loads that move along it
+    gathered: tuple[Load, ...]  # those that do not move by single elements
+    shared: bool  # whether several results use one load
+    pars: tuple[tuple[str, int], ...]
+    reds: tuple[tuple[str, int], ...]
+
+
+def split_reductions(
+    s: Schedule, target: Target, threads: int, constants: Collection[str]
+) -> tuple[Schedule, dict[str, LaneReduction]]:
+    """Rewrite the reductions for which this pays; the choices by the stage that ends each nest."""
+    program = s.program
+    assert program is not None
+    choices: dict[str, LaneReduction] = {}
+    for stage in program.stages:
+        now = s.program
+        assert now is not None
+        last = ending_stage(now, stage)
+        found = None if last is None else _match(now, stage, target, constants)
+        if found is not None and last is not None:
+            s, choice = _rewrite(s, stage, found, target, threads)
+            choices[last.name if choice.final == stage.name else choice.final] = choice
+    return s, choices
+
+
+def ending_stage(program: Program, stage: Stage) -> Stage | None:
+    """The stage that makes an output of the program from ``stage``: itself or its only reader, in place."""
+    outputs = {b.name for b in program.outputs}
+    if set(stage.writes) <= outputs:
+        return stage
+    reader = pointwise_reader(program, stage)
+    return reader if reader is not None and set(reader.writes) <= outputs else None
+
+
+def _match(program: Program, stage: Stage, target: Target, constants: Collection[str]) -> _Match | None:
+    body = stage.body
+    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
+        return None
+    write = body.writes[0]
+    if not isinstance(write.value, Binary) or not write.value.dtype.is_float:
+        return None
+    if not all(it.extent.is_const and it.lo.is_const for it in stage.iters):
+        return None
+    old = Load(write.buffer, write.indices, write.value.dtype)
+    if old not in (write.value.a, write.value.b):
+        return None
+    pars = tuple((it.name, it.extent.as_int()) for it in stage.iters if it.kind == "par")
+    reds = tuple((it.name, it.extent.as_int()) for it in stage.iters if it.kind == "red")
+    if [i.as_var() for i in write.indices] != [name for name, _ in pars]:
+        return None
+    terms = [ld for ld in dict.fromkeys(loads(write.value)) if ld != old]
+    if any(program.buffer(ld.buffer).layout is not None for ld in terms):
+        return None
+    axis = max(
+        (name for name, _ in reds if any(_along(program, ld, name) for ld in terms)),
+        key=lambda name: dict(reds)[name],
+        default=None,
+    )
+    if axis is None or dict(reds)[axis] < MIN_VECTORS * target.lanes(write.value.dtype):
+        return None
+    if not _suits(program, stage, target, constants):
+        return None
+    moving = [ld for ld in terms if any(axis in i.vars for i in ld.indices)]
+    gathered = tuple(ld for ld in moving if not _along(program, ld, axis))
+    columns = {name for name, _ in _columns(pars)}
+    shared = (
+        any(not any(v in columns for i in ld.indices for v in i.vars) for ld in moving) and len(moving) > 1
+    )
+    return _Match(axis, tuple(moving), gathered, shared, pars, reds)
+
+
+def _suits(program: Program, stage: Stage, target: Target, constants: Collection[str]) -> bool:
+    """Whether vectors along the result are impossible, or need an operand gathered that few rows use."""
+    if is_tileable(program, stage, target) is not None:
+        return False
+    loose = is_tileable(program, stage, target, packed=False)
+    if loose is None or loose.b is None:
+        return True
+    if panel_layout(program, loose, target, constants) is not None:
+        return False
+    return prod(loose.extent(a) for a in loose.axes("m")) <= MAX_GATHERED_ROWS
+
+
+def _along(program: Program, ld: Load, axis: str) -> bool:
+    """Whether a load moves by single elements along an axis, and not otherwise."""
+    shape = program.buffer(ld.buffer).shape
+    places = [i for i, extent in zip(ld.indices, shape, strict=True) if extent != Index(1)]
+    if not places or places[-1].coefficient(axis) != 1:
+        return False
+    return not any(axis in i.vars for i in places[:-1])
+
+
+def _columns(pars: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """The innermost axes that fit into one tile as a whole."""
+    at = len(pars)
+    while at > 0 and prod(n for _, n in pars[at - 1 :]) <= MAX_COLUMNS:
+        at -= 1
+    return pars[at:]
+
+
+def _rewrite(
+    s: Schedule, stage: Stage, m: _Match, target: Target, threads: int
+) -> tuple[Schedule, LaneReduction]:
+    assert isinstance(stage.body, Store)
+    width = target.lanes(stage.body.writes[0].value.dtype)
+    name, pars = stage.name, m.pars
+    panels: list[str] = []
+    for ld in m.gathered:
+        program = s.program
+        assert program is not None
+        now = program.stage(name)
+        assert isinstance(now.body, Store)
+        own = [x for x in dict.fromkeys(loads(now.body.writes[0].value)) if x.buffer not in now.writes]
+        used = {v for i in ld.indices for v in i.vars}
+        axes = [it.name for it in stage.iters if it.name in used and it.name != m.axis]
+        panels.append(f"{name}_panels{len(panels) or ''}")
+        s = s.gather_operand(name, own.index(ld), [*axes, m.axis], panels[-1])
+    extents = dict(m.reds)
+    columns = _columns(pars)
+    rest = pars[: len(pars) - len(columns)]
+    row = rest[-1] if rest else None
+    wanted = MAX_ACCUMULATORS // prod(n for _, n in columns)
+    vectors = max(1, min(SHARED_VECTORS if m.shared else VECTORS, extents[m.axis] // width, wanted))
+    rows = min(max(1, wanted // vectors), MAX_STREAMS if m.shared else 1, row[1] if row else 1)
+    units = prod(n for _, n in rest) // rows
+    busy = elements(stage) >= MIN_PARALLEL_ELEMENTS and threads > 1
+    if row is None or (busy and units < 2 * threads):
+        # too few results for all threads: each takes a part of the reduction
+        outer, extent = m.reds[0]
+        lanes = vectors * width if outer == m.axis else 1
+        parts = threads if busy else 1
+        chunk = -(-extent // (parts * lanes)) * lanes
+        s = s.rfactor(name, outer, min(chunk, extent), name=f"{name}_part")
+        name = f"{name}_part"
+    program = s.program
+    assert program is not None
+    along = next(
+        it.name for it in program.stage(name).iters if it.kind == "red" and it.name.startswith(m.axis)
+    )
+    partial = f"{name}_lanes"
+    s = s.rfactor(name, along, vectors * width, part="inner", name=partial)
+    streams = _streams(program, m, row[0] if row and prod(n for _, n in columns) > 1 else None, target)
+    choice = LaneReduction(partial, name, row[0] if row else None, rows, tuple(panels), streams)
+    return s, choice
+
+
+def _streams(program: Program, m: _Match, row: str | None, target: Target) -> tuple[str, ...]:
+    """Operands of which each row has a part of its own, larger than all caches."""
+    if row is None:
+        return ()
+    caches = max((level.size for level in target.memory if level.size is not None), default=0)
+    names = dict.fromkeys(ld.buffer for ld in m.moving if any(row in i.vars for i in ld.indices))
+    buffers = [program.buffer(name) for name in names]
+    return tuple(b.name for b in buffers if prod(e.as_int() for e in b.shape) * b.dtype.bytes > caches)
+
+
+def schedule_lanes(s: Schedule, choice: LaneReduction, last: Stage, target: Target, threads: int) -> Schedule:
+    """Schedule a reduction along memory that ``last`` ends: its final stage, or a reader of that."""
+    program = s.program
+    assert program is not None
+    partial, final = program.stage(choice.partial), program.stage(choice.final)
+    work = elements(partial)
+    pars = [it for it in final.iters if it.kind == "par"]
+    loops = list(s.loops(last.name))[: len(pars)]
+    ragged = False
+    if choice.row is None:
+        # the part of a thread: the first axis; all others are columns
+        outer, inner = loops[:1], loops[1:]
+    else:
+        at = [it.name for it in pars].index(choice.row)
+        row = loops[at]
+        s = s.split(row, choice.rows, names=[f"{row}_tile", f"{row}_row"])
+        outer, inner = [*loops[:at], f"{row}_tile"], [f"{row}_row", *loops[at + 1 :]]
+        ragged = pars[at].extent.as_int() % choice.rows != 0
+    around = outer[-1]
+    if last.name != final.name:
+        s = s.compute_at(final.name, around).set_scope(final.writes[0], "register")
+    s = s.compute_at(partial.name, around).set_scope(partial.writes[0], "register")
+    s = _sum(s, choice, partial, around)
+    s = _join(s, final, around)
+    if last.name != final.name:
+        for loop in inner:
+            s = s.unroll(loop)
+    if ragged:
+        s = s.partition(around, -1)
+    for name in choice.panels:
+        stage = program.stage(name)
+        own = s.loops(name)
+        s = s.set_scope(name, "global")
+        s = parallelise(s.vectorize(own[-1]), list(own[:-1]), elements(stage), threads)
+    return parallelise(s, outer, work, threads)
+
+
+def _below(s: Schedule, block: str, loop: str) -> list[str]:
+    loops = list(s.loops(block))
+    return loops[loops.index(loop) + 1 :]
+
+
+def _sum(s: Schedule, choice: LaneReduction, partial: Stage, around: str) -> Schedule:
+    """The vectors of sums: reduction loops outside, rows and columns expanded, lanes innermost."""
+    own = _below(s, partial.name, around)
+    pars, reds = own[: -_reductions(partial)], own[-_reductions(partial) :]
+    s = s.reorder(*reds, *pars).decompose_init(partial.name, reds[0])
+    s = s.annotate(reds[-1], "unroll", str(STEPS))
+    if choice.streams:
+        s = s.annotate(reds[-1], "prefetch", ",".join(f"{name}@{AHEAD}" for name in choice.streams))
+    for loop in pars[:-1]:
+        s = s.unroll(loop).unroll(f"{loop}_init")
+    return s.vectorize(pars[-1]).vectorize(f"{pars[-1]}_init")
+
+
+def _reductions(stage: Stage) -> int:
+    return sum(1 for it in stage.iters if it.kind == "red")
+
+
+def _join(s: Schedule, final: Stage, around: str) -> Schedule:
+    """The sum over the lanes of each result."""
+    *pars, lanes = _below(s, final.name, around)
+    s = s.decompose_init(final.name, lanes)
+    for loop in pars:
+        s = s.unroll(loop)
+    return s.vectorize(lanes)

@@ -1,0 +1,27 @@
+"""Which stages read another stage's result element by element: those that can share its nest."""
+
+from __future__ import annotations
+
+from tilewright.ir import Index, Program, Stage, stmt_loads, var
+
+
+def pointwise_reader(program: Program, stage: Stage) -> Stage | None:
+    """The one stage that reads a stage's result, if it does so element by element."""
+    for name in stage.writes:
+        readers = program.consumers(name)
+        if len(readers) == 1 and not readers[0].is_reduction and reads_in_place(readers[0], name):
+            return readers[0]
+    return None
+
+
+def reads_in_place(stage: Stage, name: str) -> bool:
+    """Whether a stage reads a buffer only at its own iterators, in order."""
+    here = [(var(it.name), it.extent == Index(1)) for it in stage.iters]
+    reads = [ld.indices for ld in stmt_loads(stage.body) if ld.buffer == name]
+    return all(len(idx) == len(here) and all(map(_is_here, idx, here)) for idx in reads)
+
+
+def _is_here(i: Index, own: tuple[Index, bool]) -> bool:
+    """Whether an index is the stage's own iterator (of one iteration: its only value will do)."""
+    at, single = own
+    return i == at or (single and i == Index(0))

@@ -1,0 +1,41 @@
+"""The hint ``prefetch`` with a distance: a serial loop asks for what later iterations touch."""
+
+import numpy as np
+from tests.native_kernel import Native
+
+from tilewright import lang
+from tilewright.schedule import Schedule
+
+
+def program():
+    x, w = lang.placeholder((4, 256), name="X"), lang.placeholder((256,), name="W")
+    k = lang.reduce_axis(256, "k")
+    y = lang.compute((4,), lambda i: lang.sum(x[i, k] * w[k], axis=k), name="Y")
+    return lang.program([x, w], [y])
+
+
+def scheduled(hint):
+    s = Schedule(program()).rfactor("Y", "k", 16, part="inner", name="P")
+    i, lanes, turn = s.loops("P")
+    s = s.reorder(turn, i, lanes).decompose_init("P", turn)
+    return s.unroll(i).vectorize(lanes).annotate(turn, "prefetch", hint)
+
+
+def prefetches(kernel):
+    return kernel.text.text.count("call void @llvm.prefetch")
+
+
+def test_each_line_of_the_named_buffers_is_asked_for_once_an_iteration():
+    assert prefetches(Native(scheduled("X@8").func)) == 4
+    assert (
+        prefetches(Native(scheduled("X@8,W@4").func)) == 8
+    )  # W's line once a row: rows are apart in the body
+    assert prefetches(Native(scheduled("X").func)) == 0  # without a distance: for outlined bodies
+
+
+def test_results_stay_the_same_beyond_the_end():
+    rng = np.random.default_rng(0)
+    given = {"X": rng.random((4, 256), np.float32), "W": rng.random(256, np.float32)}
+    made = Native(scheduled("X@1000").func)(given)["Y"]
+    np.testing.assert_array_equal(made, Native(scheduled("").func)(given)["Y"])
+    np.testing.assert_allclose(made, given["X"] @ given["W"], rtol=1e-5)

@@ -1,0 +1,101 @@
+"""Reductions along memory: right for rows, dot products and whole tensors of all sizes."""
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST, Native
+from tests.unit.strategies.test_default import check, t
+
+from tilewright import lang
+from tilewright.strategies import default_schedule, lanes, rows
+
+
+@pytest.fixture(autouse=True)
+def parallel_however_small(monkeypatch):
+    """Split for all threads, where it would not pay."""
+    monkeypatch.setattr(lanes, "MIN_PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(rows, "MIN_PARALLEL_ELEMENTS", 0)
+
+
+def product(m, n, k, *, transposed=False, bias=False):
+    a = t(m, k, name="A")
+    b = t(n, k, name="B") if transposed else t(k, n, name="B")
+    r = lang.reduce_axis(k, "k")
+    c = lang.compute(
+        (m, n), lambda i, j: lang.sum(a[i, r] * (b[j, r] if transposed else b[r, j]), axis=r), name="C"
+    )
+    if not bias:
+        return lang.program([a, b], [c])
+    d = t(m, name="D")
+    y = lang.compute((m, n), lambda i, j: lang.maximum(c[i, j] + d[i], 0), name="Y")
+    return lang.program([a, b, d], [y])
+
+
+def used(s):
+    return any(name.endswith("_lanes") for name in s.blocks())
+
+
+@pytest.mark.parametrize("k", [32, 45, 64, 131])
+@pytest.mark.parametrize("n", [1, 2, 4, 7])
+@pytest.mark.parametrize("m", [1, 2, 8, 19])
+def test_products_of_few_columns(m, n, k):
+    assert used(check(product(m, n, k), interpret=False))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_threads_and_epilogue(threads, transposed):
+    s = check(product(37, 3, 100, transposed=transposed, bias=True), threads=threads)
+    assert used(s)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_few_results_share_the_reduction(threads):
+    s = check(product(2, 2, 1001), threads=threads)
+    assert used(s)
+    assert any(name.endswith("_part") for name in s.blocks())
+
+
+REDUCTIONS = {
+    "rows": ((13, 70), (1,)),
+    "last of three": ((3, 5, 67), (2,)),
+    "last two": ((7, 5, 33), (1, 2)),
+    "first and last": ((9, 5, 33), (0, 2)),
+    "all": ((11, 3, 50), (0, 1, 2)),
+    "vector": ((1009,), (0,)),
+}
+
+
+@pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.min, lang.prod])
+@pytest.mark.parametrize("case", REDUCTIONS)
+def test_reductions_of_one_operand(case, fold):
+    shape, over = REDUCTIONS[case]
+    x = t(*shape, name="X")
+    reds = {d: lang.reduce_axis(shape[d], f"r{d}") for d in over}
+    kept = [d for d in range(len(shape)) if d not in over]
+
+    def element(*i):
+        place = {**dict(zip(kept, i, strict=True)), **reds}
+        return fold(x[tuple(place[d] for d in range(len(shape)))], axis=list(reds.values()))
+
+    y = lang.compute(tuple(shape[d] for d in kept), element, name="Y")
+    program = lang.program([x], [y])
+    assert used(check(program, tolerance=1e-4))
+
+
+def test_mean_with_an_epilogue():
+    x = t(9, 200, name="X")
+    k = lang.reduce_axis(200, "k")
+    total = lang.compute((9,), lambda i: lang.sum(x[i, k] * x[i, k], axis=k), name="S")
+    y = lang.compute((9,), lambda i: lang.sqrt(total[i] / 200), name="Y")
+    assert used(check(lang.program([x], [y])))
+
+
+def test_values_that_are_not_numbers_stay_so():
+    x = t(4, 64, name="X")
+    k = lang.reduce_axis(64, "k")
+    program = lang.program([x], [lang.compute((4,), lambda i: lang.max(x[i, k], axis=k), name="Y")])
+    values = np.zeros((4, 64), np.float32)
+    values[2, 33] = np.nan
+    made = Native(default_schedule(program, HOST, 2).func)({"X": values})["Y"]
+    assert np.isnan(made[2])
+    assert not np.isnan(made[[0, 1, 3]]).any()
