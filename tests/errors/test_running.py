@@ -110,6 +110,66 @@ def test_a_kernel_names_the_missing_input():
         kernel(np.zeros(4, np.float32))
 
 
+#: Buffers of 4 TiB for n = 2**20, and of 2**82 bytes, whose number does not fit into 64 bits.
+HUGE = {"large": "n, n", "beyond 64 bits": "n, n, n, n"}
+
+
+@pytest.mark.parametrize("loop", ["range", "parallel"])
+@pytest.mark.parametrize("shape", HUGE)
+def test_no_memory_for_a_buffer_of_symbolic_size(shape, loop):
+    last = ", ".join(["n - 1"] * HUGE[shape].count("n"))
+    kernel = build(
+        parse_function(
+            f"""
+function("f", outputs=[y])
+n = param(1, 2147483648)
+x = u8[n]
+y = f32[4]
+for i in {loop}(4):
+    acc = alloc(f32[1], scope="register")
+    acc[0] = f32(1.0)
+    with alloc(f32[{HUGE[shape]}]) as t:
+        t[{last}] = cast(x[n - 1], f32)
+        acc[0] = acc[0] + t[{last}]
+    y[i] = acc[0]
+""".lstrip()
+        ),
+        threads=2,
+    )
+    with pytest.raises(ResourceError, match="'f' found no memory for buffers whose sizes") as caught:
+        kernel(np.zeros(1 << 20, np.uint8))
+    assert "smaller arrays" in caught.value.hint
+    (y,) = kernel(np.full(3, 4, np.uint8))  # the failure is that run's alone
+    assert y.tolist() == [5] * 4
+
+
+def test_assumptions_about_sizes_are_named():
+    n, X = lang.param("n"), lang.placeholder((lang.param("n"),), name="X")
+    program = lang.program([X], [lang.compute((n,), lambda i: X[i], name="Y")], name="part", assumes=[n >= 4])
+    with pytest.raises(InputError, match=r"'part' cannot run: it assumes n - 4 >= 0"):
+        build(program)(np.zeros(3, np.float32))
+
+
+def test_a_buffer_of_no_elements_needs_no_memory():
+    kernel = build(
+        parse_function(
+            """
+function("f", outputs=[y])
+n = param(1, 64)
+x = f32[n]
+y = f32[n]
+t = alloc(f32[n - 4])
+for i in range(n - 4):
+    t[i] = x[i]
+for j in range(n):
+    y[j] = x[j] + f32(1.0)
+""".lstrip()
+        )
+    )
+    (y,) = kernel(np.zeros(3, np.float32))
+    assert y.tolist() == [1] * 3
+
+
 # ---- other engines ----
 
 

@@ -138,7 +138,8 @@ class Emitter(Storage, Prefetching, Instructions):
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
 
-    def _written(self, s: Stmt) -> frozenset[str]:
+    def written(self, s: Stmt) -> frozenset[str]:
+        """Names of the buffers that a statement writes."""
         got = self._writes.get(id(s))
         if got is None:
             got = self._writes[id(s)] = (s, frozenset(name for name, _ in stmt_writes(s)))
@@ -155,7 +156,7 @@ class Emitter(Storage, Prefetching, Instructions):
         if form is None:
             form = self._forms[id(s)] = _Form.of(s)
         # a function gives no values back: it cannot write its surroundings' registers
-        if form.outlined and not self._registers(self._written(s.body)):
+        if form.outlined and not self._registers(self.written(s.body)):
             emit: Callable[[Stmt], None] = partial(self._outlined, wanted=form.prefetched)
         else:
             emit = self.stmt
@@ -233,7 +234,7 @@ class Emitter(Storage, Prefetching, Instructions):
             self._expand(s, _copies(lo, trips.const, s.step), emit)
             return
         once = prove_ge0(trips - 1, st.ranges)
-        written = self._written(s.body)
+        written = self.written(s.body)
         registers = self._registers(written)
         carried = [(buf, key) for buf in registers for key in buf.values]
         self.forget(written)
@@ -281,7 +282,7 @@ class Emitter(Storage, Prefetching, Instructions):
         b, st = self.b, self.state
         count = self.index_value(hi - lo)
         start = self.index_value(lo)
-        written = self._written(s.body)
+        written = self.written(s.body)
         if self._registers(written):
             raise ScheduleError(
                 f"parallel loop {s.var} writes registers allocated around it",
@@ -331,7 +332,9 @@ class Emitter(Storage, Prefetching, Instructions):
         elif scalar is None:
             self.stmt(s.then)
         else:
-            self._branch(scalar, s)
+            orelse = s.orelse
+            other = None if orelse is None else partial(self.stmt, orelse)
+            self.branch(scalar, self.written(s), partial(self.stmt, s.then), other)
 
     def _masked(self, lanes: Val, s: Stmt) -> None:
         """A statement in some of the lanes, perhaps none."""
@@ -347,16 +350,21 @@ class Emitter(Storage, Prefetching, Instructions):
             self.stmt(s)
         st.mask = outer
 
-    def _branch(self, cond: Val, s: If) -> None:
-        """A jump; registers that either side writes are merged after it."""
+    def branch(
+        self,
+        cond: Val,
+        written: frozenset[str],
+        then: Callable[[], None],
+        orelse: Callable[[], None] | None = None,
+    ) -> None:
+        """A jump; the registers that either side writes (``written``: buffers) are merged after it."""
         b = self.b
-        written = self._written(s)
         registers = self._registers(written)
         carried = [(buf, key) for buf in registers for key in buf.values]
         before = self._values(carried)
         blanks = [set(buf.blank) for buf in registers]
         b.begin_if(cond)
-        self.stmt(s.then)
+        then()
         fresh = self._fresh(registers, carried)
         firsts = self._values(fresh)
         thens = b.begin_else([*self._values(carried), *firsts])
@@ -365,8 +373,8 @@ class Emitter(Storage, Prefetching, Instructions):
         for buf, blank in zip(registers, blanks, strict=True):
             buf.blank = blank
         self.forget(written)
-        if s.orelse is not None:
-            self.stmt(s.orelse)
+        if orelse is not None:
+            orelse()
         # what only one side writes is undefined after the other
         known = [*carried, *fresh]
         late = self._fresh(registers, known)

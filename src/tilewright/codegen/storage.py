@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,10 +11,11 @@ from tilewright.codegen.llvm.values import BYTE, PTR, Val
 from tilewright.codegen.memory import ROW_GAP, MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
 from tilewright.codegen.vectors import VectorLoops
-from tilewright.ir import I64, REGISTER, Alloc, Buffer
+from tilewright.ir import I64, REGISTER, Alloc, Buffer, Stmt, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
 _ALIGN = 64
+_NULL = Val("null", PTR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Storage(VectorLoops):
         super().__init__(builder, state, vector_bits)
         self.parallel = False
         self._arenas = {True: _Arena(), False: _Arena()}  # scratch of a parallel loop, or workspace
+
+    def branch(self, cond: Val, written: frozenset[str], then: Callable[[], None]) -> None:
+        """Emit something where a condition holds."""
+        raise NotImplementedError
+
+    def written(self, s: Stmt) -> frozenset[str]:
+        """Names of the buffers that a statement writes."""
+        raise NotImplementedError
 
     def needs(self) -> Memory:
         """What has been handed out at most."""
@@ -127,11 +136,13 @@ class Storage(VectorLoops):
                 elements *= e.const
             else:
                 v = self.index_value(e)
-                dynamic = v if dynamic is None else b.op("mul nsw", dynamic, v)
+                if not prove_ge0(e, self.state.ranges):
+                    v = b.intrinsic("smax", I64, (v, b.const(0, I64)))
+                dynamic = v if dynamic is None else self._product(dynamic, v)
         nbytes = elements * buf.dtype.bytes
         root = buf.alias or buf.name
         if dynamic is not None:
-            self._dynamic(s, b.op("mul nsw", dynamic, b.const(nbytes, I64)), root)
+            self._dynamic(s, self._product(dynamic, b.const(nbytes, I64)), root)
             return
         arena = self._arenas[self.parallel]
         at = arena.offset
@@ -143,15 +154,26 @@ class Storage(VectorLoops):
         if not arena.kept:
             arena.offset = at
 
+    def _product(self, x: Val, y: Val) -> Val:
+        """The product of two sizes; the largest integer where it does not fit: no memory is as large."""
+        return self.b.intrinsic("smul.fix.sat", I64, (x, y), extra="i32 0")
+
     def _dynamic(self, s: Alloc, nbytes: Val, root: str) -> None:
-        """Memory of a size known at run time, from the context's allocator."""
+        """Memory of a size known at run time, from the context's allocator.
+
+        Where there is none the statement is left out: the context then knows that the run has failed.
+        """
         b, ctx = self.b, self._ctx
         fn = b.load_pointer(b.gep(ctx, 1, PTR, local=True))
         p = b.impure(PTR, 1, [fn, ctx, nbytes], lambda o: f"call ptr {o[0].text}({o[1].typed}, {o[2].typed})")
-        self.declare(s.buffer, Val(p.text, PTR, 1, p.depth, root))
-        self.stmt(s.body)
-        fn = b.load_pointer(b.gep(ctx, 2, PTR, local=True))
-        b.effect(lambda o: f"call void {o[0].text}({o[1].typed}, {o[2].typed})", [fn, ctx, p])
+
+        def use() -> None:
+            self.declare(s.buffer, Val(p.text, PTR, 1, p.depth, root))
+            self.stmt(s.body)
+            release = b.load_pointer(b.gep(ctx, 2, PTR, local=True))
+            b.effect(lambda o: f"call void {o[0].text}({o[1].typed}, {o[2].typed})", [release, ctx, p])
+
+        self.branch(b.compare("icmp ne", p, _NULL), self.written(s.body), use)
 
 
 def _halo(buf: Buffer) -> tuple[tuple[int, int], ...]:

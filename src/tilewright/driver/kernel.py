@@ -80,6 +80,8 @@ class Kernel:
             list(params),
             workspace_bytes=self.text.memory.workspace,
             scratch_bytes=self.text.memory.scratch,
+            name=self.func.name,
+            checks=[f"it assumes {condition}" for condition in self.func.assumes],
         )
         return builder.build([self, *table])
 

@@ -262,9 +262,14 @@ class ExecutionPlan:
             raise self._failure(code, failed.value)
 
     def _failure(self, code: int, at: int) -> Exception:
-        if code == native.NO_MEMORY:
+        if code == native.NO_MEMORY and at < 0:
             return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
         step = self._steps[at]
+        if code == native.NO_MEMORY:
+            return ResourceError(
+                f"{quoted(step.name)} found no memory for buffers whose sizes are known only when it runs",
+                hint="run it on smaller arrays",
+            )
         if 1 <= code <= len(step.checks):
             return InputError(f"{quoted(step.name)} cannot run: {step.checks[code - 1]}")
         return InternalError(f"{quoted(step.name)} returned {code}, which its kernel does not explain")

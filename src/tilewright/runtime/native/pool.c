@@ -264,11 +264,14 @@ static int64_t chunk_begin(split s, int64_t chunk) {
     return chunk * s.size + (chunk < s.larger ? chunk : s.larger);
 }
 
+/* Ends a run with TW_NO_MEMORY after its present kernel, which leaves out what needs the memory. */
+static void note_no_memory(tw_run *run) { atomic_store_explicit(&run->failure, TW_NO_MEMORY, memory_order_relaxed); }
+
 /* Scratch for a loop within a body, whose own scratch the body may be using. */
 static bool nested_scratch(tw_run *run, void **scratch) {
     *scratch = run->scratch_stride ? tw_alloc(run->scratch_stride) : NULL;
     if (*scratch || !run->scratch_stride) return true;
-    atomic_store_explicit(&run->failure, TW_NO_MEMORY, memory_order_relaxed);
+    note_no_memory(run);
     return false;
 }
 
@@ -310,8 +313,9 @@ static void parallel_for(tw_context *context, tw_body body, void *closure, int64
 }
 
 static void *context_alloc(tw_context *context, int64_t bytes) {
-    (void)context;
-    return tw_alloc(bytes);
+    void *memory = tw_alloc(bytes);
+    if (!memory) note_no_memory((tw_run *)context);
+    return memory;
 }
 
 static void context_release(tw_context *context, void *memory) {

@@ -12,7 +12,7 @@ typedef struct {
     tw_pool *pool;
     char *scratch;          /* one block a thread, scratch_stride apart */
     int64_t scratch_stride; /* 0 where no kernel asks for scratch */
-    _Atomic int32_t failure; /* TW_NO_MEMORY once a nested loop could not get scratch */
+    _Atomic int32_t failure; /* TW_NO_MEMORY once a kernel, or a nested loop, got no memory */
 } tw_run;
 
 /* The functions of a context that runs loops on the pool of its tw_run. */

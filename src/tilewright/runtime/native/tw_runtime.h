@@ -20,7 +20,8 @@ struct tw_context {
      * context only. n <= 0 runs nothing. Within a body, and where another caller holds the threads, the chunks run one
      * after the other on the calling thread, with the same split. */
     void (*parallel_for)(tw_context *context, tw_body body, void *closure, int64_t n);
-    /* 64-byte aligned memory of undefined content, or NULL. From any thread; released by any thread. */
+    /* 64-byte aligned memory of undefined content, or NULL: the kernel then leaves out what needs it, and its run fails.
+     * From any thread; released by any thread. */
     void *(*alloc)(tw_context *context, int64_t bytes);
     void (*release)(tw_context *context, void *memory);
 };
