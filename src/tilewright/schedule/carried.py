@@ -2,16 +2,20 @@
 
 Two accesses to one element conflict if one of them writes. For a pair of accesses the test asks which loop
 variables must be *equal* in any two conflicting instances: from ``8*o + i == 8*o' + i'`` with ``0 <= i < 8``
-follows ``o == o'`` and then ``i == i'``. A loop that every pair forces to be equal carries nothing. Divisions
-and remainders by the same number, as fused loops and blocked layouts make them, are recombined.
+follows ``o == o'`` and then ``i == i'``. A loop that every pair forces to be equal carries nothing. Ranges
+come from the loops, and from the conditions that guard blocks: those tell that the tiles of a tile do not
+overlap where their size does not divide it. Divisions and remainders by the same number, as fused loops and
+blocked layouts make them, are recombined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir import (
+    ZERO,
     Alloc,
     Atom,
     Block,
@@ -20,8 +24,11 @@ from tilewright.ir import (
     Exec,
     FloorDiv,
     For,
+    If,
     Index,
+    Load,
     Mod,
+    Pred,
     Stmt,
     Store,
     Var,
@@ -33,18 +40,26 @@ from tilewright.ir import (
     stmt_children,
     substitute_index,
     var,
+    walk_index,
 )
+
+FACTS: Final = 2
+"""Facts that one bound may use: one of each of the two accesses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """One access of a block below a loop: physical or logical ``indices`` over loop variables."""
+    """One access of a block below a loop: physical or logical ``indices`` over loop variables.
+
+    ``facts`` are indices that are not negative where the access happens.
+    """
 
     block: Block
     buffer: str
     indices: tuple[Index, ...]
     write: bool
     loops: frozenset[str]
+    facts: tuple[Index, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,8 @@ def conflicts(
     matter: instances of one stage, as far as its parallel and reduction iterators say so.
     """
     touches, ranges = _touches(node, env)
+    # what runs once meets no other iteration
+    candidates -= {v for v in candidates if v in ranges and _runs_once(v, ranges)}
     groups: dict[str, list[Touch]] = {}
     for t in touches:
         buffer = buffers.get(t.buffer)
@@ -101,6 +118,11 @@ def conflicts(
                     yield Conflict(name, a.block, b.block, common - held)
 
 
+def _runs_once(v: str, ranges: Env) -> bool:
+    lo, hi = ranges[v]
+    return simplify(hi - lo, ranges) == ZERO
+
+
 def _order_free(a: Block, b: Block) -> bool:
     """Whether the kinds of a stage's iterators allow any order of these blocks' instances."""
     kinds = {it.kind for it in (*a.iters, *b.iters)}
@@ -111,24 +133,40 @@ def _touches(node: For, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, I
     ranges = dict(env)
     out: list[Touch] = []
 
-    def visit(s: Stmt, loops: frozenset[str], private: frozenset[str]) -> None:
+    def visit(s: Stmt, loops: frozenset[str], private: frozenset[str], facts: tuple[Index, ...]) -> None:
         match s:
             case For():
                 ranges[s.var] = (s.lo, s.hi - 1)
-                visit(s.body, loops | {s.var}, private)
+                visit(s.body, loops | {s.var}, private, facts)
             case Alloc():
-                visit(s.body, loops, private | {s.buffer.name})
+                visit(s.body, loops, private | {s.buffer.name}, facts)
+            case If():
+                visit(s.then, loops, private, facts + _facts(s.cond))
+                if s.orelse is not None:
+                    visit(s.orelse, loops, private, facts)
             case Block():
-                out.extend(t for t in _of_block(s, loops, ranges) if t.buffer not in private)
+                found = _of_block(s, loops, ranges, facts + _facts(s.where))
+                out.extend(t for t in found if t.buffer not in private)
             case _:
                 for k in stmt_children(s):
-                    visit(k, loops, private)
+                    visit(k, loops, private, facts)
 
-    visit(node, frozenset(), frozenset())
+    visit(node, frozenset(), frozenset(), ())
     return out, ranges
 
 
-def _of_block(block: Block, loops: frozenset[str], ranges: dict[str, tuple[Index, Index]]) -> list[Touch]:
+def _facts(cond: Pred) -> tuple[Index, ...]:
+    """What is not negative where a condition holds; data, which may change, tells nothing."""
+    out: list[Index] = []
+    for c in cond:
+        if c.index is not None and not any(isinstance(e, Load) for e in walk_index(c.index)):
+            out += [c.index] if c.op == "ge" else [c.index, -c.index]
+    return tuple(out)
+
+
+def _of_block(
+    block: Block, loops: frozenset[str], ranges: dict[str, tuple[Index, Index]], facts: tuple[Index, ...]
+) -> list[Touch]:
     mapping = block.binding()
     found: dict[tuple[str, tuple[Index, ...]], bool] = {}
     for part in (block.init, block.body):
@@ -141,7 +179,14 @@ def _of_block(block: Block, loops: frozenset[str], ranges: dict[str, tuple[Index
             for name, indices, write in _accesses(part, mapping, ranges):
                 found[name, indices] = write or found.get((name, indices), False)
     return [
-        Touch(block, name, tuple(simplify(substitute_index(i, mapping), ranges) for i in idx), write, loops)
+        Touch(
+            block,
+            name,
+            tuple(simplify(substitute_index(i, mapping), ranges) for i in idx),
+            write,
+            loops,
+            facts,
+        )
         for (name, idx), write in found.items()
     ]
 
@@ -210,15 +255,21 @@ def _equal_loops(
                 for it, x in zip(a.block.iters, a.block.bind, strict=True)
                 if it.kind == "par" and it.name in other
             ]
-    return _forced(pairs, ranges, shared, wanted)
+    return _forced(pairs, ranges, shared, wanted, (a.facts, b.facts))
 
 
 def _forced(
-    pairs: list[tuple[Index, Index]], ranges: Env, shared: frozenset[str], wanted: frozenset[str]
+    pairs: list[tuple[Index, Index]],
+    ranges: Env,
+    shared: frozenset[str],
+    wanted: frozenset[str],
+    facts: tuple[tuple[Index, ...], tuple[Index, ...]] = ((), ()),
 ) -> frozenset[str]:
     """Variables ``v`` that ``x(v...) == y(v'...)`` for all pairs forces to ``v == v'``.
 
-    Variables in ``shared`` have no second instance. The search ends where all of ``wanted`` are forced.
+    Variables in ``shared`` have no second instance. ``facts`` are indices over ``v...``, and others over
+    ``v'...`` (written without the prime), that are not negative. The search ends where all of ``wanted`` are
+    forced.
     """
     used = frozenset[str]().union(*(x.vars | y.vars for x, y in pairs))
     kept: dict[str, tuple[Index, Index]] = {}
@@ -232,7 +283,9 @@ def _forced(
         both[v] = (lo, hi)
         if v in primes:
             both[v + "'"] = (substitute_index(lo, primes), substitute_index(hi, primes))
-    system = _System(primes, both)
+    known = [f for f in facts[0] if f.vars <= kept.keys()]
+    known += [substitute_index(f, primes) for f in facts[1] if f.vars <= kept.keys()]
+    system = _System(primes, both, list(dict.fromkeys(known)))
     for x, y in dict.fromkeys(pairs):
         system.add(x, substitute_index(y, primes))
     system.solve(wanted)
@@ -242,9 +295,10 @@ def _forced(
 class _System:
     """Equations between indices over variables and their primed twins, solved by ranges."""
 
-    __slots__ = ("_atoms", "_back", "_primes", "_ranges", "_todo", "equal")
+    __slots__ = ("_atoms", "_back", "_facts", "_primes", "_ranges", "_todo", "equal")
 
-    def __init__(self, primes: Mapping[str, Index], ranges: Env) -> None:
+    def __init__(self, primes: Mapping[str, Index], ranges: Env, facts: Sequence[Index] = ()) -> None:
+        self._facts = facts
         self._primes = primes
         self._ranges = ranges
         self._back: dict[str, Index] = {}
@@ -292,10 +346,27 @@ class _System:
             if twin == atom or coefficients.get(twin) != -c:
                 continue
             rest = eq - index(atom) * c + index(twin) * c
-            lo, hi = int_range(rest, self._ranges)
-            if lo is not None and hi is not None and -abs(c) < lo and hi < abs(c):
+            if self._below(rest, abs(c)) and self._below(-rest, abs(c)):
                 self._learn(atom, twin)
                 return True
+        return False
+
+    def _below(self, x: Index, limit: int, steps: int = FACTS) -> bool:
+        """Whether ``x < limit``: by the ranges, or with multiples of up to ``steps`` facts added to ``x``."""
+        high = int_range(x, self._ranges)[1]
+        if high is not None and high < limit:
+            return True
+        if not steps:
+            return False
+        for fact in map(self._reduced, self._facts):
+            tried: set[int] = set()
+            for atom, c in x.terms:
+                have = next((k for a, k in fact.terms if a == atom), 0)
+                times = -c // have if have and c % have == 0 else 0
+                if times > 0 and times not in tried:
+                    tried.add(times)
+                    if self._below(x + fact * times, limit, steps - 1):
+                        return True
         return False
 
     def _learn(self, atom: Atom, twin: Atom) -> None:

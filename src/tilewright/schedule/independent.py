@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import LOCAL, REGISTER, SHARED, For, Location, LoopFunction, buffers_of
+from tilewright.ir import LOCAL, ONE, REGISTER, SHARED, For, Location, LoopFunction, buffers_of, simplify
 from tilewright.schedule.carried import conflicts
 from tilewright.schedule.common import env_at, refusal
 from tilewright.schedule.nests import allocated_below, blocks_below, fed
@@ -10,6 +10,8 @@ from tilewright.schedule.nests import allocated_below, blocks_below, fed
 
 def check_independent(func: LoopFunction, place: Location, node: For, wanted: str) -> None:
     """Refuse unless no two iterations of ``node`` touch one element, one of them writing.
+
+    A loop of one iteration has none to meet, whatever it runs.
 
     ``wanted`` is ``parallel`` or a hardware axis; threads of a block may share buffers of ``shared`` scope.
     """
@@ -24,8 +26,9 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                 hint="fuse two parallel loops into one; vector loops hold serial ones only",
                 at=[other.var, loop],
             )
+    once = simplify(node.extent, env_at(place)) == ONE
     for block, it, _ in fed(node.body, loop):
-        if it.kind != "par":
+        if it.kind != "par" and not once:
             what = "reduction" if it.kind == "red" else "ordered"
             raise refusal(
                 func,
