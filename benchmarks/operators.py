@@ -7,33 +7,23 @@ One line an operator: times, our fraction of the limit (the larger of FLOPs over
 operand and result once, over the reading bandwidth for so many bytes; both measured in the same run, see
 `limits.py`) and the best peer's time as a multiple of ours.
 
-An operator is one entry of OPERATORS. FLOPs are counted for products and sums of products; the arithmetic of
+An operator is one entry of OPERATORS, convolutions of `convolutions.py`. FLOPs are counted for products and sums of products; the arithmetic of
 exponentials and the like is not, so their limit is memory.
 """
 
 import argparse
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from convolutions import CONVOLUTIONS
 from onnx import helper
 from peak import peak_gflops
-from sidebyside import Case, Plan, chain, draw, geomean, keep_memory, measure, single
+from sidebyside import Case, Operator, Plan, chain, draw, geomean, keep_memory, measure, single
 
 from tilewright.support import available_cpus
 from tilewright.target import detect
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A name, a group for `--only`, and how to make its case (called when it is measured)."""
-
-    group: str
-    name: str
-    make: Callable[[str], Case]
 
 
 def matmul(group: str, m: int, n: int, k: int, batch: int = 0, weight: bool = False) -> Operator:
@@ -173,6 +163,7 @@ OPERATORS: tuple[Operator, ...] = (
     unary("transpose", "Transpose", (1000, 1000), perm=[1, 0]),
     unary("transpose", "Transpose", (8, 128, 12, 64), (8, 12, 128, 64), perm=[0, 2, 1, 3]),
     unary("transpose", "Transpose", (16, 64, 56, 56), (16, 56, 56, 64), perm=[0, 2, 3, 1]),
+    *CONVOLUTIONS,
 )
 
 

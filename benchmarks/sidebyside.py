@@ -47,6 +47,15 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Operator:
+    """A name, a group for `--only`, and how to make its case (called when it is measured)."""
+
+    group: str
+    name: str
+    make: Callable[[str], Case]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """``rounds`` turns an engine, each of ``seconds`` or one run, whichever is longer.
 
