@@ -14,9 +14,9 @@ import json
 import sys
 from typing import Any
 
-from peak import peak_gflops
 from sidebyside import Array, Case, Plan, draw, geomean, keep_memory, measure, single
 
+from tilewright.driver import peak_gflops
 from tilewright.support import available_cpus
 from tilewright.target import detect
 

@@ -7,8 +7,8 @@ One line an operator: times, our fraction of the limit (the larger of FLOPs over
 operand and result once, over the reading bandwidth for so many bytes; both measured in the same run, see
 `limits.py`) and the best peer's time as a multiple of ours.
 
-An operator is one entry of OPERATORS, convolutions of `convolutions.py`. FLOPs are counted for products and sums of products; the arithmetic of
-exponentials and the like is not, so their limit is memory.
+An operator is one entry of OPERATORS, convolutions of `convolutions.py`. FLOPs are counted for products and
+sums of products; the arithmetic of exponentials and the like is not, so their limit is memory.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from convolutions import CONVOLUTIONS
 from onnx import helper
-from peak import peak_gflops
 from sidebyside import Case, Operator, Plan, chain, draw, geomean, keep_memory, measure, single
 
+from tilewright.driver import peak_gflops
 from tilewright.support import available_cpus
 from tilewright.target import detect
 

@@ -6,8 +6,8 @@
 One line a layer: milliseconds, nominal GFLOP/s (taps on padding count) and the fraction of the peak measured
 in the same run (`peak.py`); then one line of totals, weighted by how often the network has each layer. All
 engines work in their own blocked layouts, weights packed before: LIBXSMM 1.17 through `libxsmm_conv.c`, built
-here with the system's C compiler, its input with the padding in memory; oneDNN as PyTorch calls it on its opaque
-tensors. Engines take turns within each layer; their results are compared.
+here with the system's C compiler, its input with the padding in memory; oneDNN as PyTorch calls it on its
+opaque tensors. Engines take turns within each layer; their results are compared.
 """
 
 import argparse
@@ -26,10 +26,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 from gate0 import constant, stored
-from peak import peak_gflops
 
 from tilewright import lang
-from tilewright.driver import build, pack, unpack
+from tilewright.driver import build, pack, peak_gflops, unpack
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
 from tilewright.strategies import default_schedule

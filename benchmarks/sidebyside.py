@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from limits import reading
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.driver import reading
 from tilewright.driver.bench import ENGINES, OURS
 from tilewright.runtime import aligned_copy
 from tilewright.target import Target

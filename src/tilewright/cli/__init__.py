@@ -1,4 +1,4 @@
-"""The command line: ``tilewright compile | run | bench | verify | explain | demo | targets | doctor``."""
+"""The command line: ``tilewright compile | run | bench | verify | explain | profile | demo | …``."""
 
 from tilewright.cli.main import main
 

@@ -21,6 +21,7 @@ from tilewright.cli.commands.compile import compile_
 from tilewright.cli.commands.demo import demo
 from tilewright.cli.commands.doctor import doctor
 from tilewright.cli.commands.explain import explain
+from tilewright.cli.commands.profile import profile
 from tilewright.cli.commands.run import run
 from tilewright.cli.commands.targets import targets
 from tilewright.cli.commands.verify import verify
@@ -46,7 +47,7 @@ def cli() -> None:
     """
 
 
-for _command in (compile_, run, bench, verify, explain, demo, targets, doctor):
+for _command in (compile_, run, bench, verify, explain, profile, demo, targets, doctor):
     cli.add_command(_command)
 
 

@@ -2,10 +2,13 @@
 
 from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
+from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
+from tilewright.driver.limits import Limits, measure_limits, read_rate, reading
 from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
@@ -21,7 +24,9 @@ __all__ = [
     "EngineResult",
     "GroupInfo",
     "Kernel",
+    "KernelDescription",
     "KernelProfile",
+    "Limits",
     "ModelKernel",
     "OURS",
     "Profile",
@@ -33,10 +38,16 @@ __all__ = [
     "Verification",
     "build",
     "compile_model",
+    "describe",
+    "dot_gops",
     "flops",
+    "measure_limits",
     "model_samples",
     "no_progress",
     "pack",
+    "peak_gflops",
+    "read_rate",
+    "reading",
     "run_benchmark",
     "unpack",
     "verify_model",

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.assemble import Assembled, Steps, assemble
+from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, unpack
+from tilewright.driver.limits import Limits
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
-from tilewright.driver.work import reduction_length
+from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.runtime import (
     ThreadPool,
     aligned_empty,
@@ -125,8 +127,16 @@ class CompiledModel:
         given: set[str] = set()
         return [self._value(self._returned[name], arrays, made, given) for name in wanted]
 
-    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
-        """Time every kernel in ``repeats`` runs after one to warm up. Raises what :meth:`run` raises."""
+    def profile(
+        self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None
+    ) -> Profile:
+        """Time every kernel in ``repeats`` runs after one to warm up. Raises what :meth:`run` raises.
+
+        With ``limits``, made by :func:`~tilewright.driver.measure_limits`, each kernel is compared with what
+        the machine can do: the larger of its operations over the peak and the bytes of its arguments, each
+        once, over the reading bandwidth. Operations are those of the model as it is written: an algorithm
+        that needs fewer may exceed the limit.
+        """
         arrays = checked_feeds(feeds, self.inputs)
         plan = self._assembled.plan
         outputs = self._outputs(self._assembled)
@@ -141,12 +151,20 @@ class CompiledModel:
                 milliseconds=float(np.median(times)) / 1e6,
                 fastest=float(times.min()) / 1e6,
                 flops=kernel.flops,
+                nbytes=moved_bytes(kernel.program),
+                algorithm=description.algorithm,
+                limit=None if limits is None else _limit(limits, kernel, description) * 1e3,
             )
-            for at, (unit, kernel, times) in enumerate(
-                zip(self._steps.units, self._steps.kernels, nanoseconds.T, strict=True)
+            for at, (unit, kernel, description, times) in enumerate(
+                zip(self._steps.units, self._steps.kernels, self.descriptions(), nanoseconds.T, strict=True)
             )
         ]
-        return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats)
+        return Profile(tuple(rows), float(np.median(nanoseconds.sum(axis=1))) / 1e6, repeats, limits)
+
+    def descriptions(self) -> tuple[KernelDescription, ...]:
+        """What the kernel of each step does: algorithm, layouts, register tile and threads."""
+        made = {id(k): describe(k.schedule, self.threads) for k in set(self._steps.kernels)}
+        return tuple(made[id(kernel)] for kernel in self._steps.kernels)
 
     def groups(self) -> tuple[GroupInfo, ...]:
         """The steps of a run in order, each with the nodes it computes and its kernel."""
@@ -164,7 +182,7 @@ class CompiledModel:
         )
 
     def explain(self) -> list[dict[str, Any]]:
-        """What was compiled, as plain data: one entry a group, its nodes, kernel, work and schedule."""
+        """What was compiled, as plain data: one entry a group, its nodes, kernel, algorithm and schedule."""
         return [
             {
                 "group": group.index,
@@ -173,12 +191,14 @@ class CompiledModel:
                 "inputs": list(group.inputs),
                 "outputs": list(group.outputs),
                 "kernel": group.kernel.name,
+                **description.as_data(),
                 "flops": group.kernel.flops,
+                "bytes": moved_bytes(group.kernel.program),
                 "workspace_bytes": group.kernel.memory.workspace,
                 "scratch_bytes": group.kernel.memory.scratch,
                 "schedule": group.kernel.schedule.trace.to_python(),
             }
-            for group in self.groups()
+            for group, description in zip(self.groups(), self.descriptions(), strict=True)
         ]
 
     @property
@@ -269,3 +289,9 @@ class CompiledModel:
             array = array.copy()
         given.add(root)
         return array.reshape(type_.sizes)
+
+
+def _limit(limits: Limits, kernel: ModelKernel, description: KernelDescription) -> float:
+    """The least seconds for a kernel's operations and the bytes of its arguments."""
+    instruction = next(iter(description.instructions), None)
+    return limits.seconds(kernel.flops, moved_bytes(kernel.program), instruction)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.driver.limits import Limits
+
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
@@ -17,11 +19,27 @@ class KernelProfile:
     milliseconds: float
     fastest: float
     flops: int
+    nbytes: int
+    algorithm: str = ""
+    limit: float | None = None
+    """Milliseconds that the machine needs at least for the operations and bytes, where limits are known."""
 
     @property
     def gflops(self) -> float:
         """Billions of floating-point operations a second, at the median."""
         return self.flops / (self.milliseconds * 1e6) if self.milliseconds else 0.0
+
+    @property
+    def bandwidth(self) -> float:
+        """Billions of bytes of arguments a second, at the median."""
+        return self.nbytes / (self.milliseconds * 1e6) if self.milliseconds else 0.0
+
+    @property
+    def of_limit(self) -> float | None:
+        """The part of the limit reached, at the median; above 1 where an algorithm saves operations."""
+        if self.limit is None:
+            return None
+        return self.limit / self.milliseconds if self.milliseconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,16 @@ class Profile:
     rows: tuple[KernelProfile, ...]
     total: float
     repeats: int
+    limits: Limits | None = None
+
+    @property
+    def of_limit(self) -> float | None:
+        """The part of the limit that all kernels together reach."""
+        limits = [row.limit for row in self.rows]
+        every = sum(row.milliseconds for row in self.rows)
+        if None in limits or not every:
+            return None
+        return sum(limit for limit in limits if limit is not None) / every
 
     def share(self, row: KernelProfile) -> float:
         """The part of the kernels' time that a row takes, from 0 to 1."""
@@ -39,9 +67,20 @@ class Profile:
 
     def as_data(self) -> dict[str, Any]:
         """The profile as plain data, for JSON."""
+        limits = self.limits
         return {
             "total_ms": self.total,
             "repeats": self.repeats,
+            "flops": sum(row.flops for row in self.rows),
+            "of_limit": self.of_limit,
+            "limits": None
+            if limits is None
+            else {
+                "threads": limits.threads,
+                "gflops": limits.gflops,
+                "read_gb_s": {str(size): rate for size, rate in limits.read.items()},
+                "dots_gops": dict(limits.dots),
+            },
             "kernels": [
                 {
                     "group": row.index,
@@ -51,7 +90,12 @@ class Profile:
                     "median_ms": row.milliseconds,
                     "min_ms": row.fastest,
                     "flops": row.flops,
+                    "bytes": row.nbytes,
+                    "algorithm": row.algorithm,
                     "gflops": row.gflops,
+                    "gb_s": row.bandwidth,
+                    "limit_ms": row.limit,
+                    "of_limit": row.of_limit,
                     "share": self.share(row),
                 }
                 for row in self.rows
@@ -59,9 +103,20 @@ class Profile:
         }
 
     def __str__(self) -> str:
-        lines = [f"{'ms':>9} {'share':>6} {'GFLOP/s':>8}  nodes"]
+        limited = self.of_limit is not None
+        head = f"{'ms':>9} {'share':>6} {'GFLOP/s':>8} {'GB/s':>7}" + (f" {'limit':>6}" if limited else "")
+        lines = [f"{head}  {'algorithm':<20}  nodes"]
         for row in sorted(self.rows, key=lambda each: -each.milliseconds):
             nodes = row.nodes[0] if len(row.nodes) == 1 else f"{row.nodes[0]} … {row.nodes[-1]}"
-            numbers = f"{row.milliseconds:9.4f} {self.share(row):6.1%} {row.gflops:8.1f}"
-            lines.append(f"{numbers}  {nodes!r} ({row.operators})")
-        return "\n".join([*lines, f"{self.total:9.4f} a run, median of {self.repeats}"])
+            numbers = f"{row.milliseconds:9.4f} {self.share(row):6.1%} {row.gflops:8.1f} {row.bandwidth:7.1f}"
+            if row.of_limit is not None:
+                numbers += f" {row.of_limit:6.0%}"
+            lines.append(f"{numbers}  {row.algorithm:<20}  {nodes!r} ({row.operators})")
+        lines.append(f"{self.total:9.4f} a run, median of {self.repeats}")
+        if self.limits is not None and self.of_limit is not None:
+            flops = sum(row.flops for row in self.rows)
+            lines[-1] += (
+                f"; {flops / self.total / 1e6:.1f} GFLOP/s of a peak of {self.limits.gflops:.1f}; kernels "
+                f"together reach {self.of_limit:.0%} of what operations and bytes allow"
+            )
+        return "\n".join(lines)

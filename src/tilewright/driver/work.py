@@ -14,7 +14,15 @@ def flops(program: Program) -> int:
 
     Stages with symbolic or dependent extents count as nothing.
     """
-    return sum(_points(stage) * _operations(stage) for stage in program.stages)
+    return sum(stage_points(stage) * _operations(stage) for stage in program.stages)
+
+
+def moved_bytes(program: Program) -> int:
+    """Bytes of all arguments: what a run must read and write at least. Symbolic ones count as nothing."""
+    return sum(
+        math.prod(e.as_int() if e.is_const else 0 for e in b.shape) * b.dtype.bytes
+        for b in (*program.inputs, *program.outputs)
+    )
 
 
 def reduction_length(program: Program) -> int:
@@ -25,8 +33,9 @@ def reduction_length(program: Program) -> int:
     )
 
 
-def _points(stage: Stage) -> int:
-    return math.prod(_extent(stage))
+def stage_points(stage: Stage, kind: str | None = None) -> int:
+    """Instances of a stage, or of its axes of one ``kind``; symbolic extents count as nothing."""
+    return math.prod(_extent(stage, kind))
 
 
 def _extent(stage: Stage, kind: str | None = None) -> list[int]:

@@ -5,7 +5,7 @@ serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 """
 
 from tilewright.schedule.catalog import PRIMITIVES
-from tilewright.schedule.derived import DerivedConstant, derived_constants
+from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
 from tilewright.schedule.registry import Primitive, primitive
 from tilewright.schedule.schedule import Schedule, load_trace, replay
@@ -23,5 +23,6 @@ __all__ = [
     "pack_argument",
     "primitive",
     "replay",
+    "scheduled_program",
     "unpack_argument",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from tilewright.ir import Program
 from tilewright.lang import match_winograd, transform_weights, winograd_error
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace import Step
 
 Array = npt.NDArray[Any]
 
@@ -31,13 +32,7 @@ class DerivedConstant:
 def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
     """The constant arguments that the program phase of a schedule added, by name."""
     out: dict[str, DerivedConstant] = {}
-    program = s.source
-    if not isinstance(program, Program):
-        return out
-    for step in s.trace.steps:
-        entry = PRIMITIVES[step.primitive]
-        if entry.phase != "program":
-            break
+    for program, step in _program_phase(s):
         if step.primitive == "winograd":
             stage, m, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
             match = match_winograd(program, program.stage(stage))
@@ -45,8 +40,31 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
             out[name] = DerivedConstant(
                 match.weights.buffer, partial(_transform, match, m), partial(winograd_error, match, m)
             )
-        program = entry.function(program, *step.args, **dict(step.kwargs))
     return out
+
+
+def scheduled_program(s: Schedule) -> Program | None:
+    """The program whose stages the loops of a schedule run: after its program phase.
+
+    ``None`` for the schedule of a loop function.
+    """
+    program = s.source if isinstance(s.source, Program) else None
+    for before, step in _program_phase(s):
+        program = PRIMITIVES[step.primitive].function(before, *step.args, **dict(step.kwargs))
+    return program
+
+
+def _program_phase(s: Schedule) -> Iterator[tuple[Program, Step]]:
+    """Each step of the program phase with the program that it changes."""
+    program = s.source
+    if not isinstance(program, Program):
+        return
+    for step in s.trace.steps:
+        entry = PRIMITIVES[step.primitive]
+        if entry.phase != "program":
+            return
+        yield program, step
+        program = entry.function(program, *step.args, **dict(step.kwargs))
 
 
 def _transform(match: Any, m: int, array: Array) -> Array:

@@ -3,13 +3,16 @@
 from tilewright.strategies.algorithms import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.layouts import Flow, assign_layouts
+from tilewright.strategies.roles import Contraction, contraction
 
 __all__ = [
+    "Contraction",
     "Flow",
     "MOST_ERROR",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
     "WinogradMode",
     "assign_layouts",
+    "contraction",
     "default_schedule",
 ]

@@ -1,8 +1,8 @@
 """Blocks of rows of a contraction that stay in cache while all panels of the other operand pass over them.
 
 Without blocks every panel reads the whole operand ``a`` again; with them every block reads the whole operand
-``b`` again. Whichever costs less, by bytes and where they come from, is chosen (Goto and van de Geijn, "Anatomy
-of High-Performance Matrix Multiplication", 2008, section 4, for any access).
+``b`` again. Whichever costs less, by bytes and where they come from, is chosen (Goto and van de Geijn,
+"Anatomy of High-Performance Matrix Multiplication", 2008, section 4, for any access).
 """
 
 from __future__ import annotations

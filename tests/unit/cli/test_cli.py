@@ -11,7 +11,7 @@ import pytest
 import onnx_models as tiny
 from tilewright.cli import main
 
-COMMANDS = ("compile", "run", "bench", "verify", "explain", "demo", "targets", "doctor")
+COMMANDS = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")
 
 
 @pytest.fixture
@@ -117,6 +117,49 @@ def test_a_saved_model_runs(call, path, tmp_path):
     status, _, err = call("run", saved)
     assert status == 2 and "mlp.tw" in err
     assert call("compile", path, "--output", tmp_path / "no" / "folder.tw")[0] == 2
+
+
+def test_profile_says_what_each_kernel_reaches(call, path, tmp_path):
+    status, out, _ = call("profile", path, "--repeats", 3, "--calibrate", 0.001, "--threads", 2)
+    assert status == 0 and "matmul" in out and "limit" in out and "GFLOP/s of a peak of" in out
+    status, out, _ = call("profile", path, "--json", "--calibrate", 0.001, "--threads", 1)
+    data = json.loads(out)
+    assert data["limits"]["threads"] == 1 and data["limits"]["gflops"] > 0
+    assert data["of_limit"] > 0
+    for row in data["kernels"]:
+        assert row["limit_ms"] > 0
+        assert row["of_limit"] == pytest.approx(row["limit_ms"] / row["median_ms"])
+        assert row["gb_s"] == pytest.approx(row["bytes"] / row["median_ms"] / 1e6)
+    assert {row["algorithm"] for row in data["kernels"]} == {"matmul"}
+    status, out, _ = call("profile", path, "--calibrate", 0)
+    assert status == 0 and "limit" not in out
+    saved = tmp_path / "mlp.tw"
+    assert call("compile", path, "--output", saved)[0] == 0
+    status, _, err = call("profile", saved)
+    assert status == 2 and "needs the model itself" in err
+
+
+def test_explain_names_algorithm_layout_tile_and_threads(call):
+    status, out, _ = call("explain", "zoo:resnet18:small", "--threads", 2)
+    head, *rows = out.splitlines()
+    assert status == 0 and [word for word in head.split() if word != "nodes"] == [
+        "group",
+        "MFLOP",
+        "algorithm",
+        "layouts",
+        "tile",
+        "threads",
+    ]
+    assert any("direct" in row and "plain -> NCHW" in row for row in rows)
+    status, out, _ = call("explain", "zoo:resnet18:small", "--winograd", "f2", "--json")
+    groups = json.loads(out)["groups"]
+    assert {"winograd f2", "direct", "windows"} <= {group["algorithm"] for group in groups}
+    first = groups[0]
+    assert list(first["input_layouts"].values()) == ["plain"]
+    assert "packed" in first["constant_layouts"].values()
+    rows, columns = first["register_tile"]
+    assert rows >= 1 and columns >= 4 and first["threads"] >= 1
+    assert all(group["register_tile"] is None or len(group["register_tile"]) == 2 for group in groups)
 
 
 def test_run_profiles(call, path):

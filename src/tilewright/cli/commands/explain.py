@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -10,9 +10,11 @@ import click
 from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.state import State
-from tilewright.driver import GroupInfo
+from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
 from tilewright.support import quoted
+
+_Described = tuple[GroupInfo, KernelDescription]
 
 LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
 
@@ -24,8 +26,9 @@ LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
     type=click.Choice(LEVELS),
     default="groups",
     show_default=True,
-    help="groups: which nodes are computed together; schedule: the decisions, as Python; loops: the loop "
-    "program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly.",
+    help="groups: which nodes are computed together, by which algorithm, in which layouts, with which tile "
+    "of results in registers (rows x columns), on how many threads; schedule: the decisions, as Python; "
+    "loops: the loop program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly.",
 )
 @click.option(
     "--group", type=click.IntRange(min=0), help="Only this group; without it every different kernel is shown."
@@ -39,14 +42,15 @@ def explain(
     group: int | None,
     options: CompileOptions,
 ) -> None:
-    """Show what MODEL was compiled to: groups, schedules, loops, LLVM IR or assembly."""
+    """Show what MODEL was compiled to: groups and their algorithms, schedules, loops, LLVM IR or assembly."""
     compiled = compile_for(state, open_model(model), options)
     every = compiled.groups()
     if group is not None and group >= len(every):
         raise click.UsageError(f"there is no group {group}: the last one is {len(every) - 1}")
     chosen = every if group is None else (every[group],)
     if show == "groups":
-        _show_groups(state, model, chosen)
+        described = dict(zip(every, compiled.descriptions(), strict=True))
+        _show_groups(state, model, [(each, described[each]) for each in chosen])
         return
     kernels = {each.kernel.name: each for each in reversed(chosen)}
     shown = sorted(kernels.values(), key=lambda each: each.index)
@@ -77,19 +81,24 @@ def _text(group: GroupInfo, show: str) -> str:
             return kernel.assembly()
 
 
-def _show_groups(state: State, model: str, groups: tuple[GroupInfo, ...]) -> None:
+def _show_groups(state: State, model: str, groups: Sequence[_Described]) -> None:
     if state.json:
         state.print_json(
             {"command": "explain", "model": model, "show": "groups", "groups": list(_rows(groups))}
         )
         return
-    state.say(f"{'group':>5}  {'MFLOP':>9}  {'kernel':<32}  nodes")
-    for each in groups:
-        state.say(f"{each.index:>5}  {each.kernel.flops / 1e6:>9.2f}  {each.kernel.name:<32}  {_nodes(each)}")
+    state.say(
+        f"{'group':>5} {'MFLOP':>9}  {'algorithm':<22} {'layouts':<22} {'tile':>6} {'threads':>7}  nodes"
+    )
+    for each, kernel in groups:
+        state.say(
+            f"{each.index:>5} {each.kernel.flops / 1e6:>9.2f}  {kernel.algorithm:<22} {kernel.layouts:<22} "
+            f"{kernel.tile_text:>6} {kernel.threads:>7}  {_nodes(each)}"
+        )
 
 
-def _rows(groups: tuple[GroupInfo, ...]) -> Iterator[dict[str, Any]]:
-    for each in groups:
+def _rows(groups: Sequence[_Described]) -> Iterator[dict[str, Any]]:
+    for each, kernel in groups:
         yield {
             "group": each.index,
             "kernel": each.kernel.name,
@@ -97,6 +106,7 @@ def _rows(groups: tuple[GroupInfo, ...]) -> Iterator[dict[str, Any]]:
             "operators": each.operators,
             "inputs": list(each.inputs),
             "outputs": list(each.outputs),
+            **kernel.as_data(),
             "flops": each.kernel.flops,
             "workspace_bytes": each.kernel.memory.workspace,
             "scratch_bytes": each.kernel.memory.scratch,

@@ -1,0 +1,108 @@
+"""What one core can do: multiply-adds of full vectors, as many as start, all operands in registers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tilewright.codegen import compile_ir, load_object
+from tilewright.ir import F32
+from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
+from tilewright.support import read_settings
+from tilewright.target import Target, detect
+
+CHAINS: Final = 12
+"""Independent sums: more than latency times throughput of any unit, and within 16 registers."""
+DOT_CHAINS: Final = 24
+"""The same for dot products, which take longer and come with 32 registers."""
+ITERATIONS: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """An instruction as LLVM has it: ``accumulator`` and ``operand`` types, and the products of one call."""
+
+    intrinsic: str
+    accumulator: str
+    operand: str
+    accumulator_first: bool
+    chains: int
+    products: int
+
+
+def peak_gflops(target: Target | None = None, seconds: float = 0.5) -> float:
+    """The best rate of one core in f32, in GFLOP/s, from as many short runs as fit into so many seconds."""
+    machine = target or detect()
+    lanes = machine.lanes(F32)
+    vector = f"<{lanes} x float>"
+    return _rate(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes), seconds)
+
+
+def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> float:
+    """The best rate of one core with the instruction ``name`` of the target, in GOP/s."""
+    machine = target or detect()
+    instruction = machine.instruction(name)
+    operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
+    accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
+    kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
+    return _rate(machine, kind, seconds)
+
+
+def _rate(machine: Target, kind: _Kind, seconds: float) -> float:
+    code = load_object(compile_ir(_module(machine.llvm_triple, kind), machine))
+    pool = shared_pool(PoolOptions.of(read_settings(), 1))
+    builder = PlanBuilder(pool)
+    factors = np.concatenate([np.full(16, 0.999, np.float32), np.full(16, 0.001, np.float32)])
+    sums = builder.constant(aligned_copy(np.zeros(kind.chains * 16, np.float32)))
+    builder.step(code.address("peak"), [builder.constant(aligned_copy(factors)), sums], [ITERATIONS])
+    plan = builder.build([code])
+    best, begin = float("inf"), time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        best = min(best, float(plan.measure([], []).min()))
+    return 2.0 * kind.chains * kind.products * ITERATIONS / best
+
+
+def _module(triple: str, kind: _Kind) -> str:
+    sums, operand = kind.accumulator, kind.operand
+    every = range(kind.chains)
+    types = [sums, operand, operand] if kind.accumulator_first else [operand, operand, sums]
+    phis = "\n".join(f"  %a{k} = phi {sums} [ zeroinitializer, %entry ], [ %b{k}, %loop ]" for k in every)
+
+    def call(k: int) -> str:
+        names = [f"%a{k}", "%x", "%y"] if kind.accumulator_first else ["%x", "%y", f"%a{k}"]
+        given = ", ".join(f"{t} {name}" for t, name in zip(types, names, strict=True))
+        return f"  %b{k} = call {sums} @{kind.intrinsic}({given})"
+
+    stores = "\n".join(
+        f"  %p{k} = getelementptr {sums}, ptr %out, i64 {k}\n  store {sums} %b{k}, ptr %p{k}, align 4"
+        for k in every
+    )
+    calls = "\n".join(map(call, every))
+    return f"""
+target triple = "{triple}"
+declare {sums} @{kind.intrinsic}({", ".join(types)})
+define i32 @peak(ptr %context, ptr %buffers, ptr %params, ptr %workspace, ptr %scratch) {{
+entry:
+  %n = load i64, ptr %params
+  %in = load ptr, ptr %buffers
+  %second = getelementptr ptr, ptr %buffers, i64 1
+  %out = load ptr, ptr %second
+  %x = load {operand}, ptr %in, align 4
+  %next = getelementptr {operand}, ptr %in, i64 1
+  %y = load {operand}, ptr %next, align 4
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+{phis}
+{calls}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret i32 0
+}}
+"""

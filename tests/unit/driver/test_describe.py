@@ -1,0 +1,133 @@
+"""What kernels are said to do: algorithm, layouts, register tile and threads, for each kind of nest."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.strategies.test_default import blocked, constant, conv_program, t
+
+from tilewright import lang
+from tilewright.driver import Limits, describe
+from tilewright.driver.describe import layout_name
+from tilewright.driver.work import moved_bytes
+from tilewright.ir import F32, Buffer, Index, to_function
+from tilewright.lang import ops
+from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
+from tilewright.strategies.layouts import Block
+from tilewright.support import InternalError
+from tilewright.target import detect
+
+HOST = detect()
+LANES = HOST.lanes(F32)
+
+
+def between(*args, **options):
+    """A convolution between others: all values blocked."""
+    program = blocked(conv_program(*args, **options))
+    inputs = tuple(
+        b.with_(layout=Block(1, LANES).layout(b.shape)) if len(b.shape) == 4 and b.name != "W" else b
+        for b in program.inputs
+    )
+    return replace(program, inputs=inputs)
+
+
+def described(program, threads=2, **options):
+    return describe(default_schedule(program, HOST, threads, **options), threads)
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "algorithm"),
+    [
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "off"}, "direct"),
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f2"}, "winograd f2"),
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f4"}, "winograd f4"),
+        (between(1, 32, 64, (28, 28), (1, 1)), {}, "matmul"),
+        (between(1, 32, 32, (28, 28), (3, 3), pad=1, groups=32), {}, "direct, depthwise"),
+    ],
+)
+def test_convolutions(program, options, algorithm):
+    found = described(program, **options)
+    assert found.algorithm == algorithm
+    assert found.threads == 2
+    assert found.outputs == {"Y": f"NCHW{LANES}c"}
+    assert set(found.inputs.values()) == set(found.outputs.values())
+    assert found.constants["B"] == "plain"
+    assert found.tile is not None and found.tile[1] % LANES == 0
+    assert found.layouts == f"NCHW{LANES}c -> NCHW{LANES}c"
+    assert found.as_data()["register_tile"] == list(found.tile)
+
+
+def program_of(inputs, result):
+    return lang.program(inputs, [result])
+
+
+def softmax():
+    x = t(64, 96, name="X")
+    return program_of([x], ops.softmax(x, name="Y"))
+
+
+def total():
+    x = t(64, 96, name="X")
+    k = lang.reduce_axis(96, "k")
+    return program_of([x], lang.compute((64,), lambda i: lang.sum(x[i, k], axis=k), name="Y"))
+
+
+def addition():
+    x = t(640, 96, name="X")
+    return program_of([x], lang.compute((640, 96), lambda i, j: x[i, j] + 1.0, name="Y"))
+
+
+def transposition():
+    x = t(64, 96, name="X")
+    return program_of([x], lang.compute((96, 64), lambda i, j: x[j, i], name="Y"))
+
+
+def maxima():
+    x = t(1, 16, 30, 30, name="X")
+    return program_of([x], ops.max_pool(x, 3, name="Y"))
+
+
+@pytest.mark.parametrize(
+    ("make", "algorithm"),
+    [
+        (softmax, "row-wise"),
+        (total, "reduction"),
+        (addition, "element-wise"),
+        (transposition, "movement"),
+        (maxima, "windows"),
+    ],
+)
+def test_other_nests(make, algorithm):
+    assert described(make()).algorithm == algorithm
+
+
+def test_one_thread_and_no_tile():
+    found = described(addition(), threads=1)
+    assert found.threads == 1 and found.tile is None and found.tile_text == "-"
+
+
+def test_schedules_of_loop_functions_are_refused():
+    with pytest.raises(InternalError, match="only schedules of programs"):
+        describe(Schedule(to_function(addition())), 1)
+
+
+def test_layout_names():
+    shape = tuple(map(Index, (2, 24, 5, 5)))
+    value = Buffer("X", shape, F32)
+    program = constant(blocked(conv_program(1, 32, 24, (9, 9), (3, 3), pad=1)), "W")
+    s = default_schedule(program, HOST, 1, winograd="off")
+    names = {b.name: layout_name(b) for b in s.func.buffers}
+    assert layout_name(value) == "plain"
+    assert names["Y"] == "NCHW8c" and names["X"] == names["B"] == "plain"
+
+
+def test_limits_are_the_larger_of_compute_and_memory():
+    limits = Limits(2, 100.0, {1000: 50.0, 10_000: 10.0}, {"dot": 400.0})
+    assert limits.seconds(1e9, 100) == pytest.approx(0.01)
+    assert limits.seconds(1e9, 100, "dot") == pytest.approx(0.0025)
+    assert limits.seconds(1e9, 100, "other") == pytest.approx(0.01)
+    assert limits.seconds(1.0, 2e9) == pytest.approx(0.2)
+    assert limits.bound(1e9, 100) == "compute" and limits.bound(1.0, 2e9) == "memory"
+    assert moved_bytes(softmax()) == 2 * 4 * 64 * 96
+    assert np.isfinite(limits.bandwidth(5000))
