@@ -39,7 +39,7 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.schedule import Schedule, scheduled_program
-from tilewright.strategies import Contraction, contraction
+from tilewright.strategies import Contraction, roles_of
 from tilewright.support import InternalError
 
 #: Letters of the dimensions of values with channels, as oneDNN and TVM write layouts.
@@ -94,7 +94,7 @@ def describe(schedule: Schedule, threads: int) -> KernelDescription:
     func = schedule.func
     instructions = tuple(dict.fromkeys(_instructions(func.body)))
     known = {b.name for b in program.inputs if b.scope == CONST}
-    shared = any(locate(func.body, lambda s: isinstance(s, For) and s.kind == PARALLEL))
+    shared = any(at.node.kind == PARALLEL for at in locate(func.body, For))
     return KernelDescription(
         algorithm=_algorithm(schedule, program, instructions),
         inputs={b.name: layout_name(b) for b in func.buffers if b.name not in {*func.outputs, *known}},
@@ -146,7 +146,7 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
     stages = {stage.name: stage for stage in program.stages}
     words: list[str] = []
     for nest in _nests(schedule.func.body):
-        names = dict.fromkeys(at.node.stage for at in blocks(nest) if isinstance(at.node, Block))
+        names = dict.fromkeys(at.node.stage for at in blocks(nest))
         kinds = dict.fromkeys(
             tiles.get(name) or _kind(program, stages[name]) for name in names if name in stages
         )
@@ -176,8 +176,7 @@ def _nests(body: Stmt) -> Iterator[Stmt]:
 
 
 def _instructions(body: Stmt) -> Iterator[str]:
-    for at in locate(body, lambda s: isinstance(s, Exec)):
-        assert isinstance(at.node, Exec)
+    for at in locate(body, Exec):
         yield at.node.instr
 
 
@@ -205,7 +204,7 @@ def _roles(program: Program, stage: Stage) -> Contraction | None:
     readers = [reader for name in stage.writes for reader in program.consumers(name)]
     for last in (*(reader for reader in readers if not reader.is_reduction), None):
         if all(it.extent.is_const for it in (last or stage).iters):
-            found = contraction(program, stage, last)
+            found = roles_of(program, stage, last)
             if found is not None:
                 return found
     return None
@@ -217,8 +216,8 @@ def _register_tile(schedule: Schedule, program: Program) -> tuple[int, int] | No
     made = {name: stage for stage in program.stages if stage.is_reduction for name in stage.writes}
     accumulators = {
         at.node.buffer.name: at.node.buffer
-        for at in locate(schedule.func.body, lambda s: isinstance(s, Alloc) and s.buffer.scope == REGISTER)
-        if isinstance(at.node, Alloc)
+        for at in locate(schedule.func.body, Alloc)
+        if at.node.buffer.scope == REGISTER
     }
     for name, stage in made.items():
         held = accumulators.get(name) or accumulators.get(f"{stage.name}_acc")

@@ -3,7 +3,8 @@
 from tilewright.strategies.algorithms import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.layouts import Flow, assign_layouts
-from tilewright.strategies.roles import Contraction, contraction
+from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import contraction as roles_of
 
 __all__ = [
     "Contraction",
@@ -13,6 +14,6 @@ __all__ = [
     "WINOGRAD_SIZES",
     "WinogradMode",
     "assign_layouts",
-    "contraction",
+    "roles_of",
     "default_schedule",
 ]

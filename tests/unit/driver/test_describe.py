@@ -43,7 +43,7 @@ def described(program, threads=2, **options):
         (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f2"}, "winograd f2"),
         (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f4"}, "winograd f4"),
         (between(1, 32, 64, (28, 28), (1, 1)), {}, "matmul"),
-        (between(1, 32, 32, (28, 28), (3, 3), pad=1, groups=32), {}, "direct, depthwise"),
+        (between(1, 32, 32, (40, 40), (3, 3), pad=1, groups=32), {}, "direct, depthwise"),
     ],
 )
 def test_convolutions(program, options, algorithm):
