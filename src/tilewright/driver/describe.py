@@ -144,11 +144,12 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
         if step.primitive == "winograd"
     }
     stages = {stage.name: stage for stage in program.stages}
+    own = {stage.name for stage in schedule.source.stages} if isinstance(schedule.source, Program) else set()
     words: list[str] = []
     for nest in _nests(schedule.func.body):
         names = dict.fromkeys(at.node.stage for at in blocks(nest))
         kinds = dict.fromkeys(
-            tiles.get(name) or _kind(program, stages[name]) for name in names if name in stages
+            tiles.get(name) or _kind(program, stages[name], name in own) for name in names if name in stages
         )
         main = [kind for kind in kinds if kind not in _MINOR] or list(kinds)[-1:]
         if "reduction" in main and _reads_rows_again([stages[name] for name in names if name in stages]):
@@ -180,8 +181,8 @@ def _instructions(body: Stmt) -> Iterator[str]:
         yield at.node.instr
 
 
-def _kind(program: Program, stage: Stage) -> str:
-    """What a stage computes, by the roles of its axes."""
+def _kind(program: Program, stage: Stage, written: bool) -> str:
+    """What a stage computes, by the roles of its axes; ``written``: in the program before its schedule."""
     if not stage.is_reduction:
         values = [e for e in stmt_exprs(stage.body) if not isinstance(e, Load | Const)]
         works = any(
@@ -193,7 +194,8 @@ def _kind(program: Program, stage: Stage) -> str:
         return "reduction"
     windows = any(c.extent(axis) > 1 for axis in c.axes("window"))
     if c.b is None:
-        return "windows" if windows else "reduction"
+        # parts of a reduction that lanes or threads take also look like windows
+        return "windows" if windows and written else "reduction"
     if not windows:
         return "matmul"
     return "direct" if c.axes("k") else "direct, depthwise"
