@@ -151,7 +151,10 @@ class Index:
         if self._vars is None:
             out: set[str] = set()
             for atom, _ in self.terms:
-                out |= atom_vars(atom)
+                if type(atom) is Var:
+                    out.add(atom.name)
+                else:
+                    out |= atom_vars(atom)
             self._vars = frozenset(out)
         return self._vars
 
@@ -194,7 +197,7 @@ class Index:
     def __add__(self, other: IndexLike) -> Index:
         if isinstance(other, int):
             return self if other == 0 else Index(self.const + other, self.terms)
-        o = index(other)
+        o = other if type(other) is Index else index(other)
         if not o.terms:
             return self if o.const == 0 else Index(self.const + o.const, self.terms)
         if not self.terms:
@@ -212,7 +215,7 @@ class Index:
     def __sub__(self, other: IndexLike) -> Index:
         if isinstance(other, int):
             return self if other == 0 else Index(self.const - other, self.terms)
-        o = index(other)
+        o = other if type(other) is Index else index(other)
         if not o.terms:
             return self if o.const == 0 else Index(self.const - o.const, self.terms)
         if self.terms == o.terms:
@@ -291,7 +294,7 @@ def _term_key(term: tuple[Atom, int]) -> Key:
 
 def linear(const: int, coefficients: Mapping[Atom, int] | Iterable[tuple[Atom, int]]) -> Index:
     """Build ``const + sum(c * atom)`` in canonical form; ``c*(x//d)*d + c*(x%d)`` becomes ``c*x``."""
-    if isinstance(coefficients, Mapping):
+    if isinstance(coefficients, dict | Mapping):  # a test for dict is quick
         acc = {a: c for a, c in coefficients.items() if c}
     else:
         acc = {}
@@ -303,26 +306,32 @@ def linear(const: int, coefficients: Mapping[Atom, int] | Iterable[tuple[Atom, i
                 acc.pop(atom, None)
     if len(acc) < 2:
         return Index(const, tuple(acc.items()))
-    has_mod = any(type(a) is Mod for a in acc)
-    if has_mod:
-        for atom, c in acc.items():
-            if isinstance(atom, Mod):
-                quotient = floordiv(atom.arg, atom.divisor)
-                # x//d may itself be a sum (divisible terms leave the division); match it as a whole
-                if quotient.terms and all(acc.get(a) == c * k * atom.divisor for a, k in quotient.terms):
-                    rest = {a: k for a, k in acc.items() if a != atom and a not in dict(quotient.terms)}
-                    return linear(const - c * quotient.const * atom.divisor, rest) + atom.arg * c
-                # the remainder knows x only up to multiples of d
-                for other, k in acc.items():
-                    if (
-                        isinstance(other, FloorDiv)
-                        and other.divisor == atom.divisor
-                        and k == c * atom.divisor
-                    ):
-                        if all(n % atom.divisor == 0 for n in _coefficients(other.arg - atom.arg)):
-                            rest = {a: n for a, n in acc.items() if a not in (atom, other)}
-                            return linear(const, rest) + other.arg * c
+    for atom in acc:
+        if type(atom) is Mod:
+            joined = _join_division(const, acc)
+            if joined is not None:
+                return joined
+            break
     return Index(const, tuple(sorted(acc.items(), key=_term_key)))
+
+
+def _join_division(const: int, acc: Mapping[Atom, int]) -> Index | None:
+    """The sum with a quotient and a remainder of it put together; ``None`` where there are no such two."""
+    for atom, c in acc.items():
+        if not isinstance(atom, Mod):
+            continue
+        quotient = floordiv(atom.arg, atom.divisor)
+        # x//d may itself be a sum (divisible terms leave the division); match it as a whole
+        if quotient.terms and all(acc.get(a) == c * k * atom.divisor for a, k in quotient.terms):
+            rest = {a: k for a, k in acc.items() if a != atom and a not in dict(quotient.terms)}
+            return linear(const - c * quotient.const * atom.divisor, rest) + atom.arg * c
+        # the remainder knows x only up to multiples of d
+        for other, k in acc.items():
+            if isinstance(other, FloorDiv) and other.divisor == atom.divisor and k == c * atom.divisor:
+                if all(n % atom.divisor == 0 for n in _coefficients(other.arg - atom.arg)):
+                    rest = {a: n for a, n in acc.items() if a not in (atom, other)}
+                    return linear(const, rest) + other.arg * c
+    return None
 
 
 def _coefficients(x: Index) -> tuple[int, ...]:
@@ -450,7 +459,7 @@ def substitute_index(
     acc: dict[Atom, int] = {}
     changed = False
     for atom, c in x.terms:
-        new = _substitute_atom(atom, mapping, opaque)
+        new = mapping.get(atom.name) if type(atom) is Var else _substitute_atom(atom, mapping, opaque)
         if new is None:
             acc[atom] = acc.get(atom, 0) + c
         else:
