@@ -90,15 +90,12 @@ from tilewright.ir.index import (
     Opaque,
     Param,
     Var,
-    evaluate_index,
     floordiv,
     imax,
     imin,
     index,
     linear,
     mod,
-    params_of,
-    substitute_index,
     var,
 )
 from tilewright.ir.interp import run_function, run_program
@@ -184,6 +181,7 @@ from tilewright.ir.stmt import (
     with_stmt_children,
 )
 from tilewright.ir.structure import canonical_function, canonical_program, structural_hash, structurally_equal
+from tilewright.ir.substitution import evaluate_index, params_of, substitute_index
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [

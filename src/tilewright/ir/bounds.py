@@ -28,9 +28,9 @@ from tilewright.ir.index import (
     index,
     linear,
     mod,
-    substitute_index,
 )
 from tilewright.ir.stmt import Block, For, Iter, Pred
+from tilewright.ir.substitution import substitute_index
 
 Env: TypeAlias = Mapping[str, tuple[Index, Index]]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from tilewright.ir.dtypes import DType
-from tilewright.ir.index import Index, IndexLike, index, substitute_index, var
+from tilewright.ir.index import Index, IndexLike, index, var
+from tilewright.ir.substitution import substitute_index
 
 GLOBAL, CONST, LOCAL, SHARED, REGISTER = "global", "const", "local", "shared", "register"
 
@@ -62,6 +64,19 @@ def identity_map(shape: tuple[IndexLike, ...]) -> IndexMap:
     return IndexMap(dims, tuple(var(d) for d in dims), tuple(index(s) for s in shape))
 
 
+class BufferFields(TypedDict, total=False):
+    """What :meth:`Buffer.with_` may replace."""
+
+    name: str
+    shape: tuple[Index, ...]
+    dtype: DType
+    scope: str
+    layout: IndexMap | None
+    align: int
+    alias: str | None
+    halo: tuple[tuple[int, int], ...] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A named array: logical ``shape``, ``dtype``, ``scope`` and layout.
@@ -89,9 +104,9 @@ class Buffer:
         """Physical indices of a logical access."""
         return indices if self.layout is None else self.layout.apply(indices)
 
-    def with_(self, **changes: object) -> Buffer:
+    def with_(self, **changes: Unpack[BufferFields]) -> Buffer:
         """A copy with some fields replaced."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
     def substitute(self, mapping: Mapping[str, Index]) -> Buffer:
         """Replace variables of enclosing loops in the layout."""

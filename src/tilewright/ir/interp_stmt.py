@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tilewright.ir.bounds import int_upper
 from tilewright.ir.buffer import LOCAL, REGISTER, SHARED, Buffer
-from tilewright.ir.index import Index, evaluate_index
+from tilewright.ir.index import Index
 from tilewright.ir.interp_block import (
     Action,
     Instruction,
@@ -38,6 +38,7 @@ from tilewright.ir.interp_memory import (
     Task,
 )
 from tilewright.ir.stmt import Alloc, Barrier, Block, Exec, For, If, Seq, Stmt, Store, sums_lanes
+from tilewright.ir.substitution import evaluate_index
 
 _RESHUFFLE = 16  # executions of a loop that share one order; drawing a new one costs more than the loop
 

@@ -8,7 +8,8 @@ formed is :func:`tilewright.ir.verify.verify`'s question.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from tilewright.ir.buffer import GLOBAL, Buffer, IndexMap
@@ -37,21 +38,27 @@ from tilewright.ir.stmt import (
     For,
     If,
     Iter,
+    IterKind,
     LoopFunction,
     LoopKind,
+    LoopKindName,
     Pred,
     Seq,
     Stmt,
     Store,
     Window,
+    WindowMode,
 )
 from tilewright.support import ParseError, quoted
 
 MAX_TEXT = 64 << 20
 """Characters of the longest text that is read: far above any real program, well below what fills memory."""
 
-_ITER_KINDS = ("par", "red", "ord")
-_LOOP_KINDS = ("range", "parallel", "vector", "unroll", "thread")
+_ITER_KINDS: Mapping[str, IterKind] = MappingProxyType({"par": "par", "red": "red", "ord": "ord"})
+_LOOP_KINDS: Mapping[str, LoopKindName] = MappingProxyType(
+    {"range": "serial", "parallel": "parallel", "vector": "vector", "unroll": "unroll", "thread": "thread"}
+)
+_WINDOW_MODES: Mapping[str, WindowMode] = MappingProxyType({"r": "r", "w": "w", "rw": "rw"})
 
 _T = TypeVar("_T")
 
@@ -201,7 +208,7 @@ class _Parser(ExprParser):
 
     def _for(self, s: ast.For) -> For:
         kind = called(s.iter)
-        if s.orelse or not isinstance(s.iter, ast.Call) or kind not in _LOOP_KINDS:
+        if s.orelse or not isinstance(s.iter, ast.Call) or kind is None or kind not in _LOOP_KINDS:
             raise failure(s.iter, f"expected a loop over one of {', '.join(_LOOP_KINDS)}")
         threads = kind == "thread"
         args = arguments(s.iter, 1 + threads, 2 + threads, ("step", "hints"))
@@ -213,7 +220,7 @@ class _Parser(ExprParser):
             bounds[0] if len(bounds) == 2 else Index(0),
             bounds[-1],
             self.suite(s.body),
-            LoopKind("serial" if kind == "range" else kind, axis),  # type: ignore[arg-type]
+            LoopKind(_LOOP_KINDS[kind], axis),
             1 if step is None else integer(step),
             () if hints is None else self._hints(hints),
         )
@@ -246,10 +253,10 @@ class _Parser(ExprParser):
                 break
             kind = called(s.value)
             name = name_or_none(s.targets[0])
-            if kind not in _ITER_KINDS or name is None:
+            if kind is None or kind not in _ITER_KINDS or name is None:
                 break
             bounds = [self.index(a) for a in arguments(s.value, 2 + bound)]
-            iters.append(Iter(name, bounds[0], bounds[1], kind))  # type: ignore[arg-type]
+            iters.append(Iter(name, bounds[0], bounds[1], _ITER_KINDS[kind]))
             binds.extend(bounds[2:])
         return iters, binds, len(iters)
 
@@ -312,13 +319,13 @@ class _Parser(ExprParser):
     def _window(self, node: ast.expr) -> Window:
         assert isinstance(node, ast.Call)
         args = arguments(node, 2, ANY)
-        mode = string_of(args[0])
-        if mode not in ("r", "w", "rw"):
+        mode = _WINDOW_MODES.get(string_of(args[0]))
+        if mode is None:
             raise failure(args[0], 'the mode of a window is "r", "w" or "rw"')
         if not isinstance(args[1], ast.Subscript):
             raise failure(args[1], "expected the first element of the window such as A[i, 0]")
         name, offsets = name_of(args[1].value), self.indices(args[1].slice)
-        return Window(name, offsets, tuple(map(integer, args[2:])), mode)  # type: ignore[arg-type]
+        return Window(name, offsets, tuple(map(integer, args[2:])), mode)
 
     # ---- whole things ----
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.index import Param, substitute_index, var
+from tilewright.ir.index import Param, var
 from tilewright.ir.stmt import Alloc, Block, For, Iter, LoopFunction, Pred, Stmt, seq, stmt_loads, stmt_writes
+from tilewright.ir.substitution import substitute_index
 
 
 @dataclass(frozen=True, slots=True)

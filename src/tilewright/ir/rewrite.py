@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load, map_expr, map_indices
-from tilewright.ir.index import Index, substitute_index, var
+from tilewright.ir.index import Index, var
 from tilewright.ir.stmt import (
     Access,
     Alloc,
@@ -26,6 +26,7 @@ from tilewright.ir.stmt import (
     stmt_children,
     with_stmt_children,
 )
+from tilewright.ir.substitution import substitute_index
 
 Path = tuple[int, ...]
 NodeT = TypeVar("NodeT", bound=Stmt, covariant=True)

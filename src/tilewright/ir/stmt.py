@@ -33,6 +33,8 @@ from tilewright.ir.expr import Expr, Load, loads, walk_index
 from tilewright.ir.index import Index, Param
 
 IterKind = Literal["par", "red", "ord"]
+LoopKindName = Literal["serial", "parallel", "vector", "unroll", "thread"]
+WindowMode = Literal["r", "w", "rw"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def holds(e: Expr) -> Condition:
 class LoopKind:
     """``serial``, ``parallel``, ``vector``, ``unroll`` or ``thread`` on a hardware ``axis``."""
 
-    name: Literal["serial", "parallel", "vector", "unroll", "thread"]
+    name: LoopKindName
     axis: str = ""
 
     def __str__(self) -> str:
@@ -317,7 +319,7 @@ class Window:
     buffer: str
     offsets: tuple[Index, ...]
     extents: tuple[int, ...]
-    mode: Literal["r", "w", "rw"]
+    mode: WindowMode
 
 
 @dataclass(frozen=True, slots=True)

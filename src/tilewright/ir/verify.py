@@ -21,7 +21,7 @@ from tilewright.ir.bounds import int_upper, loop_env, prove_ge0, upper
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtypes import DTYPES
 from tilewright.ir.expr import Expr
-from tilewright.ir.index import Index, Param, evaluate_index
+from tilewright.ir.index import Index, Param
 from tilewright.ir.program import Program
 from tilewright.ir.stmt import (
     Alloc,
@@ -38,6 +38,7 @@ from tilewright.ir.stmt import (
     stmt_children,
     stmt_writes,
 )
+from tilewright.ir.substitution import evaluate_index
 from tilewright.ir.verify_expr import Names, check_access, check_expr, check_index, check_pred
 from tilewright.support import VerificationError, quoted
 

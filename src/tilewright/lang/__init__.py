@@ -16,6 +16,7 @@ from tilewright.lang.algorithms import (
     winograd,
     winograd_error,
 )
+from tilewright.lang.axes import axis, ordered_axis, reduce_axis
 from tilewright.lang.boundary import Padded, boundary
 from tilewright.lang.composed import (
     elu,
@@ -101,9 +102,6 @@ from tilewright.lang.values import (
     Scalar,
     ScalarParam,
     ValueLike,
-    axis,
-    ordered_axis,
-    reduce_axis,
     to_index,
     to_scalar,
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tilewright import ir
 from tilewright.ir import Expr, Index
+from tilewright.lang.axes import axis_env
 from tilewright.lang.source import here, problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Scalar, ValueLike, axis_env, literal, operand
+from tilewright.lang.values import Scalar, ValueLike, literal, operand
 
 _MODES = ("constant", "clamp", "reflect", "wrap")
 

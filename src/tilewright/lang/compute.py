@@ -7,20 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 from tilewright import ir
-from tilewright.ir import Access, DType, Expr, Index, Iter, Load, Pred, Stmt, Store
+from tilewright.ir import Access, DType, Expr, Index, Iter, IterKind, Load, Pred, Stmt, Store
+from tilewright.lang.axes import axis_env, check_name
 from tilewright.lang.reductions import Reduction, ReductionName, free_axes
 from tilewright.lang.source import Place, here, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName, shape_of
-from tilewright.lang.values import (
-    Axis,
-    IndexLike,
-    ValueLike,
-    axis_env,
-    check_name,
-    dtype_from,
-    show_index,
-    to_expr,
-)
+from tilewright.lang.values import Axis, IndexLike, ValueLike, dtype_from, show_index, to_expr
 from tilewright.support import counted
 
 Shape = tuple[IndexLike, ...] | list[IndexLike] | IndexLike
@@ -162,9 +154,9 @@ def finish(definition: Definition, outputs: Iterable[Tensor]) -> None:
         definition.outputs.append(t)
 
 
-def iters_of(axes: Iterable[Axis], kind: str | None = None) -> tuple[Iter, ...]:
+def iters_of(axes: Iterable[Axis], kind: IterKind | None = None) -> tuple[Iter, ...]:
     """Axes as iterators of a stage."""
-    return tuple(Iter(a.key, a.lo, a.hi, kind or a.kind) for a in axes)  # type: ignore[arg-type]
+    return tuple(Iter(a.key, a.lo, a.hi, kind or a.kind) for a in axes)
 
 
 def _parts(r: Reduction) -> list[Expr]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tilewright import ir
 from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
+from tilewright.lang.axes import check_name, ordered_axis
 from tilewright.lang.compute import (
     Shape,
     check_no_reduction,
@@ -26,10 +27,8 @@ from tilewright.lang.values import (
     IndexLike,
     Scalar,
     ValueLike,
-    check_name,
     dtype_from,
     index_of,
-    ordered_axis,
     to_expr,
 )
 from tilewright.support import counted

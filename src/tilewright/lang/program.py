@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from tilewright import ir
 from tilewright.ir import Access, Buffer, Expr, Index, Iter, Load, Param, Pred, Stage, Stmt, Store
+from tilewright.lang.axes import check_name
 from tilewright.lang.compute import to_pred
 from tilewright.lang.functions import condition_of
 from tilewright.lang.source import Place, here, location, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName
-from tilewright.lang.values import AxisName, Scalar, ScalarParam, check_name
+from tilewright.lang.values import AxisName, Scalar, ScalarParam
 
 
 def program(

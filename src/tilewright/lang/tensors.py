@@ -10,17 +10,9 @@ import numpy as np
 
 from tilewright import ir
 from tilewright.ir import DType, Index, Stmt
+from tilewright.lang.axes import check_name, extent_of
 from tilewright.lang.source import Place, here, problem
-from tilewright.lang.values import (
-    IndexExpr,
-    IndexLike,
-    Scalar,
-    ScalarParam,
-    check_name,
-    dtype_from,
-    extent_of,
-    index_of,
-)
+from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ScalarParam, dtype_from, index_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

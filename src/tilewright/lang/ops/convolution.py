@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tilewright import ir
 from tilewright.ir import DType
+from tilewright.lang.axes import reduce_axis
 from tilewright.lang.boundary import boundary
 from tilewright.lang.compute import compute
 from tilewright.lang.functions import cast, logical_and, select
@@ -18,7 +19,7 @@ from tilewright.lang.ops.elementwise import bias_add
 from tilewright.lang.reductions import sum as lang_sum
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Axis, IndexExpr, Scalar, ValueLike, dtype_from, reduce_axis
+from tilewright.lang.values import Axis, IndexExpr, Scalar, ValueLike, dtype_from
 
 Padding = int | Sequence[int | tuple[int, int]]
 

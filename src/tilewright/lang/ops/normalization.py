@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.lang import reductions
+from tilewright.lang.axes import reduce_axis
 from tilewright.lang.compute import compute
 from tilewright.lang.functions import exp, log, sqrt
 from tilewright.lang.ops.common import axis_of, constant, stem
 from tilewright.lang.ops.reduction import outer_of
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import IndexExpr, Scalar, reduce_axis
+from tilewright.lang.values import IndexExpr, Scalar
 
 
 def softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Tensor:

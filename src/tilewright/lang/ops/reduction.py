@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from tilewright import ir
 from tilewright.lang import functions, reductions
+from tilewright.lang.axes import reduce_axis
 from tilewright.lang.compute import compute
 from tilewright.lang.ops.common import axes_of, axis_of
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Axis, IndexExpr, Scalar, reduce_axis, to_scalar
+from tilewright.lang.values import Axis, IndexExpr, Scalar, to_scalar
 
 _FOLDS: Mapping[str, Callable[..., Scalar]] = MappingProxyType(
     {
