@@ -63,7 +63,7 @@ class _Form:
 
 
 def _form(lo: Index, loops: dict[str, For]) -> _Form | None:
-    base, pieces = Index(lo.const), []
+    base, coefficients = Index(lo.const), dict[Piece, int]()
     for atom, c in lo.terms:
         used = Index(0, ((atom, 1),)).vars & loops.keys()
         if not used:
@@ -81,8 +81,9 @@ def _form(lo: Index, loops: dict[str, For]) -> _Form | None:
             c *= loop.step
         elif loop.step != 1 or loop.lo != Index(0):
             return None
-        pieces.append((c, p))
-    return _Form(base, tuple(sorted(pieces, key=lambda item: item[0])))
+        # one piece may be written in two ways: (v % 4) // 2 and (v // 2) % 2
+        coefficients[p] = coefficients.get(p, 0) + c
+    return _Form(base, tuple(sorted(((c, p) for p, c in coefficients.items()), key=lambda item: item[0])))
 
 
 def disjoint(spans: Sequence[Span], loops: Sequence[For]) -> tuple[str, ...]:

@@ -89,16 +89,18 @@ def regions(draw):
     """Up to three loops and a box of up to two dimensions that moves with them."""
     names = "uvw"[: draw(st.integers(1, 3))]
     loops = [
-        For(v, index(0), index(draw(st.integers(1, 4))), For("", Index(0), Index(0), None)) for v in names
+        For(v, index(0), index(draw(st.integers(1, 6))), For("", Index(0), Index(0), None)) for v in names
     ]
     spans = []
     for _ in range(draw(st.integers(1, 2))):
         lo = Index(draw(st.integers(-1, 1)))
         for v in names:
             x = var(v)
-            piece = draw(st.sampled_from([None, x, x, floordiv(x, 2), mod(x, 2), imin(x, 1)]))
-            if piece is not None:
-                lo = lo + piece * draw(st.integers(1, 4))
+            digits = (floordiv(x, 2), mod(x, 2), mod(floordiv(x, 2), 2), floordiv(mod(x, 4), 2), mod(x, 4))
+            for _ in range(draw(st.integers(1, 2))):
+                piece = draw(st.sampled_from([None, x, x, *digits, imin(x, 1)]))
+                if piece is not None:
+                    lo = lo + piece * draw(st.integers(1, 4))
         spans.append(Span(lo, Index(draw(st.integers(1, 4)))))
     return loops, spans
 
@@ -147,6 +149,14 @@ def test_a_fused_loop_is_seen_through():
     assert disjoint(spans, [f]) == ()
     assert uncovered(spans, [(Index(0), Index(9)), (Index(0), Index(8))], [f], {}) is None
     assert disjoint(spans[:1], [f]) == ("t",)
+
+
+def test_a_digit_written_in_two_ways_is_one():
+    f = For("v", index(0), index(4), For("", Index(0), Index(0), None))
+    v = var("v")
+    spans = [Span(floordiv(mod(v, 4), 2) * 2 + mod(floordiv(v, 2), 2) * 2, Index(2))]  # 0 or 4
+    assert uncovered(spans, [(Index(0), Index(4))], [f], {}) is not None
+    assert uncovered([Span(spans[0].lo, Index(4))], [(Index(0), Index(8))], [f], {}) is None
 
 
 def test_digits_of_one_loop_that_overlap_are_not_independent():
