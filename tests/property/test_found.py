@@ -35,6 +35,26 @@ def test_a_triangular_reduction_follows_a_rounded_axis():
     _judged(s)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (3, 4)])
+def test_padding_that_no_stage_defines_is_copied_with_the_rest(sizes):
+    """The stage of a triangular sum keeps its axes, so nothing writes the padding of its layout."""
+    n, m = lang.param("n"), lang.param("m")
+    X = lang.placeholder((n, m), name="X")
+
+    def sums(T, name):
+        def element(i, j):
+            k = lang.reduce_axis((0, j + 1), "k")
+            return lang.sum(T[i, k], axis=k)
+
+        return lang.compute((n, m), element, name=name)
+
+    T = sums(X, "T")
+    s = scheduled(lang.program([X], [sums(T, "Y")])).layout_split("T", 1, (-1, 2))
+    params = dict(zip("nm", sizes, strict=True))
+    for at in (None, *s.loops("Y")):
+        check(s.stage("T", at), params)
+
+
 def test_a_peeled_reduction_is_rebuilt_once():
     A, B = lang.placeholder((3, 5), name="A"), lang.placeholder((5, 4), name="B")
     k = lang.reduce_axis(5, "k")

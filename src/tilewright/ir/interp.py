@@ -1,9 +1,11 @@
 """The reference interpreter: it executes a loop function exactly as the head of ``stmt.py`` defines it.
 
 It is the oracle of every test, so it looks for trouble: ``parallel``, ``vector`` and ``thread`` loops run in
-a seeded shuffled order, threads as coroutines up to their barriers; fresh memory is poisoned; every access is
-checked against the logical and the physical box; instances must lie in their domains; reducing and ordered
-instances must not repeat; concurrent iterations must not touch one element unless all only read it.
+a seeded shuffled order, threads as coroutines up to their barriers; every access is checked against the
+logical and the physical box; instances must lie in their domains; reducing and ordered instances must not
+repeat; concurrent iterations must not touch one element unless all only read it. Fresh memory is poisoned:
+poison may be copied to other fresh memory, as copies of whole boxes do with padding, but neither be used nor
+reach an output.
 
 ``unroll`` is an instruction to the back end and keeps the loop's order. Under a ``block.*`` loop all threads
 run the whole body, each taking the iteration of its own coordinate in every ``thread.*`` loop; what no loop

@@ -23,6 +23,7 @@ from tilewright.ir.interp_expr import (
     index_fn,
     is_tracked,
     locator,
+    moved_fn,
     poison_error,
     pred_fn,
     shared_fn,
@@ -188,7 +189,10 @@ class Leaves(ABC):
         parts = [self._write(w.buffer, scope, key) for w in s.writes]
         places = [scope.place(w.buffer) for w in s.writes]
         at = [locator(p, w.indices, scope) for p, w in zip(places, s.writes, strict=True)]
-        values = [shared_fn(w.value, scope) for w in s.writes]
+        values = [
+            moved_fn(w.value, scope) if p.allocated else shared_fn(w.value, scope)
+            for p, w in zip(places, s.writes, strict=True)
+        ]
         if any(shared_nodes((w.value,)) for w in s.writes):
             first = values[0]
 

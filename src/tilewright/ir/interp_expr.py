@@ -76,6 +76,7 @@ class Place:
     dim_slots: tuple[int, ...] = ()
     shadowed: bool = False
     private: bool = False
+    allocated: bool = False
 
 
 @dataclass(slots=True)
@@ -374,7 +375,8 @@ def is_tracked(place: Place, scope: Scope) -> bool:
     return tracked
 
 
-def _load_fn(load: Load, scope: Scope) -> ValueFn:
+def _load_fn(load: Load, scope: Scope, *, poison: bool = False) -> ValueFn:
+    """The value of an element; with ``poison`` also where there is none, ``None`` then."""
     place = scope.place(load.buffer)
     if load.dtype != place.buffer.dtype:
         raise ExecutionError(f"load of {load} as {load.dtype}, the buffer holds {place.buffer.dtype}")
@@ -384,7 +386,7 @@ def _load_fn(load: Load, scope: Scope) -> ValueFn:
         def plain(e: Env) -> Any:
             n = at(e)
             v = e[data][n]
-            if v is None:
+            if v is None and not poison:
                 raise poison_error(place, n)
             return v
 
@@ -394,11 +396,23 @@ def _load_fn(load: Load, scope: Scope) -> ValueFn:
         n = at(e)
         v = e[data][n]
         e[shadow].note_read(n, e[TASK])
-        if v is None:
+        if v is None and not poison:
             raise poison_error(place, n)
         return v
 
     return tracked
+
+
+def moved_fn(x: Expr, scope: Scope) -> ValueFn:
+    """:func:`shared_fn` for a value on its way from one place to another: poison may be copied, not used."""
+    match x:
+        case Load():
+            return _load_fn(x, scope, poison=True)
+        case Select() if not shared_nodes((x,)):
+            test, a, b = expr_fn(x.cond, scope), moved_fn(x.a, scope), moved_fn(x.b, scope)
+            return lambda e: a(e) if test(e) else b(e)
+        case _:
+            return shared_fn(x, scope)
 
 
 def shared_fn(x: Expr, scope: Scope) -> ValueFn:

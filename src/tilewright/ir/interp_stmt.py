@@ -165,6 +165,7 @@ class Compiler(Leaves):
         """The scope inside an allocation, its place, and whether the threads of a block share it."""
         region = self.region
         place = self.place(s.buffer, scope, writable=True)
+        place.allocated = True
         shared = False
         if region is not None:
             scope_name = s.buffer.scope

@@ -245,6 +245,28 @@ def test_fresh_memory_is_poison():
         run_function(function(Alloc(s, loop("i", 8, use)), X, Y), {"x": EIGHT})
 
 
+def test_poison_may_be_copied_but_not_used():
+    """A box that holds an element nobody wrote is copied; whoever computes with the element is at fault."""
+    s, t = buffer("s", (8,), F32, LOCAL), buffer("t", (8,), F32, LOCAL)
+
+    def part(name, value, count, domain=8):
+        v = f"{name}_i"
+        block = Block(name, name, (par("i", domain),), (var(v),), store(name, (i,), value))
+        return loop(v, count, block)
+
+    def used(count, value):
+        fill, copy = part("s", Load("x", (i,), F32), 7), part("t", Load("s", (i,), F32), 8)
+        return function(Alloc(s, Alloc(t, seq(fill, copy, part("y", value, count)))), X, Y)
+
+    value = Load("t", (i,), F32)
+    out = run_function(used(7, value), {"x": EIGHT}, complete=False)
+    np.testing.assert_array_equal(out["y"][:7], EIGHT[:7])
+    with pytest.raises(PoisonError, match=r"buffer t at index \[7\]"):
+        run_function(used(8, value), {"x": EIGHT})
+    with pytest.raises(PoisonError, match=r"buffer t at index \[7\]"):
+        run_function(used(8, Binary("mul", value, Const(0.0, F32))), {"x": EIGHT})
+
+
 def test_an_output_element_never_written_is_an_error():
     f = function(loop("i", 7, copy_block(8)), X, Y)
     with pytest.raises(PoisonError, match=r"element \[7\] of the output y is never written"):
