@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,8 @@ from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
 from tilewright.ir import Buffer, dtype_of
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
-from tilewright.schedule import derived_constants, pack_argument
+from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
+from tilewright.schedule import Step as ScheduleStep
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 
@@ -59,14 +61,32 @@ class Assembled:
 
 
 def make_steps(
-    graph: Graph, units: Sequence[Unit], kernels: Sequence[ModelKernel], views: Mapping[str, str]
+    graph: Graph,
+    units: Sequence[Unit],
+    kernels: Sequence[ModelKernel],
+    views: Mapping[str, str],
+    threads: int = 1,
 ) -> Steps:
-    """Pack the constants as the kernels want them. Each is packed once a layout."""
+    """Pack the constants as the kernels want them, on ``threads`` threads. Each is packed once a layout."""
     steps = Steps(graph, tuple(units), tuple(kernels), MappingProxyType(dict(views)), {}, {})
-    packed: dict[tuple[object, ...], Array] = {}
-    constants: dict[tuple[int, str], Array] = {}
+    with ThreadPoolExecutor(max_workers=threads) as executor:
+        constants, buffers = _packed(steps, executor)
+    return replace(
+        steps, constants={at: packed.result() for at, packed in constants.items()}, buffers=buffers
+    )
+
+
+def _packed(
+    steps: Steps, executor: Executor
+) -> tuple[dict[tuple[int, str], Future[Array]], dict[str, Buffer]]:
+    """The constants by step and argument, being packed (numpy copies without holding Python's lock), and the
+    buffers of all other values.
+    """
+    graph = steps.graph
+    packed: dict[tuple[object, ...], Future[Array]] = {}
+    constants: dict[tuple[int, str], Future[Array]] = {}
     buffers: dict[str, Buffer] = {}
-    for at, (unit, kernel) in enumerate(zip(units, kernels, strict=True)):
+    for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
         declared = {b.name: b for b in (*unit.program.inputs, *unit.program.outputs)}
         derived = derived_constants(kernel.schedule)
         for b in kernel.buffers:
@@ -86,16 +106,24 @@ def make_steps(
             if made is not None:
                 made_key = (id(array), b.name, b.shape, b.layout, kernel.schedule.trace.steps)
                 if made_key not in packed:
-                    packed[made_key] = pack(made.compute(array), b)
+                    packed[made_key] = executor.submit(_derive, made, array, b)
                 constants[at, b.name] = packed[made_key]
                 continue
             steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
             key = (id(array), b.shape, b.layout, steps_of)
             if key not in packed:
-                moved = pack_argument(array, b.name, steps_of) if steps_of else array
-                packed[key] = aligned_copy(moved) if is_plain(b) else pack(moved, b)
+                packed[key] = executor.submit(_pack, array, b, steps_of)
             constants[at, b.name] = packed[key]
-    return replace(steps, constants=constants, buffers=buffers)
+    return constants, buffers
+
+
+def _derive(made: DerivedConstant, array: Array, b: Buffer) -> Array:
+    return pack(made.compute(array), b)
+
+
+def _pack(array: Array, b: Buffer, steps: Sequence[ScheduleStep]) -> Array:
+    moved = pack_argument(array, b.name, steps) if steps else array
+    return aligned_copy(moved) if is_plain(b) else pack(moved, b)
 
 
 def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collection[str]) -> Assembled:

@@ -76,7 +76,7 @@ def compile_model(
         kernels = build_kernels(units, machine, choices, constants_of, options, progress)
     with clock.phase("plan"):
         progress("plan", 0, 1)
-        steps = make_steps(graph, units, kernels, views)
+        steps = make_steps(graph, units, kernels, views, count)
         steps = replace(steps, graph=_without_packed(graph))
         assembled = assemble(steps, pool, memory, graph.outputs)
     del graph, partition, constants_of
