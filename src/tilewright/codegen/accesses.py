@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tilewright.codegen.indices import Indices, new_plan
 from tilewright.codegen.llvm.values import Val, literal_lanes
@@ -10,6 +11,9 @@ from tilewright.codegen.memory import AccessPlan, MemoryBuffer, Place, RegisterB
 from tilewright.codegen.state import LANE, LANE_INDEX
 from tilewright.ir import I64, Index, Load, prove_ge0
 from tilewright.support import InternalError, ScheduleError
+
+#: Lanes up to so many elements apart are picked from whole vectors; a gather costs about as much beyond.
+MOST_APART: Final = 4
 
 
 class Accesses(Indices):
@@ -182,6 +186,12 @@ class Accesses(Indices):
                 if guard is None
                 else b.load(p, dtype, st.width, mask)
             )
+        if not irregular and 2 <= lane <= MOST_APART:
+            on = (True,) * st.width if mask is None else literal_lanes(mask)
+            count = 0 if on is None else on.count(True)
+            # of an access in bounds the elements between the lanes are in bounds, too
+            if on is not None and count and all(on[:count]):
+                return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, count)
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
 
     def _load_known(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.codegen.llvm.arithmetic import Arithmetic
-from tilewright.codegen.llvm.values import BYTE, PTR, Val, literal, memory_type, suffix, type_text
+from tilewright.codegen.llvm.values import (
+    BYTE,
+    PTR,
+    Val,
+    literal,
+    mask_literal,
+    memory_type,
+    suffix,
+    type_text,
+)
 from tilewright.ir import BOOL, I32, I64, DType
 
 
@@ -45,6 +56,46 @@ class Access(Arithmetic):
                 ),
             )  # fmt: skip
         return self._from_memory(out, dtype)
+
+    def load_apart(self, p: Val, dtype: DType, lanes: int, stride: int, count: int) -> Val:
+        """Load ``count`` elements, ``stride`` apart, into the first lanes; the other lanes are zero.
+
+        Whole vectors are loaded and the lanes picked from them: a gather loads element by element. Nothing
+        past the last element is touched.
+        """
+        span = (count - 1) * stride + 1
+        if span < lanes:
+            starts = [0]
+            parts = [self.load(p, dtype, lanes, mask_literal(n < span for n in range(lanes)))]
+        else:
+            starts = [min(at, span - lanes) for at in range(0, span, lanes)]
+            parts = [self.load(self.gep(p, at, dtype, local=True), dtype, lanes) for at in starts]
+        homes = [min(n * stride // lanes, len(starts) - 1) for n in range(count)]
+        places = [n * stride - starts[home] for n, home in enumerate(homes)]
+        zeros = literal(0, dtype, lanes)
+        if len(parts) == 1:
+            picks = [places[n] if n < count else lanes for n in range(lanes)]
+            return self._pick(parts[0], zeros, picks)
+        out = self._pick(
+            parts[0],
+            parts[1],
+            [lanes * homes[n] + places[n] if n < count and homes[n] < 2 else 0 for n in range(lanes)],
+        )
+        for k, part in enumerate(parts[2:], start=2):
+            out = self._pick(
+                out, part, [lanes + places[n] if n < count and homes[n] == k else n for n in range(lanes)]
+            )
+        return (
+            out if count == lanes else self.select(mask_literal(n < count for n in range(lanes)), out, zeros)
+        )
+
+    def _pick(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
+        """Lanes of ``a``, and from its number of lanes on those of ``b``."""
+        lanes = ", ".join(f"i32 {n}" for n in picks)
+        return self.pure(
+            f"pick {lanes}", a.dtype, len(picks), (a, b),
+            lambda o: f"shufflevector {o[0].typed}, {o[1].typed}, <{len(picks)} x i32> <{lanes}>",
+        )  # fmt: skip
 
     def load_words(self, p: Val, dtype: DType, lanes: int, mask: Val | None = None) -> Val:
         """Load ``lanes`` words of 32 bits of elements of ``dtype``, those that ``mask`` allows."""

@@ -1,0 +1,49 @@
+"""Loads whose lanes lie a few elements apart: whole vectors, lanes picked, nothing read past either end."""
+
+import numpy as np
+import pytest
+
+from native_kernel import Native
+from tilewright import lang
+from tilewright.codegen.accesses import MOST_APART
+from tilewright.schedule import Schedule
+
+
+def every(stride, count, offset, dtype):
+    """Y[i, x] = X[i, stride * x + offset], x in vectors; X ends with the last element that is read."""
+    X = lang.placeholder((3, stride * (count - 1) + 1 + offset), dtype, name="X")
+    Y = lang.compute((3, count), lambda i, x: X[i, stride * x + offset], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    return s.vectorize(s.loops("Y")[-1])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
+@pytest.mark.parametrize("stride", range(2, MOST_APART + 2))
+@pytest.mark.parametrize("count", [2, 3, 7, 16, 17, 31, 40])
+def test_lanes_a_few_elements_apart(stride, count, dtype):
+    run = Native(every(stride, count, 1 if count % 2 else 0, dtype).func)
+    x = (np.arange(3 * run.func.buffers[0].shape[1].as_int()) % 120).reshape(3, -1)
+    given = x.astype(run.func.buffers[0].dtype.numpy)
+    np.testing.assert_array_equal(run({"X": given})["Y"], given[:, count % 2 :: stride])
+    assert ("masked.gather" in run.text.text) == (stride > MOST_APART)
+
+
+def test_masks_that_are_not_literal_are_gathered():
+    X = lang.placeholder((40,), name="X")
+    Y = lang.compute((20,), lambda x: lang.select(X[2 * x] > 0.0, X[2 * x + 1], 1.0), name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    run = Native(s.vectorize(s.loops("Y")[-1]).func)
+    x = np.random.default_rng(0).standard_normal(40).astype(np.float32)
+    np.testing.assert_array_equal(run({"X": x})["Y"], np.where(x[::2] > 0, x[1::2], np.float32(1)))
+
+
+def test_tails_of_symbolic_length():
+    W = lang.param("W")
+    X = lang.placeholder((2 * W,), name="X")
+    Y = lang.compute((W,), lambda x: X[2 * x] + X[2 * x + 1], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    s = s.split("x", 16, tail="mask")
+    run = Native(s.vectorize("x_i").func)
+    for width in (1, 15, 16, 33):
+        x = np.arange(2 * width, dtype=np.float32)
+        np.testing.assert_array_equal(run({"X": x}, {"W": width})["Y"], x[::2] + x[1::2])
