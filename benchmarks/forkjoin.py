@@ -3,8 +3,8 @@
     python benchmarks/forkjoin.py [--threads 2] [--rounds 20000] [--repeats 15]
 
 Prints one JSON line an engine: median and minimum over the repeats, in nanoseconds a loop, interleaved.
-`after_sleep` lines: the first loop after a rest in which all workers have gone to sleep, the other engine's too: libgomp's
-spin for about 7 ms, and under `chrt -f` keep everyone of their priority from their CPU meanwhile.
+`after_sleep` lines: the first loop after a rest, when the workers sleep. There is a rest before every measurement:
+libgomp's workers spin for about 7 ms after their last loop, and under `chrt -f` keep others from their CPU.
 """
 
 import argparse
@@ -77,6 +77,8 @@ def main() -> None:
             engine(arguments.rounds)
         for _ in range(arguments.repeats):
             for name, engine in engines.items():
+                time.sleep(REST)
+                engine(100)
                 times[name].append(engine(arguments.rounds))
         for _ in range(arguments.repeats):
             for name, engine in engines.items():
