@@ -3,8 +3,9 @@
     python benchmarks/forkjoin.py [--threads 2] [--rounds 20000] [--repeats 15]
 
 Prints one JSON line an engine: median and minimum over the repeats, in nanoseconds a loop, interleaved.
-`after_sleep` lines: the first loop after a rest, when the workers sleep. There is a rest before every measurement:
-libgomp's workers spin for about 7 ms after their last loop, and under `chrt -f` keep others from their CPU.
+`after_sleep` lines: the first loop after a rest, when the workers sleep. There is a rest before every
+measurement, as libgomp's workers spin for 7 ms after their last loop, and under `chrt -f` keep others from
+their CPU.
 """
 
 import argparse
