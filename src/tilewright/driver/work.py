@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.ir import Binary, Call, Program, Stage, stmt_exprs, walk
+from tilewright.ir import Binary, Buffer, Call, Program, Stage, stmt_exprs, stmt_loads, walk
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max"})
 
@@ -18,11 +18,18 @@ def flops(program: Program) -> int:
 
 
 def moved_bytes(program: Program) -> int:
-    """Bytes of all arguments: what a run must read and write at least. Symbolic ones count as nothing."""
-    return sum(
-        math.prod(e.as_int() if e.is_const else 0 for e in b.shape) * b.dtype.bytes
-        for b in (*program.inputs, *program.outputs)
-    )
+    """Bytes of all arguments: what a run must read and write at least. Symbolic ones count as nothing.
+
+    Of an argument that a run reads in part only, such as the table of a gather, as many elements count as
+    are read.
+    """
+    read: dict[str, int] = {}
+    for stage in program.stages:
+        for load in stmt_loads(stage.body):
+            read[load.buffer] = read.get(load.buffer, 0) + stage_points(stage)
+    elements = [(b, min(_elements(b), read.get(b.name, 0))) for b in program.inputs]
+    elements += [(b, _elements(b)) for b in program.outputs]
+    return sum(count * b.dtype.bytes for b, count in elements)
 
 
 def reduction_length(program: Program) -> int:
@@ -36,6 +43,10 @@ def reduction_length(program: Program) -> int:
 def stage_points(stage: Stage, kind: str | None = None) -> int:
     """Instances of a stage, or of its axes of one ``kind``; symbolic extents count as nothing."""
     return math.prod(_extent(stage, kind))
+
+
+def _elements(buffer: Buffer) -> int:
+    return math.prod(e.as_int() if e.is_const else 0 for e in buffer.shape)
 
 
 def _extent(stage: Stage, kind: str | None = None) -> list[int]:

@@ -1,7 +1,7 @@
 """Counting arithmetic and roundings."""
 
 from tilewright import lang
-from tilewright.driver.work import flops, reduction_length
+from tilewright.driver.work import flops, moved_bytes, reduction_length
 
 
 def _matmul():
@@ -22,3 +22,10 @@ def test_movement_counts_nothing():
     program = lang.program([a], [c], name="transpose")
     assert flops(program) == 0
     assert reduction_length(program) == 1
+
+
+def test_of_a_table_as_much_counts_as_is_gathered():
+    table = lang.placeholder((1000, 8), "f32", name="table")
+    rows = lang.placeholder((3,), "i64", name="rows")
+    out = lang.ops.gather(table, rows)
+    assert moved_bytes(lang.program([table, rows], [out])) == 3 * 8 * 4 + 3 * 8 + 3 * 8 * 4
