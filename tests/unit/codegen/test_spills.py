@@ -53,6 +53,7 @@ PROGRAMS = {
     "conv 3x3, stride 2": lambda: conv(128, 128, 56, 3, 2),
     "conv 1x1": lambda: conv(64, 256, 56, 1),
     "conv 7x7, stride 2": lambda: conv(3, 64, 224, 7, 2, blocked=False),
+    "conv 3x3, stride 2, of a picture": lambda: conv(3, 32, 224, 3, 2, blocked=False),
     "depthwise": lambda: conv(144, 144, 56, 3, groups=144),
     "depthwise, stride 2": lambda: conv(96, 96, 112, 3, 2, groups=96),
 }
