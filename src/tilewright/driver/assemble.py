@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
+from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
 from tilewright.ir import Buffer, dtype_of
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
 from tilewright.schedule import Step as ScheduleStep
+from tilewright.strategies import resized
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 
@@ -58,6 +61,15 @@ class Assembled:
     outputs: tuple[str, ...]
     arrays: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
     """Element type and allocated shape of each output."""
+    calls: tuple[tuple[int, int], ...]
+    """Of each call of the plan: its unit, and how many lanes run at the same time."""
+
+    def unit_times(self, nanoseconds: npt.NDArray[np.int64], units: int) -> npt.NDArray[np.float64]:
+        """The times of units from those of calls, of shape (repeats, calls): what a run spends on each."""
+        times = np.zeros((len(nanoseconds), units))
+        for call, (unit, lanes) in enumerate(self.calls):
+            times[:, unit] += nanoseconds[:, call] / lanes
+        return times
 
 
 def make_steps(
@@ -99,8 +111,9 @@ def _packed(
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
                 if (b.shape, b.layout) != (declared[b.name].shape, declared[b.name].layout):
                     raise InternalError(f"the schedule of {kernel.name} changed the layout of {b.name}")
-                known = buffers.setdefault(steps.root(value), b)
-                if known.layout != b.layout and not (is_plain(known) and is_plain(b)):
+                whole = resized(b, b.shape[0].as_int() * unit.parts) if name in unit.sliced else b
+                known = buffers.setdefault(steps.root(value), whole)
+                if known.layout != whole.layout and not (is_plain(known) and is_plain(whole)):
                     raise InternalError(f"two kernels want {quoted(value)} in different layouts")
                 continue
             if made is not None:
@@ -138,8 +151,23 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
     refs: dict[str, BufferRef] = {value: builder.input(sizes[value]) for value in graph.inputs}
     outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
     refs.update({value: builder.output(sizes[value]) for value in outputs})
+    roots = {value: steps.root(value) for value in (*sizes, *steps.views, *_read(steps))}
+    sections = find_sections(steps.units, roots, refs.keys())
+    moves = _memory_steps(steps)
     planned = {value: sizes[value] for value in made if value not in refs}
-    layout = _arena(steps, planned, pool.threads)
+    lanes: list[str | None] = []
+    lane_plans = [plan_lane(section, moves, sizes) for section in sections]
+    for at, (section, lane_plan) in enumerate(zip(sections, lane_plans, strict=True)):
+        name = f"lanes of section {at}"
+        while name in sizes:
+            name += "_"
+        lanes.append(name if lane_plan.size else None)
+        if lane_plan.size:
+            planned[name] = lane_plan.size * pool.threads
+        for value in section.inner:
+            del planned[value]
+    outer = [section_step(section, moves, each) for section, each in zip(sections, lanes, strict=True)]
+    layout = _arena(steps, outer, planned, pool.threads)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
     if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
         raise ResourceError(
@@ -147,38 +175,96 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
             f"{format_bytes(weights)} for weights; there are {format_bytes(memory_limit)}"
         )
     refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
-    stored: dict[int, BufferRef] = {}
-    for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
-        arguments: list[BufferRef] = []
-        for b in kernel.buffers:
-            array = steps.constants.get((at, b.name))
-            if array is None:
-                arguments.append(refs[steps.root(unit.inputs.get(b.name) or unit.outputs[b.name])])
-                continue
-            if id(array) not in stored:
-                stored[id(array)] = builder.constant(array)
-            arguments.append(stored[id(array)])
-        builder.step(
+    calls = _Calls(steps, builder, refs)
+    for number, (section, lane_memory, lane_plan) in enumerate(zip(sections, lanes, lane_plans, strict=True)):
+        if section.parts == 1:
+            calls.add(section.units[0])
+            continue
+        for lane, parts in enumerate(section.lane_parts(pool.threads)):
+            own = (
+                {} if lane_memory is None else _lane_refs(refs[lane_memory], lane, section, lane_plan, sizes)
+            )
+            for part in parts:
+                for at in section.units:
+                    calls.add(at, part, own, section=number + 1, lane=lane, lanes=pool.threads)
+    arrays = tuple((dtype_of(graph.types[value].dtype).numpy, _shape(steps, value)) for value in outputs)
+    plan = builder.build(steps.kernels)
+    return Assembled(plan, graph.inputs, outputs, arrays, tuple(calls.made))
+
+
+def _read(steps: Steps) -> Iterator[str]:
+    return (value for unit in steps.units for value in unit.inputs.values())
+
+
+def _lane_refs(
+    whole: BufferRef, lane: int, section: Section, plan: MemoryPlan, sizes: Mapping[str, int]
+) -> dict[str, BufferRef]:
+    """Where a lane has its parts of the values within a section."""
+    return {
+        value: whole.part(lane * plan.size + plan.offsets[value], sizes[value] // section.parts)
+        for value in section.inner
+    }
+
+
+class _Calls:
+    """Adds the calls of units to a plan, each constant once."""
+
+    def __init__(self, steps: Steps, builder: PlanBuilder, refs: Mapping[str, BufferRef]) -> None:
+        self.made: list[tuple[int, int]] = []
+        self._steps = steps
+        self._builder = builder
+        self._refs = refs
+        self._stored: dict[int, BufferRef] = {}
+
+    def add(
+        self,
+        at: int,
+        part: int = 0,
+        own: Mapping[str, BufferRef] = MappingProxyType({}),
+        *,
+        section: int = 0,
+        lane: int = 0,
+        lanes: int = 1,
+    ) -> None:
+        """Call unit ``at`` for one part of its batch; ``own`` are the lane's own values."""
+        unit, kernel = self._steps.units[at], self._steps.kernels[at]
+        self._builder.step(
             kernel.address,
-            arguments,
+            [self._argument(at, b, part, own) for b in kernel.buffers],
             workspace_bytes=kernel.memory.workspace,
             scratch_bytes=kernel.memory.scratch,
             name=unit.label,
+            section=section,
+            lane=lane,
         )
-    arrays = tuple((dtype_of(graph.types[value].dtype).numpy, _shape(steps, value)) for value in outputs)
-    return Assembled(builder.build(steps.kernels), graph.inputs, outputs, arrays)
+        self.made.append((at, lanes))
+
+    def _argument(self, at: int, b: Buffer, part: int, own: Mapping[str, BufferRef]) -> BufferRef:
+        array = self._steps.constants.get((at, b.name))
+        if array is not None:
+            if id(array) not in self._stored:
+                self._stored[id(array)] = self._builder.constant(array)
+            return self._stored[id(array)]
+        unit = self._steps.units[at]
+        value = self._steps.root(unit.inputs.get(b.name) or unit.outputs[b.name])
+        if value in own:
+            return own[value]
+        whole = self._refs[value]
+        if b.name not in unit.sliced:
+            return whole
+        return whole.part(part * (whole.nbytes // unit.parts), whole.nbytes // unit.parts)
 
 
-def _arena(steps: Steps, sizes: Mapping[str, int], threads: int) -> MemoryPlan:
+def _arena(steps: Steps, moves: Sequence[Step], sizes: Mapping[str, int], threads: int) -> MemoryPlan:
     """Where intermediate values live.
 
     Several threads get bytes of their own for each shape of values, as far as the outermost cache holds all
     of them: writing to lines that another core has changed costs more than a larger arena.
     """
-    moves = _memory_steps(steps)
     layout = plan_memory(moves, sizes)
     if threads > 1 and steps.kernels:
-        apart = plan_memory(moves, sizes, kinds={value: _shape(steps, value) for value in sizes})
+        kinds = {value: _shape(steps, value) if value in steps.graph.types else value for value in sizes}
+        apart = plan_memory(moves, sizes, kinds=kinds)
         caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
         if apart.size <= max(caches, default=0):
             return apart

@@ -70,7 +70,7 @@ def compile_model(
         progress("graph", 0, 1)
         partition = fuse(simplify(graph))
         graph, views = partition.graph, partition.views
-        units = make_units(partition, machine)
+        units = make_units(partition, machine, count)
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
         kernels = build_kernels(units, machine, choices, constants_of, options, progress)

@@ -207,7 +207,8 @@ def _tables(parts: Parts, prefix: str) -> str:
     }
     symbols = parts.symbols
     calls = [
-        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}}}" for call in manifest.calls
+        f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {call.section}, {call.lane}}}"
+        for call in manifest.calls
     ]
     kernels = [
         f"extern int32_t {name}(tw_context *, void *const *, const int64_t *, void *, void *);"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tilewright.codegen import (
     CompilePool,
@@ -105,20 +106,21 @@ def build_kernels(
 ) -> tuple[ModelKernel, ...]:
     """The kernel of each unit; units with equal programs and equal algorithms share one.
 
+    Kernels of parts of a batch are for one thread each: threads take different parts.
     ``constants`` gives the arrays of values that are known when compiling: with the mode ``auto`` they decide
     which algorithms are exact enough. This process schedules and emits while workers compile. Raises what
     scheduling and compiling raise, naming the unit.
     """
     chooser = _Chooser(target, options, constants)
-    keys: list[tuple[Program, tuple[int, ...]]] = []
-    first: dict[tuple[Program, tuple[int, ...]], Unit] = {}
+    keys: list[_Key] = []
+    first: dict[_Key, Unit] = {}
     expected = len({unit.program for unit in units})
     with CompilePool.of_settings(settings) as pool:
         drafts: list[_Draft] = []
         running: list[Future[bytes]] = []
         for unit in units:
             progress("schedule", len(drafts), max(expected, len(drafts)), unit.label)
-            keys.append((unit.program, chooser.sizes(unit)))
+            keys.append((unit.program, chooser.sizes(unit), chooser.threads(unit)))
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
@@ -135,20 +137,24 @@ def build_kernels(
                 objects.append(future.result())
         progress("compile", len(first), len(first), "")
     kernels = {
-        (program, sizes): ModelKernel(
+        key: ModelKernel(
             name=f"{draft.symbol}_{at}",
-            program=program,
+            program=key[0],
             schedule=draft.schedule,
             target=target,
             buffers=draft.buffers,
             symbol=draft.symbol,
             memory=draft.memory,
             code=load_object(content),
-            flops=flops(program),
+            flops=flops(key[0]),
         )
-        for at, ((program, sizes), draft, content) in enumerate(zip(first, drafts, objects, strict=True))
+        for at, (key, draft, content) in enumerate(zip(first, drafts, objects, strict=True))
     }
     return tuple(kernels[key] for key in keys)
+
+
+_Key: TypeAlias = tuple[Program, tuple[int, ...], int]
+"""What decides a schedule: the program, the tiles of Winograd's method that it may use, and the threads."""
 
 
 class _Chooser:
@@ -158,15 +164,19 @@ class _Chooser:
         self, target: Target, options: KernelOptions, constants: Callable[[str], Array | None]
     ) -> None:
         self._target, self._options, self._constants = target, options, constants
-        self._made: dict[tuple[Program, tuple[int, ...]], Schedule] = {}
+        self._made: dict[_Key, Schedule] = {}
 
-    def schedule(self, program: Program, sizes: tuple[int, ...]) -> Schedule:
+    def threads(self, unit: Unit) -> int:
+        """The threads that run one call of a unit's kernel."""
+        return self._options.threads if unit.parts == 1 else 1
+
+    def schedule(self, program: Program, sizes: tuple[int, ...], threads: int) -> Schedule:
         """The schedule of a program."""
-        key = (program, sizes)
+        key = (program, sizes, threads)
         if key not in self._made:
             options = self._options
             self._made[key] = default_schedule(
-                program, self._target, options.threads, winograd=options.winograd, sizes=sizes
+                program, self._target, threads, winograd=options.winograd, sizes=sizes
             )
         return self._made[key]
 
@@ -175,7 +185,7 @@ class _Chooser:
         sizes: tuple[int, ...] = WINOGRAD_SIZES
         while self._options.winograd == "auto" and sizes:
             with _naming(unit):
-                schedule = self.schedule(unit.program, sizes)
+                schedule = self.schedule(unit.program, sizes, self.threads(unit))
             errors = [
                 made.error(self._array(unit, made.source)) for made in derived_constants(schedule).values()
             ]

@@ -21,6 +21,7 @@ from tilewright.driver.limits import Limits
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
+from tilewright.driver.units import Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.runtime import (
     ThreadPool,
@@ -44,6 +45,10 @@ class GroupInfo:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     kernel: ModelKernel
+    parts: int
+    """Parts of the batch that the kernel is called for one by one."""
+    sliced: frozenset[str] = frozenset()
+    """The kernel's arguments of which a call sees its part alone."""
 
     @property
     def terms(self) -> int:
@@ -141,7 +146,8 @@ class CompiledModel:
         plan = self._assembled.plan
         outputs = self._outputs(self._assembled)
         plan.run(list(arrays.values()), outputs)
-        nanoseconds = plan.measure(list(arrays.values()), outputs, repeats=repeats)
+        measured = plan.measure(list(arrays.values()), outputs, repeats=repeats)
+        nanoseconds = self._assembled.unit_times(measured, len(self._steps.units))
         rows = [
             KernelProfile(
                 index=at,
@@ -150,10 +156,10 @@ class CompiledModel:
                 operators=unit.operators,
                 milliseconds=float(np.median(times)) / 1e6,
                 fastest=float(times.min()) / 1e6,
-                flops=kernel.flops,
-                nbytes=moved_bytes(kernel.program),
+                flops=kernel.flops * unit.parts,
+                nbytes=moved_bytes(kernel.program, unit.parts, unit.sliced),
                 algorithm=description.algorithm,
-                limit=None if limits is None else _limit(limits, kernel, description) * 1e3,
+                limit=None if limits is None else _limit(limits, unit, kernel, description) * 1e3,
             )
             for at, (unit, kernel, description, times) in enumerate(
                 zip(self._steps.units, self._steps.kernels, self.descriptions(), nanoseconds.T, strict=True)
@@ -177,6 +183,8 @@ class CompiledModel:
                 inputs=tuple(unit.inputs.values()),
                 outputs=tuple(unit.outputs.values()),
                 kernel=kernel,
+                parts=unit.parts,
+                sliced=unit.sliced,
             )
             for at, (unit, kernel) in enumerate(zip(self._steps.units, self._steps.kernels, strict=True))
         )
@@ -192,8 +200,9 @@ class CompiledModel:
                 "outputs": list(group.outputs),
                 "kernel": group.kernel.name,
                 **description.as_data(),
-                "flops": group.kernel.flops,
-                "bytes": moved_bytes(group.kernel.program),
+                "flops": group.kernel.flops * group.parts,
+                "bytes": moved_bytes(group.kernel.program, group.parts, group.sliced),
+                "parts": group.parts,
                 "workspace_bytes": group.kernel.memory.workspace,
                 "scratch_bytes": group.kernel.memory.scratch,
                 "schedule": group.kernel.schedule.trace.to_python(),
@@ -291,7 +300,8 @@ class CompiledModel:
         return array.reshape(type_.sizes)
 
 
-def _limit(limits: Limits, kernel: ModelKernel, description: KernelDescription) -> float:
-    """The least seconds for a kernel's operations and the bytes of its arguments."""
+def _limit(limits: Limits, unit: Unit, kernel: ModelKernel, description: KernelDescription) -> float:
+    """The least seconds for a unit's operations and the bytes of its arguments, all its parts together."""
     instruction = next(iter(description.instructions), None)
-    return limits.seconds(kernel.flops, moved_bytes(kernel.program), instruction)
+    nbytes = moved_bytes(kernel.program, unit.parts, unit.sliced)
+    return limits.seconds(kernel.flops * unit.parts, nbytes, instruction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from tilewright.ir import Binary, Buffer, Call, Program, Stage, stmt_exprs, stmt_loads, walk
 
@@ -17,11 +18,11 @@ def flops(program: Program) -> int:
     return sum(stage_points(stage) * _operations(stage) for stage in program.stages)
 
 
-def moved_bytes(program: Program) -> int:
+def moved_bytes(program: Program, parts: int = 1, sliced: Collection[str] = ()) -> int:
     """Bytes of all arguments: what a run must read and write at least. Symbolic ones count as nothing.
 
     Of an argument that a run reads in part only, such as the table of a gather, as many elements count as
-    are read.
+    are read. A run calls the program ``parts`` times, each time with other bytes of the arguments ``sliced``.
     """
     read: dict[str, int] = {}
     for stage in program.stages:
@@ -29,7 +30,7 @@ def moved_bytes(program: Program) -> int:
             read[load.buffer] = read.get(load.buffer, 0) + stage_points(stage)
     elements = [(b, min(_elements(b), read.get(b.name, 0))) for b in program.inputs]
     elements += [(b, _elements(b)) for b in program.outputs]
-    return sum(count * b.dtype.bytes for b, count in elements)
+    return sum(count * b.dtype.bytes * (parts if b.name in sliced else 1) for b, count in elements)
 
 
 def reduction_length(program: Program) -> int:

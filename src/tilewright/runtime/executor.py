@@ -56,13 +56,19 @@ class ParamRef:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One step of a plan: the address of a kernel, its arguments, and the texts of its failed checks."""
+    """One step of a plan: the address of a kernel, its arguments, and the texts of its failed checks.
+
+    Consecutive steps of one ``section`` (not 0) run lane by lane, the lanes at the same time: those of a lane
+    in order on one thread. They must not use what steps of other lanes write.
+    """
 
     kernel: int
     buffers: tuple[BufferRef, ...]
     params: tuple[int | ParamRef, ...]
     name: str
     checks: tuple[str, ...]
+    section: int = 0
+    lane: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,18 +151,25 @@ class PlanBuilder:
         scratch_bytes: int = 0,
         name: str = "",
         checks: Sequence[str] = (),
+        section: int = 0,
+        lane: int = 0,
     ) -> None:
         """Add a kernel call.
 
         `kernel` is the address of a `tw_kernel`; `workspace_bytes` and `scratch_bytes` are what its metadata
-        asks for; `checks[k - 1]` says what was wrong when it returns k.
+        asks for; `checks[k - 1]` says what was wrong when it returns k. `section` and `lane` are those of
+        `KernelCall`.
         """
         if not kernel:
             raise ValueError("a kernel has no address")
+        if section < 0 or lane < 0:
+            raise ValueError(f"sections and lanes count from 0, got {section} and {lane}")
         self._workspace_bytes = max(self._workspace_bytes, _checked_size(workspace_bytes))
         self._scratch_bytes = max(self._scratch_bytes, _checked_size(scratch_bytes))
         label = name or f"step {len(self._steps)}"
-        self._steps.append(KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks)))
+        self._steps.append(
+            KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane)
+        )
 
     def build(self, keep_alive: Iterable[object] = ()) -> "ExecutionPlan":
         """The plan. It keeps the constants, the pool and the given objects (owners of code) alive."""
@@ -194,7 +207,8 @@ class ExecutionPlan:
         self.arena_bytes = contents.arena_bytes
         """Bytes of intermediate tensors of one run."""
         scratch = -(-contents.scratch_bytes // SCRATCH_PAGE) * SCRATCH_PAGE
-        self.run_bytes = contents.arena_bytes + contents.workspace_bytes + scratch * pool.threads
+        lanes = 1 + max((step.lane for step in contents.steps if step.section), default=0)
+        self.run_bytes = contents.arena_bytes + contents.workspace_bytes * lanes + scratch * pool.threads
         """Bytes of memory of one run, all kinds."""
         self._steps = contents.steps
         self._alive = tuple(keep_alive)
@@ -229,9 +243,9 @@ class ExecutionPlan:
         """
         if repeats < 1:
             raise ValueError(f"repeats must be at least 1, got {repeats}")
-        stamps = np.zeros((repeats, len(self._steps) + 1), np.int64)
-        self._call(inputs, outputs, params, repeats, stamps)
-        return np.diff(stamps, axis=1)
+        nanoseconds = np.zeros((repeats, len(self._steps)), np.int64)
+        self._call(inputs, outputs, params, repeats, nanoseconds)
+        return nanoseconds
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
@@ -244,7 +258,7 @@ class ExecutionPlan:
         outputs: Sequence[npt.NDArray[Any]],
         params: Sequence[int],
         repeats: int,
-        stamps: npt.NDArray[np.int64] | None,
+        nanoseconds: npt.NDArray[np.int64] | None,
     ) -> None:
         if len(params) != self.param_count:
             raise InputError(f"expected {self.param_count} parameters, got {len(params)}")
@@ -255,7 +269,7 @@ class ExecutionPlan:
             _pointers("output", outputs, self.outputs, writeable=True),
             (c_int64 * self.param_count)(*params),
             repeats,
-            None if stamps is None else cast(address_of(stamps), POINTER(c_int64)),
+            None if nanoseconds is None else cast(address_of(nanoseconds), POINTER(c_int64)),
             byref(failed),
         )
         if code:
@@ -290,7 +304,10 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
         for step in steps
         for value in step.params
     ]
-    calls = [native.Step(step.kernel, len(step.buffers), len(step.params)) for step in steps]
+    calls = [
+        native.Step(step.kernel, len(step.buffers), len(step.params), step.section, step.lane)
+        for step in steps
+    ]
     description = native.PlanDescription(
         (native.Step * len(calls))(*calls),
         len(calls),

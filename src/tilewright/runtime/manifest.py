@@ -14,7 +14,7 @@ from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of the manifest."""
 ABI: Final = 1
 """Version of the convention by which kernels are called (part 1 of ``tw_runtime.h``)."""
@@ -90,6 +90,8 @@ class Manifest:
                         "buffers": [_ref_data(ref) for ref in call.buffers],
                         "params": list(call.params),
                         "checks": list(call.checks),
+                        "section": call.section,
+                        "lane": call.lane,
                     }
                     for call in self.calls
                 ],
@@ -175,6 +177,9 @@ def _check(manifest: Manifest) -> None:
         whole = sizes.get(ref.kind, ())
         if ref.index >= len(whole) or ref.offset + ref.nbytes > whole[ref.index]:
             raise _MalformedError(f"the place {_ref_data(ref)} does not exist")
+    for call in manifest.calls:
+        if call.lane >= manifest.threads or call.section > len(manifest.calls):
+            raise _MalformedError(f"the section or lane of {call.name!r}")
     if any(ref.kind == native.ARENA for ref in manifest.results):
         raise _MalformedError("results")
     for offset, nbytes in manifest.constants:
@@ -246,4 +251,6 @@ def _call(value: object, what: str) -> KernelCall:
         params=_list(data, "params", _param),
         name=_entry(data, "name", str),
         checks=_list(data, "checks", _text),
+        section=_size(data, "section"),
+        lane=_size(data, "lane"),
     )

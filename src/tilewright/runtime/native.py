@@ -19,7 +19,7 @@ ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the library that this module was written for (TW_VERSION)."""
 NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""
@@ -44,7 +44,13 @@ class Value(ctypes.Structure):
 class Step(ctypes.Structure):
     """tw_step: one kernel call."""
 
-    _fields_ = (("kernel", c_void_p), ("place_count", c_int64), ("value_count", c_int64))
+    _fields_ = (
+        ("kernel", c_void_p),
+        ("place_count", c_int64),
+        ("value_count", c_int64),
+        ("section", c_int32),
+        ("lane", c_int32),
+    )
 
 
 class PlanDescription(ctypes.Structure):

@@ -5,6 +5,7 @@ from tilewright.strategies.default import default_schedule
 from tilewright.strategies.layouts import Flow, assign_layouts
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.roles import contraction as roles_of
+from tilewright.strategies.slices import choose_parts, resized, slice_program, sliced_buffers
 
 __all__ = [
     "Contraction",
@@ -14,6 +15,10 @@ __all__ = [
     "WINOGRAD_SIZES",
     "WinogradMode",
     "assign_layouts",
-    "roles_of",
+    "choose_parts",
     "default_schedule",
+    "resized",
+    "roles_of",
+    "slice_program",
+    "sliced_buffers",
 ]

@@ -288,6 +288,9 @@ def _step(manifest, **changes):
         lambda m: _step(m, buffers=[[9, 0, 0, 0]]),
         lambda m: _step(m, buffers=[[0, 0, 0]]),
         lambda m: _step(m, params=["n"]),
+        lambda m: _step(m, section=1, lane=2),
+        lambda m: _step(m, section=1 << 40),
+        lambda m: _step(m, lane=-1),
         lambda m: _step(m, kernel=77),
     ],
 )

@@ -79,6 +79,34 @@ def test_workspace_and_scratch(builder, kernels):
     assert total[0] == values.sum()
 
 
+def test_lanes_of_a_section_run_their_steps_in_order(builder, kernels):
+    n = 64
+    x, y = builder.input(f32(n)), builder.output(f32(n))
+    half = f32(n) // 2
+    builder.step(kernels["double_all"], [x, builder.arena(0, f32(n))], [n])
+    for lane in (1, 0):
+        source = builder.arena(lane * half, half)
+        own = builder.arena(4096 * (1 + lane), half)
+        for at, (a, b) in enumerate([(source, own), (own, y.part(lane * half, half))]):
+            builder.step(kernels["double_all"], [a, b], [n // 2], section=1, lane=lane, name=f"{lane}.{at}")
+    builder.step(kernels["double_all"], [y, y], [n])
+    plan = builder.build(keep_alive=[kernels])
+    values, result = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    for _ in range(50):
+        plan.run([values], [result])
+        assert (result == 16 * values).all()
+    assert (plan.measure([values], [result], repeats=3) > 0).all()
+
+
+def test_a_failure_in_a_lane_names_its_step(builder, kernels):
+    builder.step(kernels["refuse"], [], [0], section=1, lane=0, name="fine")
+    builder.step(kernels["refuse"], [], [2], section=1, lane=1, name="broken", checks=["one", "two"])
+    with pytest.raises(InputError, match="'broken' cannot run: two"):
+        builder.build(keep_alive=[kernels]).run([], [])
+    with pytest.raises(ValueError, match="lanes count from 0"):
+        builder.step(kernels["refuse"], [], [0], section=1, lane=-1)
+
+
 def test_memory_given_to_kernels_is_aligned(builder, kernels):
     out, arena = builder.output(6 * 8), builder.arena(ALIGNMENT, 3)
     builder.step(kernels["describe"], [out, arena], [1000], workspace_bytes=1, scratch_bytes=1)

@@ -15,7 +15,7 @@
 typedef struct session {
     tw_run run; /* first: its context is the session's */
     struct session *next;
-    char *memory; /* one block: arena, workspace, scratch */
+    char *memory; /* one block: arena, a workspace for each lane, scratch */
     char *workspace;
     void **buffers; /* of all steps; inputs and outputs are filled in a run */
     int64_t *params;
@@ -24,6 +24,9 @@ typedef struct session {
 struct tw_plan {
     tw_pool *pool;
     tw_plan_description d; /* with tables of its own */
+    int64_t *first_place;  /* of each step */
+    int64_t *first_value;
+    int32_t lanes;         /* of the widest section; at least 1 */
     session *idle;         /* free list, guarded by `lock` */
 };
 
@@ -53,7 +56,8 @@ static session *session_create(const tw_plan *plan) {
     int64_t stride = (d->scratch_bytes + OWN_PAGE - 1) / OWN_PAGE * OWN_PAGE;
     session *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    s->memory = tw_alloc(tw_aligned(d->arena_bytes) + tw_aligned(d->workspace_bytes) + threads * stride);
+    int64_t workspaces = plan->lanes * tw_aligned(d->workspace_bytes);
+    s->memory = tw_alloc(tw_aligned(d->arena_bytes) + workspaces + threads * stride);
     s->buffers = calloc((size_t)d->place_count + 1, sizeof *s->buffers);
     s->params = calloc((size_t)d->value_count + 1, sizeof *s->params);
     if (!s->memory || !s->buffers || !s->params) {
@@ -63,7 +67,7 @@ static session *session_create(const tw_plan *plan) {
     s->workspace = s->memory + tw_aligned(d->arena_bytes);
     s->run.context = tw_pool_context;
     s->run.pool = plan->pool;
-    s->run.scratch = stride ? s->workspace + tw_aligned(d->workspace_bytes) : NULL;
+    s->run.scratch = stride ? s->workspace + workspaces : NULL;
     s->run.scratch_stride = stride;
     for (int64_t i = 0; i < d->place_count; i++) {
         const tw_place *p = &d->places[i];
@@ -106,9 +110,20 @@ tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
     d->places = copied(d->places, d->place_count, sizeof *d->places);
     d->values = copied(d->values, d->value_count, sizeof *d->values);
     d->constants = copied(d->constants, d->constant_count, sizeof *d->constants);
-    if (d->steps && d->places && d->values && d->constants) return plan;
-    tw_plan_destroy(plan);
-    return NULL;
+    plan->first_place = calloc((size_t)d->step_count + 1, sizeof *plan->first_place);
+    plan->first_value = calloc((size_t)d->step_count + 1, sizeof *plan->first_value);
+    if (!d->steps || !d->places || !d->values || !d->constants || !plan->first_place || !plan->first_value) {
+        tw_plan_destroy(plan);
+        return NULL;
+    }
+    plan->lanes = 1;
+    for (int64_t i = 0; i < d->step_count; i++) {
+        const tw_step *step = &d->steps[i];
+        plan->first_place[i + 1] = plan->first_place[i] + step->place_count;
+        plan->first_value[i + 1] = plan->first_value[i] + step->value_count;
+        if (step->section && step->lane >= plan->lanes) plan->lanes = step->lane + 1;
+    }
+    return plan;
 }
 
 void tw_plan_trim(tw_plan *plan) {
@@ -130,6 +145,8 @@ void tw_plan_destroy(tw_plan *plan) {
     free((void *)plan->d.places);
     free((void *)plan->d.values);
     free((void *)plan->d.constants);
+    free(plan->first_place);
+    free(plan->first_value);
     free(plan);
 }
 
@@ -148,27 +165,79 @@ static void bind_arguments(const tw_plan_description *d, session *s, void *const
     }
 }
 
-static int32_t run_steps(const tw_plan_description *d, session *s, int64_t *stamps, int64_t *failed_step) {
-    void *const *buffers = s->buffers;
-    const int64_t *params = s->params;
-    if (stamps) stamps[0] = tw_now_ns();
-    for (int64_t i = 0; i < d->step_count; i++) {
-        const tw_step *step = &d->steps[i];
-        int32_t code = step->kernel(&s->run.context, buffers, params, s->workspace, s->run.scratch);
-        if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
+static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *workspace, void *scratch,
+                        int64_t *nanoseconds) {
+    int64_t begin = nanoseconds ? tw_now_ns() : 0;
+    int32_t code = plan->d.steps[i].kernel(&s->run.context, s->buffers + plan->first_place[i],
+                                           s->params + plan->first_value[i], workspace, scratch);
+    if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
+    if (nanoseconds) nanoseconds[i] = tw_now_ns() - begin;
+    return code;
+}
+
+/* A section in a run, and the first of its steps that failed. */
+typedef struct {
+    const tw_plan *plan;
+    session *s;
+    int64_t begin, end;
+    int64_t *nanoseconds;
+    pthread_mutex_t lock;
+    int64_t failed_step; /* -1: none */
+    int32_t code;
+} section;
+
+static void run_lanes(void *closure, int64_t begin, int64_t end, void *scratch) {
+    section *c = closure;
+    const tw_plan_description *d = &c->plan->d;
+    for (int64_t lane = begin; lane < end; lane++) {
+        char *workspace = c->s->workspace + lane * tw_aligned(d->workspace_bytes);
+        for (int64_t i = c->begin; i < c->end; i++) {
+            if (d->steps[i].lane != lane) continue;
+            int32_t code = run_step(c->plan, c->s, i, workspace, scratch, c->nanoseconds);
+            if (code == 0) continue;
+            pthread_mutex_lock(&c->lock);
+            if (c->failed_step < 0 || i < c->failed_step) {
+                c->failed_step = i;
+                c->code = code;
+            }
+            pthread_mutex_unlock(&c->lock);
+            break;
+        }
+    }
+}
+
+static int64_t section_end(const tw_plan_description *d, int64_t begin) {
+    int64_t end = begin + 1;
+    while (end < d->step_count && d->steps[end].section == d->steps[begin].section) end++;
+    return end;
+}
+
+static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, int64_t *failed_step) {
+    const tw_plan_description *d = &plan->d;
+    for (int64_t i = 0; i < d->step_count;) {
+        if (!d->steps[i].section) {
+            int32_t code = run_step(plan, s, i, s->workspace, s->run.scratch, nanoseconds);
+            if (code != 0) {
+                *failed_step = i;
+                return code;
+            }
+            i++;
+            continue;
+        }
+        section c = {plan, s, i, section_end(d, i), nanoseconds, PTHREAD_MUTEX_INITIALIZER, -1, 0};
+        s->run.context.parallel_for(&s->run.context, run_lanes, &c, plan->lanes);
+        int32_t code = c.code ? c.code : atomic_load_explicit(&s->run.failure, memory_order_relaxed);
         if (code != 0) {
-            *failed_step = i;
+            *failed_step = c.code ? c.failed_step : i;
             return code;
         }
-        if (stamps) stamps[i + 1] = tw_now_ns();
-        buffers += step->place_count;
-        params += step->value_count;
+        i = c.end;
     }
     return 0;
 }
 
 int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params, int64_t repeats,
-                    int64_t *stamps, int64_t *failed_step) {
+                    int64_t *nanoseconds, int64_t *failed_step) {
     const tw_plan_description *d = &plan->d;
     *failed_step = -1;
     session *s = session_take(plan);
@@ -180,7 +249,7 @@ int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, co
     fesetenv(FE_DFL_ENV);
     int32_t code = 0;
     for (int64_t i = 0; i < repeats && code == 0; i++)
-        code = run_steps(d, s, stamps ? stamps + i * (d->step_count + 1) : NULL, failed_step);
+        code = run_steps(plan, s, nanoseconds ? nanoseconds + i * d->step_count : NULL, failed_step);
     fesetenv(&environment);
     session_give_back(plan, s);
     return code;

@@ -46,7 +46,7 @@ typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const in
 enum { TW_ALIGNMENT = 64 };
 
 /* Raised with any change of Part 2; the Python side refuses a library of another version. */
-enum { TW_VERSION = 2 };
+enum { TW_VERSION = 3 };
 TW_EXPORT int32_t tw_version(void);
 
 /* Nanoseconds on the monotonic clock. */
@@ -101,11 +101,15 @@ typedef struct {
     int64_t value;
 } tw_value;
 
-/* One kernel call: its arguments are `places` and `values`, consecutive in the plan's two tables. */
+/* One kernel call: its arguments are `places` and `values`, consecutive in the plan's two tables. Consecutive steps of one
+ * section (a number other than 0) run lane by lane: those of a lane in order on one thread, the lanes at the same time.
+ * Lanes count from 0, and the steps of one must not use what another's write. */
 typedef struct {
     tw_kernel kernel;
     int64_t place_count;
     int64_t value_count;
+    int32_t section;
+    int32_t lane;
 } tw_step;
 
 typedef struct {
@@ -134,9 +138,9 @@ TW_EXPORT void tw_plan_trim(tw_plan *plan);
 enum { TW_NO_MEMORY = -1 };
 
 /* Runs the steps in order, `repeats` times over. From any number of threads at once: each run has memory of its own.
- * Returns 0; TW_NO_MEMORY; or what a kernel returned, with its number in *failed_step. Unless NULL, `stamps` receives
- * for each repeat step_count + 1 readings of tw_now_ns: the start, and the end of each step. */
+ * Returns 0; TW_NO_MEMORY; or what a kernel returned, with its number in *failed_step. Unless NULL,
+ * `nanoseconds` receives for each repeat the duration of each step. */
 TW_EXPORT int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params,
-                              int64_t repeats, int64_t *stamps, int64_t *failed_step);
+                              int64_t repeats, int64_t *nanoseconds, int64_t *failed_step);
 
 #endif
