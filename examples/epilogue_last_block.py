@@ -4,7 +4,7 @@
 
 The weights of a block of input channels stay in the cache for the whole image. Between blocks the sums live
 in memory: each block loads a tile of them into registers, adds to it and stores it. ``partition`` makes the
-last block a copy of its own, and only that copy gets the epilogue.
+last block a copy of its own, and only that copy gets the epilogue: it stores the result, not the sums.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def schedule(source: Program, *, lanes: int = 16, columns: int = 7, block: int =
     s = s.partition("ic_o", -1)
     # ... where a tile of the result is final, and takes bias and ReLU along
     s = s.reverse_compute_at("Z", "ow_o_1", keep_storage=True)
-    s = s.stage("Y", "ow_o_1", scope="register", mode="accumulate", name="last")
-    for nest in ("Y_init", "Y_1", "Z", "last", "last_out"):
+    s = s.stage("Y", "ow_o_1", scope="register", mode="accumulate", name="last", keep=False)
+    for nest in ("Y_init", "Y_1", "Z", "last"):
         s = _expand(s, nest)
     if "Y" in s.blocks():
         s = s.stage("Y", "ow_o", scope="register", mode="accumulate", name="sums")

@@ -35,9 +35,12 @@ class StorageMethods(Methods):
         mode: Literal["read", "write", "accumulate"] = "read",
         name: str | None = None,
         pad: Sequence[int] = (),
+        keep: bool = True,
     ) -> Self:
         """Stage a buffer's part used below a loop: :func:`tilewright.schedule.producer.stage.stage`."""
-        return self.apply("stage", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad)
+        return self.apply(
+            "stage", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad, keep=keep
+        )
 
     def hoist_alloc(self, buffer: str, loop: str | None = None) -> Self:
         """Allocate a buffer further out: :func:`tilewright.schedule.producer.hoist_alloc.hoist_alloc`."""

@@ -39,6 +39,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.common import find_loop, refusal, taken_names
+from tilewright.schedule.dead import without_dead_store
 from tilewright.schedule.footprint import Box, Touch, footprint
 from tilewright.schedule.producer.nest import (
     around,
@@ -72,6 +73,7 @@ def stage(
     mode: Mode = "read",
     name: str | None = None,
     pad: Sequence[int] = (),
+    keep: bool = True,
 ) -> LoopFunction:
     """Give the box of ``buffer`` that one iteration of ``at`` uses a buffer of its own, allocated there.
 
@@ -89,6 +91,9 @@ def stage(
     ``("j//48", "k", "j%48")``, see :mod:`~tilewright.schedule.producer.packing`. Dimensions are called as
     the iterator that indexes them in the first access, or ``d0``, ``d1`` … The copying nests are ordinary
     blocks with loops ``<name>_<dimension>`` (``<name>_out_<dimension>``, ``<name>_init_<iterator>``).
+
+    With ``keep=False`` nothing is copied out: for what is read below ``at`` alone, such as the last part of
+    a sum whose epilogue is there too.
 
     ``pad`` rounds the box up to multiples, one a dimension (1: leave it), in mode ``read``; what lies past
     the end of ``buffer`` is then filled with zeros. Without ``at`` the whole function counts as the loop.
@@ -137,25 +142,30 @@ def stage(
                 block acc_out(par j=acc_out_j + 4*j_o):
                     C[j] = acc[j]
 
-    Raises ScheduleError where nothing below ``at`` uses the buffer that way, where copying would change
-    results, or for a layout that does not hold the box.
+    Raises ScheduleError where nothing below ``at`` uses the buffer that way, where copying (or not copying)
+    would change results, or for a layout that does not hold the box.
     """
     spot = _spot(func, buffer, at)
     _check_arguments(func, spot, scope, mode, pad)
+    if not keep and mode == "read":
+        raise ScheduleError("keep=False is for modes 'write' and 'accumulate': 'read' copies nothing out")
     taken = taken_names(func)
     known = set(buffers_of(func))
     new = name if name is not None else fresh_name(f"{buffer}_{scope}", taken | known)
     if name is not None and (not _is_name(name) or name in taken | known):
         raise ScheduleError(f"the name {name[:80]!r} is taken or no identifier", hint="choose another name")
     taken.add(new)
+    last = fresh_name(f"{new}_out", taken)
     if mode == "read":
         inside = _read(func, spot, new, scope, tuple(layout), tuple(pad), taken)
     else:
-        inside = _write(func, spot, new, scope, tuple(layout), mode, taken)
+        taken.add(last)
+        inside = _write(func, spot, new, scope, tuple(layout), mode, last, taken)
     body = around(spot.allocated, inside)
     if spot.loop is not None:
         body = replace(spot.loop, body=body)
-    return func.with_body(replace_at(func.body, spot.path, body))
+    staged = func.with_body(replace_at(func.body, spot.path, body))
+    return staged if keep else without_dead_store(staged, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +297,7 @@ def _write(
     scope: str,
     layout: tuple[str, ...],
     mode: Mode,
+    last: str,
     taken: set[str],
 ) -> Stmt:
     name = spot.buffer.name
@@ -331,8 +342,6 @@ def _write(
         before.append(_init_nest(w, spot, new, taken))
     started = frozenset(w.block.name for w in starting)
     new_part = [map_blocks(s, lambda b: replace(b, init=None) if b.name in started else b) for s in new_part]
-    last = fresh_name(f"{new}_out", taken)
-    taken.add(last)
     out = _copy_block(last, names, domain, name, Load(new, indices, spot.buffer.dtype))
     after = build_nest(out, _ranges(names, box, out), spot.env, taken, last)
     return seq(
