@@ -85,6 +85,37 @@ def test_every_primitive_has_a_proposer():
     assert set(PROPOSERS) | ELSEWHERE == set(PRIMITIVES)
 
 
+def test_every_primitive_and_tail_policy_is_a_subject():
+    wanted = {
+        *(f"split-{tail}" for tail in TAILS),
+        *[
+            "reorder",
+            "fuse",
+            "partition",
+            "peel-first",
+            "peel-last",
+            "parallel",
+            "vectorize",
+            "unroll",
+            "compute_at",
+        ],
+        *[
+            "reverse_compute_at",
+            "inline",
+            "stage",
+            "hoist_alloc",
+            "roll",
+            "decompose_init",
+            "set_scope",
+            "bind",
+            "blockize",
+        ],
+        *["annotate", "layout_split", "layout_reorder", "layout_fuse", "layout_pad"],
+        *(f"tile-{tail}" for tail in TILE_TAILS),
+    }
+    assert wanted <= set(SUBJECTS)
+
+
 def test_the_profile_of_ci_has_enough_cases():
     assert sum(EXAMPLES["ci"] * MORE.get(subject, 1) for subject in SUBJECTS) >= CASES
 
@@ -136,6 +167,7 @@ class Run:
                 assert_close(actual[name], want, terms=case.terms)
 
 
+@pytest.mark.timeout(1200)  # 10 to 30 s on a quiet machine
 @pytest.mark.parametrize("subject", sorted(SUBJECTS))
 def test_random_schedules(subject, record_property):
     name, fixed = SUBJECTS[subject]
@@ -144,7 +176,9 @@ def test_random_schedules(subject, record_property):
     loops = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop")
     programs = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "program")
 
-    @settings(max_examples=EXAMPLES.get(profile, 20) * MORE.get(subject, 1))
+    examples = EXAMPLES.get(profile, 20) * MORE.get(subject, 1)
+
+    @settings(max_examples=examples)
     @given(data=st.data())
     def run(data):
         case = cases(start=START.get(subject, ()), stages=STAGES.get(subject, (1, 4)))
@@ -171,5 +205,6 @@ def test_random_schedules(subject, record_property):
     run()
     record_property("fuzz", {"subject": subject, **counts})  # summed up by conftest.py
     if profile == "ci":
+        assert counts["cases"] >= examples
         assert counts["hits"] >= HITS
         assert counts["accepted"] >= ACCEPTED * counts["proposed"]
