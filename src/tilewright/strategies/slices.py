@@ -30,7 +30,7 @@ from tilewright.ir import (
     stmt_writes,
     walk,
 )
-from tilewright.strategies.contraction import MIN_PARALLEL_PRODUCTS
+from tilewright.strategies.contraction import MAX_ROWS, MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.strategies.layouts import Flow
 from tilewright.target import Target
 
@@ -207,7 +207,8 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
         return (1,) * len(flows)
     traffic = [_traffic(flow) for flow in flows]
     machine = _Machine(target, threads, sum(t.weights for t in traffic))
-    best: dict[int, tuple[float, tuple[int, ...]]] = {1: (0.0, ())}
+    # the model's inputs lie there as a whole, and the first kernel may read them in any way
+    best: dict[int, tuple[float, tuple[int, ...]]] = {p: (0.0, ()) for p in options}
     for t in traffic:
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for p in options:
@@ -215,7 +216,7 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
                 continue
             own = machine.cycles(t, p)
             cost, path = min(
-                (before + own + (machine.exchange(t, p, q) if p != q else 0.0), path)
+                (before + own + (machine.exchange(t, p) if p != q else 0.0), path)
                 for q, (before, path) in best.items()
             )
             step[p] = (cost, (*path, p))
@@ -266,19 +267,20 @@ class _Machine:
         weights = t.weights * self._price(self.weights, self.threads)
         if parts > 1 or self.threads == 1:
             return values * around + turns * (weights + CALL_CYCLES)
-        # threads divide the larger operand
-        shared = weights / self.threads if t.weights > t.reads + t.writes else weights
+        # threads divide rows, and each reads all weights, unless rows are few and values the smaller operand
+        rows = t.work / max(1.0, t.weights / F32.bytes)
+        few = rows < TILES_PER_PANEL * MAX_ROWS * self.threads
+        shared = weights / self.threads if few and t.weights > t.reads + t.writes else weights
         together = SHARED_CYCLES if t.work >= MIN_PARALLEL_PRODUCTS else 0.0
         return values * around + shared + CALL_CYCLES + together
 
-    def exchange(self, t: _Traffic, parts: int, before: int) -> float:
+    def exchange(self, t: _Traffic, parts: int) -> float:
         """What a kernel reads goes through memory as a whole where the one before has other parts.
 
-        All threads start, and wait for each other, where kernels begin to take parts.
+        It is written there and read again, by threads that start and wait for each other.
         """
-        whole = t.reads / self.threads * self._price(t.reads, self.threads)
         start = SHARED_CYCLES if parts > 1 and self.threads > 1 else 0.0
-        return start + whole * ((parts > 1) + (before > 1))
+        return start + 2 * t.reads / self.threads * self._price(t.reads, self.threads)
 
     def _price(self, nbytes: float, cores: int) -> float:
         """Cycles a byte for values of so many bytes that ``cores`` work on; the innermost caches are free."""
