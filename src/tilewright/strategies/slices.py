@@ -208,7 +208,7 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
     traffic = [_traffic(flow) for flow in flows]
     machine = _Machine(target, threads, sum(t.weights for t in traffic))
     # the model's inputs lie there as a whole, and the first kernel may read them in any way
-    best: dict[int, tuple[float, tuple[int, ...]]] = {p: (0.0, ()) for p in options}
+    best: dict[int, tuple[float, tuple[int, ...]]] = dict.fromkeys(options, (0.0, ()))
     for t in traffic:
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for p in options:
