@@ -18,7 +18,7 @@ from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
-from tilewright.ir import Buffer, dtype_of
+from tilewright.ir import Buffer, DType, dtype_of
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
 from tilewright.schedule import Step as ScheduleStep
@@ -123,7 +123,7 @@ def _packed(
                 constants[at, b.name] = packed[made_key]
                 continue
             steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
-            key = (id(array), b.shape, b.layout, steps_of)
+            key = (id(array), b.dtype, b.shape, b.layout, steps_of)
             if key not in packed:
                 packed[key] = executor.submit(_pack, array, b, steps_of)
             constants[at, b.name] = packed[key]
@@ -135,7 +135,8 @@ def _derive(made: DerivedConstant, array: Array, b: Buffer) -> Array:
 
 
 def _pack(array: Array, b: Buffer, steps: Sequence[ScheduleStep]) -> Array:
-    moved = pack_argument(array, b.name, steps) if steps else array
+    rounded = array if array.dtype == b.dtype.numpy else array.astype(b.dtype.numpy)
+    moved = pack_argument(rounded, b.name, steps) if steps else rounded
     return aligned_copy(moved) if is_plain(b) else pack(moved, b)
 
 
@@ -187,7 +188,7 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
             for part in parts:
                 for at in section.units:
                     calls.add(at, part, own, section=number + 1, lane=lane, lanes=pool.threads)
-    arrays = tuple((dtype_of(graph.types[value].dtype).numpy, _shape(steps, value)) for value in outputs)
+    arrays = tuple((_dtype(steps, value).numpy, _shape(steps, value)) for value in outputs)
     plan = builder.build(steps.kernels)
     return Assembled(plan, graph.inputs, outputs, arrays, tuple(calls.made))
 
@@ -295,4 +296,10 @@ def _shape(steps: Steps, value: str) -> tuple[int, ...]:
 
 
 def _nbytes(steps: Steps, value: str) -> int:
-    return math.prod(_shape(steps, value)) * dtype_of(steps.graph.types[value].dtype).bytes
+    return math.prod(_shape(steps, value)) * _dtype(steps, value).bytes
+
+
+def _dtype(steps: Steps, value: str) -> DType:
+    """The type in which a value is stored."""
+    buffer = steps.buffers.get(value)
+    return dtype_of(steps.graph.types[value].dtype) if buffer is None else buffer.dtype

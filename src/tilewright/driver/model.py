@@ -23,6 +23,7 @@ from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
 from tilewright.driver.units import Unit
 from tilewright.driver.work import moved_bytes, reduction_length
+from tilewright.ir import dtype_of
 from tilewright.runtime import (
     ThreadPool,
     aligned_empty,
@@ -291,9 +292,12 @@ class CompiledModel:
             known = arrays[root] if root in arrays else steps.graph.constants[root]
             return known.reshape(type_.sizes).copy()
         array = made[root]
+        wanted = dtype_of(type_.dtype).numpy
         buffer = steps.buffers.get(root)
         if buffer is not None and not is_plain(buffer):
-            return unpack(array, buffer).reshape(type_.sizes)
+            return unpack(array, buffer).reshape(type_.sizes).astype(wanted, copy=False)
+        if array.dtype != wanted:
+            return array.reshape(type_.sizes).astype(wanted)
         if root in given:
             array = array.copy()
         given.add(root)

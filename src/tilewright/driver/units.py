@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final, Literal
 
 from tilewright.graph import Array, Group, Node, Partition
-from tilewright.ir import CONST, Program
+from tilewright.ir import BF16, CONST, F32, Program
+from tilewright.lang import store_as
 from tilewright.strategies import Flow, assign_layouts, choose_parts, slice_program, sliced_buffers
 from tilewright.target import Target
+
+Precision = Literal["f32", "bf16"]
+PRECISIONS: Final[tuple[Precision, ...]] = ("f32", "bf16")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +53,18 @@ class Unit:
         return "+".join(node.op for node in self.nodes)
 
 
-def make_units(partition: Partition, target: Target, threads: int = 1) -> tuple[Unit, ...]:
+def make_units(
+    partition: Partition, target: Target, threads: int = 1, precision: Precision = "f32"
+) -> tuple[Unit, ...]:
     """The units of a partitioned graph in the order in which they run, values in the layouts that suit them.
 
     The model's inputs and outputs, and values that are seen under several shapes, stay plain. Units for which
-    that pays on ``threads`` threads take the batch in parts.
+    that pays on ``threads`` threads take the batch in parts. With the ``precision`` ``bf16`` units pass each
+    other f32 values rounded to that; inputs and outputs keep theirs.
     """
     units = [_unit(partition, group) for group in partition.groups]
+    if precision == "bf16":
+        units = _rounded(partition, units)
     graph = partition.graph
     fixed = {*graph.inputs, *graph.outputs, *partition.views, *partition.views.values()}
     flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
@@ -74,6 +84,23 @@ def _batch(partition: Partition) -> int:
     graph = partition.graph
     sizes = {graph.types[value].sizes[:1] for value in graph.inputs}
     return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
+
+
+def _rounded(partition: Partition, units: Sequence[Unit]) -> list[Unit]:
+    """The units with the f32 values between them stored in bf16."""
+    kept = {partition.buffer(value) for value in partition.graph.outputs}
+    passed = {
+        partition.buffer(unit.outputs[b.name])
+        for unit in units
+        for b in unit.program.outputs
+        if b.dtype == F32 and partition.buffer(unit.outputs[b.name]) not in kept
+    }
+    out: list[Unit] = []
+    for unit in units:
+        values = {**unit.inputs, **unit.outputs}
+        names = {name: BF16 for name, value in values.items() if partition.buffer(value) in passed}
+        out.append(replace(unit, program=store_as(unit.program, names)))
+    return out
 
 
 def _unit(partition: Partition, group: Group) -> Unit:

@@ -12,6 +12,7 @@ from tilewright.lang import ops
 from tilewright.lang.algorithms import (
     WinogradMatch,
     match_winograd,
+    store_as,
     transform_weights,
     winograd,
     winograd_error,
@@ -197,6 +198,7 @@ __all__ = [
     "softsign",
     "sqrt",
     "square",
+    "store_as",
     "sum",
     "tan",
     "tanh",

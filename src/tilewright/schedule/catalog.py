@@ -39,6 +39,7 @@ from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
+from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.winograd import winograd
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -71,6 +72,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     skip_padding,
     gather_operand,
     winograd,
+    store_as,
     inline_stage,
     rfactor,
     layout_split,

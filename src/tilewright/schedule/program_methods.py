@@ -25,6 +25,10 @@ class ProgramMethods(Methods):
         """Compute a 3x3 convolution by F(m x m, 3x3)."""
         return self.apply("winograd", stage, m, weights, tiles=tiles)
 
+    def store_as(self, buffer: str, dtype: str) -> Self:
+        """Store an argument in another type: see ``rewrite/store_as.py``."""
+        return self.apply("store_as", buffer, dtype)
+
     def skip_padding(self, stage: str) -> Self:
         """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
         return self.apply("skip_padding", stage)

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from tilewright.ir import Program, Stage
 from tilewright.lang import WinogradMatch, match_winograd
+from tilewright.strategies.dots import products_at_once
 from tilewright.strategies.winograd import block_of_tiles
 from tilewright.target import Target
 
@@ -55,7 +56,7 @@ def choose_winograd(
     match = match_winograd(program, stage)
     if match is None:
         return None
-    lanes = target.lanes(match.data.dtype)
+    lanes = target.lanes(match.dtype)
     if match.extent(match.ic) % lanes or match.extent(match.oc) % lanes:
         return None
     best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, target, threads), None)
@@ -69,7 +70,7 @@ def choose_winograd(
 
 def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
     """Multiply-adds that all threads do in one cycle."""
-    return target.lanes(match.data.dtype) * target.fma_per_cycle * min(threads, target.units)
+    return target.lanes(match.dtype) * target.fma_per_cycle * min(threads, target.units)
 
 
 def _memory_cycles(target: Target, nbytes: float) -> float:
@@ -87,7 +88,11 @@ def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
     points = match.extent(match.n) * (match.extent(match.depth) if match.depth else 1)
     # taps that meet padding are skipped
     inside = (3 * rows - 2) * (3 * cols - 2) if match.inside else 9 * rows * cols
-    return points * inside * channels / _rate(match, target, threads) + _memory_cycles(target, 36 * channels)
+    # narrow data is multiplied by an instruction with narrow weights
+    depth = products_at_once(match.data.dtype, match.dtype, target)
+    weights = 9 * channels * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
+    products = points * inside * channels / (depth * _rate(match, target, threads))
+    return products + _memory_cycles(target, weights)
 
 
 def _winograd_cycles(
@@ -99,7 +104,7 @@ def _winograd_cycles(
     depth = match.extent(match.depth) if match.depth else 1
     depth_in = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
     products = prod((batch, depth, tiles, alpha, ic, oc, _taps(match))) / _rate(match, target, threads)
-    lanes = target.lanes(match.data.dtype)
+    lanes = target.lanes(match.dtype)
     into, back = TRANSFORM_CYCLES[m]
     transforms = batch * tiles * (depth_in * ic * into + depth * oc * back) / lanes
     transforms /= min(threads, target.units)

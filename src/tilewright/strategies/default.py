@@ -26,6 +26,7 @@ from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, Win
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.precision import round_weights
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
@@ -78,6 +79,7 @@ def _schedule_clusters(
     constants: Collection[str],
     choices: Mapping[str, WinogradChoice],
 ) -> Schedule:
+    s = round_weights(s, target, constants)
     try:
         changed, along = split_reductions(s, target, threads, constants)
         if along:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.ir import Binary, Cast, Expr, Load, Mod, Var
+from tilewright.ir import Binary, Cast, DType, Expr, Load, Mod, Var
 from tilewright.strategies.roles import Contraction, contiguous_reduction
 from tilewright.target import Instruction, Target
 
@@ -40,6 +40,15 @@ def find_dot(c: Contraction, target: Target) -> Dot | None:
         if c.write.value.dtype == instruction.result.dtype and factors in types:
             return Dot(instruction, axis)
     return None
+
+
+def products_at_once(factor: DType, total: DType, target: Target) -> int:
+    """How many products of two such factors each lane of an instruction sums at once; 1 without one."""
+    for instruction in target.instructions:
+        types = {instruction.a.dtype, instruction.b.dtype}
+        if types == {factor} and instruction.result.dtype == total and len(instruction.inner_axes) == 1:
+            return instruction.depth
+    return 1
 
 
 def without_groups(c: Contraction, target: Target) -> Contraction:

@@ -14,6 +14,7 @@ from typing import Final
 
 from tilewright.ir import (
     CONST,
+    F32,
     Buffer,
     If,
     Index,
@@ -105,7 +106,8 @@ def preferred_block(
     extent = output.shape[wanted.dim]
     if not extent.is_const:
         return None
-    lanes = target.lanes(output.dtype)
+    # narrower floats are computed with in f32: a block is a vector there
+    lanes = target.lanes(output.dtype if output.dtype.bytes > F32.bytes else F32)
     sizes = [lanes >> k for k in range(SMALLEST_PART)]
     if wanted.size in sizes and extent.as_int() % wanted.size == 0:
         return wanted

@@ -66,7 +66,7 @@ def schedule_winograd(
     points = program.stage(part["points"])
     loops = dict(zip(_parts(match), s.loops(last.name), strict=True))
     batch = match.extent(match.n)
-    lanes = target.lanes(match.data.dtype)
+    lanes = target.lanes(match.dtype)
 
     # tiles of the result, in blocks
     s = s.split(loops["rows"], m, names=["th", "ti"]).split(loops["cols"], m, names=["tw", "tj"])

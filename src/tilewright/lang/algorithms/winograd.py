@@ -21,6 +21,7 @@ from tilewright.ir import (
     LOCAL,
     Binary,
     Buffer,
+    Cast,
     Compare,
     Condition,
     Const,
@@ -120,6 +121,11 @@ class WinogradMatch:
         return next(it.extent.as_int() for it in self.stage.iters if it.name == name)
 
     @property
+    def dtype(self) -> DType:
+        """The type of the arithmetic; the data may be stored in a narrower one."""
+        return self.weights.dtype
+
+    @property
     def weight_axes(self) -> tuple[int, ...]:
         """Dimensions of the weights in the order kd (if any), kh, kw, ic, oc."""
         names = [i.as_var() for i in self.weights.indices]
@@ -145,14 +151,19 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
         return None
     if [i.as_var() for i in write.indices] != pars or write.value.dtype.name != "f32":
         return None
+    constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
     factors = _factors(write.value, Load(write.buffer, write.indices, write.value.dtype))
     if factors is None or len(pars) not in (4, 5) or len(reds) != len(pars) - 1:
         return None
-    constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
     data, weights = factors if factors[1].buffer in constants else factors[::-1]
     n, oc, *spatial = pars
     names = [i.as_var() for i in weights.indices]
-    if weights.buffer not in constants or set(names) != {oc, *reds} or len(names) != len(reds) + 1:
+    if (
+        weights.dtype != write.value.dtype
+        or weights.buffer not in constants
+        or set(names) != {oc, *reds}
+        or len(names) != len(reds) + 1
+    ):
         return None
     uses = [ld for s in program.stages for ld in stmt_loads(s.body) if ld.buffer == weights.buffer]
     taps = _taps(data, n, spatial, reds)
@@ -179,13 +190,12 @@ def _factors(value: Expr, accumulator: Load) -> tuple[Load, Load] | None:
     if not (isinstance(value, Binary) and value.op == "add" and accumulator in (value.a, value.b)):
         return None
     term = value.b if value.a == accumulator else value.a
-    if (
-        isinstance(term, Binary)
-        and term.op == "mul"
-        and isinstance(term.a, Load)
-        and isinstance(term.b, Load)
-    ):
-        return term.a, term.b
+    if not isinstance(term, Binary) or term.op != "mul":
+        return None
+    # the data may be stored in a narrower type
+    a, b = (e.a if isinstance(e, Cast) and e.a.dtype.is_float else e for e in (term.a, term.b))
+    if isinstance(a, Load) and isinstance(b, Load):
+        return a, b
     return None
 
 
@@ -244,7 +254,7 @@ class _Rewrite:
         self.program, self.c, self.m, self.weights = program, match, m, weights
         self.alpha = m + 2
         self.matrices = MATRICES[m]
-        self.dtype: DType = match.data.dtype
+        self.dtype: DType = match.dtype
         self.name = match.stage.name
         self.high = -(-match.extent(match.rows) // m)
         self.wide = -(-match.extent(match.cols) // m)
@@ -311,7 +321,9 @@ class _Rewrite:
         indices = [substitute_index(i, place) for i in c.data.indices]
         if c.depth is not None:
             indices[2] = var("d")
-        loaded = Load(c.data.buffer, tuple(indices), c.data.dtype)
+        loaded: Expr = Load(c.data.buffer, tuple(indices), c.data.dtype)
+        if c.data.dtype != self.dtype:
+            loaded = Cast(loaded, self.dtype)
         wanted = [Condition("ge", substitute_index(x.index, place)) for x in c.inside if x.index is not None]
         shape = self.program.buffer(c.data.buffer).shape
         for extent, i in zip(shape[-2:], indices[-2:], strict=True):

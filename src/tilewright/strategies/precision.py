@@ -1,0 +1,44 @@
+"""Weights in the type of what they are multiplied with, where an instruction does such products."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.ir import CONST, Program
+from tilewright.schedule import Schedule
+from tilewright.strategies.contraction import is_tileable
+from tilewright.strategies.dots import find_dot
+from tilewright.strategies.readers import pointwise_reader
+from tilewright.strategies.roles import Contraction
+from tilewright.target import Target
+
+
+def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
+    """Store constant operands of contractions in the narrower type of the other operand.
+
+    Only where the target then has an instruction for the products: elsewhere it would gain little.
+    """
+    program = s.program
+    assert program is not None
+    for stage in program.stages:
+        now = s.program
+        assert now is not None
+        c = _contraction(now, stage.name, target)
+        if c is None or c.b_logical is None:
+            continue
+        buffer = now.buffer(c.b_logical.buffer)
+        known = buffer.scope == CONST or buffer.name in constants
+        if not known or not buffer.dtype.is_float or c.a.dtype.bytes >= buffer.dtype.bytes:
+            continue
+        if c.a.dtype.is_float and len(now.consumers(buffer.name)) == 1:
+            rounded = s.store_as(buffer.name, c.a.dtype.name)
+            assert rounded.program is not None
+            then = _contraction(rounded.program, stage.name, target)
+            if then is not None and find_dot(then, target) is not None:
+                s = rounded
+    return s
+
+
+def _contraction(program: Program, name: str, target: Target) -> Contraction | None:
+    stage = program.stage(name)
+    return is_tileable(program, stage, target, pointwise_reader(program, stage), packed=False)
