@@ -20,7 +20,7 @@ from typing import Any
 
 import onnx
 
-from tilewright.driver import OURS, BenchPlan, model_samples, run_benchmark
+from tilewright.driver import OURS, PRECISIONS, BenchPlan, model_samples, run_benchmark
 from tilewright.frontend import zoo
 from tilewright.support import available_cpus
 from tilewright.target import detect
@@ -57,6 +57,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         *(f"ours / {name}" for name in others),
         "compile s",
     ]
+    rounded = any("accuracy" in each for row in rows for each in row["engines"])
+    if rounded:
+        head += [f"{name}: relative l2, same top 1" for name in (OURS, *others)]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in rows:
         found = {each["engine"]: each for each in row["engines"]}
@@ -65,8 +68,15 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         cells += [_number(found.get(name, {}).get("median_ms")) for name in others]
         cells += [_number(found.get(name, {}).get("ours_to_this")) for name in others]
         cells.append(_number(ours.get("load_s"), 1))
+        if rounded:
+            cells += [_accuracy(found.get(name, {})) for name in (OURS, *others)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _accuracy(engine: dict[str, Any]) -> str:
+    found = engine.get("accuracy")
+    return "-" if found is None else f"{found['relative_l2']:.1e}, {found['top1']:.0%}"
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -83,6 +93,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
     parser.add_argument("--rounds", type=int, default=7, help="turns an engine")
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds a turn")
+    parser.add_argument("--precision", choices=PRECISIONS, default="f32", help="of us and of OpenVINO")
     parser.add_argument("--small", action="store_true", help="the versions made small, at batch 1")
     parser.add_argument("--batch", type=int, default=1, help="images or sequences a run")
     parser.add_argument("--json", action="store_true", help="one JSON line a model")
@@ -98,6 +109,7 @@ def main() -> None:
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
+        precision=arguments.precision,
     )
     rows = []
     for name in arguments.models.split(","):

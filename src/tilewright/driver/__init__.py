@@ -12,6 +12,7 @@ from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
+from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.driver.work import flops
 from tilewright.runtime import TensorInfo
@@ -29,6 +30,8 @@ __all__ = [
     "Limits",
     "ModelKernel",
     "OURS",
+    "PRECISIONS",
+    "Precision",
     "Profile",
     "Progress",
     "REFERENCES",

@@ -1,7 +1,8 @@
 """The engines that a benchmark compares, each as fast as its makers say it is set up: one adapter an engine.
 
-All get the same model, inputs and number of threads, and compute in f32. Each is timed from arrays to arrays,
-by the fastest way in that its interface has for arrays that stay where they are.
+All get the same model, inputs and number of threads, and compute in the precision asked for, or in f32 where
+they have no such way. Each is timed from arrays to arrays, by the fastest way in that its interface has for
+arrays that stay where they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilewright import __version__
 from tilewright.driver.bench.torch_model import torch_module
 from tilewright.driver.compile import compile_model
 from tilewright.driver.engines import optional_module
+from tilewright.driver.units import Precision
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +31,9 @@ class Engine(ABC):
     module: ClassVar[str] = ""
 
     @abstractmethod
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
         """Load and compile the model for inputs like ``feeds``."""
 
     @property
@@ -49,10 +53,12 @@ class Engine(ABC):
 class Tilewright(Engine):
     """Tilewright itself, as ``tilewright.compile`` gives it."""
 
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
         self._feeds = dict(feeds)
-        self._model = compile_model(path, threads=threads, shapes=shapes)
+        self._model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
 
     @property
     def version(self) -> str:
@@ -73,7 +79,9 @@ class OnnxRuntime(Engine):
 
     module = "onnxruntime"
 
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
         self._ort = optional_module("onnxruntime")
         options = self._ort.SessionOptions()
         options.intra_op_num_threads = threads
@@ -99,17 +107,19 @@ class OnnxRuntime(Engine):
 
 
 class OpenVino(Engine):
-    """OpenVINO's CPU device: f32, latency hint, one stream of the given number of threads, static shapes."""
+    """OpenVINO's CPU device: latency hint, one stream of the given number of threads, static shapes."""
 
     module = "openvino"
 
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
         self._openvino = optional_module("openvino")
         core = self._openvino.Core()
         model = core.read_model(path)
         model.reshape({name: list(array.shape) for name, array in feeds.items()})
         settings = {
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": precision,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1,
@@ -137,7 +147,9 @@ class Torch(Engine):
 
     module = "torch"
 
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
         self._torch = optional_module("torch")
         self._torch.set_num_threads(threads)
         self._feeds = {name: self._torch.from_numpy(array.copy()) for name, array in feeds.items()}
@@ -163,8 +175,10 @@ class Torch(Engine):
 class TorchCompiled(Torch):
     """PyTorch with ``torch.compile`` (inductor), shapes static; it needs a C++ compiler."""
 
-    def __init__(self, path: str, feeds: Mapping[str, Array], threads: int) -> None:
-        super().__init__(path, feeds, threads)
+    def __init__(
+        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+    ) -> None:
+        super().__init__(path, feeds, threads, precision)
         self._module = self._torch.compile(self._module, dynamic=False)
         self.run()
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from tilewright.driver.bench.engines import ENGINES
 from tilewright.driver.engines import have_module
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.units import Precision
 from tilewright.support import InputError, InstallationError, InternalError, suggestion
 
 Array = npt.NDArray[Any]
@@ -37,7 +38,8 @@ PAUSE: Final = 0.3
 class BenchPlan:
     """What to measure: ``rounds`` turns an engine of ``seconds`` each, at least ``least`` runs a turn.
 
-    ``warmup`` is the seconds that each engine runs before the first round.
+    ``warmup`` is the seconds that each engine runs before the first round. Engines that know no other
+    ``precision`` than f32 run in that.
     """
 
     engines: tuple[str, ...]
@@ -46,6 +48,7 @@ class BenchPlan:
     seconds: float = 1.0
     least: int = 3
     warmup: float = 0.5
+    precision: Precision = "f32"
 
     def __post_init__(self) -> None:
         for name in self.engines:
@@ -66,6 +69,7 @@ class EngineResult:
     load_seconds: float = 0.0
     rounds: list[list[float]] = field(default_factory=list)
     difference: float | None = None
+    accuracy: dict[str, float] | None = None
     error: str | None = None
 
     @property
@@ -95,6 +99,8 @@ class EngineResult:
                 "round_medians_ms": [statistics.median(turn) * 1e3 for turn in self.rounds if turn],
                 "max_difference": self.difference,
             }
+            if self.accuracy is not None:
+                data["accuracy"] = self.accuracy
             if ours is not None and ours.median is not None:
                 data["ours_to_this"] = ours.median / self.median
         return data
@@ -118,6 +124,7 @@ class BenchResult:
         return {
             "model": self.model,
             "threads": self.plan.threads,
+            "precision": self.plan.precision,
             "rounds": self.plan.rounds,
             "seconds_a_turn": self.plan.seconds,
             "engines": [each.as_data(self.ours) for each in self.engines],
@@ -142,11 +149,13 @@ def run_benchmark(
     ):
         archive = Path(folder, "feeds.npz")
         np.savez(archive, *feeds.values())
-        load = {"do": "load", "model": str(path), "feeds": str(archive), "names": list(feeds)}
+        load: dict[str, Any] = {"do": "load", "model": str(path), "feeds": str(archive), "names": list(feeds)}
+        load["threads"] = plan.threads
+        exact = _exact_outputs(load, Path(folder, "exact.npz")) if plan.precision != "f32" else None
         outputs: dict[str, list[Array]] = {}
         for done, name in enumerate(plan.engines):
             progress("load", done, len(plan.engines), name)
-            loaded = workers.ask(results[name], {**load, "threads": plan.threads})
+            loaded = workers.ask(results[name], {**load, "precision": plan.precision})
             if loaded is not None:
                 results[name].version = loaded["version"]
                 results[name].load_seconds = loaded["seconds"]
@@ -163,7 +172,39 @@ def run_benchmark(
         progress("rounds", plan.rounds, plan.rounds)
     for name in plan.engines:
         results[name].difference = _difference(outputs.get(OURS), outputs.get(name))
+        if exact is not None:
+            results[name].accuracy = _accuracy(outputs.get(name), exact)
     return BenchResult(model, plan, tuple(results.values()))
+
+
+def _exact_outputs(load: Mapping[str, Any], path: Path) -> list[Array] | None:
+    """What our own engine computes in f32: the measure of other precisions."""
+    result = EngineResult(OURS)
+    with _Processes([OURS]) as workers:
+        loaded = workers.ask(result, {**load, "precision": "f32"})
+        return None if loaded is None else _outputs(workers, result, path)
+
+
+def _accuracy(made: Sequence[Array] | None, exact: Sequence[Array]) -> dict[str, float] | None:
+    """Errors of outputs in comparison with f32: the worst of all outputs.
+
+    ``relative_l2`` is the norm of the errors over that of the output, ``max`` the largest error over the
+    largest element, ``top1`` the part of the rows whose largest element is the same.
+    """
+    if not made or len(made) != len(exact):
+        return None
+    worst = {"relative_l2": 0.0, "max": 0.0, "top1": 1.0}
+    for a, b in zip(made, exact, strict=True):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        if x.shape != y.shape or not x.size:
+            continue
+        worst["relative_l2"] = max(
+            worst["relative_l2"], float(np.linalg.norm(x - y) / (np.linalg.norm(y) or 1.0))
+        )
+        worst["max"] = max(worst["max"], float(np.abs(x - y).max() / (np.abs(y).max() or 1.0)))
+        if x.ndim:
+            worst["top1"] = min(worst["top1"], float((x.argmax(-1) == y.argmax(-1)).mean()))
+    return worst
 
 
 def _outputs(workers: _Processes, result: EngineResult, path: Path) -> list[Array]:

@@ -30,7 +30,7 @@ class Worker:
         with np.load(request["feeds"], allow_pickle=False) as archive:
             feeds = {name: archive[f"arr_{at}"] for at, name in enumerate(request["names"])}
         start = time.perf_counter()
-        self._engine = ENGINES[self._name](request["model"], feeds, request["threads"])
+        self._engine = ENGINES[self._name](request["model"], feeds, request["threads"], request["precision"])
         return {"version": self._engine.version, "seconds": time.perf_counter() - start}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
