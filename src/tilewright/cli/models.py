@@ -49,6 +49,7 @@ def compile_for(state: State, model: str | ModelProto, options: CompileOptions) 
             target=options.target,
             threads=options.threads,
             shapes=options.shapes,
+            precision=options.precision,
             winograd=options.winograd,
             wait_policy=options.wait_policy,
             progress=progress,
@@ -59,10 +60,11 @@ def load_or_compile(state: State, model: str, options: CompileOptions) -> Compil
     """A saved model as it is, anything else compiled. Raises UsageError for options that come too late."""
     if not is_saved_model(model):
         return compile_for(state, open_model(model), options)
-    if options.shapes or options.target != "cpu" or options.winograd != "auto":
+    fresh = CompileOptions(threads=options.threads, wait_policy=options.wait_policy)
+    if options != fresh:
         raise click.UsageError(
-            "a saved model has its shapes, its target and its methods: --shape, --target and --winograd come "
-            "too late"
+            "a saved model has its shapes, its target and its methods: --shape, --target, --precision and "
+            "--winograd come too late"
         )
     return load_model(model, threads=options.threads, wait_policy=options.wait_policy)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from tilewright.cli.state import State
+from tilewright.driver import PRECISIONS
 from tilewright.strategies import WINOGRAD_MODES
 from tilewright.support import WaitPolicy, configure_logging, read_settings
 
@@ -25,6 +26,7 @@ class CompileOptions:
     target: str = "cpu"
     threads: int | None = None
     wait_policy: str | None = None
+    precision: str = "f32"
     winograd: str = "auto"
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
@@ -82,7 +84,7 @@ def model_argument(command: _F) -> _F:
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
-    These are ``--target``, ``--threads``, ``--winograd``, ``--wait-policy`` and ``--shape``.
+    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--wait-policy`` and ``--shape``.
     """
 
     @wraps(command)
@@ -91,11 +93,12 @@ def compile_options(command: _F) -> _F:
         target: str,
         threads: int | None,
         wait_policy: str | None,
+        precision: str,
         winograd: str,
         shapes: tuple[str, ...],
         **others: object,
     ) -> object:
-        options = CompileOptions(target, threads, wait_policy, winograd, parse_shapes(shapes))
+        options = CompileOptions(target, threads, wait_policy, precision, winograd, parse_shapes(shapes))
         return command(*arguments, options=options, **others)
 
     made: Any = bundled
@@ -113,6 +116,14 @@ def compile_options(command: _F) -> _F:
             type=click.Choice([policy.value for policy in WaitPolicy]),
             help="What idle threads do between loops: spin (active), or sleep at once (passive), which "
             "leaves the CPUs to others. Default: active.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(PRECISIONS),
+            default="f32",
+            show_default=True,
+            help="What f32 models store between kernels and multiply. bf16: half the memory traffic, twice "
+            "the products where the machine has an instruction for them; sums stay f32.",
         ),
         click.option(
             "--winograd",

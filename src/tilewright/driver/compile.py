@@ -96,6 +96,7 @@ def compile_model(
         pool=pool,
         memory_limit=memory,
         compile_seconds={**clock.seconds, "total": clock.total},
+        precision=wanted,
     )
 
 

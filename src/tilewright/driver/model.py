@@ -21,7 +21,7 @@ from tilewright.driver.limits import Limits
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
-from tilewright.driver.units import Unit
+from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
 from tilewright.runtime import (
@@ -73,6 +73,7 @@ class CompiledModel:
         pool: ThreadPool,
         memory_limit: int,
         compile_seconds: Mapping[str, float],
+        precision: Precision = "f32",
     ) -> None:
         graph = steps.graph
         self._steps = steps
@@ -85,6 +86,8 @@ class CompiledModel:
         self._lock = threading.Lock()
         self.target = target
         """The machine that the model was compiled for."""
+        self.precision = precision
+        """The precision in which f32 values are stored between kernels and multiplied."""
         self.name = graph.name
         """The model's name, as it says itself."""
         self.compile_seconds = dict(compile_seconds)

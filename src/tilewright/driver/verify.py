@@ -3,6 +3,9 @@
 The allowed error of a tensor is the package's one bound (``support.numerics``): its magnitude is the largest
 element of the reference tensor, its number of terms the longest sum of reduction lengths on a way from the
 inputs. The reference itself computes in the model's precision, for which the bound has room.
+
+Models compiled with the precision bf16 round every value between kernels, and the weights. Two such roundings
+a kernel are the terms then, with bf16's unit roundoff, and whole tensors are compared by norms as well.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ from onnx.reference import ReferenceEvaluator
 
 from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
 from tilewright.driver.model import CompiledModel
-from tilewright.support import Comparison, InputError, InstallationError, compare
+from tilewright.ir import BF16
+from tilewright.support import Comparison, InputError, InstallationError, compare, compare_norms
 
 Array = npt.NDArray[Any]
 Reference = Literal["auto", "onnx", "onnxruntime"]
+ROUNDINGS_OF_A_KERNEL: Final = 2
+"""Roundings to bf16 that a kernel adds on a way: its weights, and its result."""
 REFERENCES: Final = ("auto", "onnx", "onnxruntime")
 
 
@@ -79,29 +85,34 @@ def verify_model(
     named = {value for node in model.graph.node for value in node.output if value}
     inner = [value for value in found if value in named and value not in outputs]
     expected = _evaluate(engine, model, inner, outputs, feeds)
-    terms, makers = _terms(compiled), _makers(compiled)
-    checks = [
-        TensorCheck(
-            name, makers.get(name, ""), _compare(found[name], expected[name], terms.get(name, 1)), False
-        )
-        for name in inner
-    ]
+    rounded = compiled.precision == "bf16"
+    terms, makers = _terms(compiled, rounded), _makers(compiled)
     deepest = max(terms.values(), default=1)
-    checks += [
-        TensorCheck(
-            name, makers.get(name, ""), _compare(array, expected[name], terms.get(name, deepest)), True
-        )
-        for name, array in zip(outputs, result, strict=True)
-    ]
+
+    def check(name: str, array: Array, least: int, output: bool) -> TensorCheck:
+        compared = _compare(array, expected[name], terms.get(name, least), rounded)
+        return TensorCheck(name, makers.get(name, ""), compared, output)
+
+    checks = [check(name, found[name], 1, False) for name in inner]
+    checks += [check(name, array, deepest, True) for name, array in zip(outputs, result, strict=True)]
     return Verification(engine, tuple(checks))
 
 
-def _compare(actual: Array, expected: Array, terms: int) -> Comparison:
+def _compare(actual: Array, expected: Array, terms: int, rounded: bool) -> Comparison:
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return Comparison(ratio=float("inf"), index=(), count=max(actual.size, 1))
     finite = np.abs(expected[np.isfinite(expected)]) if expected.dtype.kind == "f" else np.abs(expected * 1)
     magnitude = float(finite.max()) if finite.size else 0.0
-    return compare(actual, expected, magnitude=np.full(actual.shape, magnitude), terms=terms)
+    narrow = "bf16" if rounded and expected.dtype == np.float32 else None
+    if narrow is not None:
+        # finite values past the range of the type, such as masks, become infinite
+        expected = expected.astype(BF16.numpy).astype(np.float32)
+    single = compare(actual, expected, magnitude=np.full(actual.shape, magnitude), dtype=narrow, terms=terms)
+    if narrow is None or not single:
+        return single
+    return max(
+        single, compare_norms(actual, expected, dtype=narrow, terms=terms), key=lambda each: each.ratio
+    )
 
 
 def _engine(reference: Reference) -> str:
@@ -141,14 +152,14 @@ def _evaluate(
         raise InputError(f"onnxruntime cannot run the model: {first_line(error)}") from None
 
 
-def _terms(compiled: CompiledModel) -> dict[str, int]:
-    """For each value, the roundings on the longest way from the inputs."""
+def _terms(compiled: CompiledModel, rounded: bool) -> dict[str, int]:
+    """For each value, the roundings on the longest way from the inputs; only those to bf16 if ``rounded``."""
     terms: dict[str, int] = {}
     views = compiled.views
     for group in compiled.groups():
         before = max((terms.get(views.get(value, value), 0) for value in group.inputs), default=0)
         for value in group.outputs:
-            terms[value] = before + group.terms
+            terms[value] = before + (ROUNDINGS_OF_A_KERNEL if rounded else group.terms)
     return terms | {view: terms[value] for view, value in views.items() if value in terms}
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from tilewright.ir import (
     Call,
+    Cast,
     Compare,
     Const,
     Expr,
@@ -225,17 +226,26 @@ def _is_padding(program: Program, stage: Stage) -> bool:
     if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
         return False
     value = stage.body.writes[0].value
-    return isinstance(value, Select) and isinstance(value.a, Load) and isinstance(value.b, Const)
+    return isinstance(value, Select) and _moves(value.a) and isinstance(value.b, Const)
+
+
+def _moves(value: Expr) -> bool:
+    """Whether a value is an element as it is stored, perhaps in a narrower type."""
+    if isinstance(value, Cast) and value.a.dtype.is_float and value.a.dtype.bytes < value.dtype.bytes:
+        value = value.a
+    return isinstance(value, Load)
 
 
 def _worth_inlining(program: Program, stage: Stage) -> bool:
     if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
         return False
     buffer, value = stage.body.writes[0].buffer, stage.body.writes[0].value
+    moves_only = _moves(value)
     operations = sum(
-        CALL_OPERATIONS if isinstance(e, Call) else 1 for e in walk(value) if not isinstance(e, Load)
+        CALL_OPERATIONS if isinstance(e, Call) else 1
+        for e in walk(value)
+        if not moves_only and not isinstance(e, Load)
     )
-    moves_only = isinstance(value, Load)
     consumers = program.consumers(buffer)
     for c in consumers:
         # a reduction reads each element many times: only free movement is repeated there

@@ -30,6 +30,12 @@ SAFETY: Final = 8.0
 DEVIATIONS: Final = 8.0
 """λ of the probabilistic bound: a failure by chance has probability 2·exp(-32) < 3e-14 a rounding."""
 
+NORM_SAFETY: Final = 4.0
+"""Room in the bound of whole arrays: for sums that cancel, and for errors that are not independent."""
+
+NORM_ELEMENTS: Final = 16
+"""Elements of an array from which on the norm of its errors says something."""
+
 _UNIT_ROUNDOFF: Final = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 _SMALLEST_NORMAL: Final = {"f64": 2.0**-1022, "f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 _NUMPY_NAMES: Final = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -135,6 +141,35 @@ def compare(
         expected=expected[where].item() if expected.dtype.kind in "iub" else float(expected[where]),
         allowed=float(allowed[where]),
         count=int(np.count_nonzero(offending)),
+    )
+
+
+def compare_norms(
+    actual: npt.NDArray[Any], expected: npt.NDArray[Any], *, dtype: DTypeLike, terms: int
+) -> Comparison:
+    """Compare whole arrays: the norm of the errors with ``NORM_SAFETY * sqrt(terms) * u(dtype)`` of the norm.
+
+    For values rounded to a short type ``terms`` times on their way, whose errors are mostly independent: the
+    bound of single elements must then allow for more than the size of most of them. Arrays of fewer than
+    ``NORM_ELEMENTS`` elements, or that are not finite, always agree here.
+    """
+    x, y = _as_f64(actual), _as_f64(expected)
+    if x.size < NORM_ELEMENTS or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return Comparison(ratio=0.0, index=None)
+    norm, error = float(np.linalg.norm(y)), np.abs(x - y)
+    allowed = NORM_SAFETY * math.sqrt(terms) * unit_roundoff(dtype)
+    found = float(np.linalg.norm(error))
+    ratio = 0.0 if found == 0.0 else found / (allowed * norm) if norm else math.inf
+    if ratio <= 1.0:
+        return Comparison(ratio=ratio, index=None)
+    where = tuple(int(at) for at in np.unravel_index(int(error.argmax()), error.shape))
+    return Comparison(
+        ratio=ratio,
+        index=where,
+        actual=float(x[where]),
+        expected=float(y[where]),
+        allowed=allowed * norm / math.sqrt(x.size),
+        count=x.size,
     )
 
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.support import assert_close, compare, error_bound, growth, max_error_ratio, unit_roundoff
+from tilewright.support import (
+    assert_close,
+    compare,
+    compare_norms,
+    error_bound,
+    growth,
+    max_error_ratio,
+    unit_roundoff,
+)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
@@ -100,3 +108,17 @@ def test_scalars_and_empty_arrays():
     assert compare(np.zeros((0, 3)), np.zeros((0, 3)))
     with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
         compare(np.zeros(2), np.zeros(3))
+
+
+def test_norms_of_rounded_arrays():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1000)
+    near = x * (1 + rng.uniform(-1, 1, 1000) * 2.0**-8)
+    assert compare_norms(near, x, dtype="bf16", terms=1)
+    far = near.copy()
+    far[17] += 10
+    outcome = compare_norms(far, x, dtype="bf16", terms=1)
+    assert not outcome and outcome.index == (17,)
+    assert compare_norms(far[:3], x[:3], dtype="bf16", terms=1), "too few elements to say"
+    assert not compare_norms(np.ones(20), np.zeros(20), dtype="bf16", terms=1)
+    assert compare_norms(np.zeros(20), np.zeros(20), dtype="bf16", terms=1).ratio == 0

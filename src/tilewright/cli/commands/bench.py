@@ -19,7 +19,16 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
-from tilewright.driver import ENGINES, OURS, BenchPlan, BenchResult, model_samples, run_benchmark
+from tilewright.driver import (
+    ENGINES,
+    OURS,
+    PRECISIONS,
+    BenchPlan,
+    BenchResult,
+    Precision,
+    model_samples,
+    run_benchmark,
+)
 from tilewright.support import InputError, read_settings
 
 
@@ -32,6 +41,13 @@ from tilewright.support import InputError, read_settings
     help="Other engines, separated by commas: " + ", ".join(name for name in ENGINES if name != OURS) + ".",
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of every engine. Default: one a CPU.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Of engines that have a choice; others run in f32.",
+)
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Turns an engine.")
 @click.option(
     "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a turn."
@@ -46,6 +62,7 @@ def bench(
     model: str,
     against: str,
     threads: int | None,
+    precision: Precision,
     rounds: int,
     seconds: float,
     files: tuple[str, ...],
@@ -64,6 +81,7 @@ def bench(
         threads=threads or read_settings().thread_count,
         rounds=rounds,
         seconds=seconds,
+        precision=precision,
     )
     source = open_model(model)
     infos, samples = model_samples(source, parse_shapes(shapes), seed)
