@@ -163,8 +163,10 @@ def cast(b: Builder, a: Val, t: DType, mode: str) -> Val:
         if mode == "saturate":
             return b.saturating(a, t)
         if t.kind == "uint" and t.bits < 64:
-            # through i64, so that negative values wrap as they do for integers
-            return b.convert("trunc", b.convert("fptosi", a, I64), t)
+            # through wider signed integers, so that negative values wrap as they do for integers
+            return b.convert("trunc", b.convert("fptosi", a, I64 if t.bits == 32 else I32), t)
+        if t.kind == "int" and t.bits < 32:
+            return b.convert("trunc", b.convert("fptosi", a, I32), t)
         return b.convert("fptosi" if t.kind == "int" else "fptoui", a, t)
     if t.is_float:
         if a.depth == 0 and a.lanes == 1:

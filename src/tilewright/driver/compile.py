@@ -16,7 +16,8 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import PRECISIONS, Precision, make_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import Graph, Limits, fuse, simplify
+from tilewright.graph import INTEGER_PASSES, PASSES, Graph, Limits, Pass, fuse, simplify
+from tilewright.ir import I8, I32, U8
 from tilewright.runtime import pool_for, return_free_memory
 from tilewright.strategies import WINOGRAD_MODES, WinogradMode
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
@@ -73,7 +74,7 @@ def compile_model(
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition = fuse(simplify(graph))
+        partition = fuse(simplify(graph, _passes(machine)))
         graph, views = partition.graph, partition.views
         units = make_units(partition, machine, count, wanted)
     with clock.phase("kernels"):
@@ -135,6 +136,12 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
     if threads < 1:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     return threads
+
+
+def _passes(machine: Target) -> tuple[Pass, ...]:
+    """Sums of products of bytes stay in integers where the machine has an instruction for them."""
+    products = {(i.a.dtype, i.b.dtype, i.result.dtype) for i in machine.instructions}
+    return INTEGER_PASSES if (U8, I8, I32) in products else PASSES
 
 
 def _precision(name: str) -> Precision:

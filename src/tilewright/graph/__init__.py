@@ -9,13 +9,14 @@ from tilewright.graph.fusion import FusionOptions, Group, Partition, fuse
 from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
-from tilewright.graph.passes import PASSES, Pass, simplify
+from tilewright.graph.passes import INTEGER_PASSES, PASSES, Pass, simplify
 from tilewright.graph.program import NodesProgram, nodes_program
 from tilewright.graph.registry import REGISTRY, Kind, Operator, UndeterminedError, find_operator, is_supported
 
 __all__ = [
     "FusionOptions",
     "Group",
+    "INTEGER_PASSES",
     "PASSES",
     "Partition",
     "Pass",

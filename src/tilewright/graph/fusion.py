@@ -173,11 +173,41 @@ class _Fuser:
             if candidate is None:
                 break
             region = sorted([*region, candidate])
+            if kind in (Kind.CONTRACTION, Kind.WINDOW):
+                region = self.with_dequantised(region, candidate, accepts)
             if kind is Kind.REDUCTION and self.options.reductions:
                 region = self.with_producers(region, accepts)
             if len(self.leaving(region)) == 1:
                 best = list(region)
-        return best
+        return self.without_dequantising(best)
+
+    def with_dequantised(self, region: list[int], reader: int, accepts: _Acceptance) -> list[int]:
+        """The region with what alone makes operands of its node `reader` wider: they are read as stored."""
+        for value in self.graph.nodes[reader].used_inputs:
+            maker = self.ancestors.makers.get(value)
+            if maker is None or maker in region or not self.dequantises(maker):
+                continue
+            readers = {self.position[id(node)] for node in self.graph.consumers(value)}
+            if (
+                readers <= set(region)
+                and not self.graph.is_output(value)
+                and self.fits(maker, region, accepts)
+            ):
+                region = sorted([*region, maker])
+        return region
+
+    def without_dequantising(self, region: list[int]) -> list[int]:
+        """The region without a last step that only makes its result wider: readers do that."""
+        if len(region) > 1 and self.dequantises(region[-1]):
+            made = set(self.graph.nodes[region[-1]].used_inputs)
+            rest = [at for at in region if at != region[-1]]
+            if made.intersection(v for at in rest for v in self.graph.nodes[at].used_outputs):
+                return rest
+        return region
+
+    def dequantises(self, at: int) -> bool:
+        """Whether a node gives quantised elements their values."""
+        return self.graph.nodes[at].op == "DequantizeLinear" and not self.graph.nodes[at].domain
 
     def acceptance(self, anchor: int, kind: Kind) -> _Acceptance:
         node = self.graph.nodes[anchor]

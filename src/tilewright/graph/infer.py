@@ -307,6 +307,8 @@ class _Inference:
         results = apply(entry, context, operands)
         wanted = [(value, made) for value, made in zip(node.outputs, results, strict=False) if value]
         size = sum(made.type.nbytes for _, made in wanted)
+        if _stays_quantised(node, context):
+            size = self.limits.folded_bytes + 1
         affordable = entry.kind is Kind.VIEW or self.folded + size <= self.limits.folded_bytes
         if affordable and all(value in self.constants for value in node.used_inputs):
             if entry.kind is Kind.VIEW:
@@ -328,6 +330,12 @@ class _Inference:
                 self.types[value] = type_of(array)
                 # A view of a constant takes no memory of its own.
                 self.folded += array.nbytes if array.base is None else 0
+
+
+def _stays_quantised(node: Node, context: Context) -> bool:
+    """Whether a node dequantises a matrix or more: passes may multiply the integers themselves."""
+    first = context.values[0] if context.values else None
+    return node.op == "DequantizeLinear" and not node.domain and first is not None and first.ndim > 1
 
 
 def node_error(node: Node, problem: str) -> ModelError:

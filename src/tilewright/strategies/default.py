@@ -231,8 +231,9 @@ def _is_padding(program: Program, stage: Stage) -> bool:
 
 def _moves(value: Expr) -> bool:
     """Whether a value is an element as it is stored, perhaps in a narrower type."""
-    if isinstance(value, Cast) and value.a.dtype.is_float and value.a.dtype.bytes < value.dtype.bytes:
-        value = value.a
+    if isinstance(value, Cast) and value.a.dtype.bytes < value.dtype.bytes:
+        if value.a.dtype.is_float == value.dtype.is_float and value.a.dtype.kind != "bool":
+            value = value.a
     return isinstance(value, Load)
 
 

@@ -96,7 +96,7 @@ def preferred_block(
     program: Program, output: Buffer, known: Mapping[str, Block], target: Target
 ) -> Block | None:
     """How ``output`` should be blocked, given the blocks of inputs; ``None`` for plain."""
-    if len(output.shape) < 3 or not output.dtype.is_float:
+    if len(output.shape) < 3 or (not output.dtype.is_float and output.dtype.bytes > F32.bytes):
         return None
     if all(e == Index(1) for e in output.shape[2:]):
         return None

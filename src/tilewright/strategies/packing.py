@@ -33,7 +33,8 @@ def panel_layout(
     elements = 1
     for extent in buffer.shape:
         elements *= extent.as_int() if extent.is_const else 0
-    if len(uses) != 1 or elements < MIN_PACKED_ELEMENTS:
+    found = find_dot(c, target)
+    if len(uses) != 1 or (elements < MIN_PACKED_ELEMENTS and found is None):
         return None
     along = [d for d, i in enumerate(ld.indices) if c.vector in i.vars]
     if len(along) != 1 or ld.indices[along[0]].as_var() != c.vector:
@@ -54,7 +55,6 @@ def panel_layout(
         else:
             outer.append(f"d{d}")
     layout = [*outer, *inner, f"d{n}%{width}"]
-    found = find_dot(c, target)
     if found is not None:
         # the neighbours that an instruction sums innermost; what it counts is groups of them
         depth = found.instruction.depth

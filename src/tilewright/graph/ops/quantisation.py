@@ -10,13 +10,13 @@ from tilewright.ir import dtype_of
 
 
 def shifted(ctx: Context, x: Operand, zero: Operand | None, axis: int, name: str) -> Operand:
-    """`x` - zero point in i32, the zero point a scalar or one for each place along `axis`."""
+    """`x` - zero point in i32, the zero point a scalar or one for each place along `axis`; `x` without one."""
+    if zero is None:
+        return x
     rank = len(x.shape)
 
     def of(*i: Ix) -> Scalar:
         value = cast(x[i], x.dtype, "i32")
-        if zero is None:
-            return value
         return value - cast(_parameter(zero, i, axis % rank if rank else 0), zero.dtype, "i32")
 
     return compute(x.shape, of, name=f"{stem(ctx)}_{name}")

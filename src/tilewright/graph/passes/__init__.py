@@ -9,12 +9,15 @@ from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.identities import RemoveIdentities
+from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
 from tilewright.graph.passes.scales import HoistScales
 from tilewright.graph.passes.subexpressions import ShareSubexpressions
 from tilewright.graph.passes.views import SimplifyViews, SinkViews
 
-#: What every imported model goes through, in order. Constants were folded when types were inferred.
+#: What every imported model goes through, in order. Constants were folded when types were inferred, but for
+#: those that are stored quantised.
 PASSES: Final[tuple[Pass, ...]] = (
+    FoldDequantised(),
     RemoveIdentities(),
     FoldChannelAffine(),
     ShareSubexpressions(),
@@ -24,6 +27,9 @@ PASSES: Final[tuple[Pass, ...]] = (
     SimplifyViews(),
     ShareSubexpressions(),
 )
+
+#: The same for machines with instructions for products of unsigned and signed bytes.
+INTEGER_PASSES: Final[tuple[Pass, ...]] = (UnsignedActivations(), IntegerProducts(), *PASSES)
 
 
 def simplify(
@@ -40,13 +46,17 @@ def simplify(
 
 
 __all__ = [
+    "INTEGER_PASSES",
     "PASSES",
     "FoldChannelAffine",
+    "FoldDequantised",
     "HoistScales",
+    "IntegerProducts",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",
     "SimplifyViews",
     "SinkViews",
+    "UnsignedActivations",
     "simplify",
 ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilewright.ir import (
     Binary,
+    Cast,
     Compare,
     Condition,
     Const,
@@ -102,6 +103,10 @@ def _without_padding(term: Expr, op: str) -> tuple[Pred, Expr] | None:
             return None
         inner = _without_padding(term.a, op)
         return (pred, term.a) if inner is None else ((*pred, *inner[0]), inner[1])
+    if op == "add" and isinstance(term, Cast) and term.mode == "wrap":
+        # zero is zero in every type
+        bare = _without_padding(term.a, op)
+        return None if bare is None else (bare[0], replace(term, a=bare[1]))
     if op == "add" and isinstance(term, Binary) and term.op == "mul":
         left, right = _without_padding(term.a, op), _without_padding(term.b, op)
         if left is None and right is None:

@@ -1,0 +1,246 @@
+"""Contractions of quantised operands, in integers.
+
+    before                                          after
+    x = DequantizeLinear(q, sx, zx)                 t = ConvInteger(q, r)               sums in i32
+    w = DequantizeLinear(r, sw)                     u = t - zx * (sums of r inside)     a constant
+    y = Conv(x, w, b)                               y = Cast(u) * (sx * sw) + b
+
+Models quantised with pairs of QuantizeLinear and DequantizeLinear compute this in floats as they stand. Sums
+in integers are exact; machines with instructions for products of bytes are faster at them, too. Those
+multiply unsigned with signed bytes, so that signed activations are made unsigned, 128 larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from tilewright.graph.model import Array, Graph, Node, TensorType
+from tilewright.graph.ops.convolution import window_of
+from tilewright.graph.program import context_of, nodes_program
+from tilewright.graph.rewrite import Rewriter
+
+#: Neighbours along the reduction that instructions for products of bytes take together.
+GROUP: Final = 4
+#: Sums of more products than this could exceed 31 bits.
+MOST_PRODUCTS: Final = (1 << 31) // (255 * 128) - 1
+_SIGNED_TO_UNSIGNED: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class FoldDequantised:
+    """Evaluate what dequantises constants: inference leaves it, so that others see the integers."""
+
+    name: ClassVar[str] = "fold-dequantised"
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Fold every DequantizeLinear of constants."""
+        rewriter = Rewriter(graph)
+        changed = False
+        for node in graph.nodes:
+            if node.op != "DequantizeLinear" or node.domain or not _known(graph, node):
+                rewriter.keep(node)
+                continue
+            changed = True
+            (output,) = node.outputs
+            made = nodes_program([node], graph.types, graph.constants, [output]).evaluate(graph.constants)
+            rewriter.alias(output, rewriter.constant(made[output], output))
+        return rewriter.finish() if changed else graph
+
+
+def _known(graph: Graph, node: Node) -> bool:
+    return all(value in graph.constants for value in node.used_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsignedActivations:
+    """Activations quantised to i8, to u8 with a zero point 128 larger: the same numbers, no step apart."""
+
+    name: ClassVar[str] = "unsigned-activations"
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Change those that are only dequantised again."""
+        wanted = {node.outputs[0] for node in graph.nodes if _signed(graph, node)}
+        if not wanted:
+            return graph
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            quantised = node.outputs[0] in wanted
+            if not quantised and not (node.op == "DequantizeLinear" and node.inputs[0] in wanted):
+                rewriter.keep(node)
+                continue
+            zero = graph.constants[node.inputs[2]].astype(np.int32) + _SIGNED_TO_UNSIGNED
+            name = rewriter.constant(zero.astype(np.uint8), f"{node.inputs[2]}.unsigned")
+            changed = replace(rewriter.current(node), inputs=(*rewriter.current(node).inputs[:2], name))
+            type_ = graph.types[node.outputs[0]]
+            rewriter.emit(changed, [replace(type_, dtype="u8") if quantised else type_])
+        return rewriter.finish()
+
+
+def _signed(graph: Graph, node: Node) -> bool:
+    """Whether a node quantises to i8 and nothing but dequantisation by the same zero point reads it."""
+    if node.op != "QuantizeLinear" or node.domain or len(node.used_inputs) != 3:
+        return False
+    (output,) = node.outputs
+    zero = graph.constant(node.inputs[2])
+    if graph.types[output].dtype != "i8" or zero is None or graph.is_output(output):
+        return False
+    return all(
+        reader.op == "DequantizeLinear"
+        and not reader.domain
+        and reader.inputs[0] == output
+        and len(reader.used_inputs) == 3
+        and (known := graph.constant(reader.inputs[2])) is not None
+        and np.array_equal(known, zero)
+        for reader in graph.consumers(output)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Operand:
+    """A quantised tensor: ``(value - zero) * scale``."""
+
+    value: str
+    scale: Array
+    zero: Array
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerProducts:
+    """Do convolutions and matrix products of dequantised u8 with constant dequantised i8 in integers."""
+
+    name: ClassVar[str] = "integer-products"
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Change those whose products instructions can take in groups."""
+        rewriter = Rewriter(graph)
+        changed = False
+        for node in graph.nodes:
+            found = _operands(graph, node)
+            if found is None:
+                rewriter.keep(node)
+                continue
+            changed = True
+            _emit(rewriter, rewriter.current(node), *found)
+        return rewriter.finish() if changed else graph
+
+
+def _operands(graph: Graph, node: Node) -> tuple[_Operand, _Operand] | None:
+    """The quantised activation and weights of a contraction; None where it is not one of these."""
+    if node.op not in ("Conv", "MatMul", "Gemm") or node.domain:
+        return None
+    x, w = (_dequantised(graph, value) for value in node.inputs[:2])
+    if x is None or w is None or x.value in graph.constants or w.value not in graph.constants:
+        return None
+    if graph.types[x.value].dtype != "u8" or graph.types[w.value].dtype != "i8" or w.zero.any():
+        return None
+    weights = graph.constants[w.value]
+    along = _output_axis(node, weights.ndim)
+    if along is None or x.scale.size != 1 or x.zero.size != 1:
+        return None
+    if w.scale.size not in (1, weights.shape[along]) or (w.scale.size > 1 and w.axis % weights.ndim != along):
+        return None
+    summed = weights.size // max(1, weights.shape[along])
+    depth = weights.shape[1] if node.op == "Conv" else summed
+    if depth % GROUP or summed > MOST_PRODUCTS or graph.types[x.value].rank < 2:
+        return None
+    bias = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
+    if bias is None or bias.ndim > 1:
+        return None
+    return x, w
+
+
+def _output_axis(node: Node, rank: int) -> int | None:
+    """The axis of the weights along which results differ; None for forms that stay in floats."""
+    attributes = node.attributes
+    if node.op == "Conv":
+        return 0 if attributes.get("group", 1) == 1 else None
+    if rank != 2:
+        return None
+    if node.op == "MatMul":
+        return 1
+    if (
+        attributes.get("transA", 0)
+        or attributes.get("alpha", 1.0) != 1.0
+        or attributes.get("beta", 1.0) != 1.0
+    ):
+        return None
+    return 0 if attributes.get("transB", 0) else 1
+
+
+def _dequantised(graph: Graph, value: str) -> _Operand | None:
+    maker = graph.producer(value)
+    if maker is None or maker.op != "DequantizeLinear" or maker.domain:
+        return None
+    scale = graph.constant(maker.inputs[1])
+    has_zero = len(maker.inputs) > 2 and bool(maker.inputs[2])
+    zero = graph.constant(maker.inputs[2]) if has_zero else np.zeros(1, np.int32)
+    if scale is None or zero is None or scale.ndim > 1 or scale.dtype != np.float32:
+        return None
+    axis = maker.attributes.get("axis", 1)
+    return _Operand(maker.inputs[0], scale.reshape(-1), zero.astype(np.int32).reshape(-1), int(str(axis)))
+
+
+def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
+    """The nodes that compute a contraction in integers."""
+    graph = rewriter.graph
+    (output,) = node.outputs
+    type_ = graph.types[output]
+    weights = graph.constants[w.value]
+    activation = rewriter.resolve(x.value)
+    spatial = type_.rank - 2 if node.op == "Conv" else 0
+
+    def spread(array: Array) -> Array:
+        return array.reshape(-1, *(1,) * spatial) if array.size > 1 else array.reshape(())
+
+    def step(op: str, inputs: tuple[str, ...], dtype: str, **attributes: str) -> str:
+        name = rewriter.fresh(f"{output}.{op.lower()}")
+        made = replace(node, op=op, inputs=inputs, outputs=(name,), attributes=attributes)
+        rewriter.emit(made, [TensorType(dtype, type_.shape)])
+        return name
+
+    total = rewriter.fresh(f"{output}.integers")
+    if node.op == "Conv":
+        product = replace(node, op="ConvInteger", inputs=(activation, w.value), outputs=(total,))
+        sums = _inside(graph, node, weights)
+    else:
+        if node.op == "Gemm" and node.attributes.get("transB", 0):
+            weights = np.ascontiguousarray(weights.T)
+        name = w.value if weights is graph.constants[w.value] else rewriter.constant(weights, w.value)
+        product = replace(
+            node, op="MatMulInteger", inputs=(activation, name), outputs=(total,), attributes={}
+        )
+        sums = weights.sum(axis=0, dtype=np.int64)
+    rewriter.emit(product, [TensorType("i32", type_.shape)])
+    correction = (sums * int(x.zero[0])).astype(np.int32)
+    if correction.any():
+        total = step("Sub", (total, rewriter.constant(correction, f"{output}.correction")), "i32")
+    value = step("Cast", (total,), "f32", to="f32")
+    factor = (x.scale.astype(np.float64) * w.scale.astype(np.float64)).astype(np.float32)
+    names = (value, rewriter.constant(spread(factor), f"{output}.scale"))
+    bias = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    if bias is None:
+        rewriter.emit(replace(node, op="Mul", inputs=names, outputs=node.outputs, attributes={}), [type_])
+        return
+    scaled = step("Mul", names, "f32")
+    names = (scaled, rewriter.constant(spread(bias.astype(np.float32)), f"{output}.bias"))
+    rewriter.emit(replace(node, op="Add", inputs=names, outputs=node.outputs, attributes={}), [type_])
+
+
+def _inside(graph: Graph, node: Node, weights: Array) -> Array:
+    """For each result, the sum of the weights whose taps do not meet padding: ``[oc, *sizes]``, or ones."""
+    context = context_of(node, graph.types, graph.constants)
+    sizes = graph.types[node.inputs[0]].sizes[2:]
+    window = window_of(context, weights.shape[2:], sizes)
+    sums = weights.sum(axis=1, dtype=np.int64)
+    results = graph.types[node.outputs[0]].sizes[2:]
+    for axis, (size, count) in enumerate(zip(sizes, results, strict=True)):
+        taps = np.arange(window.kernel[axis])[:, None] * window.dilations[axis]
+        place = np.arange(count)[None, :] * window.strides[axis] + taps - window.before[axis]
+        # the first axis of taps left gives way to one of results, which goes to the end
+        sums = np.tensordot(sums, ((place >= 0) & (place < size)).astype(np.int64), axes=(1, 0))
+    first = sums[(slice(None), *(slice(0, 1),) * len(results))]
+    return np.ascontiguousarray(first) if (sums == first).all() else sums
