@@ -1,6 +1,6 @@
 """The reference architectures quantised to bytes (QDQ), side by side with other engines.
 
-    python benchmarks/quantised.py --models resnet50,bert_base --against onnxruntime,openvino --threads 2 --json
+    python benchmarks/quantised.py --models resnet50 --against onnxruntime,openvino --threads 2 --json
 
 onnxruntime's static quantisation makes the models: activations u8, weights i8 by output channel, ranges from
 random inputs. Each line says how many products are done in integers, how far our outputs are from those of
