@@ -24,11 +24,11 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.ir import Program, Stage
+from tilewright.ir import I32, Program, Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import choose_row_block
 from tilewright.strategies.borders import cut_borders
-from tilewright.strategies.dots import find_dot, without_groups
+from tilewright.strategies.dots import without_groups
 from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
 from tilewright.strategies.tiles import RegisterTile, register_tile
 from tilewright.target import Target, find_instruction
@@ -65,7 +65,7 @@ def is_tileable(
     if c is None:
         return None
     c = without_groups(c, target)
-    if not c.write.value.dtype.is_float and not c.dot and (packed or find_dot(c, target) is None):
+    if not c.write.value.dtype.is_float and c.write.value.dtype != I32:
         return None
     lanes = vector_width(c, target)
     for ld in (c.a, c.b if packed else None):

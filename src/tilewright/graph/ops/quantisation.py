@@ -10,7 +10,7 @@ from tilewright.ir import dtype_of
 
 
 def shifted(ctx: Context, x: Operand, zero: Operand | None, axis: int, name: str) -> Operand:
-    """`x` - zero point in i32, the zero point a scalar or one a place along `axis`; `x` itself without one."""
+    """`x` - zero point in i32, the zero point a scalar or one a place of `axis`; `x` itself without one."""
     if zero is None:
         return x
     rank = len(x.shape)
