@@ -264,12 +264,17 @@ def _arena(steps: Steps, moves: Sequence[Step], sizes: Mapping[str, int], thread
     """
     layout = plan_memory(moves, sizes)
     if threads > 1 and steps.kernels:
-        kinds = {value: _shape(steps, value) if value in steps.graph.types else value for value in sizes}
+        kinds = {value: _kind(steps, value) for value in sizes}
         apart = plan_memory(moves, sizes, kinds=kinds)
         caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
         if apart.size <= max(caches, default=0):
             return apart
     return layout
+
+
+def _kind(steps: Steps, value: str) -> object:
+    """What values have in common that lie at the same places: their shape and type."""
+    return (_shape(steps, value), _dtype(steps, value)) if value in steps.graph.types else value
 
 
 def _memory_steps(steps: Steps) -> list[Step]:
