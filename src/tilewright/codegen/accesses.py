@@ -192,6 +192,11 @@ class Accesses(Indices):
             # of an access in bounds the elements between the lanes are in bounds, too
             if on is not None and count and all(on[:count]):
                 return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, count)
+        if mask is None and not irregular:
+            # a stride: loads of single elements overtake the gathers of today's processors
+            p = self._address(buf, rest, products)
+            each = [b.load(b.gep(p, lane * n, dtype), dtype, 1) for n in range(st.width)]
+            return b.vector(each, dtype)
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
 
     def _load_known(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:

@@ -5,7 +5,8 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 
 from tilewright.graph import ops
 from tilewright.graph.evaluate import evaluate_graph
-from tilewright.graph.fusion import FusionOptions, Group, Partition, fuse
+from tilewright.graph.fusion import FusionOptions, fuse
+from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of

@@ -11,6 +11,8 @@ buffer. A group grows from an *anchor*:
     element-wise          takes element-wise operations of the same shape
     movement, gather      takes element-wise operations of the same shape after it
 
+A contraction, a reduction of its rows and a contraction with these are joined (`chains.py`): attention.
+
 A group has one output wherever it has more than one node, so the groups can be ordered: see `_Fuser.grow`.
 """
 
@@ -18,14 +20,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.graph.chains import join_chains
 from tilewright.graph.dependence import Ancestors
+from tilewright.graph.groups import NAME_LENGTH, Group, Partition
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.movement import affine_chain
-from tilewright.graph.program import Build, NodesProgram, nodes_program
+from tilewright.graph.program import Build
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rows import reduced_axes
 from tilewright.support import InternalError
@@ -38,7 +41,9 @@ class FusionOptions:
     `epilogues`: element-wise operations after contractions and windows. `reductions`: chains over rows.
     `elementwise`: chains of element-wise operations. `through_movement`: contractions read their operands
     through transpositions and slices. `transposed_outputs`: a contraction stores its output transposed.
-    `max_nodes` bounds a group.
+    `max_nodes` bounds a group. `chains`: a contraction, a reduction over its rows and a contraction with the
+    rows are one group, if so many rows as a register tile has take no more than `chain_bytes`: a part of the
+    second cache level.
     """
 
     epilogues: bool = True
@@ -46,61 +51,9 @@ class FusionOptions:
     elementwise: bool = True
     through_movement: bool = True
     transposed_outputs: bool = True
+    chains: bool = True
+    chain_bytes: int = 1 << 19
     max_nodes: int = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Nodes that one kernel computes, in topological order, and how.
-
-    `inputs` are the values it reads: the model's inputs, constants, other groups' outputs, and views of
-    these. Constants of one element are part of the program and not listed. `outputs` are the values it
-    makes. `stem` is a legal identifier that says which operators are in it, and `number` the place of the
-    first in the graph: together they are unique.
-    """
-
-    stem: str
-    number: int
-    kind: Kind
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    how: Build = field(default_factory=Build)
-
-    @property
-    def name(self) -> str:
-        """A name of its own in the graph."""
-        return f"{self.stem}_{self.number}"
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """The operators, in order, those that are only read through included."""
-        return tuple(node.op for node in self.nodes)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partition:
-    """The groups of a graph in an order in which they can run, and the views.
-
-    `views` maps each view's output to the value whose buffer it is (never a view itself). A model's output
-    may be a view, an input or a constant: nothing makes it, whoever runs the groups copies it.
-    """
-
-    graph: Graph
-    groups: tuple[Group, ...]
-    views: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "views", MappingProxyType(dict(self.views)))
-
-    def buffer(self, value: str) -> str:
-        """The value whose buffer holds `value`."""
-        return self.views.get(value, value)
-
-    def program(self, group: Group) -> NodesProgram:
-        """The program that computes a group, called by its stem: equal groups have equal programs."""
-        graph = self.graph
-        return nodes_program(group.nodes, graph.types, graph.constants, group.outputs, group.stem, group.how)
 
 
 _ANCHORS: Final = (
@@ -151,6 +104,8 @@ class _Fuser:
             if kind is Kind.VIEW:
                 views[node.outputs[0]] = views.get(node.inputs[0], node.inputs[0])
         groups = _needed(self.graph, [self.group(region) for region in regions], views)
+        if self.options.chains:
+            groups = join_chains(self.graph, groups, self.options.chain_bytes)
         return Partition(self.graph, _ordered(groups, views), views)
 
     def grow(self, anchor: int, kind: Kind) -> list[int]:
@@ -328,7 +283,7 @@ class _Fuser:
                     self.position[id(node)]: node for node in affine_chain(self.graph, value, self.stored)
                 }
         how = Build(frozenset(value for node in through.values() for value in node.used_outputs))
-        name = "_".join(dict.fromkeys(node.op.lower() for node in nodes))[:_NAME_LENGTH]
+        name = "_".join(dict.fromkeys(node.op.lower() for node in nodes))[:NAME_LENGTH]
         if region.transposition is not None:
             order = _permutation(self.graph, region.transposition)
             how = Build(how.through, order, frozenset(v for node in nodes for v in node.used_outputs))
@@ -344,10 +299,6 @@ class _Fuser:
             if value not in made and not _is_literal(self.graph, value)
         )
         return Group(name, region.members[0], region.kind, tuple(nodes), tuple(inputs), tuple(outputs), how)
-
-
-#: A kernel's name lists at most so many characters of operators.
-_NAME_LENGTH: Final = 48
 
 
 @dataclass(frozen=True, slots=True)

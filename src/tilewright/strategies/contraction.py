@@ -18,7 +18,7 @@ loaded vectors instead of broadcasts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -137,44 +137,52 @@ def schedule_contraction(
     by tile.
     """
     last = epilogue or c.stage
-    if _products(c.stage) < MIN_PARALLEL_PRODUCTS:
-        threads = 1
+    threads = threads_for(c.stage, threads)
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
-    block = c.stage.name
-    if epilogue is not None:
-        buffer = c.stage.writes[0]
-        s = s.compute_at(block, tile.around).set_scope(buffer, "register")
-        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
-        s = s.vectorize(tile.vector)
-        for loop in tile.inner:
-            s = s.unroll(loop)
-    else:
-        out = f"{block}_acc"
-        s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
-        s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
+    s = _fill(s, c, epilogue, tile, size)
     if panels is not None:
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")
     guarded = any(row_axis(c) in cond.vars for cond in c.guard)
     s = _parallelise(s, tile, last.name, guarded, threads)
-    return cut_borders(s, block)
+    return cut_borders(s, c.stage.name)
 
 
-def schedule_inner(s: Schedule, c: Contraction, within: str, target: Target) -> Schedule:
-    """Schedule a contraction whose nest is inside the loop ``within``, without an epilogue.
+def schedule_inner(
+    s: Schedule,
+    c: Contraction,
+    within: str,
+    target: Target,
+    epilogue: Stage | None = None,
+) -> Schedule:
+    """Schedule a contraction whose nest is inside the loop ``within``, with its epilogue if there is one.
 
-    The extents of ``c`` are those of its loops there.
+    The extents of ``c`` are those of its loops there; axes whose loops are further out are one index.
     """
-    block, out = c.stage.name, f"{c.stage.name}_acc"
-    s, tile, size = _tile(s, c, c.stage, target, 1, _loops_below(s, block, within))
-    s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-    s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
-    s = _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
+    last = epilogue or c.stage
+    below = _loops_below(s, last.name, within)
+    s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in _fed_by(s, last.name, below).items()})
+    s = _fill(s, c, epilogue, tile, size)
     s = s.annotate(tile.around, "outline")
     for loop in tile.ragged:
         s = s.partition(loop, -1)
-    return cut_borders(s, block)
+    return cut_borders(s, c.stage.name)
+
+
+def _fill(s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile) -> Schedule:
+    """The micro-kernel: the reduction in registers, and what becomes of its result."""
+    block = c.stage.name
+    if epilogue is not None:
+        s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")
+        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
+        s = s.vectorize(tile.vector)
+        for loop in tile.inner:
+            s = s.unroll(loop)
+        return s
+    out = f"{block}_acc"
+    s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
+    s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
+    return _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
 
 
 def _tile(
@@ -183,10 +191,10 @@ def _tile(
     last: Stage,
     target: Target,
     threads: int,
-    loops: Sequence[str] = (),
+    loops: Mapping[str, str] | None = None,
     blocks: bool = False,
 ) -> tuple[Schedule, _Tile, RegisterTile]:
-    """Split and order the loops of the result (``loops``: default all loops around it).
+    """Split and order the loops of the result (``loops``: those of its iterators, default all around it).
 
     With ``blocks``, rows come in blocks for the second cache level where that pays.
 
@@ -195,11 +203,12 @@ def _tile(
     """
     chosen = choose_tile(c, target)
     width = vector_width(c, target)
-    loop_of = dict(zip([it.name for it in last.iters], loops or s.loops(last.name), strict=True))
+    loop_of = loops or dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
     # the axis of the last stage that runs along the same dimension as the contraction's
     pars = [it.name for it in last.iters if it.kind == "par"]
     names = [i.as_var() for i in c.write.indices]
-    loop = {name: loop_of[axis] for name, axis in zip(names, pars, strict=True) if name is not None}
+    along = [(name, axis) for name, axis in zip(names, pars, strict=True) if name is not None]
+    loop = {name: loop_of[axis] for name, axis in along if axis in loop_of}
     ragged: list[str] = []
     inner: list[str] = []
 
@@ -244,12 +253,12 @@ def _tile(
         n_outer.append(outermost)
     else:
         vector = loop[c.vector]
-    batch = [loop[a] for a in c.axes("batch") if a != c.vector]
-    other_n = [loop[a] for a in c.axes("n") if a != c.vector]
+    batch = [loop[a] for a in c.axes("batch") if a != c.vector and a in loop]
+    other_n = [loop[a] for a in c.axes("n") if a != c.vector and a in loop]
     other_m: list[str] = []
     outside: list[str] = []
     for a in c.axes("m"):
-        if a in (row, c.vector):
+        if a in (row, c.vector) or a not in loop:
             continue
         sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
         if a == cut:
@@ -270,7 +279,7 @@ def _tile(
             whole, vector = split(c.vector, c.extent(c.vector))
             outer = [whole]
         around = outer.pop()
-    reductions = [loop_of[it.name] for it in last.iters if it.kind == "red"]
+    reductions = [loop_of[it.name] for it in last.iters if it.kind == "red" and it.name in loop_of]
     order = [*outer, around, *reductions, *inner, vector]
     if len(order) > 1:
         s = s.reorder(*order)
@@ -432,9 +441,10 @@ def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
     return {loop: out[loop] for loop in loops if loop in out}
 
 
-def _products(stage: Stage) -> int:
-    """Multiplications of a contraction of constant extents."""
-    return math.prod(it.extent.as_int() for it in stage.iters)
+def threads_for(stage: Stage, threads: int) -> int:
+    """The threads that a contraction of constant extents is worth."""
+    products = math.prod(it.extent.as_int() for it in stage.iters)
+    return threads if products >= MIN_PARALLEL_PRODUCTS else 1
 
 
 def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: int) -> Schedule:

@@ -24,12 +24,13 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
+from tilewright.strategies.chains import find_chain, schedule_chain
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.precision import round_weights
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
-from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import Contraction, contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
 from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
 from tilewright.support import ScheduleError, get_logger
@@ -81,6 +82,9 @@ def _schedule_clusters(
     choices: Mapping[str, WinogradChoice],
 ) -> Schedule:
     s = round_weights(s, target, constants)
+    chained = _schedule_chain(s, target, threads, constants)
+    if chained is not None:
+        return chained
     try:
         changed, along = split_reductions(s, target, threads, constants)
         if along:
@@ -89,6 +93,21 @@ def _schedule_clusters(
         assert s.program is not None
         _log.info("%s: vectors along reductions are left out: %s", s.program.name, error.what)
     return _schedule_nests(s, target, threads, constants, choices, {})
+
+
+def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collection[str]) -> Schedule | None:
+    """The schedule of a program that is a chain of two contractions, ``None`` for others."""
+    s = gather_operands(s, target, constants)
+    program = s.program
+    assert program is not None
+    chain = find_chain(program, target)
+    if chain is None:
+        return None
+    try:
+        return schedule_chain(s, chain, target, threads)
+    except ScheduleError as error:
+        _log.info("%s: computed step by step: %s", program.name, error.what)
+        return None
 
 
 def _schedule_nests(
@@ -261,7 +280,22 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
         # a row's mean or scale: computed once, not once an element of the row
         return False
     uses = sum(sum(1 for ld in _stage_loads(c) if ld.buffer == buffer) for c in consumers)
+    if operations and uses > 1 and _follows_contraction(program, stage):
+        # an epilogue, whose operand is in registers
+        return False
     return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
+
+
+def _follows_contraction(program: Program, stage: Stage) -> bool:
+    """Whether a stage is the only reader of a contraction's result, and reads it element by element."""
+    for name in stage.reads:
+        producers = program.producers(name)
+        if len(producers) != 1 or program.consumers(name) != (stage,) or not reads_in_place(stage, name):
+            continue
+        found = contraction(program, producers[0], stage)
+        if found is not None and found.b is not None:
+            return True
+    return False
 
 
 def _stage_loads(stage: Stage) -> list[Load]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir import Binary, If, Program, Stage, Store, blocks, loads
@@ -50,14 +51,20 @@ def schedule_rows(
     row = loops[depth - 1]
     for stage in reversed(stages):
         s = s.compute_at(stage.name, row)
-    for stage in [*stages, last]:
+    s = schedule_inner_rows(s, [*stages, last], row)
+    total = elements(last) * (1 + len(stages))
+    return parallelise(s, loops[:depth], total, threads)
+
+
+def schedule_inner_rows(s: Schedule, stages: Sequence[Stage], within: str) -> Schedule:
+    """Vectors for stages whose nests are inside the loop ``within``."""
+    for stage in stages:
         own = list(s.loops(stage.name))
-        below = own[own.index(row) + 1 :]
+        below = own[own.index(within) + 1 :]
         if stage.init is not None:
             s = s.decompose_init(stage.name, _first_reduction(s, stage, below))
         s = _vectorize_last(s, stage, below)
-    total = elements(last) * (1 + len(stages))
-    return parallelise(s, loops[:depth], total, threads)
+    return s
 
 
 def _first_reduction(s: Schedule, stage: Stage, below: list[str]) -> str:

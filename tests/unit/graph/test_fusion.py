@@ -30,6 +30,7 @@ NOTHING = FusionOptions(
     elementwise=False,
     through_movement=False,
     transposed_outputs=False,
+    chains=False,
 )
 
 
@@ -42,9 +43,9 @@ def _stems(partition: Partition) -> Counter[str]:
     [
         ("resnet18", {"conv_relu": 5, "conv_add_relu": 4, "conv": 3, "maxpool": 1, "gemm": 1}),
         ("mobilenet_v2", {"conv_clip": 23, "conv": 7, "conv_add": 4}),
-        ("bert_base", {"matmul_add": 10, "softmax": 2, "matmul_add_div_erf_mul": 2, "layernormalization": 4}),
+        ("bert_base", {"matmul_add": 10, "matmul_div_add_softmax_matmul": 2, "layernormalization": 4}),
         ("tinybert4", {"reducemean_sub_pow_add_sqrt_div_mul": 2}),
-        ("gpt2", {"gemm_mul_pow_add_tanh": 2, "gemm_add": 4, "matmul_div_where": 2, "matmul": 2}),
+        ("gpt2", {"gemm_mul_pow_add_tanh": 2, "gemm_add": 4, "matmul_div_where_softmax_matmul": 2}),
     ],
 )
 def test_the_reference_architectures_fuse_as_wanted(name: str, expected: dict[str, int]) -> None:
@@ -150,6 +151,38 @@ def test_heads_are_read_and_written_without_kernels_of_their_own() -> None:
     assert partition.views["merged"] == "moved"
 
 
+def _attention(axis: int = -1, *outputs: str) -> Partition:
+    nodes = [
+        Node("MatMul", ("x", "w"), ("scores",), version=21),
+        Node("Relu", ("scores",), ("masked",), version=21),
+        Node("Softmax", ("masked",), ("weights",), {"axis": axis}, version=21),
+        Node("MatMul", ("weights", "w"), ("y",), version=21),
+    ]
+    return fuse(_graph(nodes, ["y", *outputs], w=WEIGHT))
+
+
+def test_a_reduction_of_rows_between_contractions_is_one_group_with_them() -> None:
+    (group,) = _attention().groups
+    assert group.operators == ("MatMul", "Relu", "Softmax", "MatMul")
+    assert group.kind is Kind.CONTRACTION
+    assert group.inputs == ("x", "w")
+
+
+def test_rows_that_others_read_end_a_chain() -> None:
+    assert [group.stem for group in _attention(-1, "masked").groups] == ["matmul_relu", "softmax", "matmul"]
+    assert [group.stem for group in _attention(-1, "weights").groups] == ["matmul_relu", "softmax", "matmul"]
+
+
+def test_a_reduction_over_another_axis_is_no_chain() -> None:
+    assert [group.stem for group in _attention(1).groups] == ["matmul_relu", "softmax", "matmul"]
+
+
+def test_rows_too_long_for_the_cache_are_no_chain() -> None:
+    graph = _attention().graph
+    assert len(fuse(graph, FusionOptions(chain_bytes=1023)).groups) == 3
+    assert len(fuse(graph, FusionOptions(chain_bytes=1024)).groups) == 1
+
+
 def test_a_transposition_is_stored_or_read_through_but_not_both() -> None:
     nodes = [
         Node("MatMul", ("x", "w"), ("h",)),
@@ -176,8 +209,8 @@ def test_a_view_that_divides_is_not_read_through() -> None:
 def test_equal_layers_have_equal_programs() -> None:
     partition = fuse(simplify(import_onnx(zoo.SMALL["bert_base"]())))
     texts = {str(partition.program(group).program.stages) for group in partition.groups}
-    assert len(partition.groups) == 26
-    assert len(texts) == 12
+    assert len(partition.groups) == 22
+    assert len(texts) == 10
 
 
 def test_an_output_may_be_an_input_a_constant_or_given_twice() -> None:

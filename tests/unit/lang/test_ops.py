@@ -246,10 +246,10 @@ def test_softmax(axis):
     close(run(lambda a: ops.log_softmax(a, axis), x), np.log(softmax_reference(wide, axis)))
 
 
-def test_softmax_is_four_stages_with_fixed_names():
+def test_softmax_is_five_stages_with_fixed_names():
     x = lang.placeholder((3, 4), name="x")
     program = lang.program([x], ops.softmax(x, name="p"))
-    assert [s.name for s in program.stages] == ["p_max", "p_exp", "p_sum", "p"]
+    assert [s.name for s in program.stages] == ["p_max", "p_exp", "p_sum", "p_inverse", "p"]
 
 
 def test_normalisations():

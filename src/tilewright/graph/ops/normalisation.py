@@ -35,10 +35,12 @@ def softmax(ctx: Context, x: Operand) -> Operand:
 
     powers = compute(x.shape, lambda *i: lang.exp(centred(i)), name=f"{name}_exp")
     total = reduce_over(ctx, powers, axes, lang.sum, name=f"{name}_sum")
+    # One division a row: there are no numbers whose reciprocal would overflow, the sum is at least 1.
+    inverse = compute(total.shape, lambda *i: number(1, inner) / total[i], name=f"{name}_inverse")
 
     def of(*i: Ix) -> Scalar:
         if ctx.node.op == "Softmax":
-            return cast(powers[i] / total[_row(i, axes)], inner, x.dtype)
+            return cast(powers[i] * inverse[_row(i, axes)], inner, x.dtype)
         return cast(centred(i) - lang.log(total[_row(i, axes)]), inner, x.dtype)
 
     return compute(x.shape, of, name=name)

@@ -16,11 +16,13 @@ from tilewright.lang.values import IndexExpr, Scalar
 
 
 def softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
-    """``exp(x - max) / sum(exp(x - max))`` along ``axis``: four stages (max, exp, sum, division)."""
+    """``exp(x - max) / sum(exp(x - max))`` along ``axis``: five stages (max, exp, sum, 1 / sum, product)."""
     d, e, s, _ = _exponentials(x, axis, name, "softmax")
+    # one division a row; the sum is at least 1, so that its reciprocal is a number
+    inverse = compute(s.shape, lambda *i: 1 / s[i], hint=f"{stem(name, 'softmax')}_inverse")
 
     def element(*i: IndexExpr) -> Scalar:
-        return e[i] / s[_without(i, d)]
+        return e[i] * inverse[_without(i, d)]
 
     return compute(x.shape, element, name, hint="softmax", role="softmax")
 

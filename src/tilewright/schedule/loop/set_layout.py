@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import Buffer, Index, LoopFunction, Span, buffers_of, find_alloc, map_buffers
+from tilewright.ir import Buffer, Index, LoopFunction, Span, buffers_of, find_alloc, map_buffers, var
 from tilewright.schedule.common import refusal
 from tilewright.schedule.footprint import Box
+from tilewright.schedule.producer.nest import is_tile
 from tilewright.schedule.producer.packing import packed_map
 from tilewright.schedule.registry import primitive
 from tilewright.support import suggestion
@@ -19,7 +20,8 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
 
     Dimensions are called ``d0``, ``d1`` … Accesses stay as they are: they name logical indices. Of an
     argument it is the caller who provides the array in that layout (weights are packed at compile time, see
-    ``pack_constants`` of the strategies); places that no element maps to must hold zeros.
+    ``pack_constants`` of the strategies); places that no element maps to must hold zeros. Of a tile, which
+    stores a box of its buffer since ``compute_at``, the dimensions are counted from the box's origin.
 
     >>> from tilewright import lang
     >>> from tilewright.ir import print_function
@@ -55,10 +57,14 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
     if buffer not in known:
         raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
     old = known[buffer]
-    if old.layout is not None:
+    if not is_tile(old):
         raise refusal(func, f"buffer {buffer!r} already has a layout: {old.layout}", buffers=[buffer])
     names = [f"d{n}" for n in range(len(old.shape))]
-    box = Box(tuple(Span(Index(0), extent) for extent in old.shape))
+    if old.layout is None:
+        box = Box(tuple(Span(Index(0), extent) for extent in old.shape))
+    else:
+        tile = zip(old.layout.dims, old.layout.exprs, old.layout.shape, strict=True)
+        box = Box(tuple(Span(var(name) - at, extent) for name, at, extent in tile))
     new = replace(old, layout=packed_map(tuple(layout), names, box))
 
     def visit(b: Buffer) -> Buffer:

@@ -108,3 +108,14 @@ def test_parallel_with_symbolic_extents():
     s = scheduled(elementwise(n, 3)).split("i", 4).parallel("i_o").vectorize("i_i")
     for size in (1, 4, 7):
         check(s, {"n": size})
+
+
+def test_a_tile_is_laid_out_from_its_own_origin():
+    s = scheduled(chain(12)).split("Y_i", 4).compute_at("T", "Y_i_o")
+    tile = s.buffers()["T"].layout
+    s = s.set_layout("T", ("d0//2", "d0%2"))
+    packed = s.buffers()["T"].layout
+    assert tile is not None
+    assert packed is not None
+    assert [extent.as_int() for extent in packed.shape] == [-(-tile.shape[0].as_int() // 2), 2]
+    check(s)

@@ -1,0 +1,110 @@
+"""Chains of groups that one kernel computes row by row: contraction, reduction of rows, contraction.
+
+    scores  = q @ k.T · scale + mask        contraction with its epilogue        [heads, rows, keys]
+    weights = softmax(scores)               reduction over the last axis         [heads, rows, keys]
+    context = weights @ v                   contraction over that axis           [heads, rows, features]
+
+A row of the first contraction's result needs no other row on its way to the end, so a kernel that computes a
+few rows at a time keeps them in the nearest cache level. What makes a chain is read off the computations: the
+axis that the middle reduces is the one that the last sums over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.graph.groups import NAME_LENGTH, Group
+from tilewright.graph.model import Graph, Node
+from tilewright.graph.program import Build, nodes_program
+from tilewright.graph.registry import Kind, find_operator
+from tilewright.graph.rows import reduced_axes
+from tilewright.ir import dtype_of, stmt_loads
+
+#: Rows of a register tile, about: so many must fit in the share of the cache.
+_TILE_ROWS = 16
+
+
+def join_chains(graph: Graph, groups: Sequence[Group], most_bytes: int) -> list[Group]:
+    """The groups, chains of three joined where rows take at most `most_bytes` of cache."""
+    readers: dict[str, list[Group]] = {}
+    for group in groups:
+        for value in group.inputs:
+            readers.setdefault(value, []).append(group)
+    joined: dict[int, Group | None] = {}
+    for first in groups:
+        rows = _only_reader(graph, readers, first)
+        last = None if rows is None else _only_reader(graph, readers, rows)
+        if rows is None or last is None or not {id(first), id(rows), id(last)}.isdisjoint(joined):
+            continue
+        if _is_chain(graph, first, rows, last, most_bytes):
+            joined[id(first)] = joined[id(rows)] = None
+            joined[id(last)] = _join(first, rows, last)
+    found = [joined.get(id(group), group) for group in groups]
+    return [group for group in found if group is not None]
+
+
+def _only_reader(graph: Graph, readers: dict[str, list[Group]], group: Group) -> Group | None:
+    """The group that alone reads the only output of this one, not through a view."""
+    if len(group.outputs) != 1 or graph.is_output(group.outputs[0]):
+        return None
+    found = readers.get(group.outputs[0], [])
+    inside = {id(node) for node in found[0].nodes} if len(found) == 1 else set()
+    alone = all(id(reader) in inside for reader in graph.consumers(group.outputs[0]))
+    return found[0] if inside and alone else None
+
+
+def _is_chain(graph: Graph, first: Group, rows: Group, last: Group, most_bytes: int) -> bool:
+    if (first.kind, rows.kind, last.kind) != (Kind.CONTRACTION, Kind.REDUCTION, Kind.CONTRACTION):
+        return False
+    if first.how.order or rows.how.order:
+        return False
+    scores, weights = graph.types[first.outputs[0]], graph.types[rows.outputs[0]]
+    if scores.shape != weights.shape or scores.dtype != weights.dtype or scores.rank < 2:
+        return False
+    if scores.sizes[-1] * dtype_of(scores.dtype).bytes * _TILE_ROWS > most_bytes:
+        return False
+    axis = frozenset({scores.rank - 1})
+    reductions = [node for node in rows.nodes if _kind(node) is Kind.REDUCTION]
+    if any(reduced_axes(node, graph.types, graph.constants) != axis for node in reductions):
+        return False
+    return _summed_axes(graph, last, rows.outputs[0]) == axis
+
+
+def _kind(node: Node) -> Kind | None:
+    entry = find_operator(node)
+    return None if entry is None else entry.kind
+
+
+def _summed_axes(graph: Graph, group: Group, value: str) -> frozenset[int]:
+    """The axes of `value` that the contraction of the group sums over; none where it is not an operand."""
+    for node in group.nodes:
+        if _kind(node) is Kind.CONTRACTION and value in node.inputs:
+            made = nodes_program([node], graph.types, graph.constants, node.used_outputs)
+            names = {name for name, source in made.inputs.items() if source == value}
+            found = [
+                (at, index.vars & {it.name for it in stage.iters if it.kind == "red"})
+                for stage in made.program.stages
+                for load in stmt_loads(stage.body)
+                if load.buffer in names
+                for at, index in enumerate(load.indices)
+            ]
+            return frozenset(at for at, reduced in found if reduced)
+    return frozenset()
+
+
+def _join(first: Group, rows: Group, last: Group) -> Group:
+    """One group of three; it stores its output as the last one does."""
+    how = Build(
+        first.how.through | rows.how.through | last.how.through,
+        last.how.order,
+        last.how.permuted,
+        last.how.renamed,
+    )
+    nodes = (*first.nodes, *rows.nodes, *last.nodes)
+    unique = tuple({id(node): node for node in nodes}.values())
+    made = {first.outputs[0], rows.outputs[0]}
+    inputs = [*first.inputs, *rows.inputs, *last.inputs]
+    outside = tuple(dict.fromkeys(value for value in inputs if value not in made))
+    stem = "_".join((first.stem, rows.stem, last.stem))[:NAME_LENGTH]
+    return replace(last, stem=stem, number=first.number, nodes=unique, inputs=outside, how=how)
