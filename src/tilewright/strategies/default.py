@@ -190,7 +190,7 @@ def gather_operands(s: Schedule, target: Target, constants: Collection[str]) -> 
             continue
         if panel_layout(now, c, target, constants) is not None:
             continue
-        moved = [v for i in c.b.indices for v in i.vars]
+        moved = [v for i in c.b_logical.indices for v in i.vars]
         axes = [it.name for it in current.iters if it.name in moved and it.name != c.vector]
         operands = [ld for ld in dict.fromkeys(_stage_loads(current)) if ld.buffer not in current.writes]
         try:
