@@ -129,6 +129,26 @@ REFUSALS = {
         "another tail",
         ["i", "T"],
     ),
+    "round up a rolled buffer": (
+        lambda: (
+            S(blur(6, taps=2))
+            .compute_at("T", "C_i")
+            .slide("T", "C_i")
+            .roll("T", 0, 2)
+            .split("T_first_i", 3, tail="roundup")
+        ),
+        "'T_first_i' cannot be rounded up for block 'T_first': 'T' is a rolled buffer",
+        "another tail",
+        ["T_first_i", "T_first"],
+    ),
+    "round up into what another stage wrote": (
+        lambda: _text(
+            _copy("B", "T", "f32(2.0)", "k", at="i + 3") + _copy("A", "T", "f32(1.0)", "i", extent=3)
+        ).split("i", 2, tail="roundup"),
+        "'i' cannot be rounded up for block 'A': 'B' writes 'T' too",
+        "another tail",
+        ["i", "A"],
+    ),
     "round up to an end that data tells": (
         lambda: _text(
             _copy("T", "T", "f32(1.0)", "i", at="i + int(load(i32, N, 0))"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilewright.ir import (
     Block,
     Buffer,
+    Env,
     For,
     Index,
     Iter,
@@ -23,6 +24,7 @@ from tilewright.ir import (
     upper,
     walk_index,
 )
+from tilewright.schedule.carried import folded
 from tilewright.schedule.common import refusal
 from tilewright.schedule.nests import blocks_below, fed
 from tilewright.support import ScheduleError
@@ -34,7 +36,8 @@ def round_up(func: LoopFunction, node: For, extent: Index) -> tuple[dict[str, Bu
     """Grown buffers by name, and the loop's body with domains that reach ``node.lo + extent``.
 
     Raises ScheduleError unless the loop is bound as it is to parallel iterators only, everything written past
-    the old end is an allocation in row-major layout, and everything read there is in bounds.
+    the old end is an allocation that has room there or can be given it, where no other stage writes, and
+    everything read there is in bounds.
     """
     for block, it, b in fed(node.body, node.var):
         if it.kind != "par" or b.as_var() != node.var:
@@ -121,8 +124,23 @@ def _grow(
         if last is None or last.vars or any(isinstance(e, Load) for e in walk_index(last)):
             raise _refused(func, node, block, f"the end of {buffer.name!r} in dimension {d} is not known")
         shape[d] = _later(size, last + 1)
-    if tuple(shape) == buffer.shape:
-        return buffer
+    other = next((b for b in blocks_below(func.body) if b.stage != block.stage and _writes(b, buffer)), None)
+    if other is not None and any(i.vars & moved for i in indices):
+        raise _refused(func, node, block, f"{other.name!r} writes {buffer.name!r} too")
     if buffer.layout is not None:
-        raise _refused(func, node, block, f"{buffer.name!r} has a layout of its own")
-    return replace(buffer, shape=tuple(shape))
+        if folded(buffer):
+            raise _refused(func, node, block, f"{buffer.name!r} is a rolled buffer, whose rows are in use")
+        if tuple(shape) != buffer.shape or not _has_room(buffer, indices, moved, env):
+            raise _refused(func, node, block, f"{buffer.name!r} has a layout of its own")
+    return buffer if tuple(shape) == buffer.shape else replace(buffer, shape=tuple(shape))
+
+
+def _writes(block: Block, buffer: Buffer) -> bool:
+    return any(name == buffer.name for name, _ in block.writes)
+
+
+def _has_room(buffer: Buffer, indices: tuple[Index, ...], moved: frozenset[str], env: Env) -> bool:
+    """Whether the places that moved iterators tell lie in the physical box."""
+    assert buffer.layout is not None
+    places = zip(buffer.physical(indices), buffer.physical_shape, strict=True)
+    return all(prove_ge0(x, env) and prove_lt(x, n, env) for x, n in places if x.vars & moved)
