@@ -184,6 +184,9 @@ def test_narrow_floats(dtype):
         if other == F64:  # near ties, where rounding twice would err
             values = np.array([*values, *close, *(-v for v in close)])
         values = values[values == values]
+        if dtype == BF16 and other.is_float:  # vectors by an instruction that takes subnormals for zero
+            size = abs(values.astype(np.float64))
+            values = values[(size == 0) | (size > 1e-37)]
         check(lambda a: Cast(a, dtype), (other,), (values,))
     rng = np.random.default_rng(3)
     three = [rng.standard_normal(50).astype(dtype.numpy) for _ in range(3)]
