@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from tilewright.schedule import DerivedConstant, derived_constants, pack_argumen
 from tilewright.schedule import Step as ScheduleStep
 from tilewright.strategies import resized
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
+
+#: Part of the outermost cache that the arena may take for values to stay on the core that made them.
+CACHE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,22 +262,27 @@ class _Calls:
 def _arena(steps: Steps, moves: Sequence[Step], sizes: Mapping[str, int], threads: int) -> MemoryPlan:
     """Where intermediate values live.
 
-    Several threads get bytes of their own for each shape of values, as far as the outermost cache holds all
-    of them: writing to lines that another core has changed costs more than a larger arena.
+    For several threads, each kind of values gets bytes of its own, as far as a part of the outermost cache
+    holds all of them: writing to lines that another core has changed costs more than a larger arena.
     """
     layout = plan_memory(moves, sizes)
     if threads > 1 and steps.kernels:
-        kinds = {value: _kind(steps, value) for value in sizes}
+        kinds = {value: _kind(steps, value) if value in steps.graph.types else value for value in sizes}
         apart = plan_memory(moves, sizes, kinds=kinds)
         caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
-        if apart.size <= max(caches, default=0):
+        if apart.size <= CACHE_SHARE * max(caches, default=0):
             return apart
     return layout
 
 
-def _kind(steps: Steps, value: str) -> object:
-    """What values have in common that lie at the same places: their shape and type."""
-    return (_shape(steps, value), _dtype(steps, value)) if value in steps.graph.types else value
+def _kind(steps: Steps, value: str) -> tuple[int, ...]:
+    """What values have in common whose bytes threads divide alike: all extents but the outermost.
+
+    Threads divide the rows of a picture, say, in every block of channels: of any number of blocks, each lies
+    where another one was.
+    """
+    shape = [extent for extent in _shape(steps, value) if extent != 1]
+    return tuple(shape[1:])
 
 
 def _memory_steps(steps: Steps) -> list[Step]:
