@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import gcd, isqrt, prod
 from typing import Final
 
 from tilewright.ir import (
@@ -202,7 +202,7 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
     to each other with the same number of parts above 1 take a part through all of them, each thread parts of
     its own.
     """
-    options = [1, *(p for p in range(2, batch + 1) if batch % p == 0 and _even(p, threads))]
+    options = [1, *(p for p in _divisors(batch) if p > 1 and _even(p, threads))]
     if len(options) == 1 or len(flows) < 2:
         return (1,) * len(flows)
     traffic = [_traffic(flow) for flow in flows]
@@ -225,6 +225,12 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
     whole = sum(machine.cycles(t, 1) for t in traffic)
     work = sum(t.work for t in traffic) / (target.lanes(F32) * target.fma_per_cycle * threads)
     return path if whole - cost > LEAST_GAIN * work else (1,) * len(flows)
+
+
+def _divisors(n: int) -> list[int]:
+    """In increasing order; ``n``, a size in a model that nobody has vouched for, may be large."""
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
 
 
 def _even(parts: int, threads: int) -> bool:
