@@ -3,8 +3,8 @@
 The expanded statements of the body (no counted loops) are walked ahead of it, and every cache line that they
 read or write of the named buffers is asked for. On an outlined loop a micro-kernel's epilogue then finds its
 operands and the lines of its result in the first cache level, while the reduction hides the latency. ``A@8``
-on a serial loop asks for what the body will touch of ``A`` eight iterations later: for several streams from
-memory at once, more than the hardware follows.
+on a serial loop asks for what the body will touch of ``A`` eight iterations later, of counted loops in it in
+their first iteration: for more streams at once, or further away, than the hardware follows.
 """
 
 from __future__ import annotations
@@ -33,16 +33,23 @@ def prefetch_hints(loop: For) -> tuple[tuple[str, int], ...]:
 class Prefetching(Accesses):
     """Emits prefetches of what statements touch."""
 
-    def prefetch(self, s: Stmt, names: frozenset[str]) -> None:
-        """Ask for the lines of the buffers ``names`` that the expanded part of ``s`` touches."""
+    def prefetch(self, s: Stmt, names: frozenset[str], *, counted: bool = False) -> None:
+        """Ask for the lines of the buffers ``names`` that the expanded part of ``s`` touches.
+
+        ``counted`` says whether the first iterations of counted loops belong to it.
+        """
         match s:
             case Seq():
                 for k in s.stmts:
-                    self.prefetch(k, names)
+                    self.prefetch(k, names, counted=counted)
             case Alloc():
-                self.prefetch(s.body, names)
+                self.prefetch(s.body, names, counted=counted)
             case For() if s.kind.name in ("unroll", "vector"):
-                self._each(s, names)
+                self._each(s, names, counted)
+            case For() if counted:
+                self.state.env[s.var] = self.resolve(s.lo)
+                self.prefetch(s.body, names, counted=counted)
+                self.state.env.pop(s.var, None)
             case Store():
                 for w in s.writes:
                     if w.buffer in names:
@@ -53,7 +60,7 @@ class Prefetching(Accesses):
             case _:
                 pass
 
-    def _each(self, s: For, names: frozenset[str]) -> None:
+    def _each(self, s: For, names: frozenset[str], counted: bool) -> None:
         lo, extent = self.resolve(s.lo), self.resolve(s.hi) - self.resolve(s.lo)
         if not extent.is_const:
             return
@@ -68,7 +75,7 @@ class Prefetching(Accesses):
         step = max(1, CACHE_LINE // smallest) if s.kind.name == "vector" else 1
         for n in range(0, extent.as_int(), step):
             self.state.env[s.var] = lo + n
-            self.prefetch(s.body, names)
+            self.prefetch(s.body, names, counted=counted)
         self.state.env.pop(s.var, None)
 
     def _line(self, name: str, indices: tuple[Index, ...], write: bool) -> None:

@@ -252,7 +252,7 @@ class Emitter(Storage, Prefetching, Instructions):
                 b.fence()
             for names, distance in ahead:
                 st.env[s.var] = var + (n + distance) * s.step
-                self.prefetch(s.body, names)
+                self.prefetch(s.body, names, counted=True)
             st.env[s.var] = var + n * s.step
             emit(s.body)
         st.env.pop(s.var, None)

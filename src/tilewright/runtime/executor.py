@@ -333,11 +333,19 @@ def _pointers(
     """The arrays' addresses as a C array; refuses arrays whose memory is not what the plan expects."""
     if len(arrays) != len(sizes):
         raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")
-    for at, (array, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
-        if array.nbytes != nbytes:
-            raise InputError(f"{what} {at} has {array.nbytes} bytes, expected {nbytes}")
-        if not array.flags.c_contiguous:
-            raise InputError(f"{what} {at} is not row-major", hint="pass numpy.ascontiguousarray of it")
-        if writeable and not array.flags.writeable:
-            raise InputError(f"{what} {at} is read-only")
-    return (c_void_p * len(arrays))(*(address_of(array) for array in arrays))
+    addresses: list[int] = []
+    for array, nbytes in zip(arrays, sizes, strict=True):
+        flags = array.flags
+        if array.nbytes != nbytes or not flags.c_contiguous or (writeable and not flags.writeable):
+            raise _unfit(f"{what} {len(addresses)}", array, nbytes)
+        addresses.append(address_of(array))
+    return (c_void_p * len(addresses))(*addresses)
+
+
+def _unfit(name: str, array: npt.NDArray[Any], nbytes: int) -> InputError:
+    """What is wrong with an array."""
+    if array.nbytes != nbytes:
+        return InputError(f"{name} has {array.nbytes} bytes, expected {nbytes}")
+    if not array.flags.c_contiguous:
+        return InputError(f"{name} is not row-major", hint="pass numpy.ascontiguousarray of it")
+    return InputError(f"{name} is read-only")

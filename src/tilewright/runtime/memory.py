@@ -3,7 +3,7 @@
 import ctypes
 import math
 import weakref
-from ctypes import byref, c_int64, c_void_p
+from ctypes import addressof, byref, c_char, c_int64, c_void_p
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,10 @@ NATIVE_FROM_BYTES: Final = 1 << 20
 
 def address_of(array: npt.NDArray[Any]) -> int:
     """The address of an array's first element."""
+    flags = array.flags
+    if flags.writeable and flags.c_contiguous and array.nbytes and array.dtype.isbuiltin == 1:
+        # a fifth of the time of the general way: runs of small models notice
+        return addressof(c_char.from_buffer(array.data))
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -162,7 +162,7 @@ def schedule_inner(
     The extents of ``c`` are those of its loops there; axes whose loops are further out are one index.
     """
     last = epilogue or c.stage
-    below = _loops_below(s, last.name, within)
+    below = loops_below(s, last.name, within)
     s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in _fed_by(s, last.name, below).items()})
     s = _fill(s, c, epilogue, tile, size)
     s = s.annotate(tile.around, "outline")
@@ -176,15 +176,15 @@ def _fill(s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size
     block = c.stage.name
     if epilogue is not None:
         s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")
-        s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
+        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size.rows * size.vectors)
         s = s.vectorize(tile.vector)
         for loop in tile.inner:
             s = s.unroll(loop)
         return s
     out = f"{block}_acc"
     s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-    s = _reduce(s, c, block, _loops_below(s, block, tile.around), size.rows * size.vectors)
-    return _expand(s, f"{out}_out", _loops_below(s, f"{out}_out", tile.around), c)
+    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size.rows * size.vectors)
+    return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
 
 
 def _tile(
@@ -313,7 +313,8 @@ def _shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None
     return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
 
 
-def _loops_below(s: Schedule, block: str, loop: str) -> list[str]:
+def loops_below(s: Schedule, block: str, loop: str) -> list[str]:
+    """The loops around a block that are inside ``loop``, outermost first."""
     loops = list(s.loops(block))
     return loops[loops.index(loop) + 1 :]
 
@@ -327,7 +328,7 @@ def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     return s.vectorize(inner[-1])
 
 
-def _expand(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedule:
+def expand_tile(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedule:
     """Expand the nest of a copy of the result, vectors innermost."""
     position = [i.as_var() for i in c.write.indices].index(c.vector)
     along = s.block(block).bind[position].vars
@@ -340,7 +341,7 @@ def _expand(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedu
     return s.vectorize(vector)
 
 
-def _reduce(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:
+def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:
     """Order, unroll and vectorise the nest of the contraction inside a tile, its start in front."""
     kinds = {it.name: it.kind for it in c.stage.iters}
     if c.run is not None:

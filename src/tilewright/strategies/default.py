@@ -29,9 +29,11 @@ from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.precision import round_weights
+from tilewright.strategies.products import is_large_product, schedule_product
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction, contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
+from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
 from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
@@ -118,6 +120,7 @@ def _schedule_nests(
     choices: Mapping[str, WinogradChoice],
     along: Mapping[str, LaneReduction],
 ) -> Schedule:
+    s = split_streams(s, target, constants, threads)
     s = gather_operands(s, target, constants)
     current = s.program
     assert current is not None
@@ -411,6 +414,11 @@ def _contraction_rule(
         if packed is None:
             name = panels_of(c.stage)
             panels = name if name in {stage.name for stage in program.stages} else None
+            if panels is None and is_large_product(program, c, target, constants, threads):
+                return schedule_product(s, c, epilogue, target, threads)
+            if panels is None and is_stream(program, c, target, constants, threads):
+                s = schedule_stream(s, c, target, threads)
+                return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
             return schedule_contraction(s, c, epilogue, target, threads, panels)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.ir import Binary, If, Program, Stage, Store, blocks, loads
+from tilewright.ir import Binary, If, Iter, Program, Stage, Store, blocks, loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.roles import run_length
 from tilewright.target import Target
@@ -16,6 +16,11 @@ MIN_PARALLEL_ELEMENTS: Final = 16_384
 ITERATIONS_PER_THREAD: Final = 4
 #: Vectors of an innermost loop that are worth unrolling by this factor.
 UNROLL: Final = 4
+#: Elements from which on it matters that operands lie across vectors: less fits into the first cache level.
+MIN_TILED_ELEMENTS: Final = 1 << 14
+#: Elements of a tile along the operand's lines, and along the vectors.
+LINE: Final = 32
+TILE_VECTORS: Final = 64
 
 
 def schedule_elementwise(
@@ -31,11 +36,58 @@ def schedule_elementwise(
     if vector is not None:
         inner = loops[vector]
         outer = [loop for loop in loops if loop != inner]
+        across = across_axis(program, stage, vector)
+        if across is not None and not stage.is_reduction:
+            return _tiled(s, loops, vector, *across, total, threads)
         if inner != loops[-1]:
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
         pars = [loop for loop in pars if loop != inner]
     return parallelise(s, pars, total, threads)
+
+
+def across_axis(program: Program, stage: Stage, vector: int) -> tuple[int, str] | None:
+    """The position of the axis along which an operand lies together that vectors must gather from; its name.
+
+    ``None`` where there is no such operand, it is small, or one of both axes is short.
+    """
+    v = stage.iters[vector]
+    if not isinstance(stage.body, Store) or elements(stage) < MIN_TILED_ELEMENTS:
+        return None
+    for w in stage.body.writes:
+        for ld in loads(w.value):
+            if run_length(ld, v.name) != 0 or not any(v.name in i.vars for i in ld.indices):
+                continue
+            for n, it in enumerate(stage.iters):
+                together = n != vector and it.kind == "par" and run_length(ld, it.name) is None
+                if together and _long(it) and _long(v):
+                    return n, ld.buffer
+    return None
+
+
+def _long(it: Iter) -> bool:
+    return it.extent.is_const and it.extent.as_int() >= LINE
+
+
+def _tiled(
+    s: Schedule, loops: list[str], vector: int, across: int, operand: str, total: int, threads: int
+) -> Schedule:
+    """Tiles whose lines are used as a whole on both sides, vectors along one side.
+
+    A tile is copied first: its lines may all fall into one set of the cache where they are.
+    """
+    v, u = loops[vector], loops[across]
+    others = [loop for loop in loops if loop not in (v, u)]
+    ragged = s.loop(v).extent.as_int() % TILE_VECTORS != 0
+    s = s.split(u, LINE, names=[f"{u}_tile", f"{u}_line"])
+    s = s.split(v, TILE_VECTORS, names=[f"{v}_tile", f"{v}_vector"])
+    s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_line", f"{v}_vector").vectorize(f"{v}_vector")
+    copy = f"{operand}_tile"
+    s = s.stage(operand, at=f"{v}_tile", name=copy)
+    s = s.vectorize(s.loops(copy)[-1])
+    if ragged:
+        s = s.partition(f"{v}_tile", -1)
+    return parallelise(s, [*others, f"{u}_tile"], total, threads)
 
 
 def schedule_rows(

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -130,3 +131,17 @@ def test_touching_a_guard_ends_the_process(at_end, offset):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout == "before\n"
     assert ended.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.bool_, np.int64, ml_dtypes.bfloat16, ml_dtypes.int4], ids=str
+)
+def test_addresses_of_all_kinds_of_arrays(dtype):
+    plain = np.zeros((4, 6), dtype)
+    fixed = plain.view()
+    fixed.flags.writeable = False
+    start = plain.__array_interface__["data"][0]
+    assert memory.address_of(plain) == memory.address_of(fixed) == start
+    assert memory.address_of(plain[:, 2:]) == start + 2 * plain.itemsize
+    assert memory.address_of(plain[2:]) == start + 12 * plain.itemsize
+    assert isinstance(memory.address_of(plain[:0]), int)

@@ -34,9 +34,9 @@ def used(s):
     return any(name.endswith("_lanes") for name in s.blocks())
 
 
-@pytest.mark.parametrize("k", [32, 45, 64, 131])
-@pytest.mark.parametrize("n", [1, 2, 4, 7])
-@pytest.mark.parametrize("m", [1, 2, 8, 19])
+@pytest.mark.parametrize("k", [32, 45, 131])
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("m", [1, 2, 19])
 def test_products_of_few_columns(m, n, k):
     assert used(check(product(m, n, k), interpret=False))
 

@@ -1,0 +1,56 @@
+"""Sums over rows, and products of few rows with a run-time matrix: right for all sizes."""
+
+import pytest
+from tests.unit.strategies.test_default import check, t
+
+from tilewright import lang
+from tilewright.strategies import rows, streams
+
+
+@pytest.fixture(autouse=True)
+def streams_however_small(monkeypatch):
+    """Where it would not pay."""
+    monkeypatch.setattr(streams, "MIN_ELEMENTS", 0)
+    monkeypatch.setattr(rows, "MIN_PARALLEL_ELEMENTS", 0)
+
+
+def product(m, n, k, *, batch=(), bias=False):
+    a, b = t(*batch, m, k, name="A"), t(*batch, k, n, name="B")
+    r = lang.reduce_axis(k, "k")
+    c = lang.compute(
+        (*batch, m, n), lambda *i: lang.sum(a[(*i[:-1], r)] * b[(*i[:-2], r, i[-1])], axis=r), name="C"
+    )
+    if not bias:
+        return lang.program([a, b], [c])
+    d = t(n, name="D")
+    y = lang.compute((*batch, m, n), lambda *i: lang.maximum(c[i] + d[i[-1]], 0), name="Y")
+    return lang.program([a, b, d], [y])
+
+
+def streamed(s):
+    return any("_turn" in loop for name in s.blocks() for loop in s.loops(name))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 256, 32), (1, 321, 37), (2, 300, 48), (4, 256, 96), (3, 257, 32)]
+)
+def test_products_of_few_rows(m, n, k):
+    assert streamed(check(product(m, n, k), interpret=False))
+
+
+@pytest.mark.parametrize(
+    ("threads", "batch", "bias"),
+    [(1, (), True), (2, (), False), (3, (1,), True), (2, (4,), True), (2, (3,), False), (3, (3,), True)],
+)
+def test_threads_batches_and_a_reader(threads, batch, bias):
+    s = check(product(2, 400, 33, batch=batch, bias=bias), threads=threads, interpret=threads == 2)
+    assert streamed(s)
+
+
+@pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.prod])
+@pytest.mark.parametrize("shape", [(40, 256), (3, 35, 300), (2, 2, 64, 128)])
+def test_sums_over_rows(shape, fold):
+    x, k = t(*shape, name="X"), lang.reduce_axis(shape[-2], "k")
+    kept = (*shape[:-2], shape[-1])
+    y = lang.compute(kept, lambda *i: fold(x[(*i[:-1], k, i[-1])], axis=k), name="Y")
+    assert streamed(check(lang.program([x], [y]), tolerance=1e-4))
