@@ -465,7 +465,7 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
         if s.name in done or any(b not in {t.name for t in program.temps} for b in s.writes):
             continue
         users = {c.name for b in s.writes for c in program.consumers(b)}
-        if users and users <= inside and not is_tileable(program, s, target):
+        if users and users <= inside and not is_tileable(program, s, target, packed=False):
             members.append(s)
             inside.add(s.name)
     members.reverse()

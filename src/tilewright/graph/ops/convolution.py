@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, bounded, compute
@@ -11,6 +12,9 @@ from tilewright.graph.ops.common import Scalar, cast, stem, wide
 from tilewright.graph.ops.quantisation import requantised, shifted
 from tilewright.graph.ops.reduction import as_dtype
 from tilewright.graph.registry import Context, Kind, operator
+
+#: From so many output channels on a transposed convolution computes them side by side.
+MANY_CHANNELS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
     """The transposed convolution, written as a sum over the inputs that reach an output.
 
     `w` is [channels, output channels / group, *kernel]. Output o receives input i through kernel place k
-    where i * stride + k * dilation - pad == o.
+    where i * stride + k * dilation - pad == o. Without dilation these are every stride-th place, from the
+    phase (o + pad) % stride on: each phase is a convolution of its own, and all are one stage.
     """
     ctx.require(len(x.shape) >= 3 and len(x.shape) == len(w.shape), "input and weights differ in rank")
     group = ctx.integer("group", 1)
@@ -173,6 +178,8 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
         group > 0 and channels % group == 0 and w.shape[0] == channels, "weights do not fit the channels"
     )
     out_sizes, window = _transposed_window(ctx, kernel, sizes)
+    if all(size > 0 for size in out_sizes) and set(window.dilations) == {1} and max(window.strides) > 1:
+        return _with_bias(ctx, _by_phases(ctx, x, w, window, out_sizes, group), bias, x.dtype)
     depth = channels // group
     inner = wide(x.dtype)
     reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
@@ -197,6 +204,62 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
 
     total = compute((batch, per_group * group, *out_sizes), of, name=stem(ctx))
     return _with_bias(ctx, total, bias, x.dtype)
+
+
+def _by_phases(
+    ctx: Context, x: Operand, w: Operand, window: Window, out_sizes: tuple[int, ...], group: int
+) -> Operand:
+    """A transposed convolution without dilation: results by phase, then in their places.
+
+    Channels come last, where there are enough of them for vectors.
+    """
+    batch, channels, *_ = x.shape
+    _, per_group, *kernel = w.shape
+    depth, inner, rank = channels // group, wide(x.dtype), len(kernel)
+    strides, before = window.strides, window.before
+    first = [pad // stride for pad, stride in zip(before, strides, strict=True)]
+    last = [(out - 1 + pad) // s for out, pad, s in zip(out_sizes, before, strides, strict=True)]
+    counts = [hi - lo + 1 for lo, hi in zip(first, last, strict=True)]
+    taps = [
+        lang.reduce_axis(-(-size // stride), f"t{axis}")
+        for axis, (size, stride) in enumerate(zip(kernel, strides, strict=True))
+    ]
+    deep = lang.reduce_axis(depth, "ic")
+    source = bounded(x, 0)
+
+    outputs = per_group * group
+    channels_last = outputs >= MANY_CHANNELS
+
+    def summed(n: Ix, *at: Ix) -> Scalar:
+        oc, spatial = (at[-1], at[:-1]) if channels_last else (at[0], at[1:])
+        phase, place = spatial[:rank], spatial[rank:]
+        channel = deep if group == 1 else (oc // per_group) * depth + deep
+        column = oc if group == 1 else oc % per_group
+        reach = [q + lo - t for q, lo, t in zip(place, first, taps, strict=True)]
+        tap = [r + t * s for r, t, s in zip(phase, taps, strides, strict=True)]
+        inside = None
+        for i, size, stride in zip(tap, kernel, strides, strict=True):
+            if size % stride:
+                inside = (i < size) if inside is None else inside & (i < size)
+        value = cast(source[(n, channel, *reach)], x.dtype, inner)
+        weight = cast(w[(channel, column, *tap)], w.dtype, inner)
+        return lang.sum(value * weight, axis=[deep, *taps], where=inside)
+
+    letters = spatial_letters(rank)
+    names = [*(f"r{a}" for a in letters), *(f"q{a}" for a in letters)]
+    extents = [*strides, *counts]
+    names, extents = (
+        ([*names, "oc"], [*extents, outputs]) if channels_last else (["oc", *names], [outputs, *extents])
+    )
+    phases = compute((batch, *extents), summed, name=f"{stem(ctx)}_phases", axes=("n", *names))
+
+    def placed(n: Ix, oc: Ix, *o: Ix) -> Scalar:
+        shifted_by = [at + pad for at, pad in zip(o, before, strict=True)]
+        phase = [at % s for at, s in zip(shifted_by, strides, strict=True)]
+        place = [at // s - lo for at, s, lo in zip(shifted_by, strides, first, strict=True)]
+        return phases[(n, *phase, *place, oc) if channels_last else (n, oc, *phase, *place)]
+
+    return compute((batch, outputs, *out_sizes), placed, name=stem(ctx))
 
 
 def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tuple[tuple[int, ...], Window]:

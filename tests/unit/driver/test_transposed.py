@@ -1,0 +1,96 @@
+"""Transposed convolutions, by phases and as they are: against the sum over inputs, written out."""
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import onnx_models as tiny
+import tilewright
+
+
+def expected(x, w, stride, before, dilation, groups, out):
+    """Each input adds its part of the window to the results, in double precision."""
+    n, into, *sizes = x.shape
+    _, per_group, *window = w.shape
+    full = [(s - 1) * st + (k - 1) * dilation + 1 for s, st, k in zip(sizes, stride, window, strict=True)]
+    full = [max(f, lo + o) for f, lo, o in zip(full, before, out, strict=True)]
+    y = np.zeros((n, per_group * groups, *full))
+    depth = into // groups
+    for g in range(groups):
+        channels, results = slice(g * depth, (g + 1) * depth), slice(g * per_group, (g + 1) * per_group)
+        for tap in itertools.product(*map(range, window)):
+            part = np.einsum(
+                "nc...,co->no...", x[:, channels].astype(np.float64), w[(channels, slice(None), *tap)]
+            )
+            spans = [
+                slice(t * dilation, t * dilation + (s - 1) * st + 1, st)
+                for t, s, st in zip(tap, sizes, stride, strict=True)
+            ]
+            y[(slice(None), results, *spans)] += part
+    return y[(slice(None), slice(None), *(slice(lo, lo + o) for lo, o in zip(before, out, strict=True)))]
+
+
+CASES = {
+    "4x4/2": ((1, 8, 16), (5, 7), (4, 4), (2, 2), {"before": (1, 1)}),
+    "even sizes": ((1, 16, 32), (8, 8), (2, 2), (2, 2), {}),
+    "taps that do not divide": ((2, 5, 9), (6, 3), (3, 5), (2, 3), {"before": (1, 2)}),
+    "few channels": ((1, 12, 3), (9, 11), (4, 4), (2, 2), {"before": (1, 1)}),
+    "one pixel": ((1, 3, 8), (1, 1), (3, 3), (2, 2), {}),
+    "stride beyond the window": ((1, 4, 8), (3, 4), (2, 1), (3, 2), {}),
+    "more rows after": ((1, 4, 8), (4, 4), (3, 3), (2, 2), {"before": (1, 1), "extra": (1, 1)}),
+    "one stride": ((1, 4, 17), (6, 5), (3, 3), (1, 2), {"before": (1, 1)}),
+    "1-D": ((2, 6, 10), (13,), (4,), (3,), {"before": (1,)}),
+    "3-D": ((1, 4, 8), (2, 3, 4), (2, 3, 2), (2, 1, 2), {}),
+    "groups": ((1, 8, 12), (5, 4), (3, 4), (2, 2), {"groups": 4}),
+    "groups of few channels": ((1, 6, 6), (5, 4), (3, 4), (2, 2), {"groups": 6}),
+    "dilated": ((1, 4, 8), (5, 4), (3, 2), (2, 2), {"dilation": 2}),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", CASES)
+def test_transposed_convolutions(case, bias):
+    (n, into, outputs), size, window, stride, options = CASES[case]
+    groups, dilation = options.get("groups", 1), options.get("dilation", 1)
+    before = options.get("before", (0,) * len(size))
+    extra = options.get("extra", (0,) * len(size))
+    out = tuple(
+        (s - 1) * st + (k - 1) * dilation + 1 - 2 * lo + e
+        for s, st, k, lo, e in zip(size, stride, window, before, extra, strict=True)
+    )
+    random = np.random.default_rng(len(case))
+    x = random.standard_normal((n, into, *size), np.float32)
+    weights = {"w": random.standard_normal((into, outputs // groups, *window), np.float32)}
+    if bias:
+        weights["b"] = random.standard_normal(outputs, np.float32)
+    node = helper.make_node(
+        "ConvTranspose",
+        ["x", *weights],
+        ["y"],
+        strides=stride,
+        pads=[*before, *before],
+        output_padding=extra,
+        dilations=[dilation] * len(size),
+        group=groups,
+    )
+    model = tiny.model([node], [tiny.tensor("x", x.shape)], [tiny.tensor("y", (n, outputs, *out))], weights)
+    wanted = expected(x, weights["w"], stride, before, dilation, groups, out)
+    if bias:
+        wanted += weights["b"].reshape(-1, *(1,) * len(size))
+    for threads in (1, 2, 3):
+        (y,) = tilewright.compile(model, threads=threads)(x)
+        np.testing.assert_allclose(y, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_phases_compute_no_zeros():
+    """A stride of two in both axes: a quarter of the products of the window over the spread input."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])
+    w = np.zeros((64, 32, 4, 4), np.float32)
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 64, 15, 15))], [tiny.tensor("y", (1, 32, 30, 30))], {"w": w}
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert kernel["algorithm"] == "direct" and kernel["register_tile"][1] % 4 == 0
+    assert kernel["flops"] < 1.2 * 2 * 64 * 32 * 16 * 16 * 16
