@@ -5,6 +5,7 @@ serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 """
 
 from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.copies import rename_buffers
 from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
 from tilewright.schedule.registry import Primitive, primitive
@@ -22,6 +23,7 @@ __all__ = [
     "load_trace",
     "pack_argument",
     "primitive",
+    "rename_buffers",
     "replay",
     "scheduled_program",
     "unpack_argument",

@@ -40,7 +40,7 @@ def choose_row_block(
     ``row`` is the tiled m axis and the rows of a tile, ``panel`` the extent of a tile along the vector axis.
     Threads share the axis ``cut`` evenly, or, if it is ``None``, the panels.
     """
-    if c.b is None or row is None:
+    if c.b is None or row is None or c.group is not None:
         return None
     axes = [a for a in c.axes("m") if a != c.vector]
     full = {it.name: it.extent.as_int() for it in c.stage.iters}

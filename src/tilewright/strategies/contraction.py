@@ -70,7 +70,9 @@ def is_tileable(
     if not c.write.value.dtype.is_float and c.write.value.dtype != I32:
         return None
     lanes = vector_width(c, target)
-    for ld in (c.a, c.b if packed else None):
+    if c.group is not None and c.group % lanes:
+        return None
+    for ld in (c.a if c.group is None else None, c.b if packed else None):
         if ld is None or not any(c.vector in i.vars for i in ld.indices):
             continue
         run = run_length(ld, c.vector)
@@ -100,6 +102,8 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
         counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
         if c.run is not None and not panel:
             counts = tuple(v for v in counts if whole % v == 0)
+        if c.group is not None:
+            counts = tuple(v for v in counts if c.group % (v * width) == 0)
     return register_tile(
         target, c.extent(rows) if rows else 1, whole, counts, max_rows=MAX_ROWS, broadcast=broadcast
     )

@@ -240,6 +240,9 @@ def _is_temporary(program: Program, stage: Stage) -> bool:
     if not isinstance(stage.body, Store) or len(stage.body.writes) != 1:
         return False
     buffer = stage.body.writes[0].buffer
+    if program.buffer(buffer).layout is not None:
+        # stored so on purpose
+        return False
     return buffer not in {b.name for b in program.outputs} and len(program.producers(buffer)) == 1
 
 
@@ -446,7 +449,7 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
             or name not in {t.name for t in program.temps}
         ):
             continue
-        if not reads_in_place(stage, name):
+        if not reads_in_place(stage, name) or program.buffer(name).layout is not None:
             continue
         found = is_tileable(program, producers[0], target, stage, packed=False)
         if found is not None:
@@ -461,8 +464,10 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
     """
     members: list[Stage] = []
     inside = {stage.name}
+    # what has a layout of its own is stored for that, like the results of the program
+    loose = {t.name for t in program.temps if t.layout is None}
     for s in reversed(program.stages[: program.stages.index(stage)]):
-        if s.name in done or any(b not in {t.name for t in program.temps} for b in s.writes):
+        if s.name in done or any(b not in loose for b in s.writes):
             continue
         users = {c.name for b in s.writes for c in program.consumers(b)}
         if users and users <= inside and not is_tileable(program, s, target, packed=False):

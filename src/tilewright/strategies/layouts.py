@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 from tilewright.ir import (
@@ -19,6 +20,7 @@ from tilewright.ir import (
     If,
     Index,
     IndexMap,
+    Iter,
     Load,
     Program,
     Stage,
@@ -27,12 +29,18 @@ from tilewright.ir import (
     loads,
     mod,
     stmt_loads,
+    store,
     var,
 )
+from tilewright.schedule import rename_buffers
+from tilewright.strategies.readers import pointwise_reader
+from tilewright.strategies.roles import contraction
 from tilewright.target import Target
 
 #: A block holds this part of a vector register at least; smaller blocks waste lanes.
 SMALLEST_PART: Final = 2
+#: Sums of fewer terms are computed in the order in which they are stored: a copy costs as much as they do.
+MIN_TERMS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +81,14 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
         known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
         for b in program.outputs:
             value = flow.outputs.get(b.name)
-            if value is None or value in fixed:
+            if value is None:
                 continue
             block = preferred_block(program, b, known, target)
-            if block is not None:
+            if block is not None and value not in fixed:
                 chosen[value] = block
+            elif block is not None and _terms(program, b.name) >= MIN_TERMS:
+                through = through_blocks(program, b, block)
+                program = through if _has_panels(through, block) else program
         out.append(
             replace(
                 program,
@@ -86,6 +97,55 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
             )
         )
     return tuple(out)
+
+
+def through_blocks(program: Program, output: Buffer, block: Block) -> Program:
+    """The program with an output computed in blocks of a temporary buffer, and then copied in order."""
+    name = f"{output.name}_blocks"
+    moved = {output.name: name}
+    dims = tuple(f"d{n}" for n in range(len(output.shape)))
+    here = tuple(map(var, dims))
+    copy = Stage(
+        f"{output.name}_in_order",
+        tuple(Iter(d, Index(0), extent, "par") for d, extent in zip(dims, output.shape, strict=True)),
+        store(output.name, here, Load(name, here, output.dtype)),
+    )
+    return replace(
+        program,
+        temps=(*program.temps, Buffer(name, output.shape, output.dtype, layout=block.layout(output.shape))),
+        stages=(*(_renamed(stage, moved) for stage in program.stages), copy),
+    )
+
+
+def _has_panels(program: Program, block: Block) -> bool:
+    """Whether a contraction's vectors run along channels that only its weights move with, in whole blocks."""
+    for stage in program.stages:
+        if stage.is_reduction:
+            last = pointwise_reader(program, stage)
+            c = contraction(program, stage, last)
+            if c is not None and c.run == block.size and c.vector in c.axes("n"):
+                return c.group is None or c.group % block.size == 0
+    return False
+
+
+def _renamed(stage: Stage, names: Mapping[str, str]) -> Stage:
+    init = None if stage.init is None else rename_buffers(stage.init, names)
+    return replace(stage, body=rename_buffers(stage.body, names), init=init)
+
+
+def _terms(program: Program, name: str) -> int:
+    """Terms of the longest sum that an element of a buffer is made of, on the way to its definition."""
+    most, todo, seen = 1, [name], {name}
+    while todo:
+        for stage in program.producers(todo.pop()):
+            most = max(
+                most,
+                prod(it.extent.as_int() for it in stage.iters if it.kind == "red" and it.extent.is_const),
+            )
+            fresh = [b for b in stage.reads if b not in seen]
+            todo += fresh
+            seen.update(fresh)
+    return most
 
 
 def _with(b: Buffer, block: Block | None) -> Buffer:

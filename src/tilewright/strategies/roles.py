@@ -13,9 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Literal
 
-from tilewright.ir import Access, Binary, Expr, If, Index, Load, Mod, Pred, Program, Stage, Store, Var, loads
+from tilewright.ir import (
+    Access,
+    Binary,
+    Expr,
+    FloorDiv,
+    If,
+    Index,
+    Load,
+    Mod,
+    Pred,
+    Program,
+    Stage,
+    Store,
+    Var,
+    loads,
+)
 
 Role = Literal["batch", "m", "n", "k", "window"]
 
@@ -28,7 +44,8 @@ class Contraction:
     (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for
     reductions of one operand, ``b_logical`` is the load as the stage has it. Terms count where ``guard``
     holds. ``dot`` names the instruction that does its products, if one does: the groups that it sums are
-    then taken out of the indices of ``b``.
+    then taken out of the indices of ``b``. Where ``a`` moves along ``vector`` in steps of ``group`` elements
+    only, as in a grouped convolution, that axis is ``n``: within a group it is.
     """
 
     stage: Stage
@@ -41,6 +58,7 @@ class Contraction:
     b_logical: Load | None
     guard: Pred = ()
     dot: str = ""
+    group: int | None = None
 
     def axes(self, *roles: Role) -> tuple[str, ...]:
         """Iterators with one of the roles, in order."""
@@ -81,12 +99,17 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
     a, b = _operands(term, vector)
     if a is None:
         return None
-    logical = b
+    logical, first = b, a
     a = _physical(program, a)
     b = None if b is None else _physical(program, b)
+    if b is not None and _group(b, vector) is not None and _group(a, vector) is None:
+        a, b, logical = b, a, first
+    group = _group(a, vector) if b is not None and _moves(b, vector) and _group(b, vector) is None else None
+    if group is not None:
+        pars.remove(vector)
     roles: list[tuple[str, Role]] = []
     for it in stage.iters:
-        in_a = _moves(a, it.name)
+        in_a = _moves(a, it.name) and (group is None or it.name != vector)
         in_b = b is not None and _moves(b, it.name)
         if it.kind == "red":
             together = (*a.indices, *(b.indices if b is not None else ()))
@@ -96,7 +119,19 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
             roles.append((it.name, "batch" if it.name == vector else "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard)
+    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard, group=group)
+
+
+def _group(ld: Load, name: str) -> int | None:
+    """``d`` of a load that moves with an iterator only as ``name // d``; ``None`` of any other."""
+    found: set[int] = set()
+    for i in ld.indices:
+        for atom, _ in i.terms:
+            if isinstance(atom, FloorDiv) and atom.arg.as_var() == name:
+                found.add(atom.divisor)
+            elif name in Index(0, ((atom, 1),)).vars:
+                return None
+    return gcd(*found) if found else None
 
 
 def _contiguous_axis(
