@@ -188,10 +188,11 @@ class Accesses(Indices):
             )
         if not irregular and 2 <= lane <= MOST_APART:
             on = (True,) * st.width if mask is None else literal_lanes(mask)
-            count = 0 if on is None else on.count(True)
             # of an access in bounds the elements between the lanes are in bounds, too
-            if on is not None and count and all(on[:count]):
-                return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, count)
+            if on is not None and any(on):
+                which = range(on.index(True), st.width - on[::-1].index(True))
+                if all(on[n] for n in which):
+                    return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, which)
         if mask is None and not irregular:
             # a stride: loads of single elements overtake the gathers of today's processors
             p = self._address(buf, rest, products)

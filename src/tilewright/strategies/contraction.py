@@ -49,6 +49,8 @@ TILES_PER_PANEL: Final = 24
 BALANCED_ITERATIONS: Final = 16
 #: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
 MIN_PARALLEL_PRODUCTS: Final = 1 << 18
+#: Elements that lanes may lie apart in a reduction of one operand.
+MOST_APART: Final = 4
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
 
@@ -76,6 +78,9 @@ def is_tileable(
         if ld is None or not any(c.vector in i.vars for i in ld.indices):
             continue
         run = run_length(ld, c.vector)
+        if c.b is None and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
+            # a strided window: lanes picked from whole vectors
+            continue
         if run is not None and run % lanes:
             return None
         if run == 0:

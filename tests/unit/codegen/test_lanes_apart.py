@@ -47,3 +47,19 @@ def test_tails_of_symbolic_length():
     for width in (1, 15, 16, 33):
         x = np.arange(2 * width, dtype=np.float32)
         np.testing.assert_array_equal(run({"X": x}, {"W": width})["Y"], x[::2] + x[1::2])
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("count", [5, 16, 20])
+def test_lanes_off_at_both_ends(stride, count):
+    """Padding around a strided row: the first lanes and the last ones read nothing."""
+    size = stride * (count - 4) + 1
+    X = lang.placeholder((size,), name="X")
+    P = lang.boundary(X, -1.0)
+    Y = lang.compute((count,), lambda x: P[stride * x - 2 * stride], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    run = Native(s.vectorize(s.loops("Y")[-1]).func)
+    x = np.arange(size, dtype=np.float32)
+    wanted = np.full(count, -1, np.float32)
+    wanted[2 : 2 + len(x[::stride])] = x[::stride]
+    np.testing.assert_array_equal(run({"X": x})["Y"], wanted)

@@ -57,37 +57,26 @@ class Access(Arithmetic):
             )  # fmt: skip
         return self._from_memory(out, dtype)
 
-    def load_apart(self, p: Val, dtype: DType, lanes: int, stride: int, count: int) -> Val:
-        """Load ``count`` elements, ``stride`` apart, into the first lanes; the other lanes are zero.
+    def load_apart(self, p: Val, dtype: DType, lanes: int, stride: int, on: range) -> Val:
+        """Load elements ``stride`` apart, lane 0's at ``p``, into the lanes ``on``; others are zero.
 
         Whole vectors are loaded and the lanes picked from them: a gather loads element by element. Nothing
-        past the last element is touched.
+        before the first element or past the last one is touched.
         """
-        span = (count - 1) * stride + 1
+        span = (len(on) - 1) * stride + 1
+        first = self.gep(p, on[0] * stride, dtype, local=True)
         if span < lanes:
             starts = [0]
-            parts = [self.load(p, dtype, lanes, mask_literal(n < span for n in range(lanes)))]
+            parts = [self.load(first, dtype, lanes, mask_literal(n < span for n in range(lanes)))]
         else:
             starts = [min(at, span - lanes) for at in range(0, span, lanes)]
-            parts = [self.load(self.gep(p, at, dtype, local=True), dtype, lanes) for at in starts]
-        homes = [min(n * stride // lanes, len(starts) - 1) for n in range(count)]
-        places = [n * stride - starts[home] for n, home in enumerate(homes)]
-        zeros = literal(0, dtype, lanes)
-        if len(parts) == 1:
-            picks = [places[n] if n < count else lanes for n in range(lanes)]
-            return self._pick(parts[0], zeros, picks)
-        out = self._pick(
-            parts[0],
-            parts[1],
-            [lanes * homes[n] + places[n] if n < count and homes[n] < 2 else 0 for n in range(lanes)],
-        )
-        for k, part in enumerate(parts[2:], start=2):
-            out = self._pick(
-                out, part, [lanes + places[n] if n < count and homes[n] == k else n for n in range(lanes)]
-            )
-        return (
-            out if count == lanes else self.select(mask_literal(n < count for n in range(lanes)), out, zeros)
-        )
+            parts = [self.load(self.gep(first, at, dtype, local=True), dtype, lanes) for at in starts]
+        out = literal(0, dtype, lanes)
+        for k, (start, part) in enumerate(zip(starts, parts, strict=True)):
+            places = {n: (n - on[0]) * stride for n in on}
+            here = {n: at - start for n, at in places.items() if min(at // lanes, len(starts) - 1) == k}
+            out = self._pick(out, part, [lanes + here[n] if n in here else n for n in range(lanes)])
+        return out
 
     def _pick(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
         """Lanes of ``a``, and from its number of lanes on those of ``b``."""
