@@ -61,6 +61,7 @@ def test_help_and_version(call):
         ["run", "zoo:resnet18:small", "--shape", "input=1,x"],
         ["run", "zoo:resnet18:small", "--input", "input"],
         ["run", "zoo:resnet18:small", "--winograd", "f6"],
+        ["run", "zoo:resnet18:small", "--precision", "f16"],
         ["run", "zoo:resnet18:small", "--wait-policy", "lazy"],
         ["explain", "zoo:resnet18:small", "--show", "dreams"],
         ["bench", "zoo:resnet18:small", "--against", "abacus"],
@@ -112,6 +113,7 @@ def test_a_saved_model_runs(call, path, tmp_path):
     assert json.loads(out)["outputs"] == json.loads(direct)["outputs"]
     assert call("run", saved, "--shape", "x=4,8")[0] == 2
     assert call("run", saved, "--winograd", "off")[0] == 2
+    assert call("run", saved, "--precision", "bf16")[0] == 2
     assert call("run", saved, "--profile")[0] == 2
     saved.write_bytes(saved.read_bytes()[:100])
     status, _, err = call("run", saved)
@@ -167,6 +169,15 @@ def test_run_profiles(call, path):
     assert status == 0 and "GFLOP/s" in out and "'y': float32[4, 8]" in out
     status, out, _ = call("run", path, "--profile", "--json", "--seed", 4)
     assert json.loads(out)["profile"]["kernels"]
+
+
+def test_verify_in_bf16(call):
+    model = "zoo:tinybert4:small"
+    status, out, _ = call("verify", model, "--reference", "onnx", "--precision", "bf16", "--json")
+    data = json.loads(out)
+    assert status == 0 and data["ok"]
+    exact = json.loads(call("verify", model, "--reference", "onnx", "--json")[1])
+    assert data["worst_ratio"] != exact["worst_ratio"]
 
 
 def test_verify_passes_and_fails(call, path, monkeypatch):
