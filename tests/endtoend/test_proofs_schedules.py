@@ -14,6 +14,7 @@ import pytest
 
 import blocked_convolution
 import epilogue_last_block
+import mobilenet_block
 import rolling_rows
 import stencil
 from native_kernel import Native
@@ -216,3 +217,46 @@ class TestH:
         X = integers((7, 19))
         got = Native(s.func)({"X": X}, {"H": 5, "W": 19})["D"]
         np.testing.assert_array_equal(got, lang.evaluate(s.source, [X])["D"])
+
+
+class TestBlock:
+    """MobileNet's expand, depthwise and project in one kernel."""
+
+    def test_the_expanded_tensor_never_exists_as_a_whole(self):
+        s = mobilenet_block.fused(mobilenet_block.program(14, 14, 64, 384, 64))
+        found = {n: (b.scope, [e.as_int() for e in b.physical_shape]) for n, b in s.buffers().items()}
+        assert found["E"] == ("local", [9, 14, 32])
+        assert found["D"] == ("local", [1, 14, 32])
+        assert found["Y0"] == ("local", [7, 14, 64])
+        assert found["E0"] == found["acc"] == ("register", [1, 14, 32])
+        assert found["D0"] == ("register", [1, 14, 16])
+        assert s.loop("band").kind.name == "parallel"
+        assert {"E", "D"} < set(s.loop("block").names)
+        assert_replays(s)
+
+    @pytest.mark.parametrize(
+        "shape",
+        [(5, 7, 3, 11, 5), (5, 7, 3, 11, 5, 2), (4, 6, 2, 8, 4, 2), (2, 3, 5, 7, 3), (1, 13, 1, 5, 2)],
+        ids=str,
+    )
+    def test_right_with_small_tiles(self, shape):
+        """Heights, widths and channels that no tile divides; one, two and more tiles of a row."""
+        source = mobilenet_block.program(*shape)
+        s = mobilenet_block.fused(source, band=2, block=4, pixels=3, expanded=(2, 2), projected=(2, 2))
+        verify(s.func)
+        arrays = {
+            b.name: integers([n.as_int() for n in b.shape], seed) for seed, b in enumerate(source.inputs)
+        }
+        expected = lang.evaluate(source, arrays)["Y"]
+        for seed in range(2):
+            np.testing.assert_array_equal(run_function(s.func, arrays, seed=seed)["Y"], expected)
+        np.testing.assert_array_equal(Native(s.func)(arrays)["Y"], expected)
+
+    @pytest.mark.parametrize("stride", [1, 2])
+    def test_right_with_the_tiles_of_the_machine(self, stride):
+        source = mobilenet_block.program(15, 29, 8, 64, 32, stride)
+        arrays = {
+            b.name: integers([n.as_int() for n in b.shape], seed) for seed, b in enumerate(source.inputs)
+        }
+        (got,) = build(mobilenet_block.fused(source, band=4), threads=2)(**arrays)
+        np.testing.assert_array_equal(got, lang.evaluate(source, arrays)["Y"])
