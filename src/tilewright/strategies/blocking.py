@@ -19,7 +19,7 @@ from tilewright.target import Target
 #: Part of the second cache level that a block of ``a`` may take: panels and results need the rest.
 CACHE_SHARE: Final = 0.4
 #: Part of a level that is there for what is read again and again.
-KEPT_SHARE: Final = 0.8
+KEPT_SHARE: Final = 0.5
 #: How many times cheaper blocks must be: they cost loops, and code where they are not even.
 MARGIN: Final = 1.1
 
@@ -79,14 +79,20 @@ def choose_row_block(
 
 
 def footprint(load: Load, extents: Mapping[str, int]) -> int:
-    """Bytes that a load touches while its iterators, from 0, take ``extents`` values each."""
-    return prod(_values(i, extents) for i in load.indices) * load.dtype.bytes
+    """Bytes that a load takes in a cache while its iterators, from 0, take ``extents`` values each.
+
+    Strides along the last two dimensions count as what they span: of a cache with few ways, every other line
+    takes as much room as all of them.
+    """
+    last = len(load.indices) - 2
+    return prod(_values(i, extents, n >= last) for n, i in enumerate(load.indices)) * load.dtype.bytes
 
 
-def _values(i: Index, extents: Mapping[str, int]) -> int:
-    """Different values of an index, at most."""
+def _values(i: Index, extents: Mapping[str, int], spanned: bool) -> int:
+    """Different values of an index, at most, or all those that it spans."""
     spans = [(abs(c), _span(atom, extents)) for atom, c in i.terms]
-    return min(1 + sum(c * span for c, span in spans), prod(span + 1 for _, span in spans))
+    whole = 1 + sum(c * span for c, span in spans)
+    return whole if spanned else min(whole, prod(span + 1 for _, span in spans))
 
 
 def _span(atom: object, extents: Mapping[str, int]) -> int:
