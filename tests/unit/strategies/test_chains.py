@@ -8,7 +8,7 @@ from tilewright import lang
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
-from tilewright.strategies import default_schedule
+from tilewright.strategies import chains, default_schedule
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.default import gather_operands, inline_stages
 
@@ -128,3 +128,21 @@ def test_a_masked_row_of_nothing_stays_nan():
     arrays["M"][:] = -np.inf
     out = Native(default_schedule(program, HOST, 1).func)(arrays)["O"]
     assert np.isnan(out).all()
+
+
+def test_rows_that_threads_cannot_share_are_no_chain(caplog):
+    with caplog.at_level("INFO", "tilewright"):
+        check(attention(1, 31, 48, 32), 2, interpret=False)
+    assert "1 x 31 rows cannot be shared by 2 threads" in caplog.text
+
+
+def test_products_without_a_register_tile_are_no_chain(monkeypatch, caplog):
+    found = chains.is_tileable
+
+    def unpacked(*args, packed=True):
+        return None if packed else found(*args, packed=False)
+
+    monkeypatch.setattr(chains, "is_tileable", unpacked)
+    with caplog.at_level("INFO", "tilewright"):
+        check(attention(2, 30, 48, 32), 2, interpret=False)
+    assert "has no register tile" in caplog.text
