@@ -65,16 +65,25 @@ def _splittable(s, tail):
         options = [p for p in options if len(_blocks(p.node)) == 1] or options
     if tail == "roundup":
         args = {b.name for b in s.func.buffers}
+        known = buffers_of(s.func)
+        makers: dict[str, set[str]] = {}
+        for b in _blocks(s.func.body):
+            for w, _ in b.writes:
+                makers.setdefault(w, set()).add(b.stage)
+
+        def growable(name):
+            return name not in args and known[name].layout is None and len(makers[name]) == 1
+
         options = [
             p
             for p in options
             if p.node.extent.is_const
-            and not any(w in args for b in _blocks(p.node) for w, _ in b.writes)
+            and all(growable(w) for b in _blocks(p.node) for w, _ in b.writes)
             and all(
                 b.is_reduction is False and p.node.var in {x.as_var() for x in b.bind}
                 for b in _blocks(p.node)
             )
-        ] or options
+        ]
     return options
 
 
