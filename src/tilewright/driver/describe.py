@@ -22,7 +22,6 @@ from tilewright.ir import (
     Buffer,
     Call,
     Const,
-    Exec,
     FloorDiv,
     For,
     Index,
@@ -92,7 +91,7 @@ def describe(schedule: Schedule, threads: int) -> KernelDescription:
     if program is None:
         raise InternalError("only schedules of programs can be described")
     func = schedule.func
-    instructions = tuple(dict.fromkeys(_instructions(func.body)))
+    instructions = tuple(dict.fromkeys(_instructions(schedule)))
     known = {b.name for b in program.inputs if b.scope == CONST}
     shared = any(at.node.kind == PARALLEL for at in locate(func.body, For))
     return KernelDescription(
@@ -176,9 +175,11 @@ def _nests(body: Stmt) -> Iterator[Stmt]:
         yield from _nests(child)
 
 
-def _instructions(body: Stmt) -> Iterator[str]:
-    for at in locate(body, Exec):
-        yield at.node.instr
+def _instructions(schedule: Schedule) -> Iterator[str]:
+    """The instructions that nests became."""
+    for step in schedule.trace.steps:
+        if step.primitive == "tensorize":
+            yield str(step.args[1])
 
 
 def _kind(program: Program, stage: Stage, written: bool) -> str:

@@ -1,11 +1,15 @@
 """What kernels are said to do: algorithm, layouts, register tile and threads, for each kind of nest."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 from tests.unit.strategies.test_default import blocked, constant, conv_program, t
 
+import onnx_models as tiny
+import tilewright
 from tilewright import lang
 from tilewright.driver import Limits, describe
 from tilewright.driver.describe import layout_name
@@ -131,3 +135,15 @@ def test_limits_are_the_larger_of_compute_and_memory():
     assert limits.bound(1e9, 100) == "compute" and limits.bound(1.0, 2e9) == "memory"
     assert moved_bytes(softmax()) == 2 * 4 * 64 * 96
     assert np.isfinite(limits.bandwidth(5000))
+
+
+def test_instructions_are_named():
+    if "vdpbf16ps" not in [each.name for each in HOST.instructions]:
+        pytest.skip("this machine has no dot products of bf16")
+    w = np.random.default_rng(0).standard_normal((128, 128), np.float32)
+    names = ["x", "v0", "v1", "v2", "y"]
+    nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in itertools.pairwise(names)]
+    ends = [[tiny.tensor(name, (128, 128))] for name in ("x", "y")]
+    found = tilewright.compile(tiny.model(nodes, *ends, {"w": w}), precision="bf16").descriptions()
+    named = [each.algorithm for each in found if each.instructions == ("vdpbf16ps",)]
+    assert named and set(named) == {"matmul by vdpbf16ps"}
