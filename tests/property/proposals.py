@@ -16,6 +16,7 @@ from tilewright.ir import (
     prove_ge0,
     prove_lt,
     stmt_loads,
+    stmt_writes,
     walk,
 )
 from tilewright.schedule import Schedule
@@ -486,8 +487,22 @@ def layout_pad(draw, s):
     return (b.name, d, draw(st.integers(0, 2)), draw(st.integers(0, 2))), {}
 
 
+def _rebuilt(s, b):
+    """Whether all stages that write a tensor have one iterator a dimension, and no triangle."""
+    for stage in s.program.producers(b.name):
+        its = {it.name: it for it in stage.iters}
+        places = [i for name, i in stmt_writes(stage.body) if name == b.name]
+        axes = {x.as_var() for x in places[0]}
+        if any(i != places[0] for i in places) or len(axes & its.keys()) < len(b.shape):
+            return False
+        if any((it.lo.vars | it.hi.vars) & axes for it in stage.iters):
+            return False
+    return True
+
+
 def layout_unfold(draw, s):
-    b = _pick(draw, [b for b in _temps(s) if all(n.is_const for n in b.shape)], "tensor")
+    able = [b for b in _temps(s) if all(n.is_const for n in b.shape) and _rebuilt(s, b)]
+    b = _pick(draw, able, "tensor")
     if b is None:
         return None
     d = draw(st.integers(0, len(b.shape) - 1), label="dim")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright import lang
 from tilewright.codegen import emit_kernel
 from tilewright.ir import Exec, map_stmt
 from tilewright.lower import lower
@@ -63,3 +64,11 @@ def test_no_code_for_it():
     unknown = lowered.with_body(map_stmt(lowered.body, other))
     with pytest.raises(TargetError, match="no code can be generated for the instruction sdot"):
         emit_kernel(unknown, triple=X86_AVX512.llvm_triple, vector_bits=512)
+
+
+def test_operands_of_symbolic_size():
+    program = product(2, 16, lang.param("K", multiple_of=2), "vdpbf16ps")
+    s = Schedule(program).set_layout("B", ("d1//16", "d0//2", "d1%16", "d0%2")).split("k", 2)
+    s = s.reorder("i", "k_o", "j", "k_i").decompose_init("C", "k_o").vectorize("j")
+    with pytest.raises(ScheduleError, match="has sizes or indices that are known only when running"):
+        emitted(s.tensorize("k_i", "vdpbf16ps"))

@@ -104,3 +104,10 @@ def test_with_units_and_fingerprint():
     assert one.parallel[0] == ParallelLevel(kind="parallel", count=1)
     assert one.fingerprint != X86_AVX512.fingerprint
     assert X86_AVX512.fingerprint == digest(X86_AVX512)
+
+
+def test_every_operand_of_an_instruction_spans_its_lanes_first():
+    dot = next(each for each in X86_AVX512.instructions if each.lanes)
+    apart = replace(dot.a, axes=tuple(reversed(dot.a.axes)))
+    with pytest.raises(TargetError, match=f"{dot.a.name} does not span {', '.join(dot.lanes)} first"):
+        replace(dot, a=apart)

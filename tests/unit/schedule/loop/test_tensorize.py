@@ -164,6 +164,15 @@ REFUSALS = {
         ),
         "a condition of block 'C' depends on 'k_i'",
     ),
+    "a later part": (
+        lambda: (
+            Schedule(product(2, 16, 4, BF16))
+            .decompose_init("C", "k")
+            .partition("k", 2)
+            .tensorize("k_1", BF16)
+        ),
+        "'k_1' does not start at 0",
+    ),
     "no perfect nest": (
         lambda: _f32().decompose_init("C", "k_o").partition("j", 4).tensorize("k_o", BF16),
         "'k_o' is not a perfect nest around one block",
