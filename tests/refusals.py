@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+import tilewright
 from tilewright.support import InternalError, TilewrightError, UserError
 
-SOURCES = Path(__file__).resolve().parents[1] / "src" / "tilewright"
+#: The sources that run: those of the checkout, or the installed ones.
+SOURCES = Path(tilewright.__file__).resolve().parent
 #: Tests whose refusals do not count, as those of all random tests: nothing in them looks at messages.
 BY_CHANCE = ("tests/property/", "tests/conformance/")
 

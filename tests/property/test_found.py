@@ -132,3 +132,12 @@ def test_a_window_of_an_opaque_block_slides():
     except ScheduleError:
         return
     check(s)
+
+
+def test_a_staged_result_is_rounded_up():
+    X = lang.placeholder((1, 1), name="X")
+    s = scheduled(lang.program([X], [lang.compute((1, 1), lambda i, j: X[i * 0, j] * 2, name="Y")]))
+    s = s.stage("Y", at="i", mode="write").compute_at("Y", "Y_local_out_i")
+    s = s.split(s.loops("Y")[2], 2, tail="roundup")
+    _judged(s)
+    assert check_legal(Schedule(s.source).func, s.func, mode="isl") == []

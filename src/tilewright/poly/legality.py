@@ -15,7 +15,7 @@ holds for all sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,7 +114,7 @@ def _stages(old: Provenance, new: Provenance, shared: frozenset[str]) -> list[Vi
     for key, members in before.items():
         first = old.flow.instances.statements[members[0]]
         if key[1] == "body" and any(w.buffer in arguments for w in first.writes):
-            out.extend(_coverage(old, members, new, after.get(key, [])))
+            out.extend(_coverage(old, members, new, after.get(key, []), arguments))
     return out
 
 
@@ -132,8 +132,13 @@ def _instance(p: Provenance, members: list[int], position: int) -> tuple[int, in
     raise AssertionError
 
 
-def _coverage(old: Provenance, was: list[int], new: Provenance, now: list[int]) -> list[Violation]:
-    """Instances of a stage that writes arguments: none may be missing or new."""
+def _coverage(
+    old: Provenance, was: list[int], new: Provenance, now: list[int], arguments: Set[str]
+) -> list[Violation]:
+    """Instances of a stage that wrote arguments: none may be missing, and none that still does may be new.
+
+    One that writes a staged copy instead may run outside of its domain: nothing reads what it makes there.
+    """
     expected = _prints(old, was)
     actual = _prints(new, now) if now else np.zeros(0, np.uint64)
     out: list[Violation] = []
@@ -143,9 +148,10 @@ def _coverage(old: Provenance, was: list[int], new: Provenance, now: list[int]) 
         s = old.flow.instances.statements[k]
         count = int(missing.sum())
         out.append(Violation("missing", s.stage, f"{s.describe(row)} never runs ({count} instances in all)"))
-    extra = ~np.isin(actual, expected)
+    direct = [k for k in now if any(w.buffer in arguments for w in new.flow.instances.statements[k].writes)]
+    extra = ~np.isin(_prints(new, direct), expected) if direct else np.zeros(0, bool)
     if extra.any():
-        k, row = _instance(new, now, int(np.flatnonzero(extra)[0]))
+        k, row = _instance(new, direct, int(np.flatnonzero(extra)[0]))
         s = new.flow.instances.statements[k]
         count = int(extra.sum())
         out.append(
