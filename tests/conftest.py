@@ -8,6 +8,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
 
+import fuzzer_counts
 from refusals import Recorder
 
 # A failing example prints how to run it again, every run its seed. No profile depends on the machine's speed.
@@ -29,6 +30,7 @@ def pytest_configure(config):
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
+    config.pluginmanager.register(fuzzer_counts, "fuzzer counts")
     if config.getoption("--refusals"):
         recorder = Recorder()
         recorder.watch()

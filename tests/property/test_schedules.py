@@ -203,7 +203,7 @@ def test_random_schedules(subject, record_property):
         assert replay(run.case.program, run.schedule.trace.to_json()).func == run.schedule.func
 
     run()
-    record_property("fuzz", {"subject": subject, **counts})  # summed up by conftest.py
+    record_property("fuzz", {"subject": subject, **counts})  # summed up by fuzzer_counts.py
     if profile == "ci":
         assert counts["cases"] >= examples
         assert counts["hits"] >= HITS
