@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,13 +48,13 @@ class Storage(VectorLoops):
         self.parallel = False
         self._arenas = {True: _Arena(), False: _Arena()}  # scratch of a parallel loop, or workspace
 
+    @abstractmethod
     def branch(self, cond: Val, written: frozenset[str], then: Callable[[], None]) -> None:
         """Emit something where a condition holds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def written(self, s: Stmt) -> frozenset[str]:
         """Names of the buffers that a statement writes."""
-        raise NotImplementedError
 
     def needs(self) -> Memory:
         """What has been handed out at most."""
