@@ -14,11 +14,19 @@ import json
 import sys
 from typing import Any
 
-from sidebyside import Array, Case, Plan, draw, geomean, keep_memory, measure, single
-
-from tilewright.driver import peak_gflops
-from tilewright.support import available_cpus
-from tilewright.target import detect
+from sidebyside import (
+    Array,
+    Case,
+    Plan,
+    add_options,
+    draw,
+    geomean,
+    keep_memory,
+    measure,
+    plan_of,
+    single,
+    text,
+)
 
 _SMALL = (1, 2, 4)
 _LARGE = (1500, 3000, 6000)
@@ -78,23 +86,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--against", default="onnxruntime,openvino,torch", help="engines, by commas; may be empty"
-    )
-    parser.add_argument("--threads", type=int, default=available_cpus())
+    add_options(parser)
     parser.add_argument(
         "--only", default="all", help="all, skinny, large, /10 (every tenth) or 512x1x512,..."
     )
     parser.add_argument("--constant", choices=("A", "B"), default="", help="the matrix that is a weight")
-    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
-    parser.add_argument("--json", action="store_true", help="one JSON line a shape")
     arguments = parser.parse_args()
     keep_memory()
-    engines = ("tilewright", *(name for name in arguments.against.split(",") if name))
-    target = detect()
-    gflops = peak_gflops(target) * arguments.threads
-    plan = Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
+    plan = plan_of(arguments)
     rows = []
     for m, n, k in chosen(arguments.only):
         row = {"benchmark": "deepbench", **measure(case(m, n, k, arguments.constant), plan)}
@@ -104,14 +103,6 @@ def main() -> None:
         else:
             print(text(row), flush=True)
     print(json.dumps(summary(rows, plan)))
-
-
-def text(row: dict[str, Any]) -> str:
-    """A row for reading."""
-    peers = " ".join(f"{name} {e.get('median_ms', float('nan')):9.3f}" for name, e in row["engines"].items())
-    fraction, ratio = row.get("of_limit", 0), row.get("best_peer_to_ours", 0)
-    found = f"{fraction:6.1%} of {row['bound']:7s} best peer/ours {ratio:5.2f}"
-    return f"{row['operator']:24s} {found}  ms: limit {row['limit_ms']:9.3f} {peers}"
 
 
 if __name__ == "__main__":

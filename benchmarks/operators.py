@@ -19,11 +19,19 @@ from typing import Any
 import numpy as np
 from convolutions import CONVOLUTIONS
 from onnx import helper
-from sidebyside import Case, Operator, Plan, chain, draw, geomean, keep_memory, measure, single
-
-from tilewright.driver import peak_gflops
-from tilewright.support import available_cpus
-from tilewright.target import detect
+from sidebyside import (
+    Case,
+    Operator,
+    add_options,
+    chain,
+    draw,
+    geomean,
+    keep_memory,
+    measure,
+    plan_of,
+    single,
+    text,
+)
 
 
 def matmul(group: str, m: int, n: int, k: int, batch: int = 0, weight: bool = False) -> Operator:
@@ -167,15 +175,9 @@ OPERATORS: tuple[Operator, ...] = (
 )
 
 
-def text(row: dict[str, Any]) -> str:
-    """A row for reading."""
-    shown = " ".join(f"{name} {e.get('median_ms', float('nan')):8.3f}" for name, e in row["engines"].items())
-    fraction, ratio = row.get("of_limit", 0), row.get("best_peer_to_ours", 0)
-    fine = " " if fraction >= 0.85 or ratio >= 1.2 else "!"
-    return (
-        f"{fine} {row['operator']:36s} {fraction:6.1%} of {row['bound']:7s} best peer/ours {ratio:5.2f}"
-        f"  ms: limit {row['limit_ms']:8.3f} {shown}"
-    )
+def reached(row: dict[str, Any]) -> bool:
+    """Whether an operator is at 85% of its limit, or ahead of the best peer by 1.2x."""
+    return bool(row.get("of_limit", 0) >= 0.85 or row.get("best_peer_to_ours", 0) >= 1.2)
 
 
 def main() -> None:
@@ -183,20 +185,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--against", default="onnxruntime,openvino,torch", help="engines, by commas; may be empty"
-    )
-    parser.add_argument("--threads", type=int, default=available_cpus())
+    add_options(parser)
     parser.add_argument("--only", default="", help="groups or parts of names, by commas")
-    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
-    parser.add_argument("--json", action="store_true", help="one JSON line an operator")
     arguments = parser.parse_args()
     keep_memory()
-    engines = ("tilewright", *(name for name in arguments.against.split(",") if name))
-    target = detect()
-    gflops = peak_gflops(target) * arguments.threads
-    plan = Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
+    plan = plan_of(arguments)
     wanted = [part for part in arguments.only.split(",") if part]
     rows = []
     for operator in OPERATORS:
@@ -208,12 +201,14 @@ def main() -> None:
             **measure(operator.make(operator.name), plan),
         }
         rows.append(row)
-        print(json.dumps(row) if arguments.json else text(row), flush=True)
+        print(
+            json.dumps(row) if arguments.json else f"{' ' if reached(row) else '!'} {text(row)}", flush=True
+        )
     summary = {
         "benchmark": "operators",
         "summary": True,
         "operators": len(rows),
-        "reached": sum(r.get("of_limit", 0) >= 0.85 or r.get("best_peer_to_ours", 0) >= 1.2 for r in rows),
+        "reached": sum(reached(r) for r in rows),
         "best_peer_to_ours": geomean([r["best_peer_to_ours"] for r in rows if "best_peer_to_ours" in r]),
         "of_limit": geomean([r["of_limit"] for r in rows if "of_limit" in r]),
         "threads": plan.threads,

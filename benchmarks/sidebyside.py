@@ -4,6 +4,7 @@ Memory that is freed stays with the process, for all engines alike: otherwise ea
 large result would mostly wait for fresh pages.
 """
 
+import argparse
 import contextlib
 import ctypes
 import statistics
@@ -20,10 +21,11 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import reading
+from tilewright.driver import peak_gflops, reading
 from tilewright.driver.bench import ENGINES, OURS
 from tilewright.runtime import aligned_copy
-from tilewright.target import Target
+from tilewright.support import available_cpus
+from tilewright.target import Target, detect
 
 Array = npt.NDArray[Any]
 
@@ -76,6 +78,33 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the plan: engines, threads, turns and their length; and ``--json``."""
+    parser.add_argument(
+        "--against", default="onnxruntime,openvino,torch", help="engines, by commas; may be empty"
+    )
+    parser.add_argument("--threads", type=int, default=available_cpus())
+    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
+    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
+    parser.add_argument("--json", action="store_true", help="one JSON line an operator")
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """The plan of the options that `add_options` adds; measures the peak of this machine (a second)."""
+    engines = (OURS, *(name for name in arguments.against.split(",") if name))
+    target = detect()
+    gflops = peak_gflops(target) * arguments.threads
+    return Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
+
+
+def text(row: Mapping[str, Any]) -> str:
+    """A line of `measure` for reading."""
+    times = " ".join(f"{name} {e.get('median_ms', float('nan')):9.3f}" for name, e in row["engines"].items())
+    fraction, ratio = row.get("of_limit", 0), row.get("best_peer_to_ours", 0)
+    found = f"{fraction:6.1%} of {row['bound']:7s} best peer/ours {ratio:5.2f}"
+    return f"{row['operator']:36s} {found}  ms: limit {row['limit_ms']:9.3f} {times}"
 
 
 def single(
