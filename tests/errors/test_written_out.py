@@ -89,6 +89,23 @@ for j in range(4):
 """, "")  # fmt: skip
 
 
+#: `T` is made from `U`, which ends before `C` reads `T`.
+_NARROW = """
+with alloc(f32[16]) as U:
+    for h in range(4):
+        with block("U"):
+            i = par(0, 4, h)
+            U[i] = X[i]
+    for i in range(4):
+        with block("T"):
+            i = par(0, 4, i)
+            T[i] = U[i]
+for j in range(4):
+    with block("C"):
+        i = par(0, 4, j)
+        C[i] = T[i]
+"""
+
 REFUSALS = {
     # steps
     "fuse in steps": (lambda: _strided().fuse("h", "j"), "only loops of step 1 are fused", "", ["h", "j"]),
@@ -176,41 +193,13 @@ REFUSALS = {
         ["T", "U"],
     ),
     "compute where an input is not": (
-        lambda: _text("""
-with alloc(f32[16]) as U:
-    for h in range(4):
-        with block("U"):
-            i = par(0, 4, h)
-            U[i] = X[i]
-    for i in range(4):
-        with block("T"):
-            i = par(0, 4, i)
-            T[i] = U[i]
-for j in range(4):
-    with block("C"):
-        i = par(0, 4, j)
-        C[i] = T[i]
-""").compute_at("T", "j"),
+        lambda: _text(_NARROW).compute_at("T", "j"),
         "buffer 'U', which 'T' needs, is not allocated around loop 'j'",
         "hoist_alloc",
         ["U", "T", "j"],
     ),
     "inline where an input is not": (
-        lambda: _text("""
-with alloc(f32[16]) as U:
-    for h in range(4):
-        with block("U"):
-            i = par(0, 4, h)
-            U[i] = X[i]
-    for i in range(4):
-        with block("T"):
-            i = par(0, 4, i)
-            T[i] = U[i]
-for j in range(4):
-    with block("C"):
-        i = par(0, 4, j)
-        C[i] = T[i]
-""").inline("T"),
+        lambda: _text(_NARROW).inline("T"),
         "'U', which 'T' reads, is not allocated around 'C'",
         "hoist_alloc",
         ["U", "T", "C"],
