@@ -17,13 +17,10 @@ from typing import Any
 from sidebyside import (
     Array,
     Case,
-    Plan,
+    SideBySide,
     add_options,
     draw,
     geomean,
-    keep_memory,
-    measure,
-    plan_of,
     single,
     text,
 )
@@ -64,14 +61,14 @@ def case(m: int, n: int, k: int, constant: str) -> Case:
     return Case(f"{m}x{n}x{k}", model, feeds, 2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
 
 
-def summary(rows: list[dict[str, Any]], plan: Plan) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], engines: SideBySide) -> dict[str, Any]:
     """Geometric means over the rows."""
     line: dict[str, Any] = {
         "benchmark": "deepbench",
         "summary": True,
         "shapes": len(rows),
-        "threads": plan.threads,
-        "gflops": plan.gflops,
+        "threads": engines.threads,
+        "gflops": engines.gflops,
     }
     for bound in ("compute", "memory"):
         line[f"{bound}_of_limit"] = geomean(
@@ -92,17 +89,13 @@ def main() -> None:
     )
     parser.add_argument("--constant", choices=("A", "B"), default="", help="the matrix that is a weight")
     arguments = parser.parse_args()
-    keep_memory()
-    plan = plan_of(arguments)
     rows = []
-    for m, n, k in chosen(arguments.only):
-        row = {"benchmark": "deepbench", **measure(case(m, n, k, arguments.constant), plan)}
-        rows.append(row)
-        if arguments.json:
-            print(json.dumps(row), flush=True)
-        else:
-            print(text(row), flush=True)
-    print(json.dumps(summary(rows, plan)))
+    with SideBySide(arguments) as engines:
+        for m, n, k in chosen(arguments.only):
+            row = {"benchmark": "deepbench", **engines.measure(case(m, n, k, arguments.constant))}
+            rows.append(row)
+            print(json.dumps(row) if arguments.json else text(row), flush=True)
+    print(json.dumps(summary(rows, engines)))
 
 
 if __name__ == "__main__":

@@ -22,13 +22,11 @@ from onnx import helper
 from sidebyside import (
     Case,
     Operator,
+    SideBySide,
     add_options,
     chain,
     draw,
     geomean,
-    keep_memory,
-    measure,
-    plan_of,
     single,
     text,
 )
@@ -188,22 +186,17 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--only", default="", help="groups or parts of names, by commas")
     arguments = parser.parse_args()
-    keep_memory()
-    plan = plan_of(arguments)
     wanted = [part for part in arguments.only.split(",") if part]
     rows = []
-    for operator in OPERATORS:
-        if wanted and not any(part == operator.group or part in operator.name for part in wanted):
-            continue
-        row = {
-            "benchmark": "operators",
-            "group": operator.group,
-            **measure(operator.make(operator.name), plan),
-        }
-        rows.append(row)
-        print(
-            json.dumps(row) if arguments.json else f"{' ' if reached(row) else '!'} {text(row)}", flush=True
-        )
+    with SideBySide(arguments) as engines:
+        for operator in OPERATORS:
+            if wanted and not any(part == operator.group or part in operator.name for part in wanted):
+                continue
+            measured = engines.measure(operator.make(operator.name))
+            row = {"benchmark": "operators", "group": operator.group, **measured}
+            rows.append(row)
+            line = json.dumps(row) if arguments.json else f"{' ' if reached(row) else '!'} {text(row)}"
+            print(line, flush=True)
     summary = {
         "benchmark": "operators",
         "summary": True,
@@ -211,8 +204,8 @@ def main() -> None:
         "reached": sum(reached(r) for r in rows),
         "best_peer_to_ours": geomean([r["best_peer_to_ours"] for r in rows if "best_peer_to_ours" in r]),
         "of_limit": geomean([r["of_limit"] for r in rows if "of_limit" in r]),
-        "threads": plan.threads,
-        "gflops": plan.gflops,
+        "threads": engines.threads,
+        "gflops": engines.gflops,
     }
     print(json.dumps(summary))
 

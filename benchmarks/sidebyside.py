@@ -1,40 +1,30 @@
-"""Single operators, several engines in one process taking turns; what the benchmarks of operators share.
-
-Memory that is freed stays with the process, for all engines alike: otherwise each run of an operator with a
-large result would mostly wait for fresh pages.
-"""
+"""Single operators, each engine in a process of its own: what the benchmarks of operators share."""
 
 import argparse
-import contextlib
-import ctypes
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import peak_gflops, reading
-from tilewright.driver.bench import ENGINES, OURS
+from tilewright.driver import OURS, Bench, BenchPlan, peak_gflops, reading
 from tilewright.runtime import aligned_copy
 from tilewright.support import available_cpus
-from tilewright.target import Target, detect
+from tilewright.target import detect
 
 Array = npt.NDArray[Any]
 
-#: Seconds between two engines' turns, for idle threads to fall asleep.
-PAUSE = 0.05
 #: Bytes whose reading is timed, at most.
 MOST_READ = 1 << 28
-_READING = "reading"
-_M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
+_SHOWN = ("load_s", "runs", "median_ms", "min_ms", "max_difference", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +47,79 @@ class Operator:
     make: Callable[[str], Case]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """``rounds`` turns an engine, each of ``seconds`` or one run, whichever is longer.
+class SideBySide:
+    """Measures operators one after another; the engines' processes have ended when the ``with`` does.
 
-    ``gflops`` is the peak of all threads.
+    ``gflops`` is the peak of all threads, measured at the start (a second).
     """
 
-    engines: tuple[str, ...]
-    threads: int
-    target: Target
-    gflops: float
-    rounds: int = 3
-    seconds: float = 0.1
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.threads: int = arguments.threads
+        self._target = detect()
+        self.gflops = peak_gflops(self._target) * self.threads
+        self._seconds: float = arguments.seconds
+        self._bench = Bench(
+            BenchPlan(
+                engines=(OURS, *(name for name in arguments.against.split(",") if name)),
+                threads=self.threads,
+                rounds=arguments.rounds,
+                seconds=self._seconds,
+                least=1,
+                warmup=0.0,
+                uncounted=1,
+                pause=0.1,
+                keep_memory=True,
+            )
+        )
 
+    def __enter__(self) -> Self:
+        self._bench.__enter__()
+        return self
 
-def keep_memory() -> None:
-    """Have the C library keep freed memory instead of returning it to the system (glibc)."""
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bench.__exit__(kind, error, trace)
+
+    def measure(self, case: Case) -> dict[str, Any]:
+        """One line of results: each engine's times, and our fraction of the limit.
+
+        Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest
+        run, for more bytes than MOST_READ so much of it, is the limit of memory.
+        """
+        nbytes = int(min(case.nbytes, MOST_READ))
+        read = reading(self._target, self.threads, nbytes)
+        fastest: list[float] = []
+        with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+            path = Path(folder, "model.onnx")
+            onnx.save(case.model, path)
+            result = self._bench.measure(
+                case.name, path, case.feeds, each_round=lambda: fastest.append(min(turn(read, self._seconds)))
+            )
+        memory = min(fastest) * case.nbytes / nbytes
+        compute = case.flops / (self.gflops * 1e9)
+        limit = max(memory, compute)
+        engines: dict[str, dict[str, Any]] = {}
+        for each in result.engines:
+            shown = each.as_data(result.ours)
+            engines[each.engine] = {key: shown[key] for key in _SHOWN if shown.get(key) is not None}
+        line: dict[str, Any] = {
+            "operator": case.name,
+            "flops": case.flops,
+            "bytes": case.nbytes,
+            "bound": "compute" if compute >= memory else "memory",
+            "limit_ms": limit * 1e3,
+            "read_gb_s": case.nbytes / memory / 1e9,
+            "engines": engines,
+        }
+        ours = engines.get(OURS, {}).get("median_ms")
+        others = [e["median_ms"] for name, e in engines.items() if name != OURS and "median_ms" in e]
+        if ours is not None:
+            line["of_limit"] = round(limit * 1e3 / ours, 3)
+            line["of_limit_best_run"] = round(limit * 1e3 / engines[OURS]["min_ms"], 3)
+            if others:
+                line["best_peer_to_ours"] = round(min(others) / ours, 3)
+        return line
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -89,14 +131,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
     parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
     parser.add_argument("--json", action="store_true", help="one JSON line an operator")
-
-
-def plan_of(arguments: argparse.Namespace) -> Plan:
-    """The plan of the options that `add_options` adds; measures the peak of this machine (a second)."""
-    engines = (OURS, *(name for name in arguments.against.split(",") if name))
-    target = detect()
-    gflops = peak_gflops(target) * arguments.threads
-    return Plan(engines, arguments.threads, target, gflops, arguments.rounds, arguments.seconds)
 
 
 def text(row: Mapping[str, Any]) -> str:
@@ -151,63 +185,6 @@ def draw(*shape: int, seed: int = 0) -> Array:
     return aligned_copy(array)
 
 
-def measure(case: Case, plan: Plan) -> dict[str, Any]:
-    """One line of results: each engine's times, and our fraction of the limit.
-
-    Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest run,
-    for more bytes than MOST_READ so much of it, is the limit of memory.
-    """
-    engines: dict[str, dict[str, Any]] = {}
-    running: dict[str, Callable[[], object]] = {}
-    made: dict[str, Array] = {}
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        path = Path(folder, "model.onnx")
-        onnx.save(case.model, path)
-        for name in plan.engines:
-            with _Failures(engines, name):
-                start = time.perf_counter()
-                engine = ENGINES[name](str(path), case.feeds, plan.threads)
-                loaded = time.perf_counter() - start
-                made[name] = engine.outputs()[0]
-                running[name] = engine.run
-                engines[name] = {"load_s": round(loaded, 3)}
-    nbytes = int(min(case.nbytes, MOST_READ))
-    running[_READING] = reading(plan.target, plan.threads, nbytes)
-    times: dict[str, list[float]] = {name: [] for name in running}
-    for _ in range(plan.rounds):
-        for name, run in running.items():
-            time.sleep(PAUSE)
-            times[name] += turn(run, plan.seconds)
-    memory = min(times.pop(_READING)) * case.nbytes / nbytes
-    compute = case.flops / (plan.gflops * 1e9)
-    limit = max(memory, compute)
-    for name, seen in times.items():
-        engines[name] |= {
-            "median_ms": statistics.median(seen) * 1e3,
-            "min_ms": min(seen) * 1e3,
-            "runs": len(seen),
-        }
-        if OURS in made and name != OURS:
-            engines[name]["max_difference"] = _difference(made[OURS], made[name])
-    line: dict[str, Any] = {
-        "operator": case.name,
-        "flops": case.flops,
-        "bytes": case.nbytes,
-        "bound": "compute" if compute >= memory else "memory",
-        "limit_ms": limit * 1e3,
-        "read_gb_s": case.nbytes / memory / 1e9,
-        "engines": engines,
-    }
-    ours = engines.get(OURS, {}).get("median_ms")
-    others = [e["median_ms"] for name, e in engines.items() if name != OURS and "median_ms" in e]
-    if ours is not None:
-        line["of_limit"] = round(limit * 1e3 / ours, 3)
-        line["of_limit_best_run"] = round(limit * 1e3 / engines[OURS]["min_ms"], 3)
-        if others:
-            line["best_peer_to_ours"] = round(min(others) / ours, 3)
-    return line
-
-
 def turn(run: Callable[[], object], seconds: float) -> list[float]:
     """The seconds of each run of one turn; the first run, which wakes threads, does not count."""
     begin = time.perf_counter()
@@ -224,28 +201,3 @@ def turn(run: Callable[[], object], seconds: float) -> list[float]:
 def geomean(values: Sequence[float]) -> float | None:
     """The geometric mean, ``None`` of nothing."""
     return round(statistics.geometric_mean(values), 3) if values else None
-
-
-class _Failures:
-    """An engine that cannot run an operator is reported so; the others go on."""
-
-    def __init__(self, engines: dict[str, dict[str, Any]], name: str) -> None:
-        self._engines, self._name = engines, name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._engines[self._name] = {"error": f"{type(error).__name__}: {error}"[:300]}
-        print(f"{self._name}: {error}"[:300], file=sys.stderr)
-        return True
-
-
-def _difference(ours: Array, theirs: Array) -> float | None:
-    """The largest difference as a part of the largest element."""
-    if ours.shape != theirs.shape:
-        return None
-    scale = float(np.abs(theirs).max()) or 1.0
-    return float(np.abs(ours - theirs).max()) / scale

@@ -1,6 +1,6 @@
 """The drivers: from models and schedules to things that run."""
 
-from tilewright.driver.bench import ENGINES, OURS, BenchPlan, BenchResult, EngineResult, run_benchmark
+from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.kernel import Kernel, build
@@ -18,6 +18,7 @@ from tilewright.driver.work import flops
 from tilewright.runtime import TensorInfo
 
 __all__ = [
+    "Bench",
     "BenchPlan",
     "BenchResult",
     "CompiledModel",

@@ -6,7 +6,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import onnx_models as tiny
-from tilewright.driver import BenchPlan, model_samples, run_benchmark
+from tilewright.driver import Bench, BenchPlan, model_samples, run_benchmark
 from tilewright.driver.bench.torch_model import torch_module
 from tilewright.frontend import zoo
 from tilewright.support import InputError, UnsupportedOperatorError
@@ -39,6 +39,24 @@ def test_an_engine_that_fails_says_why(tmp_path):
     result = run_benchmark("bad", path, {}, _plan())
     assert result.ours is not None and "ModelError" in str(result.ours.error)
     assert result.as_data()["engines"][0]["error"] == result.ours.error
+
+
+def test_one_process_measures_several_models_and_is_started_again_once_it_ended(tmp_path):
+    plan = _plan(pause=0.0, uncounted=3, keep_memory=True)
+    rounds = []
+    with Bench(plan) as bench:
+        for made in (tiny.mlp(), None, tiny.mlp()):
+            path = tmp_path / "m.onnx"
+            path.write_bytes(b"no model") if made is None else onnx.save(made, path)
+            feeds = {} if made is None else model_samples(str(path))[1]
+            (ours,) = bench.measure("m", path, feeds, each_round=lambda: rounds.append(1)).engines
+            assert (ours.error is None) == (made is not None)
+            assert [len(turn) for turn in ours.rounds] == ([3, 3] if made else [])
+            if made is None:
+                process = bench._workers._running["tilewright"]
+                process.kill()
+                process.wait()
+    assert len(rounds) == 6
 
 
 def test_an_unknown_engine_is_refused():

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -38,8 +38,11 @@ PAUSE: Final = 0.3
 class BenchPlan:
     """What to measure: ``rounds`` turns an engine of ``seconds`` each, at least ``least`` runs a turn.
 
-    ``warmup`` is the seconds that each engine runs before the first round. Engines that know no other
-    ``precision`` than f32 run in that.
+    ``warmup`` is the seconds that each engine runs before the first round, ``uncounted`` the runs at the
+    start of each turn that wake threads and fill caches and do not count. Before each turn all are idle for
+    ``pause`` seconds. With ``keep_memory`` the engines' processes keep what they free: single operators with
+    large results would otherwise mostly wait for fresh pages. Engines that know no other ``precision`` than
+    f32 run in that.
     """
 
     engines: tuple[str, ...]
@@ -48,6 +51,9 @@ class BenchPlan:
     seconds: float = 1.0
     least: int = 3
     warmup: float = 0.5
+    uncounted: int = 0
+    pause: float = PAUSE
+    keep_memory: bool = False
     precision: Precision = "f32"
 
     def __post_init__(self) -> None:
@@ -142,39 +148,71 @@ def run_benchmark(
 
     ``model`` is what to call it. An engine that fails is reported as failed; the others go on.
     """
-    results = {name: EngineResult(name) for name in plan.engines}
-    with (
-        tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder,
-        _Processes(plan.engines) as workers,
-    ):
-        archive = Path(folder, "feeds.npz")
-        np.savez(archive, *feeds.values())
-        load: dict[str, Any] = {"do": "load", "model": str(path), "feeds": str(archive), "names": list(feeds)}
-        load["threads"] = plan.threads
-        exact = _exact_outputs(load, Path(folder, "exact.npz")) if plan.precision != "f32" else None
-        outputs: dict[str, list[Array]] = {}
-        for done, name in enumerate(plan.engines):
-            progress("load", done, len(plan.engines), name)
-            loaded = workers.ask(results[name], {**load, "precision": plan.precision})
-            if loaded is not None:
-                results[name].version = loaded["version"]
-                results[name].load_seconds = loaded["seconds"]
-                outputs[name] = _outputs(workers, results[name], Path(folder, f"{done}.npz"))
-                workers.ask(results[name], {"do": "run", "seconds": plan.warmup, "least": 1})
-        progress("load", len(plan.engines), len(plan.engines))
-        for turn in range(plan.rounds):
-            progress("rounds", turn, plan.rounds)
-            for name in plan.engines:
-                time.sleep(PAUSE)
-                made = workers.ask(results[name], {"do": "run", "seconds": plan.seconds, "least": plan.least})
-                if made is not None:
-                    results[name].rounds.append(made["times"])
-        progress("rounds", plan.rounds, plan.rounds)
-    for name in plan.engines:
-        results[name].difference = _difference(outputs.get(OURS), outputs.get(name))
-        if exact is not None:
-            results[name].accuracy = _accuracy(outputs.get(name), exact)
-    return BenchResult(model, plan, tuple(results.values()))
+    with Bench(plan) as bench:
+        return bench.measure(model, path, feeds, progress)
+
+
+class Bench:
+    """Measures one model after another with the same processes, which end with the ``with``."""
+
+    def __init__(self, plan: BenchPlan) -> None:
+        self.plan = plan
+        self._workers = _Processes(plan.engines)
+
+    def __enter__(self) -> Self:
+        self._workers.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.__exit__(kind, error, trace)
+
+    def measure(
+        self,
+        model: str,
+        path: Path,
+        feeds: Mapping[str, Array],
+        progress: Progress = no_progress,
+        each_round: Callable[[], object] | None = None,
+    ) -> BenchResult:
+        """As `run_benchmark`. ``each_round`` is called in every round, as if it were the last engine."""
+        plan, workers = self.plan, self._workers
+        results = {name: EngineResult(name) for name in plan.engines}
+        run: dict[str, Any] = {"do": "run", "least": plan.least, "uncounted": plan.uncounted}
+        with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+            archive = Path(folder, "feeds.npz")
+            np.savez(archive, *feeds.values())
+            load: dict[str, Any] = {"do": "load", "model": str(path), "feeds": str(archive)}
+            load |= {"names": list(feeds), "threads": plan.threads, "keep_memory": plan.keep_memory}
+            exact = _exact_outputs(load, Path(folder, "exact.npz")) if plan.precision != "f32" else None
+            outputs: dict[str, list[Array]] = {}
+            for done, name in enumerate(plan.engines):
+                progress("load", done, len(plan.engines), name)
+                workers.revive(name)
+                loaded = workers.ask(results[name], {**load, "precision": plan.precision})
+                if loaded is not None:
+                    results[name].version = loaded["version"]
+                    results[name].load_seconds = loaded["seconds"]
+                    outputs[name] = _outputs(workers, results[name], Path(folder, f"{done}.npz"))
+                    workers.ask(results[name], {**run, "seconds": plan.warmup, "least": 1})
+            progress("load", len(plan.engines), len(plan.engines))
+            for turn in range(plan.rounds):
+                progress("rounds", turn, plan.rounds)
+                for name in plan.engines:
+                    time.sleep(plan.pause)
+                    made = workers.ask(results[name], {**run, "seconds": plan.seconds})
+                    if made is not None:
+                        results[name].rounds.append(made["times"])
+                if each_round is not None:
+                    time.sleep(plan.pause)
+                    each_round()
+            progress("rounds", plan.rounds, plan.rounds)
+        for name in plan.engines:
+            results[name].difference = _difference(outputs.get(OURS), outputs.get(name))
+            if exact is not None:
+                results[name].accuracy = _accuracy(outputs.get(name), exact)
+        return BenchResult(model, plan, tuple(results.values()))
 
 
 def _exact_outputs(load: Mapping[str, Any], path: Path) -> list[Array] | None:
@@ -233,16 +271,7 @@ class _Processes:
     """The engines' processes; all have ended when the ``with`` does."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._running = {
-            name: subprocess.Popen(
-                [sys.executable, "-m", "tilewright.driver.bench.worker", name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            for name in names
-        }
+        self._running = {name: _start(name) for name in names}
 
     def __enter__(self) -> Self:
         return self
@@ -258,6 +287,12 @@ class _Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
+
+    def revive(self, name: str) -> None:
+        """Start an engine's process again if it has ended."""
+        if self._running[name].poll() is not None:
+            self._running[name].communicate()
+            self._running[name] = _start(name)
 
     def ask(self, result: EngineResult, request: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a request; None, with the reason in the result, once the engine has failed."""
@@ -282,3 +317,13 @@ class _Processes:
         if not isinstance(found, dict):
             raise InternalError("a benchmark's worker answered with something else than an object")
         return found
+
+
+def _start(name: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilewright.driver.bench.worker", name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )

@@ -5,17 +5,24 @@ Requests and answers are lines of JSON on standard input and output. Whatever li
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import json
 import os
 import sys
 import time
 import traceback
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
 from tilewright.driver.bench.engines import ENGINES, Engine
+from tilewright.runtime import aligned_copy
+
+_M_MMAP_MAX: Final = -4
+_M_TRIM_THRESHOLD: Final = -1
+"""Of glibc's ``malloc.h``."""
 
 
 class Worker:
@@ -27,8 +34,13 @@ class Worker:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Load the model of a request; answers with the engine's version and the seconds that took."""
+        # The last model's arrays and weights go first: two large ones may not fit into memory.
+        self._engine = None
+        if request["keep_memory"]:
+            _keep_memory()
         with np.load(request["feeds"], allow_pickle=False) as archive:
-            feeds = {name: archive[f"arr_{at}"] for at, name in enumerate(request["names"])}
+            names = enumerate(request["names"])
+            feeds = {name: aligned_copy(archive[f"arr_{at}"]) for at, name in names}
         start = time.perf_counter()
         self._engine = ENGINES[self._name](request["model"], feeds, request["threads"], request["precision"])
         return {"version": self._engine.version, "seconds": time.perf_counter() - start}
@@ -39,6 +51,8 @@ class Worker:
         times: list[float] = []
         gc.collect()
         gc.disable()
+        for _ in range(request["uncounted"]):
+            self._engine.run()
         begin = now = time.perf_counter()
         while now - begin < request["seconds"] or len(times) < request["least"]:
             self._engine.run()
@@ -80,6 +94,14 @@ class _Failures:
         lines = traceback.format_exception_only(error)
         send(self._answers, {"error": "".join(lines).strip()[:2000]})
         return True
+
+
+def _keep_memory() -> None:
+    """Have the C library keep freed memory instead of returning it to the system (glibc)."""
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def send(stream: IO[str], message: dict[str, Any]) -> None:
