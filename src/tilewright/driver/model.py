@@ -25,8 +25,8 @@ from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
 from tilewright.runtime import (
+    Results,
     ThreadPool,
-    aligned_empty,
     checked_feeds,
     checked_names,
     draw_feeds,
@@ -80,7 +80,9 @@ class CompiledModel:
         self._assembled = assembled
         self._pool = pool
         self._memory_limit = memory_limit
+        self._results = Results(assembled.arrays)
         self._returned = dict(zip(graph.output_names, graph.outputs, strict=True))
+        self._as_made = self._made_as_returned()
         self._index_bounds = index_bounds(graph)
         self._tracing: Assembled | None = None
         self._lock = threading.Lock()
@@ -130,9 +132,13 @@ class CompiledModel:
         new arrays. Raises InputError naming the input or output that does not fit, ResourceError where there
         is no memory.
         """
-        wanted = checked_names(output_names, self.outputs)
         arrays = checked_feeds(feeds, self.inputs)
-        made = self._execute(self._assembled, arrays)
+        if output_names is None and self._as_made is not None:
+            outputs = self._results.take()
+            self._assembled.plan.run(list(arrays.values()), outputs)
+            return outputs if len(outputs) == 1 else [outputs[at] for at in self._as_made]
+        wanted = checked_names(output_names, self.outputs)
+        made = self._execute(self._assembled, arrays, self._results.take())
         given: set[str] = set()
         return [self._value(self._returned[name], arrays, made, given) for name in wanted]
 
@@ -148,7 +154,7 @@ class CompiledModel:
         """
         arrays = checked_feeds(feeds, self.inputs)
         plan = self._assembled.plan
-        outputs = self._outputs(self._assembled)
+        outputs = self._results.take()
         plan.run(list(arrays.values()), outputs)
         measured = plan.measure(list(arrays.values()), outputs, repeats=repeats)
         nanoseconds = self._assembled.unit_times(measured, len(self._steps.units))
@@ -233,7 +239,7 @@ class CompiledModel:
             if self._tracing is None:
                 every = [value for unit in self._steps.units for value in unit.outputs.values()]
                 self._tracing = assemble(self._steps, self._pool, self._memory_limit, every)
-        made = self._execute(self._tracing, arrays)
+        made = self._execute(self._tracing, arrays, Results(self._tracing.arrays).take())
         given: set[str] = set()
         return {
             value: self._value(value, arrays, made, given)
@@ -252,6 +258,7 @@ class CompiledModel:
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
+        self._results.trim()
         self._assembled.plan.trim()
 
     def __repr__(self) -> str:
@@ -273,11 +280,25 @@ class CompiledModel:
             self._steps, self._assembled, self.target, self.inputs, self.outputs, self._index_bounds
         )
 
-    def _outputs(self, assembled: Assembled) -> list[Array]:
-        return [aligned_empty(shape, dtype) for dtype, shape in assembled.arrays]
+    def _made_as_returned(self) -> tuple[int, ...] | None:
+        """Where the plan makes exactly the arrays that a run returns: the number of each, in order."""
+        steps, made = self._steps, self._assembled
+        places: list[int] = []
+        for value in self._returned.values():
+            type_, root = steps.graph.types[value], steps.root(value)
+            if root not in made.outputs:
+                return None
+            at = made.outputs.index(root)
+            buffer = steps.buffers.get(root)
+            plain = buffer is None or is_plain(buffer)
+            if not plain or made.arrays[at] != (dtype_of(type_.dtype).numpy, tuple(type_.sizes)):
+                return None
+            places.append(at)
+        return tuple(places) if len(set(places)) == len(places) else None
 
-    def _execute(self, assembled: Assembled, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        outputs = self._outputs(assembled)
+    def _execute(
+        self, assembled: Assembled, arrays: Mapping[str, Array], outputs: Sequence[Array]
+    ) -> dict[str, Array]:
         assembled.plan.run(list(arrays.values()), outputs)
         return dict(zip(assembled.outputs, outputs, strict=True))
 

@@ -28,6 +28,7 @@ from tilewright.runtime.native import (
     now_ns,
 )
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
+from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
 from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, draw_feeds, tensor_bytes
 
@@ -51,6 +52,7 @@ __all__ = [
     "PlanContents",
     "PoolOptions",
     "Requirements",
+    "Results",
     "SavedModel",
     "TensorInfo",
     "ThreadPool",

@@ -7,15 +7,16 @@ runs them all by one call without the GIL, from any number of threads at once.
 
 import weakref
 from collections.abc import Iterable, Sequence
-from ctypes import POINTER, byref, c_int64, c_void_p, cast
+from ctypes import byref, c_int64, c_void_p
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime import native
-from tilewright.runtime.memory import address_of
+from tilewright.runtime.memory import address_of, writeable_addresses
 from tilewright.runtime.pool import ThreadPool
 from tilewright.support import InputError, InternalError, ResourceError, format_bytes, quoted
 
@@ -211,6 +212,11 @@ class ExecutionPlan:
         self.run_bytes = contents.arena_bytes + contents.workspace_bytes * lanes + scratch * pool.threads
         """Bytes of memory of one run, all kinds."""
         self._steps = contents.steps
+        # tables for C as bytes: ctypes takes five times as long to make arrays of pointers
+        self._input_table = Struct(f"{len(contents.inputs)}P")
+        self._output_table = Struct(f"{len(contents.outputs)}P")
+        self._param_table = Struct(f"{contents.param_count}q")
+        self._run = native.library().tw_plan_run
         self._alive = tuple(keep_alive)
         self._handle = _create(pool, contents)
         weakref.finalize(self, native.library().tw_plan_destroy, self._handle).atexit = False
@@ -263,13 +269,13 @@ class ExecutionPlan:
         if len(params) != self.param_count:
             raise InputError(f"expected {self.param_count} parameters, got {len(params)}")
         failed = c_int64(-1)
-        code = native.library().tw_plan_run(
+        code = self._run(
             self._handle,
-            _pointers("input", inputs, self.inputs, writeable=False),
-            _pointers("output", outputs, self.outputs, writeable=True),
-            (c_int64 * self.param_count)(*params),
+            self._input_table.pack(*_addresses("input", inputs, self.inputs, writeable=False)),
+            self._output_table.pack(*_addresses("output", outputs, self.outputs, writeable=True)),
+            self._param_table.pack(*params),
             repeats,
-            None if nanoseconds is None else cast(address_of(nanoseconds), POINTER(c_int64)),
+            None if nanoseconds is None else address_of(nanoseconds),
             byref(failed),
         )
         if code:
@@ -327,19 +333,20 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     return int(handle)
 
 
-def _pointers(
-    what: str, arrays: Sequence[npt.NDArray[Any]], sizes: Sequence[int], *, writeable: bool
-) -> object:
-    """The arrays' addresses as a C array; refuses arrays whose memory is not what the plan expects."""
+def _addresses(
+    what: str, arrays: Sequence[npt.NDArray[Any]], sizes: tuple[int, ...], *, writeable: bool
+) -> list[int]:
+    """The arrays' addresses; refuses arrays whose memory is not what the plan expects."""
+    addresses = writeable_addresses(arrays)
+    if addresses is not None and tuple([array.nbytes for array in arrays]) == sizes:
+        return addresses
     if len(arrays) != len(sizes):
         raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")
-    addresses: list[int] = []
-    for array, nbytes in zip(arrays, sizes, strict=True):
+    for at, (array, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
         flags = array.flags
         if array.nbytes != nbytes or not flags.c_contiguous or (writeable and not flags.writeable):
-            raise _unfit(f"{what} {len(addresses)}", array, nbytes)
-        addresses.append(address_of(array))
-    return (c_void_p * len(addresses))(*addresses)
+            raise _unfit(f"{what} {at}", array, nbytes)
+    return [address_of(array) for array in arrays]
 
 
 def _unfit(name: str, array: npt.NDArray[Any], nbytes: int) -> InputError:

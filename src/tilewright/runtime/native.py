@@ -90,12 +90,12 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
         c_int32,
         [
             c_void_p,
-            POINTER(c_void_p),
-            POINTER(c_void_p),
-            POINTER(c_int64),
+            c_void_p,
+            c_void_p,
+            c_void_p,
             c_int64,
-            POINTER(c_int64),
-            POINTER(c_int64),
+            c_void_p,
+            c_void_p,
         ],
     ),
 }

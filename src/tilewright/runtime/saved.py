@@ -16,8 +16,8 @@ from tilewright.runtime.code import SharedCode
 from tilewright.runtime.container import MAGIC, open_container
 from tilewright.runtime.executor import ExecutionPlan, PlanContents
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
-from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.pool import pool_for
+from tilewright.runtime.results import Results
 from tilewright.runtime.tensors import checked_feeds, checked_names, draw_feeds
 from tilewright.support import (
     ArtefactError,
@@ -46,6 +46,7 @@ class SavedModel:
         self._manifest = manifest
         self._plan = plan
         self._weights = tuple(weights)
+        self._results = Results([(np.dtype(np.uint8), (size,)) for size in plan.outputs])
         self.name = manifest.name
         """The model's name, as it says itself."""
         self.producer = manifest.producer
@@ -93,7 +94,7 @@ class SavedModel:
         """
         wanted = checked_names(output_names, self.outputs)
         inputs = list(checked_feeds(feeds, self.inputs).values())
-        made = [aligned_empty(size, np.uint8) for size in self._plan.outputs]
+        made = self._results.take()
         self._plan.run(inputs, made)
         numbers = {info.name: at for at, info in enumerate(self.outputs)}
         given: set[int] = set()
@@ -105,7 +106,7 @@ class SavedModel:
         Raises what :meth:`run` raises.
         """
         inputs = list(checked_feeds(feeds, self.inputs).values())
-        made = [aligned_empty(size, np.uint8) for size in self._plan.outputs]
+        made = self._results.take()
         self._plan.run(inputs, made)
         return self._plan.measure(inputs, made, repeats=repeats)
 
@@ -115,6 +116,7 @@ class SavedModel:
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
+        self._results.trim()
         self._plan.trim()
 
     def __repr__(self) -> str:

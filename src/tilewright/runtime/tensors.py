@@ -65,6 +65,11 @@ def checked_names(names: Sequence[str] | None, known: Sequence[TensorInfo]) -> t
 
 def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
     """The inputs in order, row by row in memory. Raises InputError naming the first one that does not fit."""
+    if type(feeds) is dict and len(feeds) == len(known):
+        try:
+            return {info.name: _checked(feeds[info.name], info) for info in known}
+        except KeyError:
+            pass  # said properly below
     if not isinstance(feeds, Mapping):
         raise InputError(
             f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}",
@@ -85,6 +90,8 @@ def _checked(given: object, info: TensorInfo) -> Array:
         array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
+    if array.dtype == info.dtype and array.shape == info.shape and array.flags.c_contiguous:
+        return array
     if array.dtype != info.dtype:
         hint = f"convert it: x.astype(numpy.{info.dtype.name})"
         found = f"{array.dtype.name} in foreign byte order" if _swapped(array, info) else array.dtype.name
