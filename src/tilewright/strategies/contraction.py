@@ -69,7 +69,8 @@ def is_tileable(
     if c is None:
         return None
     c = without_groups(c, target)
-    if not c.write.value.dtype.is_float and c.write.value.dtype != I32:
+    total = c.write.value.dtype
+    if not total.is_float and total != I32 and (c.b is not None or total.kind == "bool"):
         return None
     lanes = vector_width(c, target)
     if c.group is not None and c.group % lanes:
@@ -368,7 +369,7 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
     taps = 1
     for a in c.axes("window"):
         taps *= c.extent(a)
-    if not ks and taps <= MAX_EXPANDED_TAPS:
+    if not ks and not c.dot and taps <= MAX_EXPANDED_TAPS:
         s = s.reorder(*windows, *pars) if len([*windows, *pars]) > 1 else s
         s = s.decompose_init(block, [*windows, *pars][0])
         # neighbouring results share what they load along the last window axis

@@ -124,6 +124,16 @@ CASES = {
         "Conv", (1, 12, 9, 9), (8, 12, 3, 2), zero=77, dilations=(2, 3), pads=(2, 0, 1, 3)
     ),
     "conv, no bias, one scale": Case("Conv", (1, 32, 4, 4), (16, 32, 2, 2), bias=False, channels=False),
+    "three channels": Case("Conv", (1, 3, 6, 6), (8, 3, 3, 3), zero=100, **PADDED),
+    "three channels, strides": Case(
+        "Conv", (2, 3, 23, 21), (32, 3, 7, 7), zero=127, strides=(2, 2), pads=(3, 3, 3, 3)
+    ),
+    "three channels, no padding": Case("Conv", (1, 3, 9, 11), (16, 3, 2, 3), strides=(1, 3)),
+    "one channel": Case("Conv", (1, 1, 12, 13), (16, 1, 5, 5), zero=3, pads=(2, 2, 2, 2)),
+    "depthwise": Case("Conv", (1, 8, 6, 6), (8, 1, 3, 3), group=8, zero=100, **PADDED),
+    "depthwise, signed, strides": Case(
+        "Conv", (2, 32, 9, 8), (32, 1, 3, 3), activation="i8", zero=-7, group=32, strides=(2, 2), **PADDED
+    ),
 }
 
 
@@ -143,8 +153,9 @@ def test_sums_are_exact(name, threads):
 
 
 OTHERS = {
-    "three channels": Case("Conv", (1, 3, 6, 6), (8, 3, 3, 3), zero=100, **PADDED),
-    "depthwise": Case("Conv", (1, 8, 6, 6), (8, 1, 3, 3), group=8, zero=100, **PADDED),
+    "three channels, one tap": Case("Conv", (1, 3, 6, 6), (8, 3, 1, 1), zero=100),
+    "three channels, taps apart": Case("Conv", (1, 3, 9, 9), (8, 3, 3, 3), zero=100, dilations=(2, 2)),
+    "groups": Case("Conv", (1, 8, 6, 6), (8, 2, 3, 3), group=4, zero=100, **PADDED),
     "odd sums": Case("MatMul", (3, 9), (9, 16), zero=4),
     "beta": Case("Gemm", (4, 16), (16, 17), beta=0.5, bias=False),
 }
@@ -218,3 +229,48 @@ def test_values_that_others_read_keep_their_type():
     np.testing.assert_allclose(
         y, ((q.astype(int) - 2) * 0.05).sum(1, keepdims=True) * 0.5 + np.zeros(8), rtol=1e-5, atol=1e-6
     )
+
+
+def test_layers_of_a_mobile_network_pass_bytes():
+    """Few channels, depthwise, pooling and 1x1, all quantised: sums in integers, bytes between."""
+    rng = np.random.default_rng(5)
+    nodes, constants = qdq("x", "u8", 0.02, 121)
+    layers = (
+        ("c", "x", (32, 3, 3, 3), 1, {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+        ("d", "p", (32, 1, 3, 3), 32, {"pads": (1, 1, 1, 1)}),
+        ("e", "d", (48, 32, 1, 1), 1, {}),
+    )
+    for name, source, shape, group, attributes in layers:
+        if source == "p":
+            nodes.append(helper.make_node("MaxPool", ["c_d"], ["p"], kernel_shape=(3, 3), pads=(1, 1, 1, 1)))
+            same = [f"c_{each}" for each in ("scale", "zero")]
+            nodes.append(helper.make_node("QuantizeLinear", ["p", *same], ["p_q"]))
+            nodes.append(helper.make_node("DequantizeLinear", ["p_q", *same], ["p_d"]))
+        w = f"w_{name}"
+        constants |= {w: rng.integers(-127, 128, shape).astype(np.int8), f"{w}_s": np.float32(0.0103)}
+        nodes.append(helper.make_node("DequantizeLinear", [w, f"{w}_s"], [f"{w}_d"]))
+        nodes.append(helper.make_node("Conv", [f"{source}_d", f"{w}_d"], [name], group=group, **attributes))
+        more, scales = qdq(name, "u8", 0.0517, 0)
+        nodes += more
+        constants |= scales
+    proto = model(nodes, [tensor("x", (1, 3, 21, 21))], [tensor("e_d", (1, 48, 11, 11))], constants)
+    compiled = tilewright.compile(proto)
+    x = rng.normal(size=(1, 3, 21, 21)).astype(np.float32)
+
+    def layer(q, scale, name, **attributes):
+        y = convolve(q, constants[f"w_{name}"].astype(np.int64), **attributes)
+        return quantise(y * (scale * 0.0103), "u8", 0.0517, 0)
+
+    q = quantise(x, "u8", 0.02, 121) - 121
+    c = layer(q, 0.02, "c", strides=(2, 2), pads=(1, 1, 1, 1))
+    wide = np.pad(c, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    p = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3)).max((-2, -1))
+    d = layer(p, 0.0517, "d", pads=(1, 1, 1, 1), group=32)
+    wanted = layer(d, 0.0517, "e")
+    (made,) = compiled.run(None, {"x": x})
+    off = np.abs(np.round(made / np.float32(0.0517)) - wanted)
+    assert off.max() <= 1 and (off == 0).mean() > 0.98
+    if HAS_INSTRUCTION:
+        programs = [g.kernel.program for g in compiled.groups()]
+        assert {b.dtype.name for p in programs[:-1] for b in p.outputs} == {"u8"}
+        assert sum("vpdpbusd(" in str(g.kernel.schedule) for g in compiled.groups()) == 2

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+from onnx_models import model, tensor
 from tilewright.frontend import import_onnx
 from tilewright.graph import INTEGER_PASSES, PASSES, evaluate_graph, simplify
+from tilewright.graph.passes import FoldRequantised, SinkDequantised
 from unit.driver.test_quantised import CASES, OTHERS
 
 
@@ -32,3 +35,90 @@ def test_signed_activations_become_unsigned():
     quantised = next(n for n in graph.nodes if n.op == "QuantizeLinear")
     assert graph.types[quantised.outputs[0]].dtype == "u8"
     assert int(graph.constants[quantised.inputs[2]]) == case.zero + 128
+
+
+def moved(op, *, scale=0.5, again=None, shape=(1, 2, 4, 4), **attributes):
+    """A model that quantises, selects elements, and quantises the same way ``again`` (or by other scales)."""
+    constants = {
+        "s": np.float32(scale), "z": np.uint8(7), "s2": np.float32(again or scale), "z2": np.uint8(7)
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node(op, ["d"], ["m"], **attributes),
+        helper.make_node("QuantizeLinear", ["m", "s2", "z2"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "s2", "z2"], ["y"]),
+    ]
+    made = {"Transpose": (1, 2, 4, 4), "MaxPool": (1, 2, 3, 3), "Flatten": (1, 32)}[op]
+    return import_onnx(model(nodes, [tensor("x", shape)], [tensor("y", made)], constants))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("Transpose", {"perm": (0, 1, 3, 2)}), ("MaxPool", {"kernel_shape": (2, 2)}), ("Flatten", {})],
+)
+def test_selections_are_of_bytes(op, attributes):
+    graph = moved(op, **attributes)
+    (found,) = SinkDequantised()(graph).nodes[1:-1]
+    assert found.op == op and SinkDequantised()(graph).types[found.outputs[0]].dtype == "u8"
+    x = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32) * 9
+    (want,) = evaluate_graph(graph, {"x": x}).values()
+    (made,) = evaluate_graph(SinkDequantised()(graph), {"x": x}).values()
+    np.testing.assert_array_equal(made, want)
+
+
+def test_other_scales_are_another_quantisation():
+    graph = SinkDequantised()(moved("Flatten", again=0.25))
+    assert [n.op for n in graph.nodes] == [
+        "QuantizeLinear", "Flatten", "DequantizeLinear", "QuantizeLinear", "DequantizeLinear",
+    ]  # fmt: skip
+
+
+def test_elements_of_negative_scales_are_left_alone():
+    graph = moved("MaxPool", scale=-0.5, kernel_shape=(2, 2))
+    assert SinkDequantised()(graph) is graph
+
+
+def test_scales_join_the_product_and_the_sum_before():
+    constants = {"a": np.array([2.0, 3.0], np.float32), "b": np.array([0.5, -1], np.float32),
+                 "s": np.float32(0.25), "z": np.uint8(100)}  # fmt: skip
+    nodes = [
+        helper.make_node("Mul", ["x", "a"], ["t"]),
+        helper.make_node("Add", ["t", "b"], ["u"]),
+        helper.make_node("QuantizeLinear", ["u", "s", "z"], ["y"]),
+    ]
+    graph = import_onnx(
+        model(nodes, [tensor("x", (5, 2))], [tensor("y", (5, 2), TensorProto.UINT8)], constants)
+    )
+    folded = FoldRequantised()(graph)
+    assert [n.op for n in folded.nodes] == ["Mul", "Add", "QuantizeLinear"]
+    constant = [folded.constants[v] for n in folded.nodes for v in n.inputs if v in folded.constants]
+    np.testing.assert_array_equal(constant[0], [8, 12])
+    np.testing.assert_array_equal(constant[1], [2, -4])
+    assert constant[2] == 1
+    x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    (want,) = evaluate_graph(graph, {"x": x}).values()
+    (made,) = evaluate_graph(folded, {"x": x}).values()
+    np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_values_that_others_read_are_not_scaled(returned):
+    """The product is read twice, or returned: it stays, and a product with the reciprocal follows."""
+    constants = {"a": np.float32(2), "s": np.float32(0.25), "z": np.uint8(100)}
+    nodes = [
+        helper.make_node("Mul", ["x", "a"], ["t"]),
+        helper.make_node("QuantizeLinear", ["t", "s", "z"], ["y"]),
+        helper.make_node("Neg", ["t"], ["n"]),
+    ]
+    outputs = [tensor("y", (5,), TensorProto.UINT8), tensor("t" if returned else "n", (5,))]
+    graph = import_onnx(model(nodes, [tensor("x", (5,))], outputs, constants))
+    folded = FoldRequantised()(graph)
+    assert sorted(n.op for n in folded.nodes) == sorted(
+        ["Mul", "Mul", "QuantizeLinear", *([] if returned else ["Neg"])]
+    )
+    x = np.linspace(-3, 5, 5).astype(np.float32)
+    for made, want in zip(
+        evaluate_graph(folded, {"x": x}).values(), evaluate_graph(graph, {"x": x}).values(), strict=True
+    ):
+        np.testing.assert_array_equal(made, want)

@@ -66,8 +66,13 @@ def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | No
     block = _blocked(ctx, x, scale, axis)
     inner = "f64" if target in ("i32", "u32") else "f32"
 
+    known = ctx.values[1]
+    scaled = known is None or known.size != 1 or float(known.reshape(())) != 1.0
+
     def of(*i: Ix) -> Scalar:
-        value = cast(x[i], x.dtype, inner) / cast(_at(scale, i, axis, block), scale.dtype, inner)
+        value = cast(x[i], x.dtype, inner)
+        if scaled:
+            value = value / cast(_at(scale, i, axis, block), scale.dtype, inner)
         return quantise(value, None if zero is None else _at(zero, i, axis, block), target, inner)
 
     return compute(x.shape, of, name=stem(ctx))

@@ -10,6 +10,7 @@ from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.identities import RemoveIdentities
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
+from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
 from tilewright.graph.passes.scales import HoistScales
 from tilewright.graph.passes.subexpressions import ShareSubexpressions
 from tilewright.graph.passes.views import SimplifyViews, SinkViews
@@ -29,7 +30,13 @@ PASSES: Final[tuple[Pass, ...]] = (
 )
 
 #: The same for machines with instructions for products of unsigned and signed bytes.
-INTEGER_PASSES: Final[tuple[Pass, ...]] = (UnsignedActivations(), IntegerProducts(), *PASSES)
+INTEGER_PASSES: Final[tuple[Pass, ...]] = (
+    UnsignedActivations(),
+    SinkDequantised(),
+    IntegerProducts(),
+    FoldRequantised(),
+    *PASSES,
+)
 
 
 def simplify(
@@ -50,12 +57,14 @@ __all__ = [
     "PASSES",
     "FoldChannelAffine",
     "FoldDequantised",
+    "FoldRequantised",
     "HoistScales",
     "IntegerProducts",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",
     "SimplifyViews",
+    "SinkDequantised",
     "SinkViews",
     "UnsignedActivations",
     "simplify",
