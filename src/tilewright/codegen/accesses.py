@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from tilewright.codegen.indices import Indices, new_plan
 from tilewright.codegen.llvm.values import Val, literal_lanes
-from tilewright.codegen.memory import AccessPlan, MemoryBuffer, Place, RegisterBuffer, RegisterKey
+from tilewright.codegen.memory import (
+    AccessPlan,
+    MemoryBuffer,
+    Place,
+    Plan,
+    RegisterBuffer,
+    RegisterKey,
+    Resolved,
+)
 from tilewright.codegen.state import LANE, LANE_INDEX
 from tilewright.ir import I64, Index, Load, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
 #: Lanes up to so many elements apart are picked from whole vectors; a gather costs about as much beyond.
 MOST_APART: Final = 4
+#: Neighbours of a lane from which on vectors of them are transposed.
+SMALLEST_SQUARE: Final = 4
 
 
 class Accesses(Indices):
@@ -193,12 +204,87 @@ class Accesses(Indices):
                 which = range(on.index(True), st.width - on[::-1].index(True))
                 if all(on[n] for n in which):
                     return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, which)
-        if mask is None and not irregular:
+        if guard is None and not products and not irregular and lane > MOST_APART:
+            found = self._transposed(buf, access, mask)
+            if found is not None:
+                return found
+        on = (True,) * st.width if mask is None else literal_lanes(mask)
+        if on is not None and not irregular:
             # a stride: loads of single elements overtake the gathers of today's processors
             p = self._address(buf, rest, products)
-            each = [b.load(b.gep(p, lane * n, dtype), dtype, 1) for n in range(st.width)]
+            each = [
+                b.load(b.gep(p, lane * n, dtype), dtype, 1) if used else None for n, used in enumerate(on)
+            ]
             return b.vector(each, dtype)
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
+
+    def _transposed(self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None) -> Val | None:
+        """Lanes far apart, of an access whose neighbours are read by other copies of expanded loops.
+
+        What all of them read lies together in each lane: it is loaded so, and transposed in registers.
+        """
+        st, b = self.state, self.b
+        on = (True,) * st.width if mask is None else literal_lanes(mask)
+        if on is None or not any(on) or st.width < SMALLEST_SQUARE or buf.buffer.dtype.kind == "bool":
+            return None
+        const, r = self.evaluate(access.plan)
+        if r.volatile:
+            return None
+        place = self._place(buf, r.terms)
+        known = f"{r.lane} apart {'' if mask is None else mask.text}"
+        hit = place.loads.get((const, st.width, 0, known))
+        if hit is not None:
+            v, version, home = hit
+            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
+                return v
+        at, span = self._copies_together(access.plan)
+        inside = at % st.width
+        first, count = const - inside, min(st.width, span - at + inside)
+        if count < SMALLEST_SQUARE or not self._within(buf, r, first, count, on):
+            return None
+        p = b.gep(self._pointer(buf, place, r.terms), first, buf.buffer.dtype, local=True)
+        for n, v in enumerate(b.load_transposed(p, buf.buffer.dtype, r.lane, on, count)):
+            place.loads[first + n, st.width, 0, known] = (v, buf.version, b.scope)
+        return place.loads[const, st.width, 0, known][0]
+
+    def _within(self, buf: MemoryBuffer, r: Resolved, first: int, count: int, on: Sequence[bool]) -> bool:
+        """Whether ``count`` elements from ``first`` on are inside the allocation in all lanes that are on."""
+        low, high = self.bounds(Index(first, r.terms.terms))
+        last = r.lane * max(n for n, used in enumerate(on) if used) + count - 1
+        return (
+            buf.elements is not None
+            and low is not None
+            and high is not None
+            and low >= 0
+            and high + last < buf.elements
+        )
+
+    def _copies_together(self, plan: Plan) -> tuple[int, int]:
+        """Copies of expanded loops that read neighbours: which one this is, and of how many."""
+        st = self.state
+        steps: list[tuple[int, int, int]] = []
+        names = {*(name for name, _ in plan.plain), *plan.names}
+        for name, (n, count) in st.copies.items():
+            if count < 2 or name not in names:
+                continue
+            here = st.env[name]
+            _, r = self.evaluate(plan)
+            places: list[int] = []
+            for k in range(count):
+                st.env[name] = here + (k - n)
+                const, other = self.evaluate(plan)
+                if other.terms == r.terms and other.lane == r.lane:
+                    places.append(const)
+            st.env[name] = here
+            distances = {b - a for a, b in pairwise(places)}
+            if len(places) == count and len(distances) == 1 and min(distances) > 0:
+                steps.append((distances.pop(), n, count))
+        at, span = 0, 1
+        for distance, n, count in sorted(steps):
+            if distance <= span:
+                at += distance * n
+                span += distance * (count - 1)
+        return at, span
 
     def _load_known(self, buf: MemoryBuffer, p: Val, lanes: int, mask: Val | None) -> Val:
         """Load from ``p``, or what was loaded from there before; equal addresses are one value."""

@@ -70,6 +70,7 @@ class MemoryBuffer:
     pointer: Val
     strides: tuple[int | Val, ...]
     shift: int  # elements between the allocation's start and logical zero (the halo)
+    elements: int | None  # of the allocation; ``None``: symbolic
     version: int = 0  # changes whenever the contents may have changed
     plans: dict[int, AccessPlan] = field(default_factory=dict)  # by identity of the indices
     places: dict[Index, Place] = field(default_factory=dict)

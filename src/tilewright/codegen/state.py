@@ -25,6 +25,9 @@ class State:
     params: dict[str, Val] = field(default_factory=dict)
     width: int = 1  # lanes of the open vector loop, 1 outside
     mask: Val | None = None  # active lanes
+    copies: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # of open expanded loops: which, of how many
     guards: list[Val] = field(default_factory=list)  # what makes the present evaluation happen at all
     _symbols: int = 0
 

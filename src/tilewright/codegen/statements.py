@@ -204,10 +204,14 @@ class Emitter(Storage, Prefetching, Instructions):
     def _expand(self, s: For, copies: Iterable[Index], emit: Callable[[Stmt], None]) -> None:
         """One copy of the body for each value of the variable, one after the other."""
         env, body, name = self.state.env, s.body, s.var
-        for value in copies:
+        numbered = self.state.copies
+        values = tuple(copies)
+        for n, value in enumerate(values):
             env[name] = value
+            numbered[name] = (n, len(values))
             emit(body)
         env.pop(name, None)
+        numbered.pop(name, None)
 
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Callable[[Stmt], None]) -> None:
         """A counted loop, ``unroll`` copies of the body a turn; what is left over one by one."""
@@ -254,8 +258,10 @@ class Emitter(Storage, Prefetching, Instructions):
                 st.env[s.var] = var + (n + distance) * s.step
                 self.prefetch(s.body, names, counted=True)
             st.env[s.var] = var + n * s.step
+            st.copies[s.var] = (n, step // s.step)
             emit(s.body)
         st.env.pop(s.var, None)
+        del st.copies[s.var]
         if not self.keeps_lanes and any(
             not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)
         ):

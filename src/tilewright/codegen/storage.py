@@ -97,7 +97,9 @@ class Storage(VectorLoops):
             else:
                 left = self.b.const(stride, I64) if isinstance(stride, int) else stride
                 stride = self.b.op("mul nsw", left, self.index_value(size))
-        self.state.buffers[buf.name] = MemoryBuffer(buf, pointer, tuple(reversed(strides)), shift)
+        self.state.buffers[buf.name] = MemoryBuffer(
+            buf, pointer, tuple(reversed(strides)), shift, stride if isinstance(stride, int) else None
+        )
 
     def alloc(self, s: Alloc) -> None:
         """Emit the body of an allocation with its buffer."""

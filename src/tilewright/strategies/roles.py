@@ -100,8 +100,8 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
     if a is None:
         return None
     logical, first = b, a
-    a = _physical(program, a)
-    b = None if b is None else _physical(program, b)
+    a = physical(program, a)
+    b = None if b is None else physical(program, b)
     if b is not None and _group(b, vector) is not None and _group(a, vector) is None:
         a, b, logical = b, a, first
     group = _group(a, vector) if b is not None and _moves(b, vector) and _group(b, vector) is None else None
@@ -188,11 +188,23 @@ def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
     return (found[0], None) if len(found) == 1 else (None, None)
 
 
-def _physical(program: Program, ld: Load) -> Load:
+def physical(program: Program, ld: Load) -> Load:
     """The load where it lies in memory; dimensions of one element do not separate the others."""
     buffer = program.buffer(ld.buffer)
     places = zip(buffer.physical(ld.indices), buffer.physical_shape, strict=True)
     return replace(ld, indices=tuple(i for i, extent in places if extent != Index(1)))
+
+
+def flat_index(program: Program, buffer: str, indices: Sequence[Index]) -> Index | None:
+    """The position of an access in its buffer, counted in elements; ``None`` where a size is symbolic."""
+    b = program.buffer(buffer)
+    total, stride = Index(0), 1
+    for i, extent in zip(reversed(b.physical(tuple(indices))), reversed(b.physical_shape), strict=True):
+        total += i * stride
+        if not extent.is_const:
+            return None
+        stride *= extent.as_int()
+    return total
 
 
 def _moves(ld: Load, name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from tilewright.ir import Binary, If, Iter, Program, Stage, Store, blocks, loads
+from tilewright.ir import Binary, If, Index, Program, Stage, Store, blocks, loads, stmt_loads, var
 from tilewright.schedule import Schedule
-from tilewright.strategies.roles import run_length
+from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.target import Target
 
 #: Elements below which a loop stays on one thread: less than the cost of starting the others.
@@ -16,10 +17,12 @@ MIN_PARALLEL_ELEMENTS: Final = 16_384
 ITERATIONS_PER_THREAD: Final = 4
 #: Vectors of an innermost loop that are worth unrolling by this factor.
 UNROLL: Final = 4
-#: Elements from which on it matters that operands lie across vectors: less fits into the first cache level.
-MIN_TILED_ELEMENTS: Final = 1 << 14
-#: Elements of a tile along the operand's lines, and along the vectors.
-LINE: Final = 32
+#: Elements from which on squares of vectors are transposed.
+MIN_TILED_ELEMENTS: Final = 1 << 10
+#: Elements of an axis, and distance of lanes, from which on that pays.
+SHORTEST: Final = 8
+#: Squares of a tile along the operand's lines, and elements along the vectors.
+SQUARES: Final = 4
 TILE_VECTORS: Final = 64
 
 
@@ -36,9 +39,9 @@ def schedule_elementwise(
     if vector is not None:
         inner = loops[vector]
         outer = [loop for loop in loops if loop != inner]
-        across = across_axis(program, stage, vector)
-        if across is not None and not stage.is_reduction:
-            return _tiled(s, loops, vector, *across, total, threads)
+        square = None if stage.is_reduction else square_of(program, stage, vector, target)
+        if square is not None:
+            return _tiled(s, loops, vector, square, target, stage, threads)
         if inner != loops[-1]:
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
@@ -46,48 +49,88 @@ def schedule_elementwise(
     return parallelise(s, pars, total, threads)
 
 
-def across_axis(program: Program, stage: Stage, vector: int) -> tuple[int, str] | None:
-    """The position of the axis along which an operand lies together that vectors must gather from; its name.
+@dataclass(frozen=True, slots=True)
+class _Square:
+    """Vectors run along one axis of the result, an operand lies together along another one.
 
-    ``None`` where there is no such operand, it is small, or one of both axes is short.
+    ``before`` are positions of axes that continue the vectors' one, outermost first; ``across`` is that of
+    the operand's axis, along which it has runs of ``run`` elements.
+    """
+
+    before: tuple[int, ...]
+    across: int
+    run: int
+
+
+def square_of(program: Program, stage: Stage, vector: int, target: Target) -> _Square | None:
+    """How vectors along axis ``vector`` would read an operand across; ``None`` where none does.
+
+    Small stages and short axes do not count.
     """
     v = stage.iters[vector]
     if not isinstance(stage.body, Store) or elements(stage) < MIN_TILED_ELEMENTS:
         return None
-    for w in stage.body.writes:
-        for ld in loads(w.value):
-            if run_length(ld, v.name) != 0 or not any(v.name in i.vars for i in ld.indices):
+    lanes = target.lanes(stage.body.writes[0].value.dtype)
+    places = [flat_index(program, w.buffer, w.indices) for w in stage.body.writes]
+    places += [flat_index(program, ld.buffer, ld.indices) for ld in stmt_loads(stage.body)]
+    if any(place is None for place in places):
+        return None
+    linear = [place for place in places if place is not None]
+    before: list[int] = []
+    length = v.extent.as_int()
+    for n in range(vector - 1, -1, -1):
+        it = stage.iters[n]
+        alike = all(i.coefficient(it.name) == length * i.coefficient(v.name) for i in linear)
+        if it.kind != "par" or not it.extent.is_const or not alike or not _alone(it.name, linear):
+            break
+        before.insert(0, n)
+        length *= it.extent.as_int()
+    if length < SHORTEST or not _alone(v.name, linear):
+        return None
+    for ld in stmt_loads(stage.body):
+        moved = physical(program, ld)
+        place = flat_index(program, ld.buffer, ld.indices)
+        if place is None or abs(place.coefficient(v.name)) < SHORTEST:
+            continue
+        for n, it in enumerate(stage.iters):
+            if n == vector or n in before or it.kind != "par" or not it.extent.is_const:
                 continue
-            for n, it in enumerate(stage.iters):
-                together = n != vector and it.kind == "par" and run_length(ld, it.name) is None
-                if together and _long(it) and _long(v):
-                    return n, ld.buffer
+            run = run_length(moved, it.name)
+            run = it.extent.as_int() if run is None else min(run, it.extent.as_int())
+            if run >= SHORTEST and (run == it.extent.as_int() or run % lanes == 0):
+                return _Square(tuple(before), n, run)
     return None
 
 
-def _long(it: Iter) -> bool:
-    return it.extent.is_const and it.extent.as_int() >= LINE
+def _alone(name: str, places: Sequence[Index]) -> bool:
+    """Whether an axis enters all places as a multiple of itself alone."""
+    return not any(name in (i - var(name) * i.coefficient(name)).vars for i in places)
 
 
 def _tiled(
-    s: Schedule, loops: list[str], vector: int, across: int, operand: str, total: int, threads: int
+    s: Schedule, loops: list[str], vector: int, square: _Square, target: Target, stage: Stage, threads: int
 ) -> Schedule:
-    """Tiles whose lines are used as a whole on both sides, vectors along one side.
-
-    A tile is copied first: its lines may all fall into one set of the cache where they are.
-    """
-    v, u = loops[vector], loops[across]
-    others = [loop for loop in loops if loop not in (v, u)]
-    ragged = s.loop(v).extent.as_int() % TILE_VECTORS != 0
-    s = s.split(u, LINE, names=[f"{u}_tile", f"{u}_line"])
+    """Tiles whose lines are used as a whole on both sides; squares of vectors are transposed in registers."""
+    assert isinstance(stage.body, Store)
+    v, u = loops[vector], loops[square.across]
+    lanes = target.lanes(stage.body.writes[0].value.dtype)
+    others = [loop for n, loop in enumerate(loops) if n not in (vector, square.across, *square.before)]
+    s = s.reorder(*others, u, *[loops[n] for n in square.before], v)
+    for n in reversed(square.before):
+        s, v = s.fuse(loops[n], v, names=[f"{loops[n]}_{v}"[:60]]), f"{loops[n]}_{v}"[:60]
+    extent = s.loop(u).extent.as_int()
+    side = min(lanes, extent)
+    lines = next((n * side for n in range(SQUARES, 0, -1) if extent % (n * side) == 0), side)
+    ragged = [loop for loop, size in ((u, lines), (v, TILE_VECTORS)) if s.loop(loop).extent.as_int() % size]
+    s = s.split(u, [lines // side, side], names=[f"{u}_tile", f"{u}_square", f"{u}_line"])
     s = s.split(v, TILE_VECTORS, names=[f"{v}_tile", f"{v}_vector"])
-    s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_line", f"{v}_vector").vectorize(f"{v}_vector")
-    copy = f"{operand}_tile"
-    s = s.stage(operand, at=f"{v}_tile", name=copy)
-    s = s.vectorize(s.loops(copy)[-1])
-    if ragged:
-        s = s.partition(f"{v}_tile", -1)
-    return parallelise(s, [*others, f"{u}_tile"], total, threads)
+    s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
+    s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
+    for loop in ragged:
+        for copy in [f.var for place in blocks(s.func.body) for f in place.loops]:
+            if copy == f"{loop}_tile" or copy.startswith(f"{loop}_tile_"):
+                s = s.partition(copy, -1)
+    return parallelise(s, [*others, f"{u}_tile", f"{v}_tile"], elements(stage), threads)
 
 
 def schedule_rows(

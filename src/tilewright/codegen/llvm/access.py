@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.codegen.llvm.arithmetic import Arithmetic
 from tilewright.codegen.llvm.values import (
@@ -16,6 +17,9 @@ from tilewright.codegen.llvm.values import (
     type_text,
 )
 from tilewright.ir import BOOL, I32, I64, DType
+
+#: Bytes of the parts of a register within which elements change places most cheaply.
+_PART: Final = 16
 
 
 class Access(Arithmetic):
@@ -76,6 +80,68 @@ class Access(Arithmetic):
             places = {n: (n - on[0]) * stride for n in on}
             here = {n: at - start for n, at in places.items() if min(at // lanes, len(starts) - 1) == k}
             out = self._pick(out, part, [lanes + here[n] if n in here else n for n in range(lanes)])
+        return out
+
+    def load_transposed(self, p: Val, dtype: DType, apart: int, on: Sequence[bool], count: int) -> list[Val]:
+        """``count`` vectors, of which number ``n`` has in lane ``k`` element ``n + k * apart`` of ``p``.
+
+        Lanes that are not ``on`` are undefined. Whole rows of elements are loaded and transposed, with about
+        four shuffles a vector.
+        """
+        lanes = len(on)
+        width = next(w for w in (1 << k for k in range(lanes.bit_length())) if w >= count)
+        mask = None if width == count else mask_literal(n < count for n in range(width))
+        empty = Val("poison", dtype, width)
+        rows = [
+            self.load(self.gep(p, apart * k, dtype, local=True), dtype, width, mask) if used else empty
+            for k, used in enumerate(on)
+        ]
+        while len(rows) > width:
+            # one vector of several rows, whose squares are transposed side by side
+            size = rows[0].lanes
+            rows = [
+                self._pick(rows[k], rows[k + width], range(2 * size))
+                for k in range(len(rows))
+                if not k & width
+            ]
+        return self._transpose(rows, width, min(width, max(1, _PART // dtype.bytes)))[:count]
+
+    def _transpose(self, rows: list[Val], width: int, part: int) -> list[Val]:
+        """Transpose squares of ``width`` side by side: within parts of a register first, then whole parts."""
+        lanes = rows[0].lanes
+
+        def exchange(rows: list[Val], a: int, b: int, low: Sequence[int], high: Sequence[int]) -> None:
+            rows[a], rows[b] = self._pick(rows[a], rows[b], low), self._pick(rows[a], rows[b], high)
+
+        out = list(rows)
+        unit = 1
+        while unit < part:
+            # units of both in turns: of the first half of each part, of the second half
+            halves: tuple[list[int], list[int]] = ([], [])
+            for start in range(0, lanes, part):
+                for k, half in enumerate(halves):
+                    for at in range(start + k * part // 2, start + (k + 1) * part // 2, unit):
+                        half += [*range(at, at + unit), *range(lanes + at, lanes + at + unit)]
+            for a in range(width):
+                if not a & unit:
+                    exchange(out, a, a + unit, *halves)
+            unit *= 2
+        # vector n now has column n with its bits within a part reversed, of every part
+        bits = part.bit_length() - 1
+        place = {int(f"{n:0{bits}b}"[::-1], 2) if bits else 0: n for n in range(part)}
+        out = [out[n - n % part + place[n % part]] for n in range(width)]
+        while unit < width:
+            # even parts of both, odd parts of both
+            halves = ([], [])
+            for start in range(0, lanes, width):
+                for source in (start, lanes + start):
+                    for k, half in enumerate(halves):
+                        for at in range(source + k * part, source + width, 2 * part):
+                            half += range(at, at + part)
+            for a in range(width):
+                if not a & unit:
+                    exchange(out, a, a + unit, *halves)
+            unit *= 2
         return out
 
     def _pick(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
