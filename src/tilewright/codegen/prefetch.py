@@ -4,11 +4,16 @@ The expanded statements of the body (no counted loops) are walked ahead of it, a
 read or write of the named buffers is asked for. On an outlined loop a micro-kernel's epilogue then finds its
 operands and the lines of its result in the first cache level, while the reduction hides the latency. ``A@8``
 on a serial loop asks for what the body will touch of ``A`` eight iterations later, of counted loops in it in
-their first iteration: for more streams at once, or further away, than the hardware follows.
+their first iteration: for more streams at once, or further away, than the hardware follows. ``A+4096`` asks
+for the elements that lie 4096 further on in memory than those that the body touches, and for the second cache
+level: what comes after the next few thousand elements would only push the first level's lines out. A buffer
+named again is asked for again: a core drops requests that find no room among the pending ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.codegen.accesses import Accesses
@@ -19,48 +24,77 @@ CACHE_LINE: Final = 64
 """Bytes that one prefetch brings."""
 
 
-def prefetch_hints(loop: For) -> tuple[tuple[str, int], ...]:
-    """Buffers that a loop's hint names, each with the iterations ahead (0: those of the body itself)."""
-    found: list[tuple[str, int]] = []
+@dataclass(frozen=True, slots=True)
+class PrefetchHint:
+    """What is asked for of the buffer ``name``: ``ahead`` iterations later, or ``further`` elements away.
+
+    Where both are 0, what the body of an outlined loop touches.
+    """
+
+    name: str
+    ahead: int = 0
+    further: int = 0
+
+    @property
+    def level(self) -> int:
+        """The cache level that gets the lines, from 1."""
+        return 2 if self.further else 1
+
+
+def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
+    """Buffers that a loop's hint names, and which of their lines."""
+    found: list[PrefetchHint] = []
     for key, value in loop.hints:
         if key == "prefetch":
             for part in value.split(","):
-                name, _, ahead = part.partition("@")
-                found.append((name, int(ahead) if ahead.isdecimal() else 0))
+                name, _, further = part.partition("+")
+                name, _, ahead = name.partition("@")
+                found.append(PrefetchHint(name, _number(ahead), _number(further)))
     return tuple(found)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to ask for, and the places that were asked for already: rows of a tile share operands.
+
+    ``counted`` says whether the first iterations of counted loops belong to it.
+    """
+
+    hints: Mapping[str, PrefetchHint]
+    counted: bool
+    asked: set[tuple[str, Index, tuple[Index, ...], bool]] = field(default_factory=set)
 
 
 class Prefetching(Accesses):
     """Emits prefetches of what statements touch."""
 
-    def prefetch(self, s: Stmt, names: frozenset[str], *, counted: bool = False) -> None:
-        """Ask for the lines of the buffers ``names`` that the expanded part of ``s`` touches.
-
-        ``counted`` says whether the first iterations of counted loops belong to it.
-        """
+    def ask(self, s: Stmt, r: Request) -> None:
+        """Ask once for each line of the buffers that ``r`` names that the expanded part of ``s`` touches."""
         match s:
             case Seq():
                 for k in s.stmts:
-                    self.prefetch(k, names, counted=counted)
+                    self.ask(k, r)
             case Alloc():
-                self.prefetch(s.body, names, counted=counted)
+                self.ask(s.body, r)
             case For() if s.kind.name in ("unroll", "vector"):
-                self._each(s, names, counted)
-            case For() if counted:
+                self._each(s, r)
+            case For() if r.counted:
                 self.state.env[s.var] = self.resolve(s.lo)
-                self.prefetch(s.body, names, counted=counted)
+                self.ask(s.body, r)
                 self.state.env.pop(s.var, None)
             case Store():
                 for w in s.writes:
-                    if w.buffer in names:
-                        self._line(w.buffer, w.indices, True)
+                    self._line(r, w.buffer, w.indices, True)
                     for ld in loads(w.value):
-                        if ld.buffer in names:
-                            self._line(ld.buffer, ld.indices, False)
+                        self._line(r, ld.buffer, ld.indices, False)
             case _:
                 pass
 
-    def _each(self, s: For, names: frozenset[str], counted: bool) -> None:
+    def _each(self, s: For, r: Request) -> None:
         lo, extent = self.resolve(s.lo), self.resolve(s.hi) - self.resolve(s.lo)
         if not extent.is_const:
             return
@@ -68,18 +102,23 @@ class Prefetching(Accesses):
             (
                 b.buffer.dtype.bytes
                 for n, b in self.state.buffers.items()
-                if n in names and isinstance(b, MemoryBuffer)
+                if n in r.hints and isinstance(b, MemoryBuffer)
             ),
             default=4,
         )
         step = max(1, CACHE_LINE // smallest) if s.kind.name == "vector" else 1
         for n in range(0, extent.as_int(), step):
             self.state.env[s.var] = lo + n
-            self.prefetch(s.body, names, counted=counted)
+            self.ask(s.body, r)
         self.state.env.pop(s.var, None)
 
-    def _line(self, name: str, indices: tuple[Index, ...], write: bool) -> None:
-        buf = self.state.buffers[name]
-        if isinstance(buf, MemoryBuffer):
-            x, products = self._offset(self._access(buf, indices))
-            self.b.prefetch(self._address(buf, x, products), write)
+    def _line(self, r: Request, name: str, indices: tuple[Index, ...], write: bool) -> None:
+        hint = r.hints.get(name)
+        buf = None if hint is None else self.state.buffers[name]
+        if hint is None or not isinstance(buf, MemoryBuffer):
+            return
+        x, products = self._offset(self._access(buf, indices))
+        place = (name, x, tuple(i for i, _ in products), write)
+        if place not in r.asked:
+            r.asked.add(place)
+            self.b.prefetch(self._address(buf, x + hint.further, products), write, hint.level)

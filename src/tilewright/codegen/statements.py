@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
-from tilewright.codegen.prefetch import Prefetching, prefetch_hints
+from tilewright.codegen.prefetch import PrefetchHint, Prefetching, Request, prefetch_hints
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -49,7 +49,7 @@ class _Form:
     copies: tuple[Index, ...] | None  # the values of the variable, where the loop is expanded for certain
     unroll: int  # copies of the body in one turn
     outlined: bool
-    prefetched: frozenset[str]
+    prefetched: Mapping[str, PrefetchHint]
 
     @staticmethod
     def of(s: For) -> _Form:
@@ -60,7 +60,7 @@ class _Form:
             extent = s.hi.const - s.lo.const
             if kind == "unroll" or extent <= s.step:
                 copies = tuple(_copies(s.lo, extent, s.step))
-        prefetched = frozenset(name for name, ahead in prefetch_hints(s) if not ahead)
+        prefetched = {p.name: p for p in prefetch_hints(s) if not (p.ahead or p.further)}
         unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
         return _Form(s, kind, copies, unroll, any(k == "outline" for k, _ in s.hints), prefetched)
 
@@ -168,12 +168,12 @@ class Emitter(Storage, Prefetching, Instructions):
         else:
             self._loop(s, form, self.resolve(s.lo), self.resolve(s.hi), emit)
 
-    def _outlined(self, body: Stmt, wanted: frozenset[str]) -> None:
+    def _outlined(self, body: Stmt, wanted: Mapping[str, PrefetchHint]) -> None:
         b = self.b
         with self.keeping_storage():
             b.begin_function([])
             if wanted:
-                self.prefetch(body, wanted)
+                self.ask(body, Request(wanted, False))
             self.stmt(body)
             b.end_outlined(f"{self._name}_tile")
 
@@ -249,14 +249,14 @@ class Emitter(Storage, Prefetching, Instructions):
             buf.values[key] = phi
         last = hi - step if trips.is_const and trips.const % step == 0 else hi - 1
         var = st.symbol(i, lo, last)
-        ahead = [(frozenset((name,)), distance) for name, distance in prefetch_hints(s) if distance]
+        later = [p for p in prefetch_hints(s) if p.ahead or p.further]
         for n in range(step // s.step):
             if n and carried:
                 # LLVM would load neighbours of several steps together, and then spill accumulators
                 b.fence()
-            for names, distance in ahead:
-                st.env[s.var] = var + (n + distance) * s.step
-                self.prefetch(s.body, names, counted=True)
+            for p in later:
+                st.env[s.var] = var + (n + p.ahead) * s.step
+                self.ask(s.body, Request({p.name: p}, True))
             st.env[s.var] = var + n * s.step
             st.copies[s.var] = (n, step // s.step)
             emit(s.body)

@@ -1,6 +1,7 @@
 """The hint ``prefetch`` with a distance: a serial loop asks for what later iterations touch."""
 
 import numpy as np
+import pytest
 from tests.native_kernel import Native
 
 from tilewright import lang
@@ -27,15 +28,24 @@ def prefetches(kernel):
 
 def test_each_line_of_the_named_buffers_is_asked_for_once_an_iteration():
     assert prefetches(Native(scheduled("X@8").func)) == 4
-    assert (
-        prefetches(Native(scheduled("X@8,W@4").func)) == 8
-    )  # W's line once a row: rows are apart in the body
+    assert prefetches(Native(scheduled("X@8,W@4").func)) == 5  # all rows share W's line
+    assert prefetches(Native(scheduled("X@8,X@8").func)) == 8  # asked for again
     assert prefetches(Native(scheduled("X").func)) == 0  # without a distance: for outlined bodies
 
 
-def test_results_stay_the_same_beyond_the_end():
+def test_elements_further_on_go_to_the_second_level():
+    text = Native(scheduled("X+1024").func).text.text
+    asked = [line for line in text.splitlines() if "call void @llvm.prefetch" in line]
+    assert len(asked) == 4
+    assert all("i32 0, i32 2, i32 1)" in line for line in asked)
+    near = Native(scheduled("X@8").func).text.text
+    assert near.count("i32 0, i32 3, i32 1)") == 4
+
+
+@pytest.mark.parametrize("hint", ["X@1000", "X+100000", "X@1000,X+5"])
+def test_results_stay_the_same_beyond_the_end(hint):
     rng = np.random.default_rng(0)
     given = {"X": rng.random((4, 256), np.float32), "W": rng.random(256, np.float32)}
-    made = Native(scheduled("X@1000").func)(given)["Y"]
+    made = Native(scheduled(hint).func)(given)["Y"]
     np.testing.assert_array_equal(made, Native(scheduled("").func)(given)["Y"])
     np.testing.assert_allclose(made, given["X"] @ given["W"], rtol=1e-5)

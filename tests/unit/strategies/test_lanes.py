@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.native_kernel import HOST, Native
+from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -99,3 +100,20 @@ def test_values_that_are_not_numbers_stay_so():
     made = Native(default_schedule(program, HOST, 2).func)({"X": values})["Y"]
     assert np.isnan(made[2])
     assert not np.isnan(made[[0, 1, 3]]).any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked"),
+    [
+        ((8448, 4, 2816), "prefetch=A+16896,A+16896,A+16896,A+16896:"),  # six rows of 2816, four columns
+        ((6144, 1, 2048), "prefetch=A+16384:"),  # eight rows
+        ((512, 2, 500000), "prefetch=A@8,A@8,A@8,A@8:"),  # rows longer than the second cache level
+        ((3072, 4, 1024), None),  # from the third level
+    ],
+)
+def test_what_comes_from_memory_is_asked_for(shape, asked):
+    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024), 2))
+    if asked is None:
+        assert "prefetch" not in text
+    else:
+        assert asked in text

@@ -213,11 +213,11 @@ class Access(Arithmetic):
             (v, ptrs, m),
         )
 
-    def prefetch(self, p: Val, write: bool) -> None:
-        """Ask for the cache line at ``p``, to be read or written soon."""
+    def prefetch(self, p: Val, write: bool, level: int = 1) -> None:
+        """Ask for the cache line at ``p``, to be read or written soon, to be brought to a cache level."""
         self.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        kind = 1 if write else 0
-        self.effect(lambda o: f"call void @llvm.prefetch.p0(ptr {o[0].text}, i32 {kind}, i32 3, i32 1)", (p,))
+        how = f"i32 {int(write)}, i32 {4 - level}, i32 1"
+        self.effect(lambda o: f"call void @llvm.prefetch.p0(ptr {o[0].text}, {how})", (p,))
 
     def zeros(self, root: str) -> Val:
         """A pointer to readable zeros: where guarded loads of ``root`` go that must not happen."""
