@@ -324,6 +324,11 @@ REFUSALS = {
     ),
     "unroll of a symbolic loop": (lambda: S(_symbolic()).unroll("i"), "not a constant number", "split it"),
     "unknown hint": (lambda: S(matmul()).annotate("i", "fast"), "there is no hint 'fast'", "outline"),
+    "stores that are not there": (
+        lambda: S(matmul()).annotate("i", "nontemporal", "C,A"),
+        "the loop 'i' does not write 'A'",
+        "it writes C",
+    ),
     # decompose_init
     "nothing to decompose": (
         lambda: S(chain()).decompose_init("T", "i"),

@@ -324,7 +324,9 @@ class Accesses(Indices):
         if not (access.products or r.volatile or r.irregular) and r.lane == 1:
             place = self._place(buf, r.terms)
             p = b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
-            b.store(p, b.splat(v, st.width), st.mask)
+            whole = st.mask is None and name in st.nontemporal
+            whole = whole and all(c % st.width == 0 for c in (const, *(c for _, c in r.terms.terms)))
+            b.store(p, b.splat(v, st.width), st.mask, nontemporal=whole)
             return
         x, products = self._offset(access)
         lane, rest, irregular = _split(x, products)

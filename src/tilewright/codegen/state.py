@@ -25,6 +25,7 @@ class State:
     params: dict[str, Val] = field(default_factory=dict)
     width: int = 1  # lanes of the open vector loop, 1 outside
     mask: Val | None = None  # active lanes
+    nontemporal: frozenset[str] = frozenset()  # buffers that whole vectors are stored to past the caches
     copies: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # of open expanded loops: which, of how many

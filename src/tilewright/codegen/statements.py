@@ -11,6 +11,7 @@ from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
+from tilewright.codegen.nontemporal import NonTemporal, nontemporal_hints
 from tilewright.codegen.prefetch import PrefetchHint, Prefetching, Request, prefetch_hints
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
@@ -50,6 +51,7 @@ class _Form:
     unroll: int  # copies of the body in one turn
     outlined: bool
     prefetched: Mapping[str, PrefetchHint]
+    nontemporal: frozenset[str]
 
     @staticmethod
     def of(s: For) -> _Form:
@@ -62,14 +64,15 @@ class _Form:
                 copies = tuple(_copies(s.lo, extent, s.step))
         prefetched = {p.name: p for p in prefetch_hints(s) if not (p.ahead or p.further)}
         unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
-        return _Form(s, kind, copies, unroll, any(k == "outline" for k, _ in s.hints), prefetched)
+        outlined = any(k == "outline" for k, _ in s.hints)
+        return _Form(s, kind, copies, unroll, outlined, prefetched, nontemporal_hints(s))
 
 
 def _copies(lo: Index, extent: int, step: int) -> Iterator[Index]:
     return (lo + n for n in range(0, extent, step))
 
 
-class Emitter(Storage, Prefetching, Instructions):
+class Emitter(Storage, Prefetching, NonTemporal, Instructions):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
     def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
@@ -155,6 +158,12 @@ class Emitter(Storage, Prefetching, Instructions):
         form = self._forms.get(id(s))
         if form is None:
             form = self._forms[id(s)] = _Form.of(s)
+        if form.nontemporal:
+            self.past_caches(form.nontemporal, self.written(s), partial(self._loop_of, s, form))
+        else:
+            self._loop_of(s, form)
+
+    def _loop_of(self, s: For, form: _Form) -> None:
         # a function gives no values back: it cannot write its surroundings' registers
         if form.outlined and not self._registers(self.written(s.body)):
             emit: Callable[[Stmt], None] = partial(self._outlined, wanted=form.prefetched)
@@ -306,6 +315,8 @@ class Emitter(Storage, Prefetching, Instructions):
             emit(s.body)
             st.env.pop(s.var, None)
             b.end_loop([])
+        if st.nontemporal & written:
+            b.order_nontemporal()
         b.end_parallel(f"{self._name}_par", self._ctx, count, args)
         self.forget(written)
         st.forget_symbol(var)

@@ -209,7 +209,8 @@ class For(_Stmt):
     """``for var in range(lo, hi, step)``; ``hints`` are back-end options such as ``("outline", "")``.
 
     Known hints: ``outline`` (body becomes a function of its own), ``unroll`` (factor), ``pipeline`` (stages),
-    ``prefetch``.
+    ``prefetch`` (buffers whose lines are asked for ahead), ``nontemporal`` (buffers stored to past the
+    caches). None changes what a function computes.
     """
 
     var: str

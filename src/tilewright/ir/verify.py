@@ -243,6 +243,10 @@ class _Walker:
             here.fail(f"{s.kind!r} is no kind of loop: only a thread loop has an axis, and it must have one")
         if s.kind.name not in self.level.kinds:
             here.fail(f"the kind {s.kind} does not occur at the level {self.level.name!r}")
+        for name in (name for key, value in s.hints if key == "nontemporal" for name in value.split(",")):
+            here.buffer(name)
+            if name not in self.writable:
+                here.fail(f"{quoted(name)} is to be stored to past the caches, but is read only")
         concurrent = c.concurrent
         if s.kind.name in ("parallel", "vector"):
             concurrent = f"{s.kind} loop {quoted(s.var)}"

@@ -33,6 +33,7 @@ from tilewright.strategies.products import is_large_product, schedule_product
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction, contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
+from tilewright.strategies.stores import store_past_caches
 from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
 from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
 from tilewright.support import ScheduleError, get_logger
@@ -65,6 +66,18 @@ def default_schedule(
     or 4 where it applies (``f2``, ``f4``), or in the fastest way (``auto``), with tiles of ``sizes`` only.
     Deterministic.
     """
+    s = _scheduled(program, target, threads, constants, winograd, sizes)
+    return store_past_caches(s, target)
+
+
+def _scheduled(
+    program: Program,
+    target: Target,
+    threads: int,
+    constants: Collection[str],
+    winograd: WinogradMode,
+    sizes: Sequence[int],
+) -> Schedule:
     s = inline_stages(Schedule(program))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:

@@ -70,7 +70,7 @@ def is_large_product(
     if panels < threads * MIN_PANELS and panels % threads:
         return False
     nbytes = c.extent(row) * c.extent(k) * c.a.dtype.bytes
-    return nbytes > MIN_SHARE * _last_cache(target) and min(c.extent(name) for name in wide) >= MIN_USES
+    return nbytes > MIN_SHARE * last_cache(target) and min(c.extent(name) for name in wide) >= MIN_USES
 
 
 def schedule_product(
@@ -111,7 +111,7 @@ def schedule_product(
     return s.parallel(group) if threads > 1 else s
 
 
-def _last_cache(target: Target) -> int:
+def last_cache(target: Target) -> int:
     """Bytes of the last cache level."""
     return max((level.size for level in target.memory if level.size is not None), default=1 << 23)
 
@@ -119,7 +119,7 @@ def _last_cache(target: Target) -> int:
 def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:
     """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
     tiles = -(-rows // tile)
-    most = max(1, int(_last_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
+    most = max(1, int(last_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
     return -(-tiles // -(-tiles // most))
 
 

@@ -82,6 +82,12 @@ def test_a_good_function_passes():
         ),
         ("unroll(4)", 'thread("", 4)', "only a thread loop has an axis, and it must have one"),
         ("unroll(4)", "unroll(4, step=0)", "loop 'ii': step 0 is not positive"),
+        (
+            "range(16)",
+            'range(16, hints={"nontemporal": "acc,A"})',
+            "loop 'k': 'A' is to be stored to past the caches, but is read only",
+        ),
+        ("range(16)", 'range(16, hints={"nontemporal": "B"})', "loop 'k': buffer 'B' is not in scope"),
         ("for iv in vector(4)", "for ii in vector(4)", "the name 'ii' of a loop is taken"),
         ("4*io + iv)\n", "4*ii + iv)\n", "block 'write': binding 4*ii + iv mentions the variable 'ii'"),
         ('block("write"', 'block("sum"', "the name 'sum' of a block is taken"),

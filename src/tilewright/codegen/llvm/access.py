@@ -28,6 +28,7 @@ class Access(Arithmetic):
     def __init__(self) -> None:
         super().__init__()
         self.uses_zero = False
+        self.uses_nontemporal = False
 
     def gep(self, p: Val, offset: Val | int, dtype: DType, *, local: bool = False) -> Val:
         """``p`` advanced by ``offset`` elements of ``dtype``."""
@@ -185,10 +186,20 @@ class Access(Arithmetic):
         )  # fmt: skip
         return self._from_memory(out, dtype)
 
-    def store(self, p: Val, v: Val, mask: Val | None = None) -> None:
-        """Store a scalar or consecutive lanes, those that ``mask`` allows."""
+    def store(self, p: Val, v: Val, mask: Val | None = None, *, nontemporal: bool = False) -> None:
+        """Store a scalar or consecutive lanes, those that ``mask`` allows.
+
+        With ``nontemporal`` all lanes, past the caches; they lie at a multiple of their size.
+        """
         v = self._to_memory(v)
         self.scope.func.written.add(p.root)
+        if nontemporal:
+            self.uses_nontemporal = True
+            size = v.dtype.bytes * v.lanes
+            self.effect(
+                lambda o: f"store {o[0].typed}, ptr {o[1].text}, align {size}, !nontemporal !0", (v, p)
+            )
+            return
         if mask is None:
             self.effect(lambda o: f"store {o[0].typed}, ptr {o[1].text}, align {v.dtype.bytes}", (v, p))
             return

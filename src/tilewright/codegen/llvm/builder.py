@@ -142,6 +142,15 @@ class Builder(Access):
         """Keep LLVM from moving loads from one side to the other (no instruction)."""
         self.scope.lines.append('  call void asm sideeffect "", "~{memory}"()')
 
+    def order_nontemporal(self) -> None:
+        """Have stores past the caches done before what follows, for other threads to see.
+
+        x86 keeps other stores in order, but not these; elsewhere whatever publishes results orders all.
+        """
+        if self.triple.startswith("x86_64"):
+            self.declare("llvm.x86.sse.sfence", "void", [])
+            self.scope.lines.append("  call void @llvm.x86.sse.sfence()")
+
     def return_unless(self, cond: Val, code: int) -> None:
         """Leave the kernel with ``code`` where ``cond`` does not hold."""
         s = self.scope
@@ -233,4 +242,5 @@ class Builder(Access):
         head = [f'target triple = "{self.triple}"']
         if self.uses_zero:
             head.append("@tw_zeros = internal constant [512 x i8] zeroinitializer, align 64")
-        return "\n".join([*head, *self.declared.values(), *self.finished]) + "\n"
+        tail = ["!0 = !{i32 1}"] if self.uses_nontemporal else []
+        return "\n".join([*head, *self.declared.values(), *self.finished, *tail]) + "\n"
