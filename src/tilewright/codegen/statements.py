@@ -258,14 +258,11 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             buf.values[key] = phi
         last = hi - step if trips.is_const and trips.const % step == 0 else hi - 1
         var = st.symbol(i, lo, last)
-        later = [p for p in prefetch_hints(s) if p.ahead or p.further]
         for n in range(step // s.step):
             if n and carried:
                 # LLVM would load neighbours of several steps together, and then spill accumulators
                 b.fence()
-            for p in later:
-                st.env[s.var] = var + (n + p.ahead) * s.step
-                self.ask(s.body, Request({p.name: p}, True))
+            self.ask_later(s, var + n * s.step, s.step)
             st.env[s.var] = var + n * s.step
             st.copies[s.var] = (n, step // s.step)
             emit(s.body)
@@ -281,6 +278,14 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
         st.forget_symbol(var)
         _reset(registers, [*carried, *fresh], outs)
         self.forget(written)
+
+    def ask_later(self, s: For, at: Index, step: int) -> None:
+        """Emit the prefetches that a loop's hints ask for in the turn that begins at ``at``."""
+        for p in prefetch_hints(s):
+            if p.ahead or p.further:
+                self.state.env[s.var] = at + p.ahead * step
+                self.ask(s.body, Request({p.name: p}, True))
+                del self.state.env[s.var]
 
     def _values(self, registers: list[Register]) -> list[Val]:
         values = [buf.get(self.b, key) for buf, key in registers]

@@ -181,6 +181,10 @@ class VectorLoops(Expressions):
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Emit) -> None:
         """Emit a counted loop."""
 
+    @abstractmethod
+    def ask_later(self, s: For, at: Index, step: int) -> None:
+        """Emit the prefetches that a loop's hints ask for in the turn that begins at ``at``."""
+
     def _element_bytes(self, body: Stmt) -> int:
         """Bytes of the widest element stored or loaded."""
         sizes = [ld.dtype.bytes for ld in statement_loads(body)]
@@ -244,12 +248,14 @@ class VectorLoops(Expressions):
         def emit() -> None:
             self.stmt(s.body)
 
+        def vector(_: Stmt) -> None:
+            base = lo + self.state.env[loop.var] * lanes
+            self.ask_later(s, base, lanes)
+            self.chunk(s, base, lanes, lanes, emit)
+
         whole = extent // lanes
         loop = For(f"{s.var}$", ZERO, whole, Seq(()))
-        self.serial_loop(
-            loop, ZERO, whole, 1,
-            lambda _: self.chunk(s, lo + self.state.env[loop.var] * lanes, lanes, lanes, emit),
-        )  # fmt: skip
+        self.serial_loop(loop, ZERO, whole, 1, vector)
         rest = extent - whole * lanes
         if rest != ZERO and not prove_ge0(-rest, self.state.ranges):
             active = rest.as_int() if rest.is_const else rest

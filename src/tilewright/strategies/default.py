@@ -385,7 +385,7 @@ def clusters(
         rows, depth = _rows_before(program, stage, done, target)
         if rows:
             done.update(r.name for r in rows)
-            out.append(_rows_rule(rows, stage, depth, target))
+            out.append(_rows_rule(rows, stage, program, depth, target))
         else:
             out.append(_elementwise_rule(stage, program, target))
     return out[::-1]
@@ -408,8 +408,8 @@ def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster
     return _attempt(lambda s, n: schedule_elementwise(s, program, stage, target, n), None, stage.name)
 
 
-def _rows_rule(rows: list[Stage], last: Stage, depth: int, target: Target) -> Cluster:
-    return _attempt(lambda s, n: schedule_rows(s, rows, last, depth, target, n), None, last.name)
+def _rows_rule(rows: list[Stage], last: Stage, program: Program, depth: int, target: Target) -> Cluster:
+    return _attempt(lambda s, n: schedule_rows(s, program, rows, last, depth, target, n), None, last.name)
 
 
 def _winograd_rule(choice: WinogradChoice, stage: Stage, target: Target) -> Cluster:

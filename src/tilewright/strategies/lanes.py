@@ -20,6 +20,7 @@ from typing import Final
 
 from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
 from tilewright.schedule import Schedule
+from tilewright.strategies.caches import last_cache
 from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import pointwise_reader
@@ -238,7 +239,7 @@ def _streams(
     """
     if row is None:
         return ()
-    caches = max((level.size for level in target.memory if level.size is not None), default=0)
+    caches = last_cache(target)
     most = NEXT_SHARE * (target.level("l2").size or 0)
     found: dict[str, str] = {}
     for ld in m.moving:

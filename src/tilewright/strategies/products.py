@@ -25,6 +25,7 @@ from typing import Final
 
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
+from tilewright.strategies.caches import last_cache
 from tilewright.strategies.contraction import (
     choose_tile,
     expand_tile,
@@ -109,11 +110,6 @@ def schedule_product(
     s = _copy_rows(s, c, block, tile.rows, run)
     s = _exact_rows(s, c.extent(row), block, f"{around}s", tiles, tile.rows)
     return s.parallel(group) if threads > 1 else s
-
-
-def last_cache(target: Target) -> int:
-    """Bytes of the last cache level."""
-    return max((level.size for level in target.memory if level.size is not None), default=1 << 23)
 
 
 def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
-from tilewright.ir import Binary, If, Index, Program, Stage, Store, blocks, loads, stmt_loads, var
+from tilewright.ir import CONST, F32, Binary, If, Index, Program, Stage, Store, blocks, loads, stmt_loads, var
 from tilewright.schedule import Schedule
+from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.target import Target
 
@@ -21,6 +23,13 @@ UNROLL: Final = 4
 MIN_TILED_ELEMENTS: Final = 1 << 10
 #: Elements of an axis, and distance of lanes, from which on that pays.
 SHORTEST: Final = 8
+#: Elements that a row is asked for ahead of its use, at least: while main memory answers.
+MIN_AHEAD: Final = 2048
+#: Part of the last cache level that arguments may take to be found there by the next run.
+FAR: Final = 0.5
+#: Vectors of a row up to which several rows are computed at once; and how many.
+SHORT_ROW: Final = 16
+ROWS_AT_ONCE: Final = (2, 4, 8)
 #: Squares of a tile along the operand's lines, and elements along the vectors.
 SQUARES: Final = 4
 TILE_VECTORS: Final = 64
@@ -134,7 +143,13 @@ def _tiled(
 
 
 def schedule_rows(
-    s: Schedule, stages: list[Stage], last: Stage, depth: int, target: Target, threads: int
+    s: Schedule,
+    program: Program,
+    stages: list[Stage],
+    last: Stage,
+    depth: int,
+    target: Target,
+    threads: int,
 ) -> Schedule:
     """Compute ``stages`` (producers before consumers) inside loop number ``depth - 1`` of ``last``.
 
@@ -144,11 +159,54 @@ def schedule_rows(
     if depth == 0:
         return s
     row = loops[depth - 1]
+    together = _rows_at_once(last, depth, target, threads)
+    if together > 1:
+        s = s.split(row, together, names=[f"{row}_block", f"{row}_own"])
+        row = loops[depth - 1] = f"{row}_block"
     for stage in reversed(stages):
         s = s.compute_at(stage.name, row)
     s = schedule_inner_rows(s, [*stages, last], row)
+    s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads)
+
+
+def _ask_for_next_rows(
+    s: Schedule, program: Program, stages: Sequence[Stage], depth: int, target: Target
+) -> Schedule:
+    """Have rows that come from afar brought to the second cache level while the ones before are computed.
+
+    Otherwise they are waited for in the first stage that reads them, which has little to do meanwhile. The
+    last point-wise stage that reads a row asks for the next one.
+    """
+    for stage in reversed(stages):
+        if stage.is_reduction or not isinstance(stage.body, Store):
+            continue
+        wanted: dict[str, int] = {}
+        for ld in stmt_loads(stage.body):
+            b = program.buffer(ld.buffer)
+            place = flat_index(program, ld.buffer, ld.indices) if b in program.inputs else None
+            if place is None or b.scope == CONST or place.coefficient(stage.iters[-1].name) != 1:
+                continue
+            row = place.coefficient(stage.iters[depth - 1].name)
+            if row > 0 and buffer_bytes(b) > FAR * last_cache(target):
+                wanted[ld.buffer] = row * -(-MIN_AHEAD // row)
+        if wanted:
+            hint = ",".join(f"{name}+{further}" for name, further in wanted.items())
+            return s.annotate(s.loops(stage.name)[-1], "prefetch", hint)
+    return s
+
+
+def _rows_at_once(last: Stage, depth: int, target: Target, threads: int) -> int:
+    """Rows that are computed together: several short ones, as each stage of a row waits for the last one."""
+    row, inner = last.iters[depth - 1], last.iters[depth:]
+    if not all(it.extent.is_const for it in (row, *inner)):
+        return 1
+    if prod(it.extent.as_int() for it in inner) > SHORT_ROW * target.lanes(F32):
+        return 1
+    count = row.extent.as_int()
+    fits = [n for n in ROWS_AT_ONCE if count % n == 0 and count // n >= threads * ITERATIONS_PER_THREAD]
+    return max(fits, default=1)
 
 
 def schedule_inner_rows(s: Schedule, stages: Sequence[Stage], within: str) -> Schedule:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
-
-from tilewright.ir import Buffer, For, Stmt, stmt_children, stmt_loads, stmt_writes
+from tilewright.ir import For, Stmt, stmt_children, stmt_loads, stmt_writes
 from tilewright.schedule import Schedule
-from tilewright.strategies.products import last_cache
+from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.target import Target
 
 
@@ -17,19 +15,13 @@ def store_past_caches(s: Schedule, target: Target) -> Schedule:
     the caches for its readers. A result that its own program reads again stays as it is.
     """
     func = s.func
-    large = {b.name for b in func.buffers if b.name in func.outputs and _bytes(b) >= last_cache(target)}
+    large = {b.name for b in func.buffers if b.name in func.outputs and buffer_bytes(b) >= last_cache(target)}
     if not large:
         return s
     read = {ld.buffer for ld in stmt_loads(func.body)}
     for loop, names in _writers(func.body, frozenset(large - read)):
         s = s.annotate(loop, "nontemporal", ",".join(sorted(names)))
     return s
-
-
-def _bytes(b: Buffer) -> int:
-    """Bytes of a buffer; 0 where its size is known only when it runs."""
-    shape = b.physical_shape
-    return prod(e.as_int() for e in shape) * b.dtype.bytes if all(e.is_const for e in shape) else 0
 
 
 def _writers(s: Stmt, wanted: frozenset[str]) -> list[tuple[str, frozenset[str]]]:

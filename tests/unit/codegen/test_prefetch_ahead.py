@@ -49,3 +49,13 @@ def test_results_stay_the_same_beyond_the_end(hint):
     made = Native(scheduled(hint).func)(given)["Y"]
     np.testing.assert_array_equal(made, Native(scheduled("").func)(given)["Y"])
     np.testing.assert_allclose(made, given["X"] @ given["W"], rtol=1e-5)
+
+
+def test_vector_loops_ask_once_a_vector():
+    x = lang.placeholder((4, 512), name="X")
+    y = lang.compute((4, 512), lambda i, j: x[i, j] * 2, name="Y")
+    s = Schedule(lang.program([x], [y])).vectorize("j").annotate("j", "prefetch", "X+512")
+    kernel = Native(s.func)
+    assert prefetches(kernel) == 1
+    given = np.random.default_rng(0).random((4, 512), np.float32)
+    np.testing.assert_array_equal(kernel({"X": given})["Y"], given * 2)

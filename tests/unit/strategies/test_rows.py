@@ -4,6 +4,7 @@ import pytest
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.lang import ops
 from tilewright.strategies import rows
 
 
@@ -42,3 +43,43 @@ def test_short_axes_are_read_where_they_are():
     x = t(100, 7, name="X")
     y = lang.compute((7, 100), lambda i, j: x[j, i], name="Y")
     assert not tiled(check(lang.program([x], [y])))
+
+
+def softmax(rows_, columns):
+    x = t(rows_, columns, name="X")
+    return lang.program([x], [ops.softmax(x, axis=-1, name="Y")])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("height", "together"), [(96, 8), (36, 4), (37, 1), (8, 1)])
+def test_short_rows_are_computed_several_at_once(height, together, threads):
+    s = check(softmax(height, 33), threads=threads)
+    found = next((loop.extent.as_int() for loop in map(s.loop, s.loops("Y")) if loop.var.endswith("_own")), 1)
+    assert found == (together if threads == 2 or height != 8 else 2)
+
+
+def test_long_rows_are_computed_one_by_one():
+    s = check(softmax(96, 16 * rows.SHORT_ROW * 2))
+    assert not any(loop.endswith("_own") for loop in s.loops("Y"))
+
+
+def hints(s):
+    return {
+        (loop, value)
+        for name in s.blocks()
+        for loop in s.loops(name)
+        for key, value in s.loop(loop).hints
+        if key == "prefetch"
+    }
+
+
+def test_rows_from_afar_are_asked_for_ahead(monkeypatch):
+    assert hints(check(softmax(12, 300))) == set()
+    monkeypatch.setattr(rows, "last_cache", lambda target: 1 << 12)
+    # the row's exponentials are the last to read it; seven rows are 2,100 elements
+    assert {value for _, value in hints(check(softmax(12, 300)))} == {"X+2100"}
+    x = t(12, 4000, name="X")
+    k = lang.reduce_axis(4000, "k")
+    total = lang.compute((12,), lambda i: lang.sum(x[i, k], axis=k), name="S")
+    y = lang.compute((12, 4000), lambda i, j: x[i, j] / total[i], name="Y")
+    assert {value for _, value in hints(check(lang.program([x], [y])))} == {"X+4000"}
