@@ -6,7 +6,8 @@ operands and the lines of its result in the first cache level, while the reducti
 on a serial loop asks for what the body will touch of ``A`` eight iterations later, of counted loops in it in
 their first iteration: for more streams at once, or further away, than the hardware follows. ``A+4096`` asks
 for the elements that lie 4096 further on in memory than those that the body touches, and for the second cache
-level: what comes after the next few thousand elements would only push the first level's lines out. A buffer
+level: what comes after the next few thousand elements would only push the first level's lines out
+(``A+4096:1`` asks for the first level all the same). A buffer
 named again is asked for again: a core drops requests that find no room among the pending ones.
 """
 
@@ -28,17 +29,14 @@ CACHE_LINE: Final = 64
 class PrefetchHint:
     """What is asked for of the buffer ``name``: ``ahead`` iterations later, or ``further`` elements away.
 
-    Where both are 0, what the body of an outlined loop touches.
+    Where both are 0, what the body of an outlined loop touches. ``level`` is the cache level that gets the
+    lines, from 1.
     """
 
     name: str
     ahead: int = 0
     further: int = 0
-
-    @property
-    def level(self) -> int:
-        """The cache level that gets the lines, from 1."""
-        return 2 if self.further else 1
+    level: int = 1
 
 
 def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
@@ -47,9 +45,11 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
     for key, value in loop.hints:
         if key == "prefetch":
             for part in value.split(","):
-                name, _, further = part.partition("+")
-                name, _, ahead = name.partition("@")
-                found.append(PrefetchHint(name, _number(ahead), _number(further)))
+                rest, _, level = part.partition(":")
+                rest, _, further = rest.partition("+")
+                name, _, ahead = rest.partition("@")
+                away = _number(further)
+                found.append(PrefetchHint(name, _number(ahead), away, _number(level) or (2 if away else 1)))
     return tuple(found)
 
 

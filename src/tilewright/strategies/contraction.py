@@ -26,6 +26,7 @@ import numpy as np
 
 from tilewright.ir import I32, Program, Stage
 from tilewright.schedule import Schedule
+from tilewright.strategies.ahead import ask_ahead
 from tilewright.strategies.blocking import choose_row_block
 from tilewright.strategies.borders import cut_borders
 from tilewright.strategies.dots import without_groups
@@ -152,6 +153,8 @@ def schedule_contraction(
     threads = threads_for(c.stage, threads)
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
     s = _fill(s, c, epilogue, tile, size)
+    feeds = _fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
+    s = ask_ahead(s, c, feeds, tile.outer, tile.around)
     if panels is not None:
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")

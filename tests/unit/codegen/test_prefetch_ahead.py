@@ -38,11 +38,12 @@ def test_elements_further_on_go_to_the_second_level():
     asked = [line for line in text.splitlines() if "call void @llvm.prefetch" in line]
     assert len(asked) == 4
     assert all("i32 0, i32 2, i32 1)" in line for line in asked)
-    near = Native(scheduled("X@8").func).text.text
-    assert near.count("i32 0, i32 3, i32 1)") == 4
+    for hint in ("X@8", "X+1024:1"):
+        near = Native(scheduled(hint).func).text.text
+        assert near.count("i32 0, i32 3, i32 1)") == 4
 
 
-@pytest.mark.parametrize("hint", ["X@1000", "X+100000", "X@1000,X+5"])
+@pytest.mark.parametrize("hint", ["X@1000", "X+100000", "X+100000:1", "X@1000,X+5"])
 def test_results_stay_the_same_beyond_the_end(hint):
     rng = np.random.default_rng(0)
     given = {"X": rng.random((4, 256), np.float32), "W": rng.random(256, np.float32)}

@@ -18,7 +18,8 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
     Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
     ``pipeline`` a number of stages, ``prefetch`` names buffers: what the end of an outlined body touches, or
     with ``A@8`` what a serial loop touches 8 iterations later, and with ``A+4096`` the elements that lie 4096
-    further on in memory than those it touches, into the second cache level. ``nontemporal`` names buffers, by
+    further on in memory than those it touches, into the second cache level (``A+4096:1``: into the first).
+    ``nontemporal`` names buffers, by
     commas, to which whole vectors are stored past the caches: for results larger than those that nobody reads
     soon.
 

@@ -1,0 +1,57 @@
+"""Asking ahead for rows: where the rule does, what is asked for, and that results stay the same."""
+
+from dataclasses import replace
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.strategies.test_default import check, conv_program
+
+from tilewright.ir import Index, IndexMap, blocks, var
+from tilewright.strategies import default_schedule
+
+
+def blocked(program):
+    """The program with data and result in blocks of 16 channels."""
+
+    def one(b):
+        n, c, h, w = b.shape
+        at = (var("n"), var("c") // 16, var("h"), var("w"), var("c") % 16)
+        return b.with_(layout=IndexMap(("n", "c", "h", "w"), at, (n, c // 16, h, w, Index(16))))
+
+    inputs = tuple(one(b) if b.name in ("X", "R") else b for b in program.inputs)
+    return replace(program, inputs=inputs, outputs=tuple(map(one, program.outputs)))
+
+
+def hints(program) -> set[tuple[str, str]]:
+    """The loops that ask ahead, by the start of their names, and what for."""
+    s = default_schedule(program, HOST, 1, winograd="off")
+    loops = [loop for place in blocks(s.func.body) for loop in place.loops]
+    return {(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"}
+
+
+@pytest.mark.parametrize(
+    ("given", "stride", "expected"),
+    [
+        # over blocks of channels: the same block of the next row
+        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y0_ic_o", f"X+{28 * 16}")}),
+        # a stride leaves lines out
+        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y0_ic_o", f"X+{2 * 28 * 16}:1")}),
+        # rows of taps: the row of each tap
+        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y0_kh", f"X+{28 * 16}")}),
+        # all channels lie together
+        ((1, 16, 32, (8, 28), (1, 1)), 1, set()),
+    ],
+)
+def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride, expected):
+    assert hints(blocked(conv_program(*given, stride=stride))) == expected
+
+
+def test_plain_operands_are_followed_by_the_hardware():
+    assert hints(conv_program(1, 32, 32, (8, 28), (1, 1))) == set()
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_results_stay_the_same(window, stride):
+    program = blocked(conv_program(1, 32, 16, (3, 15), (window, window), stride=stride))
+    check(program, winograd="off", interpret=window == 1)
