@@ -47,6 +47,8 @@ MANY_REPEATS = 8
 CALL_OPERATIONS = 16
 #: Operations of a stage that may be computed again by each of several consumers instead of being stored.
 CHEAP_OPERATIONS = 4
+#: Operations, counted as often as they occur, that inlining one stage may add: nested ones double each time.
+MOST_OPERATIONS = 256
 
 
 def default_schedule(
@@ -299,10 +301,29 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
         # a row's mean or scale: computed once, not once an element of the row
         return False
     uses = sum(sum(1 for ld in _stage_loads(c) if ld.buffer == buffer) for c in consumers)
+    if uses * operations <= MOST_OPERATIONS and _ends_in_one(program, stage):
+        # what occurs more than once in one expression is computed once
+        return True
     if operations and uses > 1 and _follows_contraction(program, stage):
         # an epilogue, whose operand is in registers
         return False
     return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
+
+
+def _ends_in_one(program: Program, stage: Stage) -> bool:
+    """Whether all that reads a stage's result, directly or not, ends in one stage, element by element."""
+    left = [stage]
+    while len(left) > 1 or left == [stage]:
+        # the earliest: whatever else is left may read it
+        first = min(left, key=program.stages.index)
+        if not _is_temporary(program, first):
+            return False
+        buffer = first.writes[0]
+        readers = program.consumers(buffer)
+        if not readers or any(r.is_reduction or not reads_in_place(r, buffer) for r in readers):
+            return False
+        left = [s for s in dict.fromkeys((*left, *readers)) if s is not first]
+    return not any(it.kind == "ord" for it in left[0].iters)
 
 
 def _follows_contraction(program: Program, stage: Stage) -> bool:
