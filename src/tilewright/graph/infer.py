@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.program import apply, context_of, evaluate_static, nodes_program
+from tilewright.graph.recurrent import recurrent_steps
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
     Context,
@@ -143,6 +144,11 @@ class _Inference:
         )
         if control is not None:
             control(node)
+            return
+        taken_apart = recurrent_steps(node, self.types, self.constants)
+        if taken_apart is not None:
+            self._enter(taken_apart.constants)
+            self.run(taken_apart.nodes)
             return
         entry = find_operator(node)
         if entry is None:

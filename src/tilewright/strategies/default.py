@@ -390,7 +390,7 @@ def clusters(
             continue
         if stage.name in along:
             done.update(along[stage.name].stages)
-            out.append(_lanes_rule(along[stage.name], stage, target))
+            out.append(_lanes_rule(along[stage.name], stage, program))
             continue
         if not stage.is_reduction:
             found = _contraction_before(program, stage, target)
@@ -438,9 +438,9 @@ def _winograd_rule(choice: WinogradChoice, stage: Stage, target: Target) -> Clus
     return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.block, stage, target, n)
 
 
-def _lanes_rule(choice: LaneReduction, stage: Stage, target: Target) -> Cluster:
+def _lanes_rule(choice: LaneReduction, stage: Stage, program: Program) -> Cluster:
     # no fallback of its own: where a step is refused, the program is scheduled as it was
-    return lambda s, n: schedule_lanes(s, choice, stage, target, n)
+    return lambda s, n: schedule_lanes(s, program, choice, stage, n)
 
 
 def _contraction_rule(

@@ -257,10 +257,13 @@ def _streams(
     return tuple(found.values())
 
 
-def schedule_lanes(s: Schedule, choice: LaneReduction, last: Stage, target: Target, threads: int) -> Schedule:
-    """Schedule a reduction along memory that ``last`` ends: its final stage, or a reader of that."""
-    program = s.program
-    assert program is not None
+def schedule_lanes(
+    s: Schedule, program: Program, choice: LaneReduction, last: Stage, threads: int
+) -> Schedule:
+    """Schedule a reduction along memory that ``last`` ends: its final stage, or a reader of that.
+
+    ``program`` is what `split_reductions` made; other stages of it may be scheduled already.
+    """
     partial, final = program.stage(choice.partial), program.stage(choice.final)
     work = elements(partial)
     pars = [it for it in final.iters if it.kind == "par"]

@@ -224,6 +224,35 @@ def test_matrix_products_of_any_size(m, n, k, threads, dtype):
     check(constant(lang.program([a, b, bias], [y]), "B", "D"), threads=threads, interpret=False)
 
 
+def _twice(x, op, name):
+    """A function of an element and of a function of it, as two stages."""
+    shape = (9, 40)
+    inner = lang.compute(shape, lambda *i: op(x[i]), name=f"{name}_inner")
+    return lang.compute(shape, lambda *i: x[i] * inner[i], name=name)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_epilogue_that_uses_the_result_twice_stays_in_registers(nested):
+    a, b, bias = t(9, 24, name="A"), t(24, 40, name="B"), t(40, name="D")
+    product = ops.matmul(a, b, name="C")
+    z = lang.compute((9, 40), lambda i, j: product[i, j] + bias[j], name="Z")
+    y = _twice(z, lang.sigmoid, "S")
+    if nested:
+        y = _twice(y, lang.tanh, "T")
+    s = check(constant(lang.program([a, b, bias], [y]), "B", "D"))
+    assert "Z" not in str(s) and "S_inner" not in str(s)
+    assert str(s).count("alloc") == 1
+
+
+def test_what_two_nests_read_is_stored():
+    a, b = t(9, 24, name="A"), t(24, 40, name="B")
+    z = lang.compute((9, 40), lambda i, j: lang.exp(ops.matmul(a, b, name="C")[i, j]) * 0.5, name="Z")
+    first = lang.compute((9, 40), lambda i, j: z[i, j] * 2.0, name="first")
+    second = lang.compute((9,), lambda i: z[i, 3], name="second")
+    s = check(constant(lang.program([a, b], [first, second]), "B"))
+    assert "alloc Z" in str(s)
+
+
 def test_attention_heads_read_through_strides():
     heads, length, size = 3, 18, 16
     q, k = t(length, heads * size, name="Q"), t(length, heads * size, name="K")

@@ -1,4 +1,8 @@
-"""Recurrent layers (RNN, GRU, LSTM), unrolled over the steps of the sequence."""
+"""Recurrent layers (RNN, GRU, LSTM), unrolled over the steps of the sequence, and single steps of them.
+
+A layer with constant weights arrives as single steps (:mod:`tilewright.graph.recurrent`); whole layers are
+those whose weights are computed, and sequences of different lengths.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Final
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, compute
 from tilewright.graph.ops.common import Scalar, chosen, number, stem
+from tilewright.graph.recurrent import DOMAIN
 from tilewright.graph.registry import Context, Kind, operator
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
@@ -42,6 +47,8 @@ class _Layer:
     gates: int
     batch_first: bool
     clip: float
+    products: Operand | None = None
+    """Of a single step: the products of all inputs, biases included."""
 
     @property
     def steps(self) -> int:
@@ -55,7 +62,9 @@ class _Layer:
         return self.x[(n, t, k) if self.batch_first else (t, n, k)]
 
     def inputs_part(self, d: int, t: int, name: str) -> Operand:
-        """x[t] W^T + both biases where they are simply added, for all gates: [batch, gates * hidden]."""
+        """x[t] W^T for all gates: [batch, gates * hidden]."""
+        if self.products is not None:
+            return self.products
         k = lang.reduce_axis(self.x.shape[2], "k")
         return compute(
             (self.batch, self.gates * self.hidden),
@@ -119,8 +128,9 @@ def _gru_step(layer: _Layer, d: int, t: int, state: State, act: Sequence[Act]) -
     """Gates z, r, h; `linear_before_reset` multiplies the state's product instead of the state."""
     name, hidden = stem(layer.ctx), layer.hidden
     old = state[0]
+    linear = bool(layer.ctx.integer("linear_before_reset", 0))
     xs = layer.inputs_part(d, t, name)
-    hs = layer.state_part(d, old, name, range(2))
+    hs = layer.state_part(d, old, name, range(3 if linear else 2))
 
     def gate(at: int, n: Ix, j: Ix) -> Scalar:
         place = (n, j + at * hidden)
@@ -129,15 +139,11 @@ def _gru_step(layer: _Layer, d: int, t: int, state: State, act: Sequence[Act]) -
 
     z = compute(old.shape, lambda n, j: gate(0, n, j), name=f"{name}_z")
     r = compute(old.shape, lambda n, j: gate(1, n, j), name=f"{name}_r")
-    linear = bool(layer.ctx.integer("linear_before_reset", 0))
-    if linear:
-        product = layer.state_part(d, old, name, range(2, 3))
-    else:
-        reset = compute(old.shape, lambda n, j: r[(n, j)] * old[(n, j)], name=f"{name}_reset")
-        product = layer.state_part(d, reset, name, range(2, 3))
+    reset = compute(old.shape, lambda n, j: r[(n, j)] * old[(n, j)], name=f"{name}_reset")
+    product = hs if linear else layer.state_part(d, reset, name, range(2, 3))
 
     def new(n: Ix, j: Ix) -> Scalar:
-        inner = product[(n, j)] + layer.bias(d, 2, j, True)
+        inner = product[(n, j + (2 * hidden if linear else 0))] + layer.bias(d, 2, j, True)
         inner = r[(n, j)] * inner if linear else inner
         h = act[1](layer.limited(xs[(n, j + 2 * hidden)] + inner + layer.bias(d, 2, j)))
         keep = z[(n, j)]
@@ -332,3 +338,43 @@ def lstm(
     """A layer of long short-term memory."""
     layer = _layer(ctx, 4, x, w, r, b, lengths)
     return _run(layer, [initial_h, initial_c], _lstm_step(peepholes), ["sigmoid", "tanh", "tanh"])
+
+
+def _step(
+    ctx: Context,
+    gates: int,
+    products: Operand,
+    r: Operand,
+    state: State,
+    step: Step,
+    defaults: Sequence[str],
+    b: Operand | None = None,
+) -> list[Operand]:
+    """One step: products [batch, gates * hidden] of inputs, weights [1, gates * hidden, hidden]."""
+    hidden = r.shape[2]
+    layer = _Layer(ctx, products, r, r, b, None, hidden, gates, True, ctx.real("clip", 0.0), products)
+    return list(step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0]))
+
+
+@operator("RNNStep", kind=Kind.OPAQUE, domain=DOMAIN)
+def rnn_of_one_step(ctx: Context, products: Operand, r: Operand, h: Operand) -> list[Operand]:
+    """The next state of a plain recurrent layer."""
+    return _step(ctx, 1, products, r, (h,), _rnn_step, ["tanh"])
+
+
+@operator("GRUStep", kind=Kind.OPAQUE, domain=DOMAIN)
+def gru_of_one_step(
+    ctx: Context, products: Operand, r: Operand, h: Operand, b: Operand | None = None
+) -> list[Operand]:
+    """The next state of gated recurrent units; `b` are the biases that are not in the products."""
+    return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b)
+
+
+@operator("LSTMStep", kind=Kind.OPAQUE, domain=DOMAIN)
+def lstm_of_one_step(
+    ctx: Context, products: Operand, r: Operand, h: Operand, c: Operand, peepholes: Operand | None = None
+) -> list[Operand]:
+    """The next state and cell of long short-term memory; peepholes [3 * hidden]."""
+    given = peepholes
+    row = None if given is None else compute((1, *given.shape), lambda _, j: given[(j,)], name="peepholes")
+    return _step(ctx, 4, products, r, (h, c), _lstm_step(row), ["sigmoid", "tanh", "tanh"])
