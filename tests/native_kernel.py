@@ -42,7 +42,7 @@ class Native:
 
     def __init__(self, func, vector_bits=HOST.preferred_vector_bits):
         self.func = func
-        self.lowered = lower(func)
+        self.lowered = lower(func, native=HOST.functions)
         self.text = emit_kernel(self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits)
         self._code = load_object(compile_ir(self.text.text, HOST))
 

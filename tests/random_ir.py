@@ -146,7 +146,7 @@ def exprs(draw, buffers, dtype=None, depth=3):
         return Cast(draw(exprs(buffers, draw(st.sampled_from(others)), depth - 1)), dtype, mode)
     if choice == 9 and dtype.is_float:
         fn = draw(st.sampled_from([f for f in CALLS if f not in ("isnan", "isinf")]))
-        arity = {"fma": 3, "pow": 2, "atan2": 2, "copysign": 2}.get(fn, 1)
+        arity = {"fma": 3, "pow": 2, "atan2": 2, "copysign": 2, "ldexp": 2}.get(fn, 1)
         return Call(fn, tuple(draw(sub) for _ in range(arity)))
     return draw(constants(dtype))
 

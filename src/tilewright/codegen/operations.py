@@ -137,9 +137,25 @@ def call(b: Builder, fn: str, args: Sequence[Val]) -> Val:
         return b.compare("fcmp uno", args[0], args[0])
     if fn == "isinf":
         return b.compare("fcmp oeq", b.intrinsic("fabs", t, args), b.const(float("inf"), t))
+    if fn == "ldexp" and b.triple.startswith("x86_64"):
+        return _scalef(b, args[0], args[1])
     if fn not in _INTRINSICS:
         raise InternalError(f"{fn} reaches code generation: the lowering expands it into arithmetic")
     return b.intrinsic(_INTRINSICS[fn], t, args)
+
+
+def _scalef(b: Builder, x: Val, n: Val) -> Val:
+    """``x * 2**floor(n)`` by AVX-512's instruction, in vectors of 128 bits and more."""
+    t, lanes = x.dtype, max(x.lanes, n.lanes)
+    if lanes * t.bits > 512:
+        half, pair = lanes // 2, [b.splat(v, lanes) for v in (x, n)]
+        low, high = (_scalef(b, *[b.pick(v, v, range(at, at + half)) for v in pair]) for at in (0, half))
+        return b.pick(low, high, range(lanes))
+    whole = next(bits // t.bits for bits in (128, 256, 512) if bits >= lanes * t.bits)
+    operands = [b.resize(b.splat(v, lanes) if lanes > 1 else v, whole) for v in (x, n)]
+    kind = "ps" if t == F32 else "pd"
+    name = f"llvm.x86.avx512.mask.scalef.{kind}.{whole * t.bits}"
+    return b.resize(b.masked(name, operands), lanes)
 
 
 def cast(b: Builder, a: Val, t: DType, mode: str) -> Val:

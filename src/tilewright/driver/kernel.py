@@ -29,7 +29,7 @@ class Kernel:
     def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:
         self.func = func
         self.target = target
-        self.lowered = lower(func)
+        self.lowered = lower(func, native=target.functions)
         self.text = emit_kernel(
             self.lowered, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
         )

@@ -65,7 +65,7 @@ class ModelKernel:
 
     def lowered(self) -> LoopFunction:
         """The loop function that code generation took."""
-        return lower(self.schedule.func)
+        return lower(self.schedule.func, native=self.target.functions)
 
     def llvm(self, *, optimised: bool = False) -> str:
         """LLVM IR of the kernel's module, as emitted or after LLVM's passes."""
@@ -221,7 +221,7 @@ def _naming(unit: Unit) -> Iterator[None]:
 
 def _draft(unit: Unit, schedule: Schedule, target: Target) -> _Draft:
     with _naming(unit):
-        symbol, text, memory = _emit(lower(schedule.func), target)
+        symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
     return _Draft(schedule, schedule.func.buffers, symbol, memory, compile_request(text, target))
 
 

@@ -26,11 +26,14 @@ BINARY_OPS = (
     "and", "or", "xor", "shl", "shr",
 )  # fmt: skip
 COMPARE_OPS = ("lt", "le", "eq", "ne", "gt", "ge")
-#: Pure functions of one float argument (``pow``, ``atan2`` and ``copysign`` take two, ``fma`` three).
+#: Pure functions of one float argument (``pow``, ``atan2``, ``copysign`` and ``ldexp`` take two, ``fma``
+#: three). ``ldexp(x, n)`` is ``x * 2**floor(n)``, rounded once; of a NaN with an infinite ``n``
+#: the machine's choice.
 CALLS = (
     "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "tanh", "erf", "pow", "sin", "cos",
     "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
     "floor", "ceil", "round", "trunc", "copysign", "isnan", "isinf", "fma",
+    "ldexp",
 )  # fmt: skip
 #: How ``Cast`` treats values the target cannot hold: ``wrap`` (C-like; float to int truncates towards zero,
 #: undefined when out of range), ``saturate`` (clamp to the range; NaN becomes 0), ``bits`` (reinterpret).

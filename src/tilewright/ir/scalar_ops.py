@@ -303,6 +303,13 @@ def _fma(dtype: DType) -> Callable[[Value, Value, Value], Value]:
     return wide if dtype.name == "f64" else narrow
 
 
+def _ldexp(x: np.float64, n: np.float64) -> np.float64:
+    """``x * 2**floor(n)``: of values of f32 and shorter types exact, but for the ends of f64."""
+    if not np.isfinite(n):
+        return np.float64(x * np.exp2(n))
+    return np.float64(np.ldexp(x, int(np.clip(np.floor(n), -5000, 5000))))
+
+
 _UFUNCS: Mapping[str, Callable[..., Any]] = MappingProxyType({
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
     "sqrt": np.sqrt, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
@@ -310,10 +317,11 @@ _UFUNCS: Mapping[str, Callable[..., Any]] = MappingProxyType({
     "acosh": np.arccosh, "atanh": np.arctanh, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
     "trunc": np.trunc, "erf": lambda x: math.erf(x), "rsqrt": lambda x: np.float64(1.0) / np.sqrt(x),
     "pow": np.power, "atan2": np.arctan2, "copysign": np.copysign,
+    "ldexp": lambda x, n: _ldexp(x, n),
 })  # fmt: skip
 
 #: Number of arguments of the functions that do not take exactly one.
-CALL_ARITY = MappingProxyType({"pow": 2, "atan2": 2, "copysign": 2, "fma": 3})
+CALL_ARITY = MappingProxyType({"pow": 2, "atan2": 2, "copysign": 2, "ldexp": 2, "fma": 3})
 
 
 def call(fn: str, dtype: DType) -> Callable[..., Value]:

@@ -318,6 +318,11 @@ def copysign(x: ValueLike, y: ValueLike) -> Scalar:
     return _call("copysign", x, y)
 
 
+def ldexp(x: ValueLike, n: ValueLike) -> Scalar:
+    """``x * 2**n``, rounded once; ``n``, of the type of ``x``, is rounded down to an integer."""
+    return _call("ldexp", x, n)
+
+
 def isnan(x: ValueLike) -> Scalar:
     """Whether ``x`` is NaN."""
     return _call("isnan", x)

@@ -15,7 +15,7 @@ from typing import Final
 
 from tilewright.ir import F32, F64, Call, Cast, Expr, LoopFunction, children, map_exprs, with_children
 from tilewright.lower.elementary.error_function import erf
-from tilewright.lower.elementary.exponential import exp, exp2, expm1
+from tilewright.lower.elementary.exponential import exp, exp2, exp_by_ldexp, expm1, ldexp
 from tilewright.lower.elementary.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from tilewright.lower.elementary.inverse_trigonometric import acos, asin, atan, atan2
 from tilewright.lower.elementary.logarithm import log, log1p, log2
@@ -51,43 +51,52 @@ _EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType
         "atan": atan,
         "atan2": atan2,
         "erf": erf,
+        "ldexp": ldexp,
     }
 )
 
 
-def expand_math(e: Expr) -> Expr:
+_WITH_LDEXP: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType(
+    {**_EXPANSIONS, "exp": exp_by_ldexp}
+)
+"""Where the machine has ``ldexp``."""
+
+
+def expand_math(e: Expr, native: frozenset[str] = frozenset()) -> Expr:
     """Replace calls of elementary functions by arithmetic; ``e`` itself where there are none.
 
-    Calls in f16 and bf16 are computed in f32. The result shares sub-expressions as objects: walk it with a
-    memo by identity. Expressions inside opaque indices are left alone.
+    ``native`` are functions that the machine has besides :data:`NATIVE` (``ldexp``): they stay, and others
+    make use of them. Calls in f16 and bf16 are computed in f32. The result shares sub-expressions as objects:
+    walk it with a memo by identity. Expressions inside opaque indices are left alone.
     """
-    return _expand(e, {})
+    return _expand(e, {}, native)
 
 
-def expand_math_calls(func: LoopFunction) -> LoopFunction:
+def expand_math_calls(func: LoopFunction, native: frozenset[str] = frozenset()) -> LoopFunction:
     """:func:`expand_math` in all expressions of a function."""
     memo: dict[int, tuple[Expr, Expr]] = {}
-    body = map_exprs(func.body, lambda i: i, lambda e: _expand(e, memo))
+    body = map_exprs(func.body, lambda i: i, lambda e: _expand(e, memo, native))
     return func if body is func.body else replace(func, body=body)
 
 
-def _expand(e: Expr, memo: dict[int, tuple[Expr, Expr]]) -> Expr:
+def _expand(e: Expr, memo: dict[int, tuple[Expr, Expr]], native: frozenset[str]) -> Expr:
     known = memo.get(id(e))
     if known is not None:
         return known[1]
-    new = with_children(e, tuple(_expand(k, memo) for k in children(e)))
+    new = with_children(e, tuple(_expand(k, memo, native) for k in children(e)))
     if isinstance(new, Call):
-        new = _expand_call(new)
+        new = _expand_call(new, native)
     # the key's object is kept, so that its identity is not used again
     memo[id(e)] = (e, new)
     return new
 
 
-def _expand_call(e: Call) -> Expr:
+def _expand_call(e: Call, native: frozenset[str]) -> Expr:
     dtype = e.args[0].dtype
     if dtype not in (F32, F64) and dtype.is_float:
-        wide = _expand_call(Call(e.fn, tuple(Cast(arg, F32) for arg in e.args)))
+        wide = _expand_call(Call(e.fn, tuple(Cast(arg, F32) for arg in e.args)), native)
         return wide if e.fn in ("isnan", "isinf") else Cast(wide, dtype)
-    if e.fn in NATIVE:
+    if e.fn in NATIVE or e.fn in native:
         return e
-    return _EXPANSIONS[e.fn](*(Num(arg) for arg in e.args)).e
+    expansions = _WITH_LDEXP if "ldexp" in native else _EXPANSIONS
+    return expansions[e.fn](*(Num(arg) for arg in e.args)).e

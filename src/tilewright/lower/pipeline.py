@@ -16,16 +16,19 @@ from tilewright.lower.math import expand_math_calls
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A step of lowering: a name for dumps and timings, and the function that does it."""
+    """A step of lowering: a name for dumps and timings, and what does it.
+
+    ``run`` takes the function and the elementary functions that the target has.
+    """
 
     name: str
-    run: Callable[[LoopFunction], LoopFunction]
+    run: Callable[[LoopFunction, frozenset[str]], LoopFunction]
 
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass("decompose_inits", decompose_inits),
-    Pass("flatten_blocks", flatten_blocks),
-    Pass("trim_guards", trim_guards),
+    Pass("decompose_inits", lambda func, _: decompose_inits(func)),
+    Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
+    Pass("trim_guards", lambda func, _: trim_guards(func)),
     # last: its expressions share sub-expressions as objects, which rebuilding would lose
     Pass("expand_math", expand_math_calls),
 )
@@ -38,11 +41,16 @@ class Hook(Protocol):
         """Dump, time or verify."""
 
 
-def lower(func: LoopFunction, hooks: Sequence[Hook] = ()) -> LoopFunction:
-    """Lower a scheduled function to plain loops and stores, the form that code generation takes."""
+def lower(
+    func: LoopFunction, hooks: Sequence[Hook] = (), *, native: frozenset[str] = frozenset()
+) -> LoopFunction:
+    """Lower a scheduled function to plain loops and stores, the form that code generation takes.
+
+    ``native`` are the elementary functions that the target has as instructions (``Target.functions``).
+    """
     for p in PIPELINE:
         start = time.perf_counter()
-        func = p.run(func)
+        func = p.run(func, native)
         seconds = time.perf_counter() - start
         for hook in hooks:
             hook(p.name, func, seconds)

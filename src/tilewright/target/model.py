@@ -135,6 +135,7 @@ class Target:
     cycles until a result can be used. ``masked`` says whether loads and stores of parts of a vector are
     single instructions. ``features`` are the CPU features in LLVM's spelling; those of the tables that a
     machine lacks are in ``missing_features``. ``memory`` goes from the level next to the registers outwards.
+    ``functions`` are functions of the IR's ``CALLS`` that are instructions here, unlike elsewhere.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -153,6 +154,7 @@ class Target:
     llvm_cpu: str
     features: frozenset[str]
     missing_features: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
     clock_hz: float | None = None
 
     def __post_init__(self) -> None:

@@ -1,11 +1,12 @@
 """Elementary functions through the whole compiler: vector code, at most 4 units in the last place."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from native_kernel import Native
+from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.ir import (  # fmt: skip
     DTYPES,
@@ -17,10 +18,11 @@ from tilewright.ir import (  # fmt: skip
     LoopFunction,
     buffer,
     index,
+    run_function,
     store,
     var,
 )
-from tilewright.lower import PIPELINE
+from tilewright.lower import PIPELINE, expand_math_calls
 from tilewright.schedule import Schedule
 
 BOUND = 4.0
@@ -92,3 +94,56 @@ def test_narrow_floats_compute_in_f32(name):
     want = np.exp(given.astype(np.float64))
     unit = {"f16": 2.0**-11, "bf16": 2.0**-8}[name]
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=1.001 * unit)
+
+
+@pytest.mark.skipif("ldexp" not in HOST.functions, reason="this machine has no instruction for it")
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_scaling_by_the_machine_is_that_of_the_formula(name, bits):
+    """All ends: subnormal numbers, overflow, infinite and fractional powers, NaN; tails of vectors."""
+    dtype = DTYPES[name]
+    tiny, huge = float(dtype.numpy.type(2.0) ** (-140 if name == "f32" else -1070)), 1.5e38
+    values = [1.0, -1.375, 0.0, -0.0, tiny, huge, math.inf, -math.inf, math.nan]
+    powers = [0, 1, -1, 0.5, -0.5, 127, 128, 300, 1023, 2000, -126, -149, -150, -300, -1074, -3000]
+    powers = [*map(float, powers), math.inf, -math.inf, math.nan]
+    cases = [c for c in itertools.product(values, powers) if not (math.isnan(c[0]) and math.isinf(c[1]))]
+    x, n = (np.array(a, dtype.numpy) for a in zip(*cases, strict=True))
+    i, count = var("i"), len(x)
+    e = Call("ldexp", (Load("x", (i,), dtype), Load("n", (i,), dtype)))
+    body = For("i", ZERO, index(count), store("z", (i,), e), VECTOR)
+    func = LoopFunction("f", (), tuple(buffer(b, (count,), dtype) for b in "xnz"), ("z",), body)
+    by_machine = Native(func, bits)
+    assert "scalef" in by_machine.text.text
+    expanded = expand_math_calls(func)
+    assert expanded != func
+    with np.errstate(all="ignore"):
+        exact = np.ldexp(
+            x.astype(np.longdouble), np.clip(np.floor(np.nan_to_num(n)), -9999, 9999).astype(int)
+        )
+        wanted = np.where(np.isfinite(n), exact.astype(dtype.numpy), x * np.exp2(n))
+    for kernel in (by_machine, Native(expanded, bits)):
+        np.testing.assert_array_equal(kernel({"x": x, "n": n})["z"], wanted)
+    np.testing.assert_array_equal(run_function(func, {"x": x, "n": n})["z"], wanted)
+
+
+@pytest.mark.skipif("ldexp" not in HOST.functions, reason="this machine has no instruction for it")
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_exponentials_by_scaling_at_all_ends(name):
+    dtype = DTYPES[name]
+    wide = np.float64 if name == "f32" else np.longdouble
+    ends = [88.72283, 88.72284, 89.0, -87.3, -87.4, -103.9, -104.1, -105.0, 709.7, 709.8, -745.0, -746.0]
+    x = np.array([*ends, 0.0, -0.0, 1e9, -1e9, math.inf, -math.inf, math.nan, *np.linspace(-110, 95, 9001)])
+    x = x.astype(dtype.numpy)
+    i, count = var("i"), len(x)
+    body = For("i", ZERO, index(count), store("z", (i,), Call("exp", (Load("x", (i,), dtype),))), VECTOR)
+    func = LoopFunction("f", (), tuple(buffer(b, (count,), dtype) for b in "xz"), ("z",), body)
+    kernel = Native(func)
+    assert "scalef" in kernel.text.text
+    with np.errstate(all="ignore"):
+        exact = np.exp(x.astype(wide))
+        rounded = exact.astype(dtype.numpy)
+    got = kernel({"x": x})["z"]
+    special = ~np.isfinite(rounded) | (rounded == 0)
+    np.testing.assert_array_equal(got[special], rounded[special])
+    ulp = np.spacing(rounded[~special]).astype(wide)
+    assert (np.abs(got[~special].astype(wide) - exact[~special]) / ulp).max() <= 2.5

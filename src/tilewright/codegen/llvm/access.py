@@ -80,7 +80,7 @@ class Access(Arithmetic):
         for k, (start, part) in enumerate(zip(starts, parts, strict=True)):
             places = {n: (n - on[0]) * stride for n in on}
             here = {n: at - start for n, at in places.items() if min(at // lanes, len(starts) - 1) == k}
-            out = self._pick(out, part, [lanes + here[n] if n in here else n for n in range(lanes)])
+            out = self.pick(out, part, [lanes + here[n] if n in here else n for n in range(lanes)])
         return out
 
     def load_transposed(self, p: Val, dtype: DType, apart: int, on: Sequence[bool], count: int) -> list[Val]:
@@ -101,7 +101,7 @@ class Access(Arithmetic):
             # one vector of several rows, whose squares are transposed side by side
             size = rows[0].lanes
             rows = [
-                self._pick(rows[k], rows[k + width], range(2 * size))
+                self.pick(rows[k], rows[k + width], range(2 * size))
                 for k in range(len(rows))
                 if not k & width
             ]
@@ -112,7 +112,7 @@ class Access(Arithmetic):
         lanes = rows[0].lanes
 
         def exchange(rows: list[Val], a: int, b: int, low: Sequence[int], high: Sequence[int]) -> None:
-            rows[a], rows[b] = self._pick(rows[a], rows[b], low), self._pick(rows[a], rows[b], high)
+            rows[a], rows[b] = self.pick(rows[a], rows[b], low), self.pick(rows[a], rows[b], high)
 
         out = list(rows)
         unit = 1
@@ -145,7 +145,7 @@ class Access(Arithmetic):
             unit *= 2
         return out
 
-    def _pick(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
+    def pick(self, a: Val, b: Val, picks: Sequence[int]) -> Val:
         """Lanes of ``a``, and from its number of lanes on those of ``b``."""
         lanes = ", ".join(f"i32 {n}" for n in picks)
         return self.pure(

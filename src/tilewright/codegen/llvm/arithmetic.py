@@ -169,6 +169,20 @@ class Arithmetic(Scopes):
             ),
         )  # fmt: skip
 
+    def masked(self, full: str, args: Sequence[Val]) -> Val:
+        """A call of an x86 intrinsic with a mask, all of its lanes on, under the current rounding mode."""
+        first = args[0]
+        mask = f"i{max(8, first.lanes)}"
+        rounding = ", i32 4" if first.lanes * first.dtype.bits == 512 else ""
+        self.declare(full, first.type, [v.type for v in (*args, first)] + [mask] + ["i32"] * bool(rounding))
+        return self.pure(
+            full, first.dtype, first.lanes, args,
+            lambda o: (
+                f"call {o[0].type} @{full}({', '.join(v.typed for v in o)}, {o[0].type} zeroinitializer, "
+                f"{mask} -1{rounding})"
+            ),
+        )  # fmt: skip
+
     def saturating(self, a: Val, dtype: DType) -> Val:
         """A float as an integer of ``dtype``, clamped to its range; NaN becomes 0."""
         result = type_text(dtype.name, a.lanes)

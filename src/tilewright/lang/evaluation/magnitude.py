@@ -77,6 +77,8 @@ def call(fn: str, args: list[Array], mags: list[Array], value: Array) -> Array:
             return np.asarray((np.abs(args[1]) * mags[0] + np.abs(args[0]) * mags[1]) / r + own)
         case "fma":
             return mags[0] * mags[1] + mags[2]
+        case "ldexp":
+            return np.asarray(np.ldexp(mags[0], np.floor(args[1]).astype(np.int64)) + own)
         case "isnan" | "isinf":
             return own
         case _:  # floor, ceil, round, trunc, copysign

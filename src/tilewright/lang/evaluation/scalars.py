@@ -34,6 +34,15 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     return np.asarray(wide).astype(a.dtype)
 
 
+def ldexp(x: Array, n: Array) -> Array:
+    """``x * 2**floor(n)`` in the type of ``x``."""
+    wide, power = np.asarray(x, np.float64), np.floor(np.asarray(n, np.float64))
+    whole = np.clip(np.nan_to_num(power, nan=0.0), -5000, 5000).astype(np.int64)
+    with np.errstate(all="ignore"):
+        far = wide * np.exp2(power)
+    return np.asarray(np.where(np.isfinite(power), np.ldexp(wide, whole), far)).astype(np.asarray(x).dtype)
+
+
 def truncdiv(a: Array, b: Array) -> Array:
     """Integer division towards zero."""
     q = np.floor_divide(a, b)
@@ -71,6 +80,7 @@ CALLS: MappingProxyType[str, Callable[..., Array]] = MappingProxyType(
         "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
         "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
         "copysign": np.copysign, "isnan": np.isnan, "isinf": np.isinf, "fma": fma,
+        "ldexp": ldexp,
     }
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.lower.elementary.num import Num, fma, poly, with_sign
+from tilewright.lower.elementary.num import INF, Num, call, fma, poly, rounded_product, select, with_sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class _Format:
     exp2_bounds: tuple[float, float]
     expm1_lowest: float  # below: -1
     exp_terms: tuple[float, ...]  # of e**r on |r| <= ln 2
+    exp_half_terms: tuple[float, ...]  # of e**r on |r| <= ln 2 / 2
     exp2_terms: tuple[float, ...]  # of 2**r on |r| <= 1
     expm1_terms: tuple[float, ...]  # of (e**r - 1 - r) / r**2 on |r| <= ln 2 / 2
 
@@ -48,6 +49,10 @@ _SINGLE: Final = _Format(
     exp_terms=(  # 2**-26.1
         1.0, 1.0, 0.5000003455933445, 0.16666614298210436, 0.04166127740456649, 0.008336097577845196,
         0.0014104281569326763, 0.00019611882853907834,
+    ),
+    exp_half_terms=(  # 2**-23.3
+        1.0, 0.9999997019767761, 0.4999915063381195, 0.1666763722896576, 0.0418979786336422,
+        0.008290302008390427,
     ),
     exp2_terms=(  # 2**-26.4
         1.0, 0.6931472166091975, 0.24022672887831936, 0.05550379492491207, 0.009616719905606948,
@@ -71,6 +76,11 @@ _DOUBLE: Final = _Format(
         0.0013888888883583402, 0.00019841269892693922, 2.4801590826802483e-05, 2.7557300675305857e-06,
         2.755615873281745e-07, 2.5055030612608666e-08, 2.106227601152507e-09, 1.59356679417801e-10,
     ),
+    exp_half_terms=(  # 2**-56.2
+        1.0, 1.0, 0.5000000000000012, 0.16666666666666216, 0.0416666666665177, 0.008333333333549887,
+        0.0013888888946388853, 0.00019841269436525212, 2.4801490596499086e-05, 2.7557626833974603e-06,
+        2.763104916009435e-07, 2.4991419171736876e-08,
+    ),
     exp2_terms=(  # 2**-56.7
         1.0, 0.6931471805599453, 0.24022650695910022, 0.055504108664823214, 0.00961812910763837,
         0.0013333558146291355, 0.00015403530386784095, 1.5252733851506253e-05, 1.3215488801455012e-06,
@@ -92,6 +102,37 @@ def _format(x: Num) -> _Format:
 def exp(x: Num) -> Num:
     """``e**x``; error below 1.5 ulp."""
     return _scaled_exp(x, _format(x), 1.0)
+
+
+def exp_by_ldexp(x: Num) -> Num:
+    """``e**x`` where the machine has ``ldexp``; error below 2.5 ulp.
+
+    ``x = j ln 2 + r``, ``e**x = p(r) 2**j``: half the range of ``r``, so two terms less.
+    """
+    f = _format(x)
+    x = x.at_most(f.exp_bounds[1]).at_least(f.exp_bounds[0])
+    j = fma(x, f.log2e, f.magic) - f.magic
+    r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
+    return call("ldexp", poly(r, f.exp_half_terms), j)
+
+
+def ldexp(x: Num, n: Num) -> Num:
+    """``x * 2**floor(n)``, rounded once.
+
+    Steps that leave normal numbers normal first, as in musl's ``scalbn``; then the power by its bits.
+    """
+    f = _format(x)
+    up, down = float(f.bias), float(f.mantissa + 1 - f.bias + 1)
+    power = call("floor", n).at_most(3 * up).at_least(2 * down + 1.0 - up)
+    value = x
+    for _ in range(2):
+        large, small = power > up, power < 1.0 - up
+        value = select(large, value * 2.0**up, select(small, value * 2.0**down, value))
+        power = select(large, power - up, select(small, power - down, power))
+    scale = ((power + (f.magic + f.bias)).bits() << f.mantissa).from_bits()
+    infinite = select(n > 0.0, n.const(INF), 0.0)
+    scaled = select(abs(n).equals(INF), rounded_product(x, infinite), rounded_product(value, scale))
+    return select(n.differs(n), n, scaled)
 
 
 def half_exp(x: Num) -> Num:
