@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.lower.elementary.exponential import expm1, half_exp
+from tilewright.lower.elementary.exponential import LN2, half_exp, half_expm1
 from tilewright.lower.elementary.logarithm import log1p
 from tilewright.lower.elementary.num import INF, NAN, Num, call, fma, poly, select, with_sign
 
-LN2: Final = 0.6931471805599453
-TANH_IS_ONE: Final = 20.0
+TANH_IS_ONE_SINGLE: Final = 10.0
+TANH_IS_ONE_DOUBLE: Final = 20.0
 
 _SINH_SINGLE: Final = (  # of (sinh(x)/x - 1) / x**2 in x**2 up to 1; 2**-34.2
     0.16666666497459573, 0.008333350063517226, 0.00019836158932632128, 2.8169553732331036e-06,
@@ -28,11 +28,12 @@ _SINH_DOUBLE: Final = (  # 2**-73.8
 def tanh(x: Num) -> Num:
     """The hyperbolic tangent; error below 3 ulp.
 
-    ``E / (E + 2)`` with ``E = e**(2|x|) - 1``: few roundings for small ``x``, and their effect vanishes
+    ``H / (H + 1)`` with ``H = (e**(2|x|) - 1) / 2``: few roundings for small ``x``, and their effect vanishes
     towards 1.
     """
-    grown = expm1(2.0 * abs(x).at_most(TANH_IS_ONE))
-    return with_sign(grown / (grown + 2.0), x)
+    a = abs(x).at_most(TANH_IS_ONE_SINGLE if x.single else TANH_IS_ONE_DOUBLE)
+    half = half_expm1(a + a)
+    return with_sign(half / (half + 1.0), x)
 
 
 def sinh(x: Num) -> Num:
