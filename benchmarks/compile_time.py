@@ -1,10 +1,14 @@
 """The compiler's own processor time: primitives, a replay, lowering and emitting, a long chain, import.
 
     python benchmarks/compile_time.py [--repeats 7] [--json]
+    python benchmarks/compile_time.py --models resnet50,bert_base [--json]
 
 The budgets are those of the design; each figure is the least of several runs, so that other work on the
 machine hardly shows. ``primitive`` is the median over the primitives, on the function of a convolution with
 bias and ReLU; a line for each follows. Times are in milliseconds.
+
+`--models` compiles whole models instead, each in a process of its own with an empty cache: seconds, and the
+most memory at any time, sampled, of that process and of the workers that compile kernels for it.
 """
 
 import argparse
@@ -13,14 +17,19 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import onnx
+
 from tilewright import lang
 from tilewright.codegen import emit_kernel
+from tilewright.frontend import zoo
 from tilewright.ir import CONST, Buffer, IndexMap, Program, index, var
 from tilewright.lower import lower
 from tilewright.schedule import PRIMITIVES, Schedule, replay
@@ -205,6 +214,51 @@ def import_ms(repeats: int) -> float:
     return max(0.0, min(child("import tilewright") for _ in range(repeats)) - empty)
 
 
+COLD: Final = """
+import json, sys, time
+import tilewright
+begin = time.perf_counter()
+tilewright.compile(sys.argv[1])
+print(json.dumps(time.perf_counter() - begin))
+"""
+
+
+def memory(process: int) -> int:
+    """Bytes of a process and its children, shared pages in equal parts; 0 once it has ended."""
+    try:
+        tasks = Path(f"/proc/{process}/task").glob("*/children")
+        children = [child for task in tasks for child in task.read_text(encoding="ascii").split()]
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    own = next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    return 1024 * own + sum(memory(int(child)) for child in children)
+
+
+def cold(name: str) -> dict[str, object]:
+    """Compile one of the zoo's models with nothing cached."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        path = Path(folder, "model.onnx")
+        onnx.save(zoo.FULL[name](), path)
+        command = ["env", f"TILEWRIGHT_CACHE_DIR={folder}/cache", sys.executable, "-c", COLD, str(path)]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE)
+        peak = 0
+        while running.poll() is None:
+            peak = max(peak, memory(running.pid))
+            time.sleep(0.05)
+        made, _ = running.communicate()
+        if running.returncode:
+            raise SystemExit(f"{name} did not compile")
+    seconds = json.loads(made)
+    return {
+        "what": f"compile {name}, cold",
+        "s": round(seconds, 2),
+        "budget_s": 10.0,
+        "peak_mb": round(peak / 2**20),
+        "budget_mb": 2048,
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -212,7 +266,13 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--models", default="", help="names of the zoo, separated by commas")
     args = parser.parse_args()
+    if args.models:
+        for name in args.models.split(","):
+            row = cold(name)
+            print(json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+        return
     each = primitives(5 * args.repeats)
     assert set(each) == set(PRIMITIVES), set(PRIMITIVES) ^ set(each)
     found = {
