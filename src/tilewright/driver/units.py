@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Literal
 
-from tilewright.graph import Array, Group, Node, Partition
+from tilewright.graph import Array, Group, Node, Partition, contraction_runs, join_groups
 from tilewright.ir import BF16, CONST, F32, Program
 from tilewright.lang import store_as
-from tilewright.strategies import Flow, assign_layouts, choose_parts, slice_program, sliced_buffers
+from tilewright.strategies import (
+    Flow,
+    assign_layouts,
+    choose_joins,
+    choose_parts,
+    slice_program,
+    sliced_buffers,
+)
 from tilewright.target import Target
 
 Precision = Literal["f32", "bf16"]
@@ -71,12 +79,42 @@ def make_units(
     programs = assign_layouts(flows, fixed, target)
     flows = [replace(flow, program=program) for flow, program in zip(flows, programs, strict=True)]
     parts = choose_parts(flows, _batch(partition), target, threads)
+    joined = _joined(partition, flows, parts, target, threads)
+    if len(joined.groups) < len(partition.groups):
+        taken = dict(zip(partition.groups, zip(units, parts, strict=True), strict=True))
+        found = [taken.get(group) or (_unit(joined, group), 1) for group in joined.groups]
+        units, parts = [unit for unit, _ in found], tuple(count for _, count in found)
+        flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
+        programs = assign_layouts(flows, fixed, target)
     return tuple(
         replace(unit, program=program)
         if count == 1
         else replace(unit, program=slice_program(program, count), parts=count, sliced=sliced_buffers(program))
         for unit, program, count in zip(units, programs, parts, strict=True)
     )
+
+
+def _joined(
+    partition: Partition, flows: Sequence[Flow], parts: Sequence[int], target: Target, threads: int
+) -> Partition:
+    """The partition with runs of contractions in one group each where one nest for them is faster.
+
+    Kernels that take the batch in parts stay as they are: values stay with their thread there as well.
+    """
+    flow = dict(zip(partition.groups, flows, strict=True))
+    whole = {group for group, count in zip(partition.groups, parts, strict=True) if count == 1}
+    runs = [run for run in contraction_runs(partition) if whole.issuperset(run)]
+    instead: dict[Group, Group | None] = {}
+    for run, counts in zip(
+        runs, choose_joins([[flow[g] for g in run] for run in runs], target, threads), strict=True
+    ):
+        ends = list(accumulate(counts))
+        for count, end in zip(counts, ends, strict=True):
+            if count > 1:
+                instead.update(dict.fromkeys(run[end - count : end]))
+                instead[run[end - 1]] = join_groups(*run[end - count : end])
+    groups = [instead.get(group, group) for group in partition.groups]
+    return replace(partition, groups=tuple(group for group in groups if group is not None))
 
 
 def _batch(partition: Partition) -> int:

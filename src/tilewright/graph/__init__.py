@@ -4,6 +4,7 @@ Read `model.py` first, then `registry.py` and one file of `ops/`.
 """
 
 from tilewright.graph import ops
+from tilewright.graph.chains import contraction_runs, join_groups
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
 from tilewright.graph.groups import Group, Partition
@@ -38,9 +39,11 @@ __all__ = [
     "Subgraph",
     "TensorType",
     "UndeterminedError",
+    "contraction_runs",
     "evaluate_graph",
     "find_operator",
     "is_supported",
+    "join_groups",
     "live_bytes",
     "nodes_program",
     "ops",

@@ -1,4 +1,4 @@
-"""Chains of groups that one kernel computes row by row: contraction, reduction of rows, contraction.
+"""Chains of groups that one kernel computes part by part: each group alone reads the one before.
 
     scores  = q @ k.T · scale + mask        contraction with its epilogue        [heads, rows, keys]
     weights = softmax(scores)               reduction over the last axis         [heads, rows, keys]
@@ -6,7 +6,10 @@
 
 A row of the first contraction's result needs no other row on its way to the end, so a kernel that computes a
 few rows at a time keeps them in the nearest cache level. What makes a chain is read off the computations: the
-axis that the middle reduces is the one that the last sums over.
+axis that the middle reduces is the one that the last sums over. Such chains are always joined.
+
+Contractions that follow one another directly, an image's expansion, its depthwise filter and the projection,
+may be computed in bands of rows. Whether that pays depends on the machine: see `contraction_runs`.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.graph.groups import NAME_LENGTH, Group
+from tilewright.graph.groups import NAME_LENGTH, Group, Partition
 from tilewright.graph.model import Graph, Node
-from tilewright.graph.program import Build, nodes_program
+from tilewright.graph.program import nodes_program
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rows import reduced_axes
 from tilewright.ir import dtype_of, stmt_loads
@@ -27,10 +30,7 @@ _TILE_ROWS = 16
 
 def join_chains(graph: Graph, groups: Sequence[Group], most_bytes: int) -> list[Group]:
     """The groups, chains of three joined where rows take at most `most_bytes` of cache."""
-    readers: dict[str, list[Group]] = {}
-    for group in groups:
-        for value in group.inputs:
-            readers.setdefault(value, []).append(group)
+    readers = _readers(groups)
     joined: dict[int, Group | None] = {}
     for first in groups:
         rows = _only_reader(graph, readers, first)
@@ -39,9 +39,55 @@ def join_chains(graph: Graph, groups: Sequence[Group], most_bytes: int) -> list[
             continue
         if _is_chain(graph, first, rows, last, most_bytes):
             joined[id(first)] = joined[id(rows)] = None
-            joined[id(last)] = _join(first, rows, last)
+            joined[id(last)] = join_groups(first, rows, last)
     found = [joined.get(id(group), group) for group in groups]
     return [group for group in found if group is not None]
+
+
+def contraction_runs(partition: Partition) -> list[tuple[Group, ...]]:
+    """The longest runs of contractions of which each alone reads the one before."""
+    graph = partition.graph
+    readers = _readers(partition.groups)
+    after: dict[int, Group] = {}
+    for group in partition.groups:
+        reader = _only_reader(graph, readers, group)
+        plain = group.kind is Kind.CONTRACTION and not group.how.order
+        if plain and reader is not None and reader.kind is Kind.CONTRACTION:
+            after[id(group)] = reader
+    inside = {id(group) for group in after.values()}
+    runs: list[tuple[Group, ...]] = []
+    for group in partition.groups:
+        if id(group) in after and id(group) not in inside:
+            run = [group]
+            while id(run[-1]) in after:
+                run.append(after[id(run[-1])])
+            runs.append(tuple(run))
+    return runs
+
+
+def join_groups(*groups: Group) -> Group:
+    """One group of several of which each alone reads the one before; its output is stored as the last's."""
+    first, last = groups[0], groups[-1]
+    through = frozenset(value for group in groups for value in group.how.through)
+    nodes = {id(node): node for group in groups for node in group.nodes}
+    made = {group.outputs[0] for group in groups[:-1]}
+    inputs = (value for group in groups for value in group.inputs)
+    return replace(
+        last,
+        stem="_".join(group.stem for group in groups)[:NAME_LENGTH],
+        number=first.number,
+        nodes=tuple(nodes.values()),
+        inputs=tuple(dict.fromkeys(value for value in inputs if value not in made)),
+        how=replace(last.how, through=through),
+    )
+
+
+def _readers(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    readers: dict[str, list[Group]] = {}
+    for group in groups:
+        for value in group.inputs:
+            readers.setdefault(value, []).append(group)
+    return readers
 
 
 def _only_reader(graph: Graph, readers: dict[str, list[Group]], group: Group) -> Group | None:
@@ -91,20 +137,3 @@ def _summed_axes(graph: Graph, group: Group, value: str) -> frozenset[int]:
             ]
             return frozenset(at for at, reduced in found if reduced)
     return frozenset()
-
-
-def _join(first: Group, rows: Group, last: Group) -> Group:
-    """One group of three; it stores its output as the last one does."""
-    how = Build(
-        first.how.through | rows.how.through | last.how.through,
-        last.how.order,
-        last.how.permuted,
-        last.how.renamed,
-    )
-    nodes = (*first.nodes, *rows.nodes, *last.nodes)
-    unique = tuple({id(node): node for node in nodes}.values())
-    made = {first.outputs[0], rows.outputs[0]}
-    inputs = [*first.inputs, *rows.inputs, *last.inputs]
-    outside = tuple(dict.fromkeys(value for value in inputs if value not in made))
-    stem = "_".join((first.stem, rows.stem, last.stem))[:NAME_LENGTH]
-    return replace(last, stem=stem, number=first.number, nodes=unique, inputs=outside, how=how)

@@ -9,7 +9,7 @@ fills a box guards that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,12 +65,20 @@ class Box:
         """Number of elements of every dimension."""
         return tuple(s.extent for s in self.spans)
 
-    def holds(self, other: Box, env: Env) -> bool:
-        """Whether ``other`` is shown to lie inside this box for all values in ``env``."""
-        return all(
-            prove_ge0(b.lo - a.lo, env) and prove_ge0(a.lo + a.extent - b.lo - b.extent, env)
-            for a, b in zip(self.spans, other.spans, strict=True)
-        )
+    def holds(self, other: Box, env: Env, shape: Sequence[Index] | None = None) -> bool:
+        """Whether ``other`` is shown to lie inside this box for all values in ``env``.
+
+        Boxes err on the large side: of a buffer of the given ``shape`` only the elements that it has count.
+        """
+        sizes = (None,) * len(self.spans) if shape is None else shape
+
+        def inside(a: Span, b: Span, size: Index | None) -> bool:
+            low = prove_ge0(b.lo - a.lo, env) or (size is not None and prove_ge0(-a.lo, env))
+            end = a.lo + a.extent
+            past = size is not None and prove_ge0(end - size, env)
+            return low and (past or prove_ge0(end - b.lo - b.extent, env))
+
+        return all(inside(a, b, size) for a, b, size in zip(self.spans, other.spans, sizes, strict=True))
 
     def layout(self) -> IndexMap:
         """The layout of a buffer that stores just this box: ``(d) -> d - lo``, row by row."""

@@ -2,6 +2,7 @@
 
 from tilewright.strategies.algorithms import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.strategies.default import default_schedule
+from tilewright.strategies.joins import choose_joins
 from tilewright.strategies.layouts import Flow, assign_layouts
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.roles import contraction as roles_of
@@ -15,6 +16,7 @@ __all__ = [
     "WINOGRAD_SIZES",
     "WinogradMode",
     "assign_layouts",
+    "choose_joins",
     "choose_parts",
     "default_schedule",
     "resized",

@@ -1,4 +1,4 @@
-"""Two contractions with reductions of rows between them, such as attention, as one nest.
+"""Contractions of which each reads the one before, as one nest: producers at a tile of the last result.
 
     parallel for each batch index:                 # a head
         panels of the first right operand          # vectors along its columns
@@ -7,75 +7,145 @@
             reductions and point-wise work on the rows
             out = rows · b                         # register tiles
 
-The rows never leave the nearest cache level, and one start of the threads serves all of it.
+    parallel for bands of rows:                    # chosen by `bands.py`
+        for blocks of channels:                    # where the reader treats channels apart
+            expanded = image · weights             # the band and its border
+            depthwise = windows of expanded
+        out = depthwise · weights
+
+What lies between the contractions never leaves the caches of a core, and one start of the threads serves all.
+Which stages are a chain is read off their accesses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-from tilewright.ir import Index, Load, Program, Stage, Store, stmt_loads, var
-from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import (
-    BALANCED_ITERATIONS,
-    MAX_ROWS,
-    choose_tile,
-    is_tileable,
-    row_axis,
-    schedule_inner,
-    threads_for,
-)
+from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads, var
+from tilewright.strategies.contraction import is_tileable
+from tilewright.strategies.layouts import with_blocks
+from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.rows import elements, parallelise, schedule_inner_rows
-from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """The stages of a program that is a chain, and its axes.
+class Link:
+    """One contraction of a chain, and what belongs to it.
 
-    ``panels``, if there is one, makes the right operand of ``first`` with its vectors last. ``epilogue`` is
-    the point-wise stage after ``first``, ``rows`` what follows on its rows, ``last`` the second contraction,
-    ``end`` the point-wise stage after that. ``row`` is the iterator of ``last`` along the rows.
+    ``panels``, if there is one, makes the right operand of ``stage`` with its vectors last. ``epilogue`` is
+    the point-wise stage after it, ``rows`` what follows on its rows. ``program`` has the layouts in which
+    values between links are best stored. ``axis`` is the iterator of ``stage`` along which the chain is cut
+    into tiles; the link reads the one before at ``reads``.
     """
 
+    program: Program
+    c: Contraction
     panels: Stage | None
-    first: Stage
     epilogue: Stage | None
     rows: tuple[Stage, ...]
-    last: Stage
-    end: Stage | None
-    row: str
+    axis: str = ""
+    reads: Load | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """The contraction's own stage."""
+        return self.c.stage
+
+    @property
+    def end(self) -> Stage:
+        """The stage that stores the contraction's result."""
+        return self.epilogue or self.c.stage
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of the link but its panels, in order."""
+        return (self.stage, *([self.epilogue] if self.epilogue else []), *self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Links in order, each of which alone reads the one before.
+
+    ``outer`` are iterators of the last contraction that all links go through alike, outside of the tiles:
+    elements of a batch, heads.
+    """
+
+    links: tuple[Link, ...]
+    outer: tuple[str, ...]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether whole rows are reduced between links: tiles are then rows of a register tile."""
+        return any(link.rows for link in self.links)
 
 
 def find_chain(program: Program, target: Target) -> Chain | None:
-    """The chain that the whole program is, with its operands gathered; ``None`` for other programs."""
-    stages = list(program.stages)
-    products = [at for at, stage in enumerate(stages) if _product(program, stage, target) is not None]
-    if len(products) != 2:
+    """The chain that the whole program is; ``None`` for other programs."""
+    links = find_links(program, target)
+    names = [frozenset(name for stage in link.stages for name in stage.writes) for link in links]
+    for at, (made, link) in enumerate(zip(names, links, strict=True)):
+        after = links[at + 1] if at + 1 < len(links) else None
+        own = {stage.name for stage in link.stages} | ({after.stage.name} if after else set())
+        if not all(reader.name in own for name in made for reader in program.consumers(name)):
+            return None
+    return chain_of(links, names[:-1], target)
+
+
+def chain_of(links: Sequence[Link], names: Sequence[frozenset[str]], target: Target) -> Chain | None:
+    """The chain of links of which each contraction reads the link before, in buffers of these ``names``.
+
+    Nothing else may read them. ``None`` where tiles of the last result do not come from tiles of the others,
+    or come from too many of them.
+    """
+    if len(links) < 2 or links[-1].rows:
         return None
-    first, second = products
-    panels = stages[0] if first == 1 and stages[0].writes[0] in stages[1].reads else None
-    if first != (panels is not None) or len(stages) - second > 2:
-        return None
-    end = stages[second + 1] if second + 1 < len(stages) else None
-    between = stages[first + 1 : second]
-    epilogue = between[0] if between and not between[0].is_reduction else None
-    rows = tuple(between if epilogue is None else between[1:])
-    last = _product(program, stages[second], target)
-    if last is None or not any(stage.is_reduction for stage in rows):
-        return None
+    last = links[-1].c
     own = [axis for axis in last.axes("m") if last.extent(axis) > 1]
-    made = {buffer for stage in between for buffer in stage.writes}
-    left = [ld for ld in stmt_loads(stages[second].body) if ld.buffer in made]
-    if len(own) != 1 or len(left) != 1 or not _same_rows(program, left[0], own[0], last):
-        return None
-    dim = next(d for d, i in enumerate(left[0].indices) if i.as_var() == own[0])
-    if not all(_keeps_rows(stage, dim, {*made, *stages[first].writes}) for stage in between):
-        return None
-    return Chain(panels, stages[first], epilogue, rows, stages[second], end, own[0])
+    if any(link.rows for link in links):
+        if len(links) != 2 or len(own) != 1 or not all(link.c.axes("n") for link in links):
+            return None
+        found = _traced(links, names, own[0])
+        return Chain(found, last.axes("batch")) if found is not None and _keep_rows(found) else None
+    outer: list[str] = []
+    batch = tuple(axis for axis in last.axes("batch") if axis != last.vector)
+    for axis in own[:-1]:
+        found = _traced(links, names, axis)
+        if found is None:
+            return None
+        if len(own) - len(outer) > 2 and _is_free(found):
+            outer.append(axis)
+            continue
+        return Chain(found, (*outer, *batch)) if all(_has_panels(link, target) for link in links) else None
+    # tiles of the axis that register tiles take would read all of each right operand again
+    return None
+
+
+def find_links(program: Program, target: Target) -> list[Link]:
+    """The stages of a program as links in order; none where they are not."""
+    program = with_blocks(program, target)
+    stages = list(program.stages)
+    links: list[Link] = []
+    at = 0
+    while at < len(stages):
+        panels = None
+        c = _product(program, stages[at], target)
+        if c is None and at == 0 and len(stages) > 1 and stages[0].writes[0] in stages[1].reads:
+            panels, at = stages[0], 1
+            c = _product(program, stages[1], target)
+        if c is None:
+            return []
+        at += 1
+        rows: list[Stage] = []
+        while at < len(stages) and _product(program, stages[at], target) is None:
+            rows.append(stages[at])
+            at += 1
+        epilogue = rows.pop(0) if rows and not rows[0].is_reduction else None
+        if rows and not any(stage.is_reduction for stage in rows):
+            return []
+        links.append(Link(program, c, panels, epilogue, tuple(rows)))
+    return links
 
 
 def _product(program: Program, stage: Stage, target: Target) -> Contraction | None:
@@ -85,18 +155,68 @@ def _product(program: Program, stage: Stage, target: Target) -> Contraction | No
     c = is_tileable(program, stage, target, after, packed=False)
     if c is None and after is not None:
         c = is_tileable(program, stage, target, packed=False)
-    return c if c is not None and c.b is not None and c.axes("n") else None
+    return c if c is not None and c.b is not None and c.axes("n", "window") else None
 
 
-def _same_rows(program: Program, load: Load, row: str, last: Contraction) -> bool:
-    """Whether the second contraction reads its rows whole, at its own batch and row axes."""
-    shape = program.buffer(load.buffer).shape
+def _has_panels(link: Link, target: Target) -> bool:
+    """Whether vectors run along blocks of channels, and the right operand lies so or can be made to."""
+    c = link.c
+    if c.run is None or c.vector not in c.axes("n", "batch") or c.group is not None:
+        return False
+    packed = panel_layout(link.program, c, target, ()) is not None
+    return packed or is_tileable(link.program, link.stage, target, link.epilogue) is not None
+
+
+def _traced(links: Sequence[Link], names: Sequence[frozenset[str]], axis: str) -> tuple[Link, ...] | None:
+    """The links with the iterators along which tiles of the last one's ``axis`` cut them.
+
+    ``None`` where a tile of a result does not come from a tile of the result before.
+    """
+    found = [replace(links[-1], axis=axis)]
+    for link, made in zip(reversed(links[:-1]), reversed(names), strict=True):
+        after = found[-1]
+        reads = list(dict.fromkeys(ld for ld in stmt_loads(after.stage.body) if ld.buffer in made))
+        if len(reads) != 1:
+            return None
+        dims = [d for d, i in enumerate(reads[0].indices) if after.axis in i.vars]
+        if len(dims) != 1 or not _is_affine(reads[0].indices[dims[0]]):
+            return None
+        own = link.c.write.indices[dims[0]].as_var()
+        if own is None or own not in link.c.axes("m", "batch"):
+            return None
+        found[-1] = replace(after, reads=reads[0])
+        found.append(replace(link, axis=own))
+    return tuple(reversed(found))
+
+
+def _is_affine(i: Index) -> bool:
+    return all(isinstance(atom, Var) and factor > 0 for atom, factor in i.terms)
+
+
+def _is_free(links: tuple[Link, ...]) -> bool:
+    """Whether each link reads the one before at just its own index."""
+    return all(link.reads is None or var(link.axis) in link.reads.indices for link in links)
+
+
+def _keep_rows(links: tuple[Link, ...]) -> bool:
+    """Whether rows go through the links whole, and each comes from the same row of what is before it."""
+    first, last = links
+    load, c = last.reads, last.c
+    assert load is not None
+    dim = next((d for d, i in enumerate(load.indices) if i.as_var() == last.axis), None)
+    if dim is None:
+        return False
     *outer, along = load.indices
-    sums = last.axes("k")
-    whole = along.as_var() in sums and Index(last.extent(sums[0])) == shape[-1]
+    shape = last.program.buffer(load.buffer).shape
+    sums = c.axes("k")
     names = [i.as_var() for i, size in zip(outer, shape, strict=False) if size != Index(1)]
-    wanted = {a for a in (*last.axes("batch"), row) if last.extent(a) > 1}
-    return len(sums) == 1 and whole and set(names) == wanted
+    wanted = {a for a in (*c.axes("batch"), last.axis) if c.extent(a) > 1}
+    if len(sums) != 1 or along.as_var() not in sums or set(names) != wanted:
+        return False
+    made = {name for stage in first.stages for name in stage.writes}
+    return Index(c.extent(sums[0])) == shape[-1] and all(
+        _keeps_rows(stage, dim, made) for stage in first.stages[1:]
+    )
 
 
 def _keeps_rows(stage: Stage, dim: int, made: set[str]) -> bool:
@@ -109,98 +229,31 @@ def _keeps_rows(stage: Stage, dim: int, made: set[str]) -> bool:
     return row is not None and all(len(ld.indices) > dim and ld.indices[dim] == var(row) for ld in read)
 
 
-def schedule_chain(s: Schedule, chain: Chain, target: Target, threads: int) -> Schedule:
-    """Schedule a program that is a chain. Raises ScheduleError where a primitive refuses a step."""
-    program = s.program
-    assert program is not None
-    first = _tileable(program, chain.first, chain.epilogue, target)
-    last = _tileable(program, chain.last, chain.end, target)
-    end = chain.end or chain.last
-    loop = dict(zip(_axes(last, end), s.loops(end.name), strict=True))
-    batch = [loop[a] for a in last.axes("batch")]
-    threads = threads_for(chain.last, threads)
-    heads = prod(last.extent(a) for a in last.axes("batch"))
-    even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
-    tile = choose_tile(first, target).rows if row_axis(first) else 1
-    if not even:
-        tile = _shared_tile(last.extent(chain.row), heads, threads, tile)
-    s = s.split(loop[chain.row], tile, names=["rows", "row"])
-    rest = [v for a, v in loop.items() if v not in batch and a != chain.row]
-    s = s.reorder(*batch, "rows", "row", *rest)
-    before = [chain.first, *([chain.epilogue] if chain.epilogue else []), *chain.rows]
-    for stage in reversed([*before, *([chain.last] if chain.end else [])]):
-        s = s.compute_at(stage.name, "rows")
-    s = _inner(s, program, chain.first, chain.epilogue, target)
-    s = schedule_inner_rows(s, chain.rows, "rows")
-    s = _inner(s, program, chain.last, chain.end, target)
-    if chain.panels is not None:
-        if batch and even:
-            s = s.compute_at(chain.panels.name, batch[-1])
-        s = _panels(s, program, chain.panels, first, target, 1 if even else threads)
-    if last.extent(chain.row) % tile:
-        s = s.partition("rows", -1)
-    return _parallel(s, batch if even else [*batch, "rows"], threads)
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows ``first`` up to ``first + n`` of a link come from ``step * n + overlap`` rows of the one before.
+
+    The first of those is row ``step * first + start``; there may be fewer.
+    """
+
+    step: int
+    overlap: int
+    start: int
 
 
-def _shared_tile(rows: int, heads: int, threads: int, tile: int) -> int:
-    """Rows of a tile such that whole tiles can be shared among threads, where heads cannot evenly."""
-    whole = [size for size in range(MAX_ROWS, MAX_ROWS // 4, -1) if rows % size == 0]
-    if not whole and heads < threads:
-        raise ScheduleError(f"{heads} x {rows} rows cannot be shared by {threads} threads")
-    return whole[0] if whole else tile
+def window(link: Link) -> Window:
+    """What a link, not the first one, reads of the link before."""
+    assert link.reads is not None
+    i = next(i for i in link.reads.indices if link.axis in i.vars)
+    step = i.coefficient(link.axis)
+    taps = sum(i.coefficient(v) * (link.c.extent(v) - 1) for v in i.vars - {link.axis})
+    return Window(step, taps + 1 - step, i.const)
 
 
-def _panels(
-    s: Schedule, program: Program, panels: Stage, first: Contraction, target: Target, threads: int
-) -> Schedule:
-    """One register tile's columns after the other; lanes outermost, so that what they gather stays cached."""
-    *heads, along, columns = s.loops(panels.name)
-    lanes = target.lanes(first.write.value.dtype)
-    dims = len(program.buffer(panels.writes[0]).shape)
-    width = choose_tile(first, target).vectors * lanes
-    *outer, last = [f"d{d}" for d in range(dims)]
-    s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
-    s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
-    return parallelise(s, [*heads, f"{columns}_o"], elements(panels), threads)
-
-
-def _parallel(s: Schedule, loops: list[str], threads: int) -> Schedule:
-    if threads == 1 or not loops:
-        return s
-    name = loops[0]
-    for inner in loops[1:]:
-        s = s.fuse(name, inner, names=[f"{name}_{inner}"[:60]])
-        name = f"{name}_{inner}"[:60]
-    return s.parallel(name)
-
-
-def _axes(c: Contraction, end: Stage) -> list[str]:
-    """For each iterator of ``end`` the one of the contraction that runs along the same dimension."""
-    if end is c.stage:
-        return [it.name for it in end.iters]
-    found = [i.as_var() for i in c.write.indices]
-    return [f"{n}" if name is None else name for n, name in enumerate(found)]
-
-
-def _inner(s: Schedule, program: Program, stage: Stage, after: Stage | None, target: Target) -> Schedule:
-    """Register tiles for a contraction inside the loop over tiles of rows."""
-    extents = {it.name: it.extent for it in stage.iters}
-    end = after or stage
-    own = s.loops(end.name)
-    below = own[own.index("rows") + 1 :]
-    c = _tileable(program, stage, after, target)
-    block = s.block(end.name)
-    for axis, bind in zip(_axes(c, end), block.bind, strict=True):
-        inside = [v for v in below if v in bind.vars]
-        if axis in extents and not any(it.name == axis and it.kind == "red" for it in stage.iters):
-            extents[axis] = Index(prod(s.loop(v).extent.as_int() for v in inside))
-    iters = tuple(replace(it, lo=Index(0), hi=extents[it.name]) for it in stage.iters)
-    here = replace(c, stage=replace(stage, iters=iters))
-    return schedule_inner(s, here, "rows", target, after)
-
-
-def _tileable(program: Program, stage: Stage, after: Stage | None, target: Target) -> Contraction:
-    found = is_tileable(program, stage, target, after)
-    if found is None:
-        raise ScheduleError(f"{stage.name} has no register tile")
-    return found
+def treats_channels_apart(link: Link) -> bool:
+    """Whether a block of a link's vectors reads only the same block of the link before."""
+    return (
+        link.reads is not None
+        and link.c.vector in link.c.axes("batch")
+        and var(link.c.vector) in link.reads.indices
+    )

@@ -158,8 +158,9 @@ def schedule_contraction(
     if panels is not None:
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")
-    guarded = any(row_axis(c) in cond.vars for cond in c.guard)
-    s = _parallelise(s, tile, last.name, guarded, threads)
+    s = _peel(s, c, tile)
+    if threads > 1:
+        s = _parallelise(s, tile, last.name, threads)
     return cut_borders(s, c.stage.name)
 
 
@@ -179,8 +180,7 @@ def schedule_inner(
     s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in _fed_by(s, last.name, below).items()})
     s = _fill(s, c, epilogue, tile, size)
     s = s.annotate(tile.around, "outline")
-    for loop in tile.ragged:
-        s = s.partition(loop, -1)
+    s = _peel(s, c, tile)
     return cut_borders(s, c.stage.name)
 
 
@@ -239,7 +239,7 @@ def _tile(
     row = row_axis(c)
     around: str | None = None
     share: list[str] = []
-    cut = _shared_axis(c, chosen, threads)
+    cut = shared_axis(c, chosen, threads)
     block = None
     if blocks:
         tiled = None if row is None else (row, chosen.rows)
@@ -302,7 +302,7 @@ def _tile(
     return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share)), chosen
 
 
-def _shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
+def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
     """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
 
     What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
@@ -464,8 +464,9 @@ def threads_for(stage: Stage, threads: int) -> int:
     return threads if products >= MIN_PARALLEL_PRODUCTS else 1
 
 
-def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: int) -> Schedule:
-    """Exact copies for partial and border tiles, then the outer loops as one parallel loop."""
+def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
+    """Exact copies for partial and border tiles."""
+    guarded = any(row_axis(c) in cond.vars for cond in c.guard)
     tiles = s.loop(tile.around).extent.as_int()
     if guarded and tiles > 1:
         # the first and the last tile meet the padding, those between do not
@@ -477,8 +478,11 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, guarded: bool, threads: i
     for loop in tile.ragged:
         if loop != tile.around:
             s = s.partition(loop, -1)
-    if threads == 1:
-        return s
+    return s
+
+
+def _parallelise(s: Schedule, tile: _Tile, stage: str, threads: int) -> Schedule:
+    """The outer loops of all copies as one parallel loop each."""
     started: set[str] = set()
     for name in s.blocks():
         loops = s.loops(name)

@@ -24,7 +24,9 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
-from tilewright.strategies.chains import find_chain, schedule_chain
+from tilewright.strategies.bands import choose_band
+from tilewright.strategies.chain_nests import schedule_bands, schedule_row_chain
+from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
@@ -113,15 +115,24 @@ def _schedule_clusters(
 
 
 def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collection[str]) -> Schedule | None:
-    """The schedule of a program that is a chain of two contractions, ``None`` for others."""
-    s = gather_operands(s, target, constants)
+    """The schedule of a program that is a chain of contractions, ``None`` for others."""
     program = s.program
     assert program is not None
     chain = find_chain(program, target)
-    if chain is None:
-        return None
+    band = None if chain is None or chain.has_rows else choose_band(chain, target, threads)
+    if band is None:
+        # without bands, whole rows in tiles; their operands may lie in any order
+        s = gather_operands(s, target, constants)
+        program = s.program
+        assert program is not None
+        chain = find_chain(program, target)
+        if chain is None or not chain.has_rows:
+            return None
+    assert chain is not None
     try:
-        return schedule_chain(s, chain, target, threads)
+        if band is None:
+            return schedule_row_chain(s, chain, target, threads)
+        return schedule_bands(s, chain, band, target, threads)
     except ScheduleError as error:
         _log.info("%s: computed step by step: %s", program.name, error.what)
         return None

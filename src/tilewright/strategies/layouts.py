@@ -99,6 +99,15 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
     return tuple(out)
 
 
+def with_blocks(program: Program, target: Target) -> Program:
+    """The program with its own intermediate values stored as kernels of their own would pass them on."""
+    temps = tuple(
+        b if b.layout is not None else _with(b, preferred_block(program, b, {}, target))
+        for b in program.temps
+    )
+    return replace(program, temps=temps)
+
+
 def through_blocks(program: Program, output: Buffer, block: Block) -> Program:
     """The program with an output computed in blocks of a temporary buffer, and then copied in order."""
     name = f"{output.name}_blocks"

@@ -8,7 +8,7 @@ from tilewright import lang
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
-from tilewright.strategies import chains, default_schedule
+from tilewright.strategies import chain_nests, default_schedule
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.default import gather_operands, inline_stages
 
@@ -137,12 +137,12 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
 
 
 def test_products_without_a_register_tile_are_no_chain(monkeypatch, caplog):
-    found = chains.is_tileable
+    found = chain_nests.is_tileable
 
     def unpacked(*args, packed=True):
         return None if packed else found(*args, packed=False)
 
-    monkeypatch.setattr(chains, "is_tileable", unpacked)
+    monkeypatch.setattr(chain_nests, "is_tileable", unpacked)
     with caplog.at_level("INFO", "tilewright"):
         check(attention(2, 30, 48, 32), 2, interpret=False)
     assert "has no register tile" in caplog.text

@@ -391,7 +391,7 @@ def check_available(
         buf, _ = buffer_at(func, name)
         there = footprint(around_it[depth - 1].body, loop_env(around_it[:depth]), buf, "w")
         read = footprint(part, env, buf, "r")
-        if there is None or (read is not None and not there.holds(read, env)):
+        if there is None or (read is not None and not there.holds(read, env, buf.shape)):
             raise refusal(
                 func,
                 f"{names[0]!r} would read {read} of {name!r}, of which only {there} is computed inside"

@@ -1,0 +1,182 @@
+"""The schedule of a chain: producers at a tile of the last result, a register tile for each contraction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilewright.ir import Index, Program, Stage
+from tilewright.schedule import Schedule
+from tilewright.strategies.bands import Band, channel_block
+from tilewright.strategies.chains import Chain, Link, treats_channels_apart
+from tilewright.strategies.contraction import (
+    BALANCED_ITERATIONS,
+    MAX_ROWS,
+    choose_tile,
+    is_tileable,
+    loops_below,
+    row_axis,
+    schedule_inner,
+    threads_for,
+)
+from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.roles import Contraction
+from tilewright.strategies.rows import elements, parallelise, schedule_inner_rows
+from tilewright.support import ScheduleError
+from tilewright.target import Target
+
+
+def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) -> Schedule:
+    """Schedule a chain of two links with whole rows between them, in tiles of as many rows as register tiles.
+
+    Raises ScheduleError where a primitive refuses a step.
+    """
+    head, tail = chain.links
+    program = head.program
+    first, last = (_tileable(program, link, target) for link in chain.links)
+    loop = dict(zip(_axes(last, tail.end), s.loops(tail.end.name), strict=True))
+    batch = [loop[a] for a in chain.outer]
+    threads = threads_for(tail.stage, threads)
+    heads = prod(last.extent(a) for a in chain.outer)
+    even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
+    tile = choose_tile(first, target).rows if row_axis(first) else 1
+    if not even:
+        tile = _shared_tile(last.extent(tail.axis), heads, threads, tile)
+    s = s.split(loop[tail.axis], tile, names=["rows", "row"])
+    rest = [v for a, v in loop.items() if v not in batch and a != tail.axis]
+    s = s.reorder(*batch, "rows", "row", *rest)
+    for stage in reversed([*head.stages, *([tail.stage] if tail.epilogue else [])]):
+        s = s.compute_at(stage.name, "rows")
+    s = _inner(s, first, head, "rows", target)
+    s = schedule_inner_rows(s, head.rows, "rows")
+    s = _inner(s, last, tail, "rows", target)
+    if head.panels is not None:
+        if batch and even:
+            s = s.compute_at(head.panels.name, batch[-1])
+        s = _panels(s, program, head.panels, first, target, 1 if even else threads)
+    if last.extent(tail.axis) % tile:
+        s = s.partition("rows", -1)
+    return _parallel(s, batch if even else [*batch, "rows"], threads)
+
+
+def schedule_bands(s: Schedule, chain: Chain, band: Band, target: Target, threads: int) -> Schedule:
+    """Schedule a chain in bands of rows, blocks of channels where a link treats channels apart.
+
+    Raises ScheduleError where a primitive refuses a step.
+    """
+    s, program = _pack(s, chain, target)
+    tail = chain.links[-1]
+    loop = dict(zip(_axes(tail.c, tail.end), s.loops(tail.end.name), strict=True))
+    outer = [loop[a] for a in chain.outer]
+    s = s.split(loop[tail.axis], band.rows, names=["band", "row"])
+    rest = ["row" if a == tail.axis else v for a, v in loop.items() if v not in outer]
+    s = s.reorder(*outer, "band", *rest)
+    # where a link's result is stored, and where its sums are computed
+    store, places = "band", list[str]()
+    for at in range(len(chain.links) - 1, -1, -1):
+        link = chain.links[at]
+        if link is not tail:
+            s = s.compute_at(link.end.name, store)
+            s = _store(s, program, link.end)
+        place, store = store, "band"
+        if at and treats_channels_apart(link):
+            size = channel_block(chain.links[at - 1], target)
+            s, place = _in_blocks(s, link, size, place, f"block{at}"), f"block{at}"
+            store = place
+        if link.epilogue is not None:
+            s = s.compute_at(link.stage.name, place)
+        places.append(place)
+    for link, place in zip(chain.links, reversed(places), strict=True):
+        s = _inner(s, _tileable(program, link, target), link, place, target)
+    return _parallel(s, [*outer, "band"], threads)
+
+
+def _pack(s: Schedule, chain: Chain, target: Target) -> tuple[Schedule, Program]:
+    """Constant operands in panels, also in the program by which tiles are chosen."""
+    program = chain.links[0].program
+    for link in chain.links:
+        packed = panel_layout(program, link.c, target, ())
+        if packed is not None:
+            s = s.set_layout(*packed)
+            made = {b.name: b for b in s.func.buffers}
+            program = replace(program, inputs=tuple(made[b.name] for b in program.inputs))
+    return s, program
+
+
+def _store(s: Schedule, program: Program, end: Stage) -> Schedule:
+    """Store a link's result in the blocks that the program says."""
+    layout = program.buffer(end.writes[0]).layout
+    if layout is None:
+        return s
+    return s.set_layout(end.writes[0], [str(e) for e in layout.exprs])
+
+
+def _in_blocks(s: Schedule, link: Link, size: int, within: str, name: str) -> Schedule:
+    """The loop over channels of a link's result outermost, cut into blocks."""
+    below = loops_below(s, link.end.name, within)
+    block = s.block(link.end.name)
+    at = _axes(link.c, link.end).index(link.c.vector)
+    channels = next(loop for loop in below if loop in block.bind[at].vars)
+    rest = [loop for loop in below if loop != channels]
+    s = s.split(channels, size, names=[name, f"{name}_channel"])
+    return s.reorder(name, f"{name}_channel", *rest)
+
+
+def _shared_tile(rows: int, heads: int, threads: int, tile: int) -> int:
+    """Rows of a tile such that whole tiles can be shared among threads, where heads cannot evenly."""
+    whole = [size for size in range(MAX_ROWS, MAX_ROWS // 4, -1) if rows % size == 0]
+    if not whole and heads < threads:
+        raise ScheduleError(f"{heads} x {rows} rows cannot be shared by {threads} threads")
+    return whole[0] if whole else tile
+
+
+def _panels(
+    s: Schedule, program: Program, panels: Stage, first: Contraction, target: Target, threads: int
+) -> Schedule:
+    """One register tile's columns after the other; lanes outermost, so that what they gather stays cached."""
+    *heads, along, columns = s.loops(panels.name)
+    lanes = target.lanes(first.write.value.dtype)
+    dims = len(program.buffer(panels.writes[0]).shape)
+    width = choose_tile(first, target).vectors * lanes
+    *outer, last = [f"d{d}" for d in range(dims)]
+    s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
+    s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
+    return parallelise(s, [*heads, f"{columns}_o"], elements(panels), threads)
+
+
+def _parallel(s: Schedule, loops: list[str], threads: int) -> Schedule:
+    if threads == 1 or not loops:
+        return s
+    name = loops[0]
+    for inner in loops[1:]:
+        s = s.fuse(name, inner, names=[f"{name}_{inner}"[:60]])
+        name = f"{name}_{inner}"[:60]
+    return s.parallel(name)
+
+
+def _axes(c: Contraction, end: Stage) -> list[str]:
+    """For each iterator of ``end`` the one of the contraction that runs along the same dimension."""
+    if end is c.stage:
+        return [it.name for it in end.iters]
+    found = [i.as_var() for i in c.write.indices]
+    return [f"{n}" if name is None else name for n, name in enumerate(found)]
+
+
+def _inner(s: Schedule, c: Contraction, link: Link, within: str, target: Target) -> Schedule:
+    """Register tiles for a contraction inside the loop ``within``."""
+    extents = {it.name: it.extent for it in c.stage.iters}
+    below = loops_below(s, link.end.name, within)
+    for axis, bind in zip(_axes(c, link.end), s.block(link.end.name).bind, strict=True):
+        inside = [v for v in below if v in bind.vars]
+        if axis in extents and not any(it.name == axis and it.kind == "red" for it in c.stage.iters):
+            extents[axis] = Index(prod(s.loop(v).extent.as_int() for v in inside))
+    iters = tuple(replace(it, lo=Index(0), hi=extents[it.name]) for it in c.stage.iters)
+    here = replace(c, stage=replace(c.stage, iters=iters))
+    return schedule_inner(s, here, within, target, link.epilogue)
+
+
+def _tileable(program: Program, link: Link, target: Target) -> Contraction:
+    found = is_tileable(program, link.stage, target, link.epilogue)
+    if found is None:
+        raise ScheduleError(f"{link.stage.name} has no register tile")
+    return found

@@ -1,0 +1,69 @@
+"""Which kernels that follow one another are faster as one: chains of contractions, by their links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.ir import Program
+from tilewright.schedule import Schedule
+from tilewright.strategies.bands import choose_band
+from tilewright.strategies.chains import Chain, Link, chain_of, find_links
+from tilewright.strategies.default import inline_stages
+from tilewright.strategies.layouts import Flow
+from tilewright.target import Target
+
+#: Contractions that one kernel computes, at most.
+MOST_JOINED: Final = 3
+
+
+def choose_joins(runs: Sequence[Sequence[Flow]], target: Target, threads: int) -> list[list[int]]:
+    """For each run of kernels, of which each alone reads the one before, how many each new kernel takes.
+
+    The sum of what is saved is the largest; 1 is a kernel as it was.
+    """
+    known: dict[Program, Link | None] = {}
+    out: list[list[int]] = []
+    for run in runs:
+        for flow in run:
+            if flow.program not in known and threads > 1:
+                known[flow.program] = _only_link(flow.program, target)
+        links = [known.get(flow.program) for flow in run]
+        # the most that is saved before each place, and how many kernels the last one there takes
+        best: list[tuple[float, int]] = [(0.0, 1)]
+        for end in range(1, len(run) + 1):
+            options = [(best[-1][0], 1)]
+            for count in range(2, min(end, MOST_JOINED) + 1):
+                chain = _chain(run[end - count : end], links[end - count : end], target)
+                band = None if chain is None else choose_band(chain, target, threads)
+                if band is not None:
+                    options.append((best[end - count][0] + band.saved, count))
+            best.append(max(options))
+        end, counts = len(run), list[int]()
+        while end:
+            counts.insert(0, best[end][1])
+            end -= counts[0]
+        out.append(counts)
+    return out
+
+
+def _only_link(program: Program, target: Target) -> Link | None:
+    """The link that a kernel's program is, ``None`` for other programs."""
+    made = inline_stages(Schedule(program)).program
+    assert made is not None
+    links = find_links(made, target)
+    return links[0] if len(links) == 1 and not links[0].rows else None
+
+
+def _chain(flows: Sequence[Flow], links: Sequence[Link | None], target: Target) -> Chain | None:
+    """The chain of some kernels."""
+    found = [link for link in links if link is not None]
+    if len(found) < len(links):
+        return None
+    names: list[frozenset[str]] = []
+    for before, flow, link in zip(flows, flows[1:], found[1:], strict=False):
+        made = set(before.outputs.values())
+        names.append(frozenset(name for name, value in flow.inputs.items() if value in made))
+        if any(names[-1] & set(stage.reads) for stage in link.stages[1:]):
+            return None
+    return chain_of(found, names, target)

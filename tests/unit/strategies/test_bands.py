@@ -1,0 +1,221 @@
+"""Contractions in bands of rows: right at all sizes and places of borders, and chosen where it pays."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.strategies.test_default import blocked, check, constant, t
+
+from tilewright import lang
+from tilewright.ir import F32
+from tilewright.lang import ops
+from tilewright.schedule import Schedule
+from tilewright.strategies import bands, chain_nests, default
+from tilewright.strategies.bands import Band, choose_band
+from tilewright.strategies.chains import find_chain
+from tilewright.strategies.default import inline_stages
+from tilewright.strategies.layouts import Block
+
+LANES = HOST.lanes(F32)
+
+
+def stage(x, i, *shape, low=True, residual=None, stride=1, dilation=1, pad=0):
+    """A convolution as models have it (by channel where the weights have one), its bias, cut at 0 and 6.
+
+    Instead of the cut a value may be added. Returns what it reads besides ``x`` as well.
+    """
+    w, b = t(*shape, name=f"W{i}"), t(shape[0], name=f"B{i}")
+    sizes = [e.index.as_int() for e in x.shape]
+    c = lang.reduce_axis(shape[1], "ic")
+    taps = [lang.reduce_axis(n, f"k{d}") for d, n in enumerate(shape[2:])]
+    out = [
+        (n + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+        for n, k in zip(sizes[2:], shape[2:], strict=True)
+    ]
+    source = lang.boundary(x, value=0) if pad else x
+
+    def sums(n, oc, *at):
+        places = [stride * o + dilation * k - pad for o, k in zip(at, taps, strict=True)]
+        channel = oc if shape[1] == 1 else c
+        return lang.sum(source[n, channel, *places] * w[oc, c, *taps], axis=(c, *taps))
+
+    y = lang.compute((sizes[0], shape[0], *out), sums, name=f"C{i}")
+
+    def end(*at):
+        value = y[at] + b[at[1]]
+        value = lang.clamp(value, 0.0, 6.0) if low else value
+        return value if residual is None else value + residual[at]
+
+    return lang.compute(y.shape, end, name=f"Y{i}"), [w, b]
+
+
+def block(n, size, ci, e, co, *, taps=3, stride=1, dilation=1, residual=False, expand=True, project=True):
+    """An image expanded by a 1x1 convolution, filtered by channel, projected; in blocks of channels."""
+    x = t(n, ci, *size, name="X")
+    y, inputs = x, [x]
+    rank = len(size)
+    if expand:
+        y, more = stage(y, 0, e, ci, *[1] * rank)
+        inputs += more
+    pad = dilation * (taps // 2)
+    options = {"stride": stride, "pad": pad, "dilation": dilation}
+    y, more = stage(y, 1, e, 1, *[taps] * rank, **options)
+    inputs += more
+    if project:
+        y, more = stage(y, 2, co, e, *[1] * rank, low=False, residual=x if residual else None)
+        inputs += more
+    names = [b.name for b in inputs if b is not x]
+    program = blocked(constant(lang.program(inputs, [y]), *names))
+    size = next((lanes for lanes in (LANES, LANES // 2) if ci % lanes == 0), 0)
+    if not size:
+        return program
+    given = tuple(
+        b.with_(layout=Block(1, size).layout(b.shape)) if b.name == "X" else b for b in program.inputs
+    )
+    return replace(program, inputs=given)
+
+
+def chain_in(program):
+    return find_chain(inline_stages(Schedule(program)).program, HOST)
+
+
+@pytest.fixture
+def in_bands(monkeypatch):
+    """Chains are computed in bands of so many rows, whatever that costs."""
+
+    def of(rows):
+        monkeypatch.setattr(default, "choose_band", lambda chain, target, threads: Band(rows, 1.0))
+
+    return of
+
+
+CASES = {
+    "residual": ((1, (9, 14), 16, 32, 16), {"residual": True}, 3),
+    "borders in one tile": ((1, (5, 3), 16, 32, 48), {}, 2),
+    "columns in tiles": ((1, (6, 31), 16, 32, 16), {"residual": True}, 4),
+    "strided": ((1, (15, 29), 16, 32, 24), {"stride": 2}, 3),
+    "strided, even": ((1, (14, 16), 16, 48, 16), {"stride": 2}, 7),
+    "batch": ((3, (7, 7), 32, 64, 32), {"residual": True}, 2),
+    "batch, strided": ((2, (8, 9), 16, 32, 16), {"stride": 2}, 3),
+    "5x5": ((1, (11, 13), 16, 32, 16), {"taps": 5}, 4),
+    "dilated": ((1, (11, 17), 16, 32, 16), {"dilation": 2}, 5),
+    "three tiles of columns": ((1, (4, 43), 16, 32, 16), {}, 4),
+    "one row at a time": ((1, (5, 8), 16, 32, 16), {}, 1),
+    "all rows": ((1, (5, 8), 16, 32, 16), {}, 5),
+    "more rows than there are": ((1, (3, 7), 16, 32, 16), {}, 4),
+    "24 channels": ((1, (6, 10), 24, 72, 24), {"residual": True}, 3),
+    "three channels": ((1, (7, 9), 3, 96, 16), {}, 3),
+    "without expansion": ((1, (7, 15), 32, 32, 16), {"expand": False}, 3),
+    "without projection": ((1, (7, 15), 16, 64, 16), {"project": False}, 3),
+    "3-D": ((1, (4, 5, 6), 16, 32, 16), {}, 2),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_results(case, threads, in_bands):
+    args, options, rows = CASES[case]
+    in_bands(rows)
+    s = check(block(*args, **options), threads=threads, interpret=False)
+    assert "band" in str(s)
+
+
+@pytest.mark.parametrize("case", ["borders in one tile", "batch, strided"])
+def test_on_the_interpreter(case, in_bands):
+    args, options, rows = CASES[case]
+    in_bands(rows)
+    check(block(*args, **options))
+
+
+def test_channels_are_expanded_as_they_are_read(in_bands):
+    in_bands(7)
+    text = str(default.default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), HOST, 2))
+    stored = dict(re.findall(r"alloc (\w+): f32\[([^]]*)\] global", text))
+    tile = 2 * LANES
+    # the band and its border of one block of channels; all channels of the band, which the projection sums up
+    assert stored == {
+        "Y0": f"1, {tile // LANES}, 9, 14, {LANES}",
+        "Y1": f"1, {384 // LANES}, 7, 14, {LANES}",
+    }
+    assert text.count("parallel") == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_block_that_pays_is_one_nest(threads):
+    program = block(1, (28, 28), 32, 192, 32, residual=True)
+    band = choose_band(chain_in(program), HOST, threads)
+    # nothing is gained on one thread; three share 28 rows evenly enough in 10, 10 and 8
+    assert (band and band.rows) == {1: None, 2: 14, 3: None}[threads]
+    assert ("band" in str(default.default_schedule(program, HOST, threads))) == (band is not None)
+
+
+def test_bands_fit_the_cache():
+    chain = chain_in(block(1, (56, 56), 24, 144, 24, residual=True))
+    band = choose_band(chain, HOST, 2)
+    assert band is not None and 56 % band.rows == 0
+    blocks = [bands.channel_block(link, HOST) for link in chain.links]
+    assert bands._stored(chain.links, blocks, band.rows) <= HOST.level("l2").size * bands.CACHE_SHARE
+
+
+def test_rows_that_threads_share_unequally_stay_apart():
+    # four of seven rows for one thread, and a fifth of the expansion
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 2) is None
+
+
+def test_the_price_of_a_line_decides(monkeypatch):
+    chain = chain_in(block(1, (28, 28), 32, 192, 32))
+    monkeypatch.setattr(bands, "LINE_CYCLES", 0.0)
+    monkeypatch.setattr(bands, "JOIN_CYCLES", 0.0)
+    assert choose_band(chain, HOST, 2) is None
+
+
+def test_batches_are_shared_without_bands():
+    chain = chain_in(block(4, (14, 14), 32, 192, 32, residual=True))
+    assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == 4
+
+
+def test_a_convolution_for_winograd_is_no_part_of_a_chain():
+    x = t(1, 64, 28, 28, name="X")
+    a, more = stage(x, 0, 64, 64, 3, 3, pad=1)
+    b, last = stage(a, 1, 64, 64, 1, 1)
+    program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
+    chain = chain_in(program)
+    assert chain is not None and choose_band(chain, HOST, 2) is None
+
+
+def test_a_value_that_others_read_ends_a_chain():
+    x = t(1, 16, 8, 8, name="X")
+    a, more = stage(x, 0, 16, 16, 1, 1)
+    b, last = stage(a, 1, 16, 16, 1, 1, low=False, residual=a)
+    program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
+    assert chain_in(program) is None
+    check(program, interpret=False)
+
+
+def test_weights_too_few_to_pack_are_no_chain():
+    program = block(1, (6, 7), 3, 32, 16)
+    assert chain_in(program) is None
+    check(program, interpret=False)
+
+
+def test_products_of_matrices_are_no_chain():
+    # tiles of rows would read both weights again; see decision 0062
+    x, a, b = t(128, 64, name="X"), t(64, 256, name="A"), t(256, 64, name="B")
+    product = ops.matmul(x, a)
+    hidden = lang.compute(product.shape, lambda i, j: lang.maximum(product[i, j], 0), name="H")
+    program = constant(lang.program([x, a, b], [ops.matmul(hidden, b)]), "A", "B")
+    assert chain_in(program) is None
+
+
+def test_a_refused_step_leaves_the_stages_apart(in_bands, monkeypatch, caplog):
+    in_bands(3)
+    found = chain_nests.is_tileable
+
+    def unpacked(*args, packed=True):
+        return None if packed else found(*args, packed=False)
+
+    monkeypatch.setattr(chain_nests, "is_tileable", unpacked)
+    with caplog.at_level("INFO", "tilewright"):
+        check(block(1, (6, 7), 16, 32, 16), interpret=False)
+    assert "has no register tile" in caplog.text
