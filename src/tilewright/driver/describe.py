@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.driver.layouts import is_plain
@@ -91,6 +91,7 @@ def describe(schedule: Schedule, threads: int) -> KernelDescription:
     if program is None:
         raise InternalError("only schedules of programs can be described")
     func = schedule.func
+    program = _as_stored(program, schedule)
     instructions = tuple(dict.fromkeys(_instructions(schedule)))
     known = {b.name for b in program.inputs if b.scope == CONST}
     shared = any(at.node.kind == PARALLEL for at in locate(func.body, For))
@@ -103,6 +104,19 @@ def describe(schedule: Schedule, threads: int) -> KernelDescription:
         threads=threads if shared else 1,
         instructions=instructions,
     )
+
+
+def _as_stored(program: Program, schedule: Schedule) -> Program:
+    """The program with values between its stages in the blocks in which the schedule stores them."""
+    made = {at.node.buffer.name: at.node.buffer for at in locate(schedule.func.body, Alloc)}
+
+    def stored(b: Buffer) -> Buffer:
+        found = made.get(b.name)
+        layout = None if found is None or found.scope == REGISTER else found.layout
+        blocked = layout is not None and any(isinstance(atom, Mod) for atom, _ in layout.exprs[-1].terms)
+        return b.with_(layout=layout) if blocked else b
+
+    return replace(program, temps=tuple(map(stored, program.temps)))
 
 
 def layout_name(buffer: Buffer) -> str:
@@ -144,6 +158,9 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
     }
     stages = {stage.name: stage for stage in program.stages}
     own = {stage.name for stage in schedule.source.stages} if isinstance(schedule.source, Program) else set()
+    chained = _chain(schedule)
+    if chained:
+        return chained
     words: list[str] = []
     for nest in _nests(schedule.func.body):
         names = dict.fromkeys(at.node.stage for at in blocks(nest))
@@ -158,6 +175,23 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
             words.append(word)
     named = [word for word in words if word not in _MINOR] or words
     return ", ".join(named) + "".join(f" by {name}" for name in instructions)
+
+
+def _chain(schedule: Schedule) -> str:
+    """The contractions of a chain, and what of them is computed at a time; empty for other schedules."""
+    rows = parts = None
+    for step in schedule.trace.steps:
+        names = dict(step.kwargs).get("names") if step.primitive == "split" else None
+        if isinstance(names, tuple) and "band" in names:
+            rows = step.args[1]
+        elif step.primitive == "rfactor":
+            parts = step.args[2]
+    source = schedule.source
+    if rows is None or not isinstance(source, Program):
+        return ""
+    each = [_kind(source, stage, written=True) for stage in source.stages]
+    steps = " > ".join(kind.removeprefix("direct, ") for kind in each if kind not in _MINOR)
+    return f"{steps} in bands of {rows}" if parts is None else f"{steps} in parts of {parts} channels"
 
 
 def _reads_rows_again(stages: list[Stage]) -> bool:
@@ -199,7 +233,8 @@ def _kind(program: Program, stage: Stage, written: bool) -> str:
         return "windows" if windows and written else "reduction"
     if not windows:
         return "matmul"
-    return "direct" if c.axes("k") else "direct, depthwise"
+    sums = any(c.extent(axis) > 1 for axis in c.axes("k"))
+    return "direct" if sums else "direct, depthwise"
 
 
 def _roles(program: Program, stage: Stage) -> Contraction | None:

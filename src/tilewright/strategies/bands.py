@@ -20,14 +20,16 @@ from tilewright.target import Target
 
 #: Part of the second cache level that what lies between the contractions of a band may take.
 CACHE_SHARE: Final = 0.6
-#: Cycles to start the threads of one more kernel and to wait for the slowest (measured on MobileNet-V2's
-#: kernels: what two threads take longer than half of the time of one, where no line changes cores).
-JOIN_CYCLES: Final = 30000.0
-#: Cycles to wait for a line that another core has written, a few short rows of which are read (measured on
-#: its depthwise stages: 35 to 55 ns).
-LINE_CYCLES: Final = 150.0
+# The prices of what passes between cores are means of two states of the machine that they were measured on
+# (decision 0052), on MobileNet-V2's kernels: what two threads take longer than half of the time of one.
+#: Cycles to start the threads of one more kernel and to wait for the slowest.
+JOIN_CYCLES: Final = 15000.0
+#: Cycles to wait for a line that another core has written, of a few short rows that are not fetched ahead.
+ROW_LINE_CYCLES: Final = 75.0
+#: The same where many lines next to each other are read.
+LINE_CYCLES: Final = 30.0
 #: The least part of the cycles of computing that must be saved.
-LEAST_GAIN: Final = 0.06
+LEAST_GAIN: Final = 0.03
 #: The largest part of them that is computed again by bands next to each other or lost as threads are unequal:
 #: that is certain, while the price of a line from another core depends on where the cores are.
 MOST_AGAIN: Final = 0.08
@@ -37,10 +39,15 @@ MOST_BANDS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Rows of the last result that one nest computes at a time, and the cycles that it saves."""
+    """Rows of the last result that one nest computes at a time, and the cycles that it saves.
+
+    With several ``parts`` threads share what the last contraction sums over: each computes its part of the
+    channels before, and of the sums, which are added up at the end.
+    """
 
     rows: int
     saved: float
+    parts: int = 1
 
 
 def choose_band(chain: Chain, target: Target, threads: int) -> Band | None:
@@ -56,17 +63,47 @@ def choose_band(chain: Chain, target: Target, threads: int) -> Band | None:
     waits += sum(_crossing(chain, pair, target, threads) for pair in pairwise(links))
     room = (target.level("l2").size or 1 << 20) * CACHE_SHARE
     blocks = [channel_block(link, target) for link in links]
-    best: Band | None = None
+    best = _in_parts(chain, waits, room, blocks, target, threads)
     height = links[-1].c.extent(links[-1].axis)
     sizes = {-(-height // bands) for bands in range(1, min(height, MOST_BANDS) + 1)}
     for rows in sorted(sizes, reverse=True):
         again = _busiest(links, work, rows, outer, threads) - shared
-        if _stored(links, blocks, rows) > room or again > MOST_AGAIN * shared:
+        if _stored(links, blocks, rows, 1) > room or again > MOST_AGAIN * shared:
             continue
         saved = waits - again - _weights_again(links, rows, outer, target, threads)
         if best is None or saved > best.saved:
             best = Band(rows, saved)
     return best if best is not None and best.saved > LEAST_GAIN * shared else None
+
+
+def summed_axis(link: Link) -> str | None:
+    """The axis along which a link sums up channels of the link before, if it is one of them alone."""
+    assert link.reads is not None
+    sums = [i.as_var() for i in link.reads.indices if i.vars & set(link.c.axes("k"))]
+    return sums[0] if len(sums) == 1 else None
+
+
+def _in_parts(
+    chain: Chain, waits: float, room: float, blocks: Sequence[int], target: Target, threads: int
+) -> Band | None:
+    """What is saved where threads share the channels that the last link sums up; ``None`` if they cannot."""
+    *before, tail = chain.links
+    outer = prod(tail.c.extent(axis) for axis in chain.outer)
+    axis = summed_axis(tail)
+    if axis is None or outer % threads == 0 or not all(map(treats_channels_apart, before[1:])):
+        return None
+    if tail.c.extent(axis) % (threads * max(blocks[: len(before)])):
+        return None
+    height = tail.c.extent(tail.axis)
+    if _stored(chain.links, blocks, height, threads) > room:
+        return None
+    dtype = tail.c.write.value.dtype
+    results = prod(it.extent.as_int() for it in tail.stage.iters if it.kind == "par")
+    # one thread adds them up: what it reads comes from the others
+    lines = results * dtype.bytes * (threads - 1) / target.level("l2").line
+    sums = results * (threads + 1) / target.lanes(dtype)
+    saved = waits - lines * LINE_CYCLES - sums
+    return Band(height, saved, threads)
 
 
 def channel_block(link: Link, target: Target) -> int:
@@ -109,8 +146,11 @@ def _busiest(links: Sequence[Link], work: Sequence[float], rows: int, outer: int
     return max(sum(bands[at : at + share]) for at in range(0, len(bands), share))
 
 
-def _stored(links: Sequence[Link], blocks: Sequence[int], rows: int) -> int:
-    """Bytes of what lies between the links of a band; ``blocks`` are the channels that a reader may take."""
+def _stored(links: Sequence[Link], blocks: Sequence[int], rows: int, parts: int) -> int:
+    """Bytes of what lies between the links of a band, of one of so many parts of the last link's channels.
+
+    ``blocks`` are the channels that a reader may take.
+    """
     total = 0
     for (link, after), block in reversed(list(zip(pairwise(links), blocks, strict=False))):
         seen = window(after)
@@ -119,6 +159,8 @@ def _stored(links: Sequence[Link], blocks: Sequence[int], rows: int) -> int:
         sizes[link.axis] = rows
         if treats_channels_apart(after):
             sizes[link.c.vector] = min(sizes[link.c.vector], block)
+        elif after is links[-1]:
+            sizes[link.c.vector] //= parts
         total += prod(sizes.values()) * link.c.write.value.dtype.bytes
     return total
 
@@ -145,9 +187,9 @@ def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: in
     if cuts == [link.axis, after.axis]:
         # rows at the border of two threads' parts; their short pieces are not fetched ahead
         overlap = max(0, window(after).overlap) / 2
-        return overlap * nbytes / sizes[link.axis] / line * LINE_CYCLES
+        return overlap * nbytes / sizes[link.axis] / line * ROW_LINE_CYCLES
     outer = prod(chain.links[-1].c.extent(axis) for axis in chain.outer)
     if None not in cuts and outer % threads == 0:
         # both share what is outside of the tiles
         return 0.0
-    return nbytes / line * (1 - 1 / threads) * target.level("l3").latency
+    return nbytes / line * (1 - 1 / threads) * LINE_CYCLES

@@ -7,8 +7,8 @@ from math import prod
 
 from tilewright.ir import Index, Program, Stage
 from tilewright.schedule import Schedule
-from tilewright.strategies.bands import Band, channel_block
-from tilewright.strategies.chains import Chain, Link, treats_channels_apart
+from tilewright.strategies.bands import Band, channel_block, summed_axis
+from tilewright.strategies.chains import Chain, Link, chain_of, find_links, treats_channels_apart
 from tilewright.strategies.contraction import (
     BALANCED_ITERATIONS,
     MAX_ROWS,
@@ -16,6 +16,7 @@ from tilewright.strategies.contraction import (
     is_tileable,
     loops_below,
     row_axis,
+    schedule_contraction,
     schedule_inner,
     threads_for,
 )
@@ -66,6 +67,7 @@ def schedule_bands(s: Schedule, chain: Chain, band: Band, target: Target, thread
     """
     s, program = _pack(s, chain, target)
     tail = chain.links[-1]
+    s = _store(s, program, tail.end)
     loop = dict(zip(_axes(tail.c, tail.end), s.loops(tail.end.name), strict=True))
     outer = [loop[a] for a in chain.outer]
     s = s.split(loop[tail.axis], band.rows, names=["band", "row"])
@@ -91,6 +93,30 @@ def schedule_bands(s: Schedule, chain: Chain, band: Band, target: Target, thread
     return _parallel(s, [*outer, "band"], threads)
 
 
+def schedule_parts(s: Schedule, chain: Chain, parts: int, target: Target, threads: int) -> Schedule:
+    """Schedule a chain in which threads share the channels that the last link sums up, each a part of them.
+
+    Raises ScheduleError where a primitive refuses a step.
+    """
+    old = chain.links[-1]
+    axis = summed_axis(old)
+    if axis is None:
+        raise ScheduleError(f"{old.stage.name} has no reduction that threads could share")
+    s = s.rfactor(old.stage.name, axis, old.c.extent(axis) // parts, name=f"{old.stage.name}_part")
+    assert s.program is not None
+    *links, tail = find_links(s.program, target) or [old]
+    names = [frozenset(name for stage in link.stages for name in stage.writes) for link in links]
+    made = chain_of([*links, replace(tail, rows=())], names, target)
+    if made is None or len(made.links) != len(chain.links):
+        raise ScheduleError(f"the parts of {old.stage.name} are no chain")
+    program = tail.program
+    s = schedule_bands(s, made, Band(old.c.extent(old.axis), 0.0), target, parts)
+    total = is_tileable(program, program.stage(old.stage.name), target, old.epilogue)
+    if total is None:
+        raise ScheduleError(f"the sum of the parts of {old.stage.name} has no register tile")
+    return schedule_contraction(s, total, old.epilogue, target, threads)
+
+
 def _pack(s: Schedule, chain: Chain, target: Target) -> tuple[Schedule, Program]:
     """Constant operands in panels, also in the program by which tiles are chosen."""
     program = chain.links[0].program
@@ -106,7 +132,7 @@ def _pack(s: Schedule, chain: Chain, target: Target) -> tuple[Schedule, Program]
 def _store(s: Schedule, program: Program, end: Stage) -> Schedule:
     """Store a link's result in the blocks that the program says."""
     layout = program.buffer(end.writes[0]).layout
-    if layout is None:
+    if layout is None or end.writes[0] not in {b.name for b in program.temps}:
         return s
     return s.set_layout(end.writes[0], [str(e) for e in layout.exprs])
 

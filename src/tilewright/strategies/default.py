@@ -25,7 +25,7 @@ from tilewright.ir import (
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
 from tilewright.strategies.bands import choose_band
-from tilewright.strategies.chain_nests import schedule_bands, schedule_row_chain
+from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, schedule_row_chain
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
@@ -132,6 +132,8 @@ def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collec
     try:
         if band is None:
             return schedule_row_chain(s, chain, target, threads)
+        if band.parts > 1:
+            return schedule_parts(s, chain, band.parts, target, threads)
         return schedule_bands(s, chain, band, target, threads)
     except ScheduleError as error:
         _log.info("%s: computed step by step: %s", program.name, error.what)

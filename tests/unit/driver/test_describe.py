@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import helper
+from tests.unit.strategies.test_bands import block
 from tests.unit.strategies.test_default import blocked, constant, conv_program, t
 
 import onnx_models as tiny
@@ -38,6 +39,19 @@ def between(*args, **options):
 
 def described(program, threads=2, **options):
     return describe(default_schedule(program, HOST, threads, **options), threads)
+
+
+def test_a_chain_in_bands():
+    found = described(block(1, (28, 28), 2 * LANES, 192, 2 * LANES, residual=True))
+    assert found.algorithm == "matmul > depthwise > matmul in bands of 14"
+    assert found.outputs == {"Y2": f"NCHW{LANES}c"}
+    assert found.tile is not None and found.tile[1] % LANES == 0
+    assert found.threads == 2
+
+
+def test_a_chain_in_parts():
+    found = described(block(1, (7, 7), 10 * LANES, 60 * LANES, 10 * LANES))
+    assert found.algorithm == f"matmul > depthwise > matmul in parts of {30 * LANES} channels"
 
 
 @pytest.mark.parametrize(

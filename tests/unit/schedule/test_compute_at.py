@@ -152,6 +152,20 @@ def _refused(text, make):
         make()
 
 
+@pytest.mark.parametrize("n", [6, 7, 8])
+def test_a_border_past_the_buffer_needs_no_producer(n):
+    # the box that tiles read begins at -1, where a condition keeps them from reading
+    X = lang.placeholder((n,), name="X")
+    T = lang.compute((n,), lambda i: X[i] * 2, name="T")
+    P, k = lang.boundary(T, value=0), lang.reduce_axis(3, "k")
+    C = lang.compute((n // 2,), lambda i: lang.sum(P[2 * i + k - 1], axis=k), name="C")
+    D = lang.compute((n // 2,), lambda i: C[i] + 1, name="D")
+    p = lang.program([X], [D])
+    s = Schedule(p).skip_padding("C").split("D_i", n // 2, names=["all", "inside"])
+    s = s.compute_at("C", "all").compute_at("T", "all").split("inside", 2, names=["tile", "lane"])
+    assert_same(p, s.compute_at("C", "tile").func)
+
+
 def test_refusals():
     p = gemm(4, 6, 5, epilogue=True)
     s = Schedule(p)

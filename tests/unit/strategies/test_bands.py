@@ -16,6 +16,7 @@ from tilewright.strategies.bands import Band, choose_band
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.default import inline_stages
 from tilewright.strategies.layouts import Block
+from tilewright.support import ScheduleError
 
 LANES = HOST.lanes(F32)
 
@@ -27,7 +28,7 @@ def stage(x, i, *shape, low=True, residual=None, stride=1, dilation=1, pad=0):
     """
     w, b = t(*shape, name=f"W{i}"), t(shape[0], name=f"B{i}")
     sizes = [e.index.as_int() for e in x.shape]
-    c = lang.reduce_axis(shape[1], "ic")
+    c = [lang.reduce_axis(shape[1], "ic")] if shape[1] > 1 else []
     taps = [lang.reduce_axis(n, f"k{d}") for d, n in enumerate(shape[2:])]
     out = [
         (n + 2 * pad - dilation * (k - 1) - 1) // stride + 1
@@ -37,8 +38,8 @@ def stage(x, i, *shape, low=True, residual=None, stride=1, dilation=1, pad=0):
 
     def sums(n, oc, *at):
         places = [stride * o + dilation * k - pad for o, k in zip(at, taps, strict=True)]
-        channel = oc if shape[1] == 1 else c
-        return lang.sum(source[n, channel, *places] * w[oc, c, *taps], axis=(c, *taps))
+        channel = c[0] if c else oc
+        return lang.sum(source[n, channel, *places] * w[oc, c[0] if c else 0, *taps], axis=(*c, *taps))
 
     y = lang.compute((sizes[0], shape[0], *out), sums, name=f"C{i}")
 
@@ -141,12 +142,12 @@ def test_channels_are_expanded_as_they_are_read(in_bands):
     assert text.count("parallel") == 1
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_block_that_pays_is_one_nest(threads):
+@pytest.mark.parametrize(("threads", "expected"), [(1, None), (2, (14, 1)), (3, (28, 3))])
+def test_a_block_that_pays_is_one_nest(threads, expected):
     program = block(1, (28, 28), 32, 192, 32, residual=True)
     band = choose_band(chain_in(program), HOST, threads)
-    # nothing is gained on one thread; three share 28 rows evenly enough in 10, 10 and 8
-    assert (band and band.rows) == {1: None, 2: 14, 3: None}[threads]
+    # nothing is gained on one thread; three share channels more evenly than rows
+    assert (band and (band.rows, band.parts)) == expected
     assert ("band" in str(default.default_schedule(program, HOST, threads))) == (band is not None)
 
 
@@ -155,18 +156,51 @@ def test_bands_fit_the_cache():
     band = choose_band(chain, HOST, 2)
     assert band is not None and 56 % band.rows == 0
     blocks = [bands.channel_block(link, HOST) for link in chain.links]
-    assert bands._stored(chain.links, blocks, band.rows) <= HOST.level("l2").size * bands.CACHE_SHARE
+    assert bands._stored(chain.links, blocks, band.rows, 1) <= HOST.level("l2").size * bands.CACHE_SHARE
 
 
-def test_rows_that_threads_share_unequally_stay_apart():
+PARTS = {
+    "residual": ((1, (7, 7), 32, 128, 32), {"residual": True}, 2),
+    "strided": ((1, (9, 14), 16, 192, 48), {"stride": 2}, 3),
+    "two rows": ((1, (2, 5), 16, 64, 16), {}, 2),
+    "without expansion": ((1, (7, 15), 64, 64, 16), {"expand": False}, 2),
+    "24 channels": ((1, (6, 10), 24, 96, 24), {"residual": True}, 2),
+    "batch": ((3, (5, 6), 32, 128, 16), {}, 2),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_channels_in_parts(case, monkeypatch):
+    args, options, parts = PARTS[case]
+    program = block(*args, **options)
+    tail = chain_in(program).links[-1]
+    rows = tail.c.extent(tail.axis)
+    monkeypatch.setattr(default, "choose_band", lambda chain, target, threads: Band(rows, 1.0, parts))
+    s = check(program, threads=parts, interpret=case == "two rows")
+    assert "C2_part" in s.blocks()
+    assert s.func.body is not None and str(s).count("parallel") <= 2
+
+
+def test_rows_that_threads_share_unequally_are_divided_by_channels():
     # four of seven rows for one thread, and a fifth of the expansion
-    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 2) is None
+    band = choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 2)
+    assert band is not None and (band.rows, band.parts) == (7, 2)
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 4).parts == 4
+    # 960 channels are no seven parts of whole blocks
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 7) is None
+
+
+def test_parts_of_what_is_not_summed_are_refused():
+    program = block(1, (7, 7), 16, 32, 16, project=False)
+    s = inline_stages(Schedule(program))
+    with pytest.raises(ScheduleError, match="no reduction that threads could share"):
+        chain_nests.schedule_parts(s, find_chain(s.program, HOST), 2, HOST, 2)
 
 
 def test_the_price_of_a_line_decides(monkeypatch):
     chain = chain_in(block(1, (28, 28), 32, 192, 32))
-    monkeypatch.setattr(bands, "LINE_CYCLES", 0.0)
-    monkeypatch.setattr(bands, "JOIN_CYCLES", 0.0)
+    for price in ("JOIN_CYCLES", "ROW_LINE_CYCLES", "LINE_CYCLES"):
+        monkeypatch.setattr(bands, price, 0.0)
     assert choose_band(chain, HOST, 2) is None
 
 

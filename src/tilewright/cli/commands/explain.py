@@ -87,13 +87,14 @@ def _show_groups(state: State, model: str, groups: Sequence[_Described]) -> None
             {"command": "explain", "model": model, "show": "groups", "groups": list(_rows(groups))}
         )
         return
+    width = max([22, *(len(kernel.algorithm) for _, kernel in groups)])
     state.say(
-        f"{'group':>5} {'MFLOP':>9}  {'algorithm':<22} {'layouts':<22} {'tile':>6} {'threads':>7}  nodes"
+        f"{'group':>5} {'MFLOP':>9}  {'algorithm':<{width}} {'layouts':<22} {'tile':>6} {'threads':>7}  nodes"
     )
     for each, kernel in groups:
         state.say(
-            f"{each.index:>5} {each.kernel.flops / 1e6:>9.2f}  {kernel.algorithm:<22} {kernel.layouts:<22} "
-            f"{kernel.tile_text:>6} {kernel.threads:>7}  {_nodes(each)}"
+            f"{each.index:>5} {each.kernel.flops / 1e6:>9.2f}  {kernel.algorithm:<{width}} "
+            f"{kernel.layouts:<22} {kernel.tile_text:>6} {kernel.threads:>7}  {_nodes(each)}"
         )
 
 
