@@ -28,8 +28,10 @@ JOIN_CYCLES: Final = 15000.0
 ROW_LINE_CYCLES: Final = 75.0
 #: The same where many lines next to each other are read.
 LINE_CYCLES: Final = 30.0
+#: The same for partial sums, which one thread reads and adds up while the others wait.
+SUM_LINE_CYCLES: Final = 45.0
 #: The least part of the cycles of computing that must be saved.
-LEAST_GAIN: Final = 0.03
+LEAST_GAIN: Final = 0.02
 #: The largest part of them that is computed again by bands next to each other or lost as threads are unequal:
 #: that is certain, while the price of a line from another core depends on where the cores are.
 MOST_AGAIN: Final = 0.08
@@ -102,7 +104,7 @@ def _in_parts(
     # one thread adds them up: what it reads comes from the others
     lines = results * dtype.bytes * (threads - 1) / target.level("l2").line
     sums = results * (threads + 1) / target.lanes(dtype)
-    saved = waits - lines * LINE_CYCLES - sums
+    saved = waits - lines * SUM_LINE_CYCLES - sums
     return Band(height, saved, threads)
 
 
