@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads, var
+from tilewright.ir import F32, Index, Load, Program, Stage, Store, Var, stmt_loads, var
 from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.layouts import with_blocks
 from tilewright.strategies.packing import panel_layout
@@ -161,6 +161,10 @@ def _product(program: Program, stage: Stage, target: Target) -> Contraction | No
 def _has_panels(link: Link, target: Target) -> bool:
     """Whether vectors run along blocks of channels, and the right operand lies so or can be made to."""
     c = link.c
+    operands = [c.a.buffer, *([c.b.buffer] if c.b else []), *link.end.writes]
+    if any(link.program.buffer(name).dtype != F32 for name in operands):
+        # narrower values go through memory in the form that instructions for them take
+        return False
     if c.run is None or c.vector not in c.axes("n", "batch") or c.group is not None:
         return False
     packed = panel_layout(link.program, c, target, ()) is not None

@@ -54,6 +54,11 @@ def test_blocks_of_mobilenet_are_joined_on_two_threads():
     assert sum(found) == 53
 
 
+def test_narrower_values_go_through_memory():
+    partition = fuse(simplify(import_onnx(zoo.FULL["mobilenet_v2"]())))
+    assert max(contractions(unit) for unit in make_units(partition, HOST, 2, "bf16")) == 1
+
+
 def test_one_thread_and_batches_in_parts_keep_their_kernels():
     assert max(contractions(unit) for unit in units_of(zoo.FULL["mobilenet_v2"](), 1)) == 1
     batch = units_of(mobilenet_v2(batch=16), 2)
