@@ -47,8 +47,9 @@ Emit = Callable[[Stmt], None]
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A loop body that folds ``term`` into one place: ``if cond: buffer[indices] op= term``."""
+    """A loop body that folds ``term`` into one place: ``before; if cond: buffer[indices] op= term``."""
 
+    before: tuple[Stmt, ...]
     cond: Pred
     write: Access
     old: Load
@@ -60,6 +61,10 @@ def reduction_of(loop: For) -> Reduction | None:
     """The reduction that the body of a loop is, where it is one that lanes can do apart."""
     body: Stmt = loop.body
     cond: Pred = ()
+    before: tuple[Stmt, ...] = ()
+    if isinstance(body, Seq) and body.stmts:
+        *first, body = body.stmts
+        before = tuple(first)
     if isinstance(body, If) and body.orelse is None:
         cond, body = body.cond, body.then
     if not (isinstance(body, Store) and len(body.writes) == 1):
@@ -76,7 +81,16 @@ def reduction_of(loop: For) -> Reduction | None:
         return None
     if any(ld.buffer == w.buffer for c in cond if c.expr is not None for ld in loads_of(c.expr)):
         return None
-    return Reduction(cond, w, old, e.op, term)
+    if before and not _leaves_alone(loop, before, w.buffer):
+        return None
+    return Reduction(before, cond, w, old, e.op, term)
+
+
+def _leaves_alone(loop: For, before: tuple[Stmt, ...], place: str) -> bool:
+    """Whether statements may run as lanes, and neither read nor write the buffer ``place``."""
+    touched = {name for s in before for name, _ in stmt_writes(s)}
+    touched |= {ld.buffer for s in before for ld in statement_loads(s)}
+    return place not in touched and lanes_apart(replace(loop, body=Seq(before)))
 
 
 def lanes_apart(loop: For) -> bool:
@@ -306,6 +320,7 @@ class _ReductionLoop:
             "add": -0.0 if self.dtype.is_float else 0, "mul": 1,
             "min": self.dtype.max_value, "max": self.dtype.min_value,
         }[r.op]  # fmt: skip
+        self.written = {name for s in r.before for name, _ in stmt_writes(s)}
         self.neutral = owner.b.const(identity, self.dtype, lanes)
         self.accs: list[Val] = []
 
@@ -349,23 +364,28 @@ class _ReductionLoop:
                 self._steps(start, copies)
             return
         once = prove_ge0(trips - 1, st.ranges)
+        x.forget(self.written)
         i, phis = b.begin_loop(b.const(0, I64), x.index_value(trips), 1, self.accs, not once)
         at = st.symbol(i, ZERO, trips - 1)
         self.accs = phis
         self._steps(start + at * (self.lanes * copies), copies)
         self.accs = b.end_loop(self.accs)
         st.forget_symbol(at)
+        x.forget(self.written)
 
     def _steps(self, base: Index, copies: int) -> None:
         for k in range(copies):
             self._step(k, base + k * self.lanes, self.lanes)
 
     def _step(self, k: int, base: Index, active: int | Index) -> None:
+        self.x.ask_later(self.loop, base, self.lanes)
         self.x.chunk(self.loop, base, self.lanes, active, lambda: self._fold(k))
 
     def _fold(self, k: int) -> None:
         """Fold the terms of one vector into accumulator ``k``."""
         x, b, st, term = self.x, self.x.b, self.x.state, self.r.term
+        for s in self.r.before:
+            x.stmt(s)
         conditions = [x.condition(c) for c in self.r.cond]
         if any(c is False for c in conditions):
             return

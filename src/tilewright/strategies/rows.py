@@ -11,7 +11,10 @@ from tilewright.ir import CONST, F32, Binary, If, Index, Program, Stage, Store, 
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.roles import flat_index, physical, run_length
+from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
+
+_log = get_logger(__name__)
 
 #: Elements below which a loop stays on one thread: less than the cost of starting the others.
 MIN_PARALLEL_ELEMENTS: Final = 16_384
@@ -165,10 +168,36 @@ def schedule_rows(
         row = loops[depth - 1] = f"{row}_block"
     for stage in reversed(stages):
         s = s.compute_at(stage.name, row)
-    s = schedule_inner_rows(s, [*stages, last], row)
+    folded: set[str] = set()
+    for reduction, producer in _folded_at_once(stages).items() if together == 1 else ():
+        loop = s.loops(producer)[-1]
+        try:
+            s = s.reverse_compute_at(reduction, loop).decompose_init(reduction, loop)
+            folded.add(reduction)
+        except ScheduleError as error:
+            _log.info("%s takes a pass of its own: %s", reduction, error.what)
+    s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
     s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads)
+
+
+def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
+    """Reductions of what a point-wise stage has just stored, each with that stage: one pass, not two."""
+    found: dict[str, str] = {}
+    makers = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
+    for stage in stages:
+        reds = [it for it in stage.iters if it.kind == "red"]
+        if len(reds) != 1 or not _accumulates(stage):
+            continue
+        terms = [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in stage.writes]
+        maker = makers.get(terms[0].buffer) if len(terms) == 1 else None
+        if maker is None or maker.name in found.values() or isinstance(stage.body, If):
+            continue
+        along = maker.iters[-1]
+        if terms[0].indices[-1] == var(reds[0].name) and along.extent == reds[0].extent:
+            found[stage.name] = maker.name
+    return found
 
 
 def _ask_for_next_rows(

@@ -83,3 +83,24 @@ def test_rows_from_afar_are_asked_for_ahead(monkeypatch):
     total = lang.compute((12,), lambda i: lang.sum(x[i, k], axis=k), name="S")
     y = lang.compute((12, 4000), lambda i, j: x[i, j] / total[i], name="Y")
     assert {value for _, value in hints(check(lang.program([x], [y])))} == {"X+4000"}
+
+
+@pytest.mark.parametrize("columns", [256, 259, 300, 1029])
+@pytest.mark.parametrize("height", [3, 8])
+def test_what_is_stored_is_summed_in_the_same_pass(height, columns):
+    s = check(softmax(height, columns + 16 * rows.SHORT_ROW))
+    assert "Y_sum" in s.blocks()
+    assert s.loops("Y_exp")[-1] in s.loops("Y_sum")
+    assert s.loops("Y_exp")[-1] not in s.loops("Y_sum_init")
+
+
+def test_a_second_reduction_takes_a_pass_of_its_own():
+    x = t(5, 700, name="X")
+    k, m = lang.reduce_axis(700, "k"), lang.reduce_axis(700, "m")
+    e = lang.compute((5, 700), lambda i, j: lang.exp(x[i, j]), name="E")
+    total = lang.compute((5,), lambda i: lang.sum(e[i, k], axis=k), name="S")
+    most = lang.compute((5,), lambda i: lang.max(e[i, m], axis=m), name="M")
+    y = lang.compute((5, 700), lambda i, j: e[i, j] / total[i] + most[i], name="Y")
+    s = check(lang.program([x], [y]))
+    shared = [name for name in ("S", "M") if s.loops("E")[-1] in s.loops(name)]
+    assert len(shared) == 1
