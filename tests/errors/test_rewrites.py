@@ -49,6 +49,13 @@ def _matmul():
     return Schedule(lang.program([A, B], [C]))
 
 
+def _constant_matmul():
+    A, B = lang.placeholder((4, 6), name="A"), lang.placeholder((6, 8), name="B")
+    program = lang.program([A, B], [lang.ops.matmul(A, B, name="C")])
+    a, b = program.inputs
+    return Schedule(replace(program, inputs=(a, b.with_(scope=CONST))))
+
+
 def _triangle():
     """A reduction whose range depends on another axis."""
     X, W = lang.placeholder((6,), name="X"), lang.placeholder((6,), name="W")
@@ -136,6 +143,18 @@ REFUSALS = {
     ),
     "winograd: taken name": (_conv, ("winograd", "C", 2, "X"), "the name 'X' is taken or no identifier"),
     "winograd: size": (_conv, ("winograd", "C", 3, "U"), "no Winograd method for tiles of 3x3"),
+    "strassen: no stage": (_matmul, ("strassen", "D", 16, "Q"), "there is no stage 'D'"),
+    "strassen: no width": (_matmul, ("strassen", "C", 0, "Q"), "panels of 0 columns"),
+    "strassen: not constant": (
+        _matmul,
+        ("strassen", "C", 1, "Q"),
+        "stage 'C' is no product with a constant f32 matrix that divides into quarters",
+    ),
+    "strassen: taken name": (
+        _constant_matmul,
+        ("strassen", "C", 1, "A"),
+        "the name 'A' is taken or no identifier",
+    ),
     "rfactor: dependent range": (
         _triangle,
         ("rfactor", "C", "k", 2),

@@ -23,7 +23,7 @@ from tilewright.support import ScheduleError, assert_close
 #: Steps after which other statements compute a value, which the checker cannot tell.
 REWRITES = frozenset({"inline", "blockize"})
 #: Steps for particular programs, tested on their own.
-ELSEWHERE = frozenset({"winograd", "tensorize", "store_as"})
+ELSEWHERE = frozenset({"winograd", "strassen", "tensorize", "store_as"})
 HITS = 50
 ACCEPTED = 0.6
 CASES = 2000

@@ -24,6 +24,9 @@ from tilewright.ir import Alloc, For, Index, Seq, Stmt, Store, loads
 CACHE_LINE: Final = 64
 """Bytes that one prefetch brings."""
 
+SPREAD: Final = "@spread"
+"""What follows a name in hints of another kind: see ``spread.py``."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrefetchHint:
@@ -45,6 +48,8 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
     for key, value in loop.hints:
         if key == "prefetch":
             for part in value.split(","):
+                if part.endswith(SPREAD):
+                    continue
                 rest, _, level = part.partition(":")
                 rest, _, further = rest.partition("+")
                 name, _, ahead = rest.partition("@")

@@ -13,6 +13,18 @@ LANE = "$lane"
 LANE_INDEX = Index(0, ((Var(LANE), 1),))
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Elements that are asked for while others are worked on: ``per_step`` more in each step of a reduction.
+
+    ``first`` is the offset of the first one in ``buffer``.
+    """
+
+    buffer: str
+    first: Index
+    per_step: int
+
+
 @dataclass(slots=True)
 class State:
     """Loop variables, values, buffers and masks."""
@@ -30,6 +42,9 @@ class State:
         default_factory=dict
     )  # of open expanded loops: which, of how many
     guards: list[Val] = field(default_factory=list)  # what makes the present evaluation happen at all
+    outlined: bool = False  # within a body that is a function of its own
+    spreads: tuple[Spread, ...] = ()  # of the innermost open loop that asks for what its next iteration reads
+    step: Index = ZERO  # steps of reductions since that loop's present iteration began
     _symbols: int = 0
 
     def fresh(self) -> int:

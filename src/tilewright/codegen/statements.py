@@ -13,6 +13,7 @@ from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
 from tilewright.codegen.nontemporal import NonTemporal, nontemporal_hints
 from tilewright.codegen.prefetch import PrefetchHint, Prefetching, Request, prefetch_hints
+from tilewright.codegen.spread import Spreading, is_outlined, reduction_steps
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -64,15 +65,14 @@ class _Form:
                 copies = tuple(_copies(s.lo, extent, s.step))
         prefetched = {p.name: p for p in prefetch_hints(s) if not (p.ahead or p.further)}
         unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
-        outlined = any(k == "outline" for k, _ in s.hints)
-        return _Form(s, kind, copies, unroll, outlined, prefetched, nontemporal_hints(s))
+        return _Form(s, kind, copies, unroll, is_outlined(s), prefetched, nontemporal_hints(s))
 
 
 def _copies(lo: Index, extent: int, step: int) -> Iterator[Index]:
     return (lo + n for n in range(0, extent, step))
 
 
-class Emitter(Storage, Prefetching, NonTemporal, Instructions):
+class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
     def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
@@ -118,8 +118,7 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             case For():
                 self._for(s)
             case Seq():
-                for k in s.stmts:
-                    self.stmt(k)
+                self._in_turn(s.stmts, self.stmt)
             case If():
                 self._if(s)
             case Alloc():
@@ -130,6 +129,16 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
                 pass  # one thread a block on this machine
             case _:
                 raise InternalError(f"{type(s).__name__} reaches code generation")
+
+    def _in_turn(self, stmts: Iterable[Stmt], emit: Callable[[Stmt], None]) -> None:
+        """Statements one after the other, counting the steps of reductions where loops ask ahead."""
+        st = self.state
+        before = st.step
+        for k in stmts:
+            emit(k)
+            if st.spreads:
+                st.step = st.step + reduction_steps(k, st.outlined)
+        st.step = before
 
     def _store(self, s: Store) -> None:
         memo: dict[int, Val] = {}
@@ -183,7 +192,9 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             b.begin_function([])
             if wanted:
                 self.ask(body, Request(wanted, False))
+            outside, self.state.outlined = self.state.outlined, True
             self.stmt(body)
+            self.state.outlined = outside
             b.end_outlined(f"{self._name}_tile")
 
     def _vector(self, s: For, emit: Callable[[Stmt], None]) -> None:
@@ -212,13 +223,16 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
 
     def _expand(self, s: For, copies: Iterable[Index], emit: Callable[[Stmt], None]) -> None:
         """One copy of the body for each value of the variable, one after the other."""
-        env, body, name = self.state.env, s.body, s.var
-        numbered = self.state.copies
+        env, body, name, st = self.state.env, s.body, s.var, self.state
+        numbered, before = st.copies, st.step
         values = tuple(copies)
         for n, value in enumerate(values):
             env[name] = value
             numbered[name] = (n, len(values))
             emit(body)
+            if st.spreads:
+                st.step = st.step + reduction_steps(body, st.outlined or is_outlined(s))
+        st.step = before
         env.pop(name, None)
         numbered.pop(name, None)
 
@@ -258,6 +272,13 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             buf.values[key] = phi
         last = hi - step if trips.is_const and trips.const % step == 0 else hi - 1
         var = st.symbol(i, lo, last)
+        spreading = self.begin_spreading(s, var, hi)
+        below = reduction_steps(s.body, st.outlined or is_outlined(s)) if st.spreads else 0
+        before = st.step
+        if st.spreads and spreading is None and s.step == 1:
+            st.step = before + (var - self.resolve(s.lo)) * (below or 1)
+            if st.outlined and not below:
+                self.ask_ahead(step)
         for n in range(step // s.step):
             if n and carried:
                 # LLVM would load neighbours of several steps together, and then spill accumulators
@@ -266,8 +287,11 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             st.env[s.var] = var + n * s.step
             st.copies[s.var] = (n, step // s.step)
             emit(s.body)
+            st.step = st.step + below
         st.env.pop(s.var, None)
         del st.copies[s.var]
+        st.step = before
+        self.end_spreading(spreading)
         if not self.keeps_lanes and any(
             not blank <= buf.blank for blank, buf in zip(blanks, registers, strict=True)
         ):
@@ -316,9 +340,11 @@ class Emitter(Storage, Prefetching, NonTemporal, Instructions):
             last = b.op("add nsw", end, start)
             i, _ = b.begin_loop(first, last, 1, [], True)
             var = st.symbol(i, lo, hi - 1)
+            spreading = self.begin_spreading(s, var, hi)
             st.env[s.var] = var
             emit(s.body)
             st.env.pop(s.var, None)
+            self.end_spreading(spreading)
             b.end_loop([])
         if st.nontemporal & written:
             b.order_nontemporal()

@@ -53,7 +53,8 @@ def compile_model(
     computed between products, stay f32.
     ``winograd`` is how 3x3 convolutions of stride 1 are done: ``off`` directly; ``f2`` and ``f4`` by
     Winograd's method with tiles of 2 or 4 wherever it applies; ``auto`` in the fastest way whose error,
-    measured with the layer's weights in a sample, is at most 5e-5 of the largest result.
+    measured with the layer's weights in a sample, is at most 5e-5 of the largest result. With ``auto``,
+    large products with constant matrices also take Strassen's method, if they are as exact with it.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``progress`` is called as work gets done.

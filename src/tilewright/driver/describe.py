@@ -156,6 +156,12 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
         for step in schedule.trace.steps
         if step.primitive == "winograd"
     }
+    tiles |= {
+        f"{step.args[0]}_{number}": "strassen"
+        for step in schedule.trace.steps
+        if step.primitive == "strassen"
+        for number in range(1, 8)
+    }
     stages = {stage.name: stage for stage in program.stages}
     own = {stage.name for stage in schedule.source.stages} if isinstance(schedule.source, Program) else set()
     chained = _chain(schedule)

@@ -10,9 +10,14 @@ prog = lang.program([A, B], [C])
 
 from tilewright.lang import ops
 from tilewright.lang.algorithms import (
+    ProductMatch,
     WinogradMatch,
+    match_product,
     match_winograd,
+    quarter_weights,
     store_as,
+    strassen,
+    strassen_error,
     transform_weights,
     winograd,
     winograd_error,
@@ -109,8 +114,13 @@ from tilewright.lang.values import (
 )
 
 __all__ = [
+    "ProductMatch",
     "WinogradMatch",
+    "match_product",
     "match_winograd",
+    "quarter_weights",
+    "strassen",
+    "strassen_error",
     "transform_weights",
     "winograd",
     "winograd_error",

@@ -40,6 +40,7 @@ from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.store_as import store_as
+from tilewright.schedule.rewrite.strassen import strassen
 from tilewright.schedule.rewrite.winograd import winograd
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -72,6 +73,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     skip_padding,
     gather_operand,
     winograd,
+    strassen,
     store_as,
     inline_stage,
     rfactor,

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.ir import Program
-from tilewright.lang import match_winograd, transform_weights, winograd_error
+from tilewright.lang import (
+    match_product,
+    match_winograd,
+    quarter_weights,
+    strassen_error,
+    transform_weights,
+    winograd_error,
+)
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Step
@@ -39,6 +46,15 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
             assert match is not None
             out[name] = DerivedConstant(
                 match.weights.buffer, partial(_transform, match, m), partial(winograd_error, match, m)
+            )
+        elif step.primitive == "strassen":
+            stage, width, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
+            product = match_product(program, program.stage(stage), width)
+            assert product is not None
+            out[name] = DerivedConstant(
+                product.weights.buffer,
+                partial(_quarter, product, width),
+                partial(strassen_error, product, width),
             )
     return out
 
@@ -69,3 +85,7 @@ def _program_phase(s: Schedule) -> Iterator[tuple[Program, Step]]:
 
 def _transform(match: Any, m: int, array: Array) -> Array:
     return np.asarray(transform_weights(match, m, array))
+
+
+def _quarter(match: Any, width: int, array: Array) -> Array:
+    return np.asarray(quarter_weights(match, width, array))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from tilewright.ir import Program, Stage
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.strategies.dots import products_at_once
-from tilewright.strategies.winograd import block_of_tiles
+from tilewright.strategies.winograd import WINOGRAD_STAGES, block_of_tiles
 from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]
@@ -37,6 +37,11 @@ class WinogradChoice:
     m: int
     block: int
     tiles: int
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages that make the convolution's result."""
+        return tuple(f"{self.match.stage.name}_{part}" for part in WINOGRAD_STAGES)
 
 
 def choose_winograd(

@@ -36,8 +36,9 @@ from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction, contraction
 from tilewright.strategies.rows import schedule_elementwise, schedule_rows
 from tilewright.strategies.stores import store_past_caches
+from tilewright.strategies.strassen import StrassenChoice, choose_strassen, schedule_strassen
 from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
-from tilewright.strategies.winograd import WINOGRAD_STAGES, schedule_winograd
+from tilewright.strategies.winograd import schedule_winograd
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
 
@@ -68,7 +69,8 @@ def default_schedule(
     changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.
     ``winograd`` says how 3x3 convolutions are done: directly (``off``), by Winograd's method with tiles of 2
     or 4 where it applies (``f2``, ``f4``), or in the fastest way (``auto``), with tiles of ``sizes`` only.
-    Deterministic.
+    With ``auto`` and any ``sizes``, products with constant matrices take Strassen's method where that is
+    faster. Deterministic.
     """
     s = _scheduled(program, target, threads, constants, winograd, sizes)
     return store_past_caches(s, target)
@@ -85,11 +87,11 @@ def _scheduled(
     s = inline_stages(Schedule(program))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
-            changed, choices = apply_winograd(s, target, threads, winograd, sizes)
+            changed, choices = apply_algorithms(s, target, threads, winograd, sizes)
             if choices:
                 return _schedule_clusters(changed, target, threads, constants, choices)
         except ScheduleError as error:
-            _log.info("%s: Winograd's method is left out: %s", program.name, error.what)
+            _log.info("%s: the direct method is taken: %s", program.name, error.what)
     return _schedule_clusters(s, target, threads, constants, {})
 
 
@@ -98,7 +100,7 @@ def _schedule_clusters(
     target: Target,
     threads: int,
     constants: Collection[str],
-    choices: Mapping[str, WinogradChoice],
+    choices: Mapping[str, Choice],
 ) -> Schedule:
     s = round_weights(s, target, constants)
     chained = _schedule_chain(s, target, threads, constants)
@@ -145,7 +147,7 @@ def _schedule_nests(
     target: Target,
     threads: int,
     constants: Collection[str],
-    choices: Mapping[str, WinogradChoice],
+    choices: Mapping[str, Choice],
     along: Mapping[str, LaneReduction],
 ) -> Schedule:
     s = split_streams(s, target, constants, threads)
@@ -157,23 +159,28 @@ def _schedule_nests(
     return s
 
 
-def apply_winograd(
+def apply_algorithms(
     s: Schedule, target: Target, threads: int, mode: WinogradMode, sizes: Sequence[int] = WINOGRAD_SIZES
-) -> tuple[Schedule, dict[str, WinogradChoice]]:
-    """Rewrite the convolutions for which Winograd's method is chosen.
+) -> tuple[Schedule, dict[str, Choice]]:
+    """Rewrite the convolutions and products for which Winograd's or Strassen's method is chosen.
 
-    The choices are keyed by the stage that holds or consumes the convolution's result.
+    The choices are keyed by the stage that holds or consumes the result.
     """
     program = s.program
     assert program is not None
-    choices: dict[str, WinogradChoice] = {}
+    choices: dict[str, Choice] = {}
     for stage in program.stages:
         now = s.program
         assert now is not None
+        last = pointwise_reader(now, stage)
+        product = choose_strassen(now, now.stage(stage.name), target, threads) if mode == "auto" else None
+        if product is not None:
+            s = s.strassen(stage.name, product.width, product.weights)
+            choices[stage.name if last is None else last.name] = product
+            continue
         choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
         if choice is None:
             continue
-        last = pointwise_reader(now, stage)
         weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
         s = s.winograd(stage.name, choice.m, weights, choice.tiles)
         if last is not None:
@@ -376,13 +383,14 @@ def _has_boundary(value: Expr) -> bool:
 
 
 Cluster = Callable[[Schedule, int], Schedule]
+Choice = WinogradChoice | StrassenChoice
 
 
 def clusters(
     program: Program,
     target: Target,
     constants: Collection[str] = (),
-    choices: Mapping[str, WinogradChoice] = MappingProxyType({}),
+    choices: Mapping[str, Choice] = MappingProxyType({}),
     along: Mapping[str, LaneReduction] = MappingProxyType({}),
 ) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
@@ -398,8 +406,8 @@ def clusters(
         done.add(stage.name)
         choice = choices.get(stage.name)
         if choice is not None:
-            done.update(f"{choice.match.stage.name}_{part}" for part in WINOGRAD_STAGES)
-            out.append(_winograd_rule(choice, stage, target))
+            done.update(choice.stages)
+            out.append(_algorithm_rule(choice, stage, target))
             continue
         if stage.name in along:
             done.update(along[stage.name].stages)
@@ -446,8 +454,10 @@ def _rows_rule(rows: list[Stage], last: Stage, program: Program, depth: int, tar
     return _attempt(lambda s, n: schedule_rows(s, program, rows, last, depth, target, n), None, last.name)
 
 
-def _winograd_rule(choice: WinogradChoice, stage: Stage, target: Target) -> Cluster:
+def _algorithm_rule(choice: Choice, stage: Stage, target: Target) -> Cluster:
     # no fallback of its own: where a step is refused, the whole program takes the direct method
+    if isinstance(choice, StrassenChoice):
+        return lambda s, n: schedule_strassen(s, choice, stage, n)
     return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.block, stage, target, n)
 
 

@@ -120,6 +120,15 @@ def test_other_nests(make, algorithm):
     assert described(make()).algorithm == algorithm
 
 
+def test_strassen():
+    a, b = t(128, 768, name="A"), t(768, 768, name="B")
+    program = program_of([a, b], ops.matmul(a, b, name="C"))
+    found = described(constant(program, "B"))
+    assert found.algorithm == "strassen"
+    assert found.threads == 2
+    assert found.tile is not None
+
+
 def test_one_thread_and_no_tile():
     found = described(addition(), threads=1)
     assert found.threads == 1 and found.tile is None and found.tile_text == "-"

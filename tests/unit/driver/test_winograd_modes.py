@@ -63,6 +63,34 @@ def test_auto_judges_each_layer_by_its_own_weights():
     assert tiles(tilewright.compile(layers(3e36), winograd="f4")) == [4]
 
 
+def products(*scales):
+    """Products with constant matrices one after another, each matrix scaled."""
+    random = np.random.default_rng(0)
+    sizes = (128, 768)
+    weights = {
+        f"w{n}": (random.standard_normal((768, 768)) * scale).astype(np.float32)
+        for n, scale in enumerate(scales)
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", f"w{n}"], [f"y{n}"], name=f"product{n}") for n in range(len(scales))
+    ]
+    results = [tiny.tensor(f"y{n}", sizes) for n in range(len(scales))]
+    return tiny.model(nodes, [tiny.tensor("x", sizes)], results, weights)
+
+
+def test_products_take_strassens_method_where_their_weights_allow_it():
+    # sums of quarters of the second matrix leave the range of f32
+    model = products(0.05, 6e37)
+    found = tilewright.compile(model, threads=2)
+    assert [each.algorithm for each in found.descriptions()] == ["strassen", "matmul"]
+    direct = tilewright.compile(model, threads=2, winograd="off")
+    assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
+    x = np.random.default_rng(1).standard_normal((128, 768), np.float32) * 0.01
+    for got, wanted in zip(found(x), direct(x), strict=True):
+        assert np.abs(got - wanted).max() <= MOST_ERROR * np.abs(wanted).max()
+    assert np.array_equal(found(x)[0], found(x)[0])
+
+
 def test_unknown_modes_are_refused():
     with pytest.raises(InputError, match=r"(?s)no method winograd='f6'.*auto, off, f2, f4"):
         tilewright.compile(layers(1), winograd="f6")

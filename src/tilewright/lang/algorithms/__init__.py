@@ -1,6 +1,13 @@
 """Algorithms: rewrites of programs into others that compute the same by different arithmetic."""
 
 from tilewright.lang.algorithms.storage import store_as
+from tilewright.lang.algorithms.strassen import (
+    ProductMatch,
+    match_product,
+    quarter_weights,
+    strassen,
+    strassen_error,
+)
 from tilewright.lang.algorithms.winograd import (
     WinogradMatch,
     match_winograd,
@@ -9,4 +16,16 @@ from tilewright.lang.algorithms.winograd import (
 )
 from tilewright.lang.algorithms.winograd_error import winograd_error
 
-__all__ = ["WinogradMatch", "match_winograd", "store_as", "transform_weights", "winograd", "winograd_error"]
+__all__ = [
+    "ProductMatch",
+    "WinogradMatch",
+    "match_product",
+    "match_winograd",
+    "quarter_weights",
+    "store_as",
+    "strassen",
+    "strassen_error",
+    "transform_weights",
+    "winograd",
+    "winograd_error",
+]

@@ -47,6 +47,7 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
+from tilewright.lang.algorithms.terms import factors
 from tilewright.support import ProgramError
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -152,10 +153,10 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
     if [i.as_var() for i in write.indices] != pars or write.value.dtype.name != "f32":
         return None
     constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
-    factors = _factors(write.value, Load(write.buffer, write.indices, write.value.dtype))
-    if factors is None or len(pars) not in (4, 5) or len(reds) != len(pars) - 1:
+    found = factors(write.value, Load(write.buffer, write.indices, write.value.dtype))
+    if found is None or len(pars) not in (4, 5) or len(reds) != len(pars) - 1:
         return None
-    data, weights = factors if factors[1].buffer in constants else factors[::-1]
+    data, weights = found if found[1].buffer in constants else found[::-1]
     n, oc, *spatial = pars
     names = [i.as_var() for i in weights.indices]
     if (
@@ -184,19 +185,6 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
     return WinogradMatch(
         stage, n, oc, depth, spatial[-2], spatial[-1], ic, kd, kh, kw, data, weights, inside, along
     )
-
-
-def _factors(value: Expr, accumulator: Load) -> tuple[Load, Load] | None:
-    if not (isinstance(value, Binary) and value.op == "add" and accumulator in (value.a, value.b)):
-        return None
-    term = value.b if value.a == accumulator else value.a
-    if not isinstance(term, Binary) or term.op != "mul":
-        return None
-    # the data may be stored in a narrower type
-    a, b = (e.a if isinstance(e, Cast) and e.a.dtype.is_float else e for e in (term.a, term.b))
-    if isinstance(a, Load) and isinstance(b, Load):
-        return a, b
-    return None
 
 
 def _taps(data: Load, n: str, spatial: list[str], reds: list[str]) -> tuple[str, list[str]] | None:

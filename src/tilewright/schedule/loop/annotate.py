@@ -19,9 +19,9 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
     ``pipeline`` a number of stages, ``prefetch`` names buffers: what the end of an outlined body touches, or
     with ``A@8`` what a serial loop touches 8 iterations later, and with ``A+4096`` the elements that lie 4096
     further on in memory than those it touches, into the second cache level (``A+4096:1``: into the first).
-    ``nontemporal`` names buffers, by
-    commas, to which whole vectors are stored past the caches: for results larger than those that nobody reads
-    soon.
+    With ``A@spread`` it is what the next iteration reads, asked for bit by bit in the reductions of outlined
+    bodies. ``nontemporal`` names buffers, by commas, to which whole vectors are stored past the caches: for
+    results larger than those that nobody reads soon.
 
     Raises ScheduleError for an unknown hint, and for a buffer named ``nontemporal`` that the loop does not
     write.

@@ -1,0 +1,249 @@
+"""Products with constant matrices by seven products of quarters instead of eight (Strassen's method).
+
+In Winograd's form (Strassen, "Gaussian elimination is not optimal", 1969; Winograd's variant in Higham,
+"Accuracy and Stability of Numerical Algorithms", section 23.1) with 4 sums of quarters of the left matrix, 4
+of the right one, and 7 additions of products. The right matrix, known when compiling, is stored in another
+basis of as many elements: ``b11, b21, b22, b22 - b12 + b11``. In it the right operands of four products
+are stored blocks, and those of the other three are differences of two. Those are made where they are
+multiplied, in registers: nothing more is read or written for them.
+
+The halves of the columns alternate by panels of ``width``: what a pair of panels needs lies together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.ir import (
+    CONST,
+    F32,
+    I64,
+    LOCAL,
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    Index,
+    Iter,
+    Load,
+    OfIndex,
+    Program,
+    Select,
+    Stage,
+    Store,
+    floordiv,
+    index,
+    mod,
+    stmt_loads,
+    store,
+    substitute_index,
+    var,
+)
+from tilewright.lang.algorithms.terms import factors
+
+#: The products: the left operand (a quarter by row and column of quarters, or a sum by its number), and the
+#: blocks of the right matrix in its basis, the second subtracted from the first.
+PRODUCTS: Final[tuple[tuple[tuple[int, int] | int, tuple[int, ...]], ...]] = (
+    ((0, 0), (0,)),
+    ((0, 1), (1,)),
+    (3, (2,)),
+    ((1, 1), (3, 1)),
+    (0, (2, 3)),
+    (1, (3,)),
+    (2, (3, 0)),
+)
+#: How many sums of quarters of the left matrix there are.
+SUMS: Final = 4
+#: How many blocks the right matrix has in its basis.
+BLOCKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProductMatch:
+    """A product ``C[m, n] = sum over k of data[m, k] * weights[k, n]`` with a constant matrix.
+
+    ``m``, ``n`` and ``k`` are iterators of the stage; its others have one iteration.
+    """
+
+    stage: Stage
+    m: str
+    n: str
+    k: str
+    data: Load
+    weights: Load
+
+    def extent(self, name: str) -> int:
+        """Extent of an iterator."""
+        return next(it.extent.as_int() for it in self.stage.iters if it.name == name)
+
+
+def match_product(program: Program, stage: Stage, width: int) -> ProductMatch | None:
+    """The parts of a product of f32 matrices that divides into quarters, ``None`` for other stages.
+
+    Rows and the reduction must be even, columns a multiple of two panels of ``width``.
+    """
+    body = stage.body
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    reds = [it.name for it in stage.iters if it.kind == "red"]
+    if not isinstance(body, Store) or len(body.writes) != 1 or len(reds) != 1 or len(pars) < 2:
+        return None
+    write = body.writes[0]
+    if not all(it.lo == Index(0) and it.extent.is_const for it in stage.iters):
+        return None
+    if [i.as_var() for i in write.indices] != pars or write.value.dtype != F32:
+        return None
+    found = factors(write.value, Load(write.buffer, write.indices, F32))
+    constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
+    if found is None:
+        return None
+    data, weights = found if found[1].buffer in constants else found[::-1]
+    k, n = reds[0], pars[-1]
+    uses = [ld for s in program.stages for ld in stmt_loads(s.body) if ld.buffer == weights.buffer]
+    if weights.buffer not in constants or len(uses) != 1 or {data.dtype, weights.dtype} != {F32}:
+        return None
+    if sorted(i.as_var() or "" for i in weights.indices) != sorted((k, n)):
+        return None
+    size = {it.name: it.extent.as_int() for it in stage.iters}
+    rows = [name for name in pars[:-1] if size[name] > 1]
+    if len(rows) != 1 or any(n in i.vars for i in data.indices):
+        return None
+    if size[rows[0]] % 2 or size[k] % 2 or size[n] % (2 * width):
+        return None
+    return ProductMatch(stage, rows[0], n, k, data, weights)
+
+
+def quarter_weights(
+    match: ProductMatch, width: int, array: npt.NDArray[np.generic]
+) -> npt.NDArray[np.float32]:
+    """The right matrix in the method's basis: blocks ``(4, k/2, n/2)``, computed in f64."""
+    given = np.asarray(array, np.float64)
+    if match.weights.indices[0].as_var() == match.n:
+        given = given.T
+    depth, columns = given.shape
+    parts = given.reshape(2, depth // 2, columns // (2 * width), 2, width).transpose(0, 3, 1, 2, 4)
+    (b11, b12), (b21, b22) = parts.reshape(2, 2, depth // 2, columns // 2)
+    return np.ascontiguousarray([b11, b21, b22, b22 - b12 + b11], np.float32)
+
+
+def strassen(program: Program, match: ProductMatch, width: int, weights: str) -> Program:
+    """The program with a product done by seven products of quarters.
+
+    The constant input of the right matrix is replaced by the constant input ``weights``, which holds what
+    :func:`quarter_weights` gives. New stages are called after the product: ``_sums`` (of quarters of the left
+    matrix) and ``_1`` to ``_7`` (the products); the product's own stage adds those up. Equal to the direct
+    method in exact arithmetic; in f32 the error relative to the largest result about doubles.
+    """
+    name, source = match.stage.name, match.stage.source
+    rows, columns, depth = (match.extent(a) // 2 for a in (match.m, match.n, match.k))
+    sums = f"{name}_sums"
+    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (SUMS, rows, depth))]
+    stages = [_sums(match, sums, rows, depth)]
+    i, j, k = var("i"), var("j"), var("k")
+    for number, (left, blocks) in enumerate(PRODUCTS, start=1):
+        made = f"{name}_{number}"
+        inner.append((made, (rows, columns)))
+        a = _quarter(match, i, k, left) if isinstance(left, tuple) else Load(sums, (index(left), i, k), F32)
+        b: Expr = Load(weights, (index(blocks[0]), k, j), F32)
+        if len(blocks) > 1:
+            b = Binary("sub", b, Load(weights, (index(blocks[1]), k, j), F32))
+        pars = (Iter(axis, Index(0), index(extent), "par") for axis, extent in (("i", rows), ("j", columns)))
+        iters = (*pars, Iter("k", Index(0), index(depth), "red"))
+        body = store(made, (i, j), Binary("add", Load(made, (i, j), F32), Binary("mul", a, b)))
+        stages.append(Stage(made, iters, body, store(made, (i, j), Const(0.0, F32)), source, "product"))
+    stages.append(_result(match, width, rows))
+    at = program.stages.index(match.stage)
+    new = Buffer(weights, (index(BLOCKS), index(depth), index(columns)), F32, CONST)
+    temps = [Buffer(buffer, tuple(map(index, shape)), F32, LOCAL) for buffer, shape in inner]
+    return replace(
+        program,
+        inputs=tuple(new if b.name == match.weights.buffer else b for b in program.inputs),
+        temps=(*program.temps, *temps),
+        stages=(*program.stages[:at], *stages, *program.stages[at + 1 :]),
+    )
+
+
+def _quarter(match: ProductMatch, i: Index, k: Index, at: tuple[int, int]) -> Load:
+    """Element ``(i, k)`` of a quarter of the left matrix."""
+    place = {it.name: Index(0) for it in match.stage.iters}
+    place[match.m] = i + at[0] * (match.extent(match.m) // 2)
+    place[match.k] = k + at[1] * (match.extent(match.k) // 2)
+    return Load(match.data.buffer, tuple(substitute_index(x, place) for x in match.data.indices), F32)
+
+
+def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
+    x, i, k = var("x"), var("i"), var("k")
+    a11, a12, a21, a22 = (_quarter(match, i, k, (r, c)) for r in (0, 1) for c in (0, 1))
+    first = Binary("add", a21, a22)
+    second = Binary("sub", first, a11)
+    values: list[Expr] = [first, second, Binary("sub", a11, a21), Binary("sub", a12, second)]
+    value = values[-1]
+    for number in reversed(range(SUMS - 1)):
+        value = Select(_equal(x, number), values[number], value)
+    axes = (("x", SUMS), ("i", rows), ("k", depth))
+    iters = tuple(Iter(axis, Index(0), index(extent), "par") for axis, extent in axes)
+    return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source, "sums")
+
+
+def _result(match: ProductMatch, width: int, rows: int) -> Stage:
+    m, n = var(match.m), var(match.n)
+    here = (mod(m, rows), floordiv(n, 2 * width) * width + mod(n, width))
+    p1, p2, p3, p4, p5, p6, p7 = (Load(f"{match.stage.name}_{x}", here, F32) for x in range(1, 8))
+    both = Binary("add", p1, p6)
+    lower = Binary("add", both, p7)
+    upper = Select(
+        _equal(mod(floordiv(n, width), 2), 0),
+        Binary("add", p1, p2),
+        Binary("add", Binary("add", both, p5), p3),
+    )
+    below = Select(_equal(mod(floordiv(n, width), 2), 0), Binary("sub", lower, p4), Binary("add", lower, p5))
+    value = Select(_equal(floordiv(m, rows), 0), upper, below)
+    iters = tuple(it for it in match.stage.iters if it.kind == "par")
+    target = tuple(var(it.name) for it in iters)
+    stage = match.stage
+    return Stage(stage.name, iters, store(stage.writes[0], target, value), None, stage.source, stage.role)
+
+
+def _equal(x: Index, number: int) -> Expr:
+    return Compare("eq", OfIndex(x, I64), OfIndex(index(number), I64))
+
+
+#: Rows of the sample in which errors are measured: half of them of normal numbers, half of absolute values.
+ROWS: Final = 16
+#: Pairs of columns of that sample: those with the largest weights.
+PAIRS: Final = 32
+
+
+def strassen_error(match: ProductMatch, width: int, array: npt.NDArray[np.generic]) -> float:
+    """``max|error| / max|result|`` of the method with the right matrix ``array``, in f32 as in kernels.
+
+    The left matrix is random, the same in each call; the reference is the direct method in f64. NaN or
+    infinite where the method leaves the range of f32.
+    """
+    with np.errstate(all="ignore"):
+        b = quarter_weights(match, width, array)
+        depth = b.shape[1]
+        largest = np.abs(b).max(axis=(0, 1))
+        b = b[:, :, np.argsort(-largest, kind="stable")[:PAIRS]]
+        x = np.random.default_rng(0).standard_normal((ROWS, 2 * depth), np.float32)
+        x[1::2] = np.abs(x[1::2])
+        a = x.reshape(2, ROWS // 2, 2, depth).transpose(0, 2, 1, 3)
+        first = a[1, 0] + a[1, 1]
+        second = first - a[0, 0]
+        sums = (first, second, a[0, 0] - a[1, 0], a[0, 1] - second)
+        made = [
+            (a[left] if isinstance(left, tuple) else sums[left])
+            @ (b[at[0]] - b[at[1]] if at[1:] else b[at[0]])
+            for left, at in PRODUCTS
+        ]
+        both = made[0] + made[5]
+        lower = both + made[6]
+        found = np.block([[made[0] + made[1], both + made[4] + made[2]], [lower - made[3], lower + made[4]]])
+        b11, b21, b22, mixed = b.astype(np.float64)
+        exact = x.astype(np.float64) @ np.block([[b11, b22 + b11 - mixed], [b21, b22]])
+        error = np.abs(found - exact).max()
+        return float(error / np.abs(exact).max()) if error != 0 else 0.0

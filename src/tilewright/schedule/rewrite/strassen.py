@@ -1,0 +1,58 @@
+"""strassen: a product with a constant matrix by one step of Strassen's method."""
+
+from __future__ import annotations
+
+from tilewright.ir import Program
+from tilewright.lang import match_product
+from tilewright.lang import strassen as rewrite
+from tilewright.schedule.registry import primitive
+from tilewright.support import ScheduleError
+
+
+@primitive("strassen", phase="program")
+def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
+    """Compute the product ``stage`` with a constant f32 matrix by seven products of quarters, not eight.
+
+    The constant input that holds the matrix is replaced by ``weights``, of shape ``(4, k/2, n/2)``;
+    :func:`~tilewright.schedule.derived_constants` says how to make it. The halves of the columns alternate by
+    panels of ``width`` columns.
+    The stages are described at :func:`tilewright.lang.algorithms.strassen`.
+
+    In short, before and after ``strassen(program, "C", 16, "Q")``::
+
+        C[i, j] += A[i, k] * B[k, j]
+
+        C_sums[x, i, k] = sums of quarters of A
+        C_1[i, j] += A[i, k] * Q[0, k, j]
+        ...
+        C_7[i, j] += C_sums[2, i, k] * (Q[3, k, j] - Q[0, k, j])
+        C[i, j] = by quarter: C_1 + C_2 | C_1 + C_6 + C_5 + C_3 | ...
+
+    >>> from dataclasses import replace
+    >>> from tilewright import lang
+    >>> from tilewright.ir import CONST
+    >>> from tilewright.schedule import Schedule
+    >>> A, B = lang.placeholder((4, 6), name="A"), lang.placeholder((6, 32), name="B")
+    >>> program = lang.program([A, B], [lang.ops.matmul(A, B, name="C")])
+    >>> a, b = program.inputs
+    >>> s = Schedule(replace(program, inputs=(a, b.with_(scope=CONST))))
+    >>> print(*s.strassen("C", 16, "Q").blocks())
+    C_sums C_1 C_2 C_3 C_4 C_5 C_6 C_7 C
+
+    Raises ScheduleError for a stage that is no such product or does not divide, or a name that is taken.
+    """
+    names = [s.name for s in program.stages]
+    if stage not in names:
+        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+    if width < 1:
+        raise ScheduleError(f"panels of {width} columns", hint="give their width, at least 1")
+    match = match_product(program, program.stage(stage), width)
+    if match is None:
+        raise ScheduleError(
+            f"stage {stage!r} is no product with a constant f32 matrix that divides into quarters",
+            hint=f"rows and reduction must be even, columns a multiple of {2 * width}",
+        )
+    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
+    if weights in taken or not weights.isidentifier():
+        raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
+    return rewrite(program, match, width, weights)

@@ -1,0 +1,165 @@
+"""Products with constant matrices by one step of Strassen's method: when it pays, and its schedule.
+
+::
+
+    parallel for threads:
+        sums of quarters of the left matrix            # each thread for itself: reading them from the core
+        for pairs of panels:                           # that made them costs more than making them again
+            for each of the seven products:
+                for tiles of rows: micro-kernel        # differences of weights in registers
+            for rows: add products up, epilogue
+
+Weights are read once, one pair of panels after the other; the next pair is asked for while the present one is
+used: it is used half as long as a panel of the direct method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir import F32, Program, Stage
+from tilewright.lang import ProductMatch, match_product
+from tilewright.schedule import Schedule
+from tilewright.strategies.contraction import (
+    MAX_FMAS_PER_TURN,
+    MAX_ROWS,
+    MAX_STEPS_PER_TURN,
+    loops_below,
+    threads_for,
+)
+from tilewright.strategies.tiles import register_tile
+from tilewright.target import Target
+
+#: Products of quarters, instead of eight.
+PRODUCTS: Final = 7
+#: Cycles of one vector of the sums of quarters: four loads, and four stores to the second cache level.
+SUM_CYCLES: Final = 14.0
+#: Cycles of one vector of each of the four quarters of the result: seven stores and loads, eight additions.
+RESULT_CYCLES: Final = 28.0
+#: Cycles of a register tile beside its multiply-adds (measured, between 768 and 1536 steps).
+TILE_CYCLES: Final = 150.0
+#: How much faster than direct the model must show the method to be, before it is chosen.
+MARGIN: Final = 1.05
+#: How many times longer than reading the weights from memory the products must take.
+COMPUTE_BOUND: Final = 2.0
+#: Part of the outermost cache that the left matrix and all threads' sums of it may take.
+CACHE_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StrassenChoice:
+    """A product to be done by the method, in register tiles of ``rows`` times ``vectors`` vectors."""
+
+    match: ProductMatch
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def weights(self) -> str:
+        """The name of the constant that takes the right matrix's place."""
+        return f"{self.match.weights.buffer}_quarters"
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages that make the result, its own last."""
+        name = self.match.stage.name
+        return (f"{name}_sums", *(f"{name}_{n}" for n in range(1, PRODUCTS + 1)), name)
+
+
+def choose_strassen(program: Program, stage: Stage, target: Target, threads: int) -> StrassenChoice | None:
+    """The method for a product with a constant matrix, ``None`` for the direct one (or for other stages)."""
+    best: tuple[float, StrassenChoice] | None = None
+    lanes = target.lanes(F32)
+    for vectors in (1, 2, 3, 4):
+        match = match_product(program, stage, vectors * lanes)
+        if match is None:
+            continue
+        half, columns = match.extent(match.m) // 2, match.extent(match.n) // 2
+        tile = register_tile(target, half, columns // lanes, (vectors,), max_rows=MAX_ROWS)
+        if half % tile.rows == 0 and (best is None or tile.cycles < best[0]):
+            best = (tile.cycles, StrassenChoice(match, tile.rows, vectors, lanes))
+    if best is None:
+        return None
+    choice = best[1]
+    threads = threads_for(stage, threads)
+    pairs = choice.match.extent(choice.match.n) // (2 * choice.width)
+    return choice if pairs % threads == 0 and _pays(choice, target, threads) else None
+
+
+def _pays(choice: StrassenChoice, target: Target, threads: int) -> bool:
+    match = choice.match
+    m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
+    parts = min(threads, target.units)
+    direct = m * n * k / (choice.lanes * target.fma_per_cycle * parts)
+    memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
+    kept = match.data.dtype.bytes * m * k * (1 + threads)
+    last = max((level.size for level in target.memory if level.size is not None), default=0)
+    if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
+        return False
+    tiles = m * n / (choice.rows * choice.width * parts)
+    sums = m * k / 4 / choice.lanes * SUM_CYCLES
+    result = m * n / 4 / choice.lanes / parts * RESULT_CYCLES
+    faster = direct * PRODUCTS / 8 + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
+    return faster * MARGIN < direct + tiles * TILE_CYCLES
+
+
+def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads: int) -> Schedule:
+    """Schedule the stages of a product whose result ``last`` consumes point by point, if it is not its own.
+
+    Raises ScheduleError where a primitive refuses.
+    """
+    match, width = choice.match, choice.width
+    sums, *products, result = choice.stages
+    threads = threads_for(match.stage, threads)
+    s = s.set_layout(choice.weights, (f"d2//{width}", "d0", "d1", f"d2%{width}"))
+    names = [it.name for it in match.stage.iters if it.kind == "par"]
+    loops = dict(zip(names, s.loops(last.name), strict=True))
+    single = [loop for name, loop in loops.items() if name not in (match.m, match.n)]
+    half, pairs = match.extent(match.m) // 2, match.extent(match.n) // (2 * width)
+    s = s.split(loops[match.m], [half], names=["half", "row"])
+    s = s.split(loops[match.n], [pairs // threads, 2, width], names=["share", "pair", "side", "lane"])
+    s = s.reorder("share", "pair", "row", *single, "half", "side", "lane")
+    if last.name != result:
+        s = s.compute_at(result, "side").set_scope(match.stage.writes[0], "register")
+        *around, lane = loops_below(s, result, "side")
+        for loop in around:
+            s = s.unroll(loop)
+        s = s.vectorize(lane)
+    for name in reversed(products):
+        s = _product(s.compute_at(name, "pair"), name, choice)
+    for loop in (*single, "half", "side"):
+        s = s.unroll(loop)
+    s = s.vectorize("lane").annotate("pair", "prefetch", f"{choice.weights}@spread")
+    s = s.compute_at(sums, "share")
+    number, row, k = loops_below(s, sums, "share")
+    s = s.split(k, choice.lanes, names=["vector", "element"])
+    s = s.reorder(row, "vector", number, "element").unroll(number).vectorize("element")
+    return s.parallel("share") if threads > 1 else s
+
+
+def _product(s: Schedule, name: str, choice: StrassenChoice) -> Schedule:
+    """One product of quarters for a pair of panels, tile by tile in registers."""
+    row, lane, k = loops_below(s, name, "pair")
+    tile, inner, out = f"{row}_tile", f"{row}_in", f"{name}_acc"
+    s = s.split(row, choice.rows, names=[tile, inner])
+    s = s.stage(name, at=tile, scope="register", mode="write", name=out)
+    s = s.reorder(k, inner, lane).decompose_init(name, k)
+    fmas = choice.rows * choice.vectors
+    steps = choice.match.extent(choice.match.k) // 2
+    turn = next(
+        n
+        for n in range(MAX_STEPS_PER_TURN, 0, -1)
+        if steps % n == 0 and (n == 1 or n * fmas <= MAX_FMAS_PER_TURN)
+    )
+    s = s.annotate(k, "unroll", str(turn)) if turn > 1 else s
+    for block in (name, f"{name}_init", f"{out}_out"):
+        *_, rows, lanes = loops_below(s, block, tile)
+        s = s.unroll(rows).vectorize(lanes)
+    return s.annotate(tile, "outline")

@@ -1,0 +1,73 @@
+"""The hint ``prefetch`` with ``spread``: the next iteration's operand is asked for during the present one."""
+
+import re
+
+import numpy as np
+import pytest
+from tests.native_kernel import Native
+
+from tilewright import lang
+from tilewright.codegen.spread import reduction_steps
+from tilewright.lang import ops
+from tilewright.schedule import Schedule
+
+M, N, K = 8, 48, 64
+
+
+def tiled(hint="B@spread", rows=4, unroll=1, panels=True):
+    a, b = lang.placeholder((M, K), name="A"), lang.placeholder((K, N), name="B")
+    s = Schedule(lang.program([a, b], [ops.matmul(a, b, name="C")]))
+    if panels:
+        s = s.set_layout("B", ("d1//16", "d0", "d1%16"))
+    i, j, k = s.loops("C")
+    s = s.split(i, rows, names=["it", "ir"]).split(j, 16, names=["p", "lane"])
+    s = s.reorder("p", "it", "ir", "lane", k).stage("C", at="it", scope="register", mode="write", name="acc")
+    s = s.reorder(k, "ir", "lane").decompose_init("C", k).annotate(k, "unroll", str(unroll))
+    for block in ("C", "C_init", "acc_out"):
+        row, lanes = [loop for loop in s.loops(block)[2:] if loop != k]
+        s = s.unroll(row).vectorize(lanes)
+    s = s.annotate("it", "outline")
+    return s.annotate("p", "prefetch", hint) if hint else s
+
+
+def prefetches(s):
+    return Native(s.func).text.text.count("call void @llvm.prefetch")
+
+
+def operands(s):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(e).astype(np.float32) for e in ((M, K), (K, N)))
+    packed = b.reshape(K, N // 16, 16).transpose(1, 0, 2)
+    return a, b, np.ascontiguousarray(packed)
+
+
+@pytest.mark.parametrize(
+    ("rows", "unroll", "expected"), [(4, 1, 1), (4, 4, 2), (2, 4, 1), (8, 1, 1), (8, 4, 4)]
+)
+def test_a_turn_asks_for_its_share_of_the_next_panel(rows, unroll, expected):
+    # 64 x 16 elements in 64 steps of each tile of rows: 16 of them to a line
+    assert prefetches(tiled(rows=rows, unroll=unroll)) == expected
+
+
+def test_steps_are_those_of_the_innermost_loops_of_outlined_bodies():
+    body = tiled(rows=2).func.body
+    assert reduction_steps(body, False) == (N // 16) * (M // 2) * K
+    assert reduction_steps(tiled(rows=2).func.body.body, False) == (M // 2) * K
+
+
+def test_the_last_iteration_asks_for_its_own_elements_again():
+    text = Native(tiled().func).text.text
+    assert re.search(rf"call i64 @llvm\.smin\.i64\(i64 {N // 16 - 1}, ", text)
+
+
+def test_a_buffer_that_is_not_read_run_after_run_is_left_out():
+    assert prefetches(tiled(panels=False)) == 0
+    assert prefetches(tiled("A@spread")) == 0  # the same elements in each iteration
+    assert prefetches(tiled("D@spread")) == 0  # no such buffer
+
+
+def test_results_stay_the_same():
+    s = tiled(unroll=4)
+    a, b, packed = operands(s)
+    got = Native(s.func)({"A": a, "B": packed})["C"]
+    np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-4)
