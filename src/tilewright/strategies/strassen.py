@@ -3,8 +3,8 @@
 ::
 
     parallel for threads:
-        sums of quarters of the left matrix            # each thread for itself: reading them from the core
-        for pairs of panels:                           # that made them costs more than making them again
+        quarters of the left matrix, and their sums    # each thread for itself: lines that another core
+        for pairs of panels:                           # has written cost as much as memory, again and again
             for each of the seven products:
                 for tiles of rows: micro-kernel        # differences of weights in registers
             for rows: add products up, epilogue
@@ -33,8 +33,8 @@ from tilewright.target import Target
 
 #: Products of quarters, instead of eight.
 PRODUCTS: Final = 7
-#: Cycles of one vector of the sums of quarters: four loads, and four stores to the second cache level.
-SUM_CYCLES: Final = 14.0
+#: Cycles of one vector of all sums of quarters: four loads, and seven stores to the second cache level.
+SUM_CYCLES: Final = 24.0
 #: Cycles of one vector of each of the four quarters of the result: seven stores and loads, eight additions.
 RESULT_CYCLES: Final = 28.0
 #: Cycles of a register tile beside its multiply-adds (measured, between 768 and 1536 steps).
@@ -99,7 +99,7 @@ def _pays(choice: StrassenChoice, target: Target, threads: int) -> bool:
     parts = min(threads, target.units)
     direct = m * n * k / (choice.lanes * target.fma_per_cycle * parts)
     memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
-    kept = match.data.dtype.bytes * m * k * (1 + threads)
+    kept = match.data.dtype.bytes * m * k * (1 + threads * PRODUCTS / 4)
     last = max((level.size for level in target.memory if level.size is not None), default=0)
     if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
         return False

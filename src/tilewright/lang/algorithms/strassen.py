@@ -46,19 +46,9 @@ from tilewright.ir import (
 )
 from tilewright.lang.algorithms.terms import factors
 
-#: The products: the left operand (a quarter by row and column of quarters, or a sum by its number), and the
-#: blocks of the right matrix in its basis, the second subtracted from the first.
-PRODUCTS: Final[tuple[tuple[tuple[int, int] | int, tuple[int, ...]], ...]] = (
-    ((0, 0), (0,)),
-    ((0, 1), (1,)),
-    (3, (2,)),
-    ((1, 1), (3, 1)),
-    (0, (2, 3)),
-    (1, (3,)),
-    (2, (3, 0)),
-)
-#: How many sums of quarters of the left matrix there are.
-SUMS: Final = 4
+#: The right operands of the seven products: blocks of the right matrix in its basis, the second subtracted
+#: from the first. The left ones are the sums of :func:`_left` of the same number.
+PRODUCTS: Final[tuple[tuple[int, ...], ...]] = ((0,), (1,), (2,), (3, 1), (2, 3), (3,), (3, 0))
 #: How many blocks the right matrix has in its basis.
 BLOCKS: Final = 4
 
@@ -134,20 +124,20 @@ def strassen(program: Program, match: ProductMatch, width: int, weights: str) ->
     """The program with a product done by seven products of quarters.
 
     The constant input of the right matrix is replaced by the constant input ``weights``, which holds what
-    :func:`quarter_weights` gives. New stages are called after the product: ``_sums`` (of quarters of the left
-    matrix) and ``_1`` to ``_7`` (the products); the product's own stage adds those up. Equal to the direct
-    method in exact arithmetic; in f32 the error relative to the largest result about doubles.
+    :func:`quarter_weights` gives. New stages are called after the product: ``_sums`` (quarters of the left
+    matrix and sums of them) and ``_1`` to ``_7`` (the products); the product's own stage adds those up. Equal
+    to the direct method in exact arithmetic; in f32 the error relative to the largest result about doubles.
     """
     name, source = match.stage.name, match.stage.source
     rows, columns, depth = (match.extent(a) // 2 for a in (match.m, match.n, match.k))
     sums = f"{name}_sums"
-    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (SUMS, rows, depth))]
+    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(PRODUCTS), rows, depth))]
     stages = [_sums(match, sums, rows, depth)]
     i, j, k = var("i"), var("j"), var("k")
-    for number, (left, blocks) in enumerate(PRODUCTS, start=1):
-        made = f"{name}_{number}"
+    for number, blocks in enumerate(PRODUCTS):
+        made = f"{name}_{number + 1}"
         inner.append((made, (rows, columns)))
-        a = _quarter(match, i, k, left) if isinstance(left, tuple) else Load(sums, (index(left), i, k), F32)
+        a = Load(sums, (index(number), i, k), F32)
         b: Expr = Load(weights, (index(blocks[0]), k, j), F32)
         if len(blocks) > 1:
             b = Binary("sub", b, Load(weights, (index(blocks[1]), k, j), F32))
@@ -175,16 +165,20 @@ def _quarter(match: ProductMatch, i: Index, k: Index, at: tuple[int, int]) -> Lo
     return Load(match.data.buffer, tuple(substitute_index(x, place) for x in match.data.indices), F32)
 
 
-def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
-    x, i, k = var("x"), var("i"), var("k")
-    a11, a12, a21, a22 = (_quarter(match, i, k, (r, c)) for r in (0, 1) for c in (0, 1))
+def _left(a11: Expr, a12: Expr, a21: Expr, a22: Expr) -> tuple[Expr, ...]:
+    """The left operands of the seven products, from quarters of the left matrix."""
     first = Binary("add", a21, a22)
     second = Binary("sub", first, a11)
-    values: list[Expr] = [first, second, Binary("sub", a11, a21), Binary("sub", a12, second)]
+    return (a11, a12, Binary("sub", a12, second), a22, first, second, Binary("sub", a11, a21))
+
+
+def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
+    x, i, k = var("x"), var("i"), var("k")
+    values = _left(*(_quarter(match, i, k, (r, c)) for r in (0, 1) for c in (0, 1)))
     value = values[-1]
-    for number in reversed(range(SUMS - 1)):
+    for number in reversed(range(len(values) - 1)):
         value = Select(_equal(x, number), values[number], value)
-    axes = (("x", SUMS), ("i", rows), ("k", depth))
+    axes = (("x", len(values)), ("i", rows), ("k", depth))
     iters = tuple(Iter(axis, Index(0), index(extent), "par") for axis, extent in axes)
     return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source, "sums")
 
@@ -234,11 +228,10 @@ def strassen_error(match: ProductMatch, width: int, array: npt.NDArray[np.generi
         a = x.reshape(2, ROWS // 2, 2, depth).transpose(0, 2, 1, 3)
         first = a[1, 0] + a[1, 1]
         second = first - a[0, 0]
-        sums = (first, second, a[0, 0] - a[1, 0], a[0, 1] - second)
+        left = (a[0, 0], a[0, 1], a[0, 1] - second, a[1, 1], first, second, a[0, 0] - a[1, 0])
         made = [
-            (a[left] if isinstance(left, tuple) else sums[left])
-            @ (b[at[0]] - b[at[1]] if at[1:] else b[at[0]])
-            for left, at in PRODUCTS
+            each @ (b[at[0]] - b[at[1]] if at[1:] else b[at[0]])
+            for each, at in zip(left, PRODUCTS, strict=True)
         ]
         both = made[0] + made[5]
         lower = both + made[6]

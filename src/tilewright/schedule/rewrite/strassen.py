@@ -22,10 +22,10 @@ def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
 
         C[i, j] += A[i, k] * B[k, j]
 
-        C_sums[x, i, k] = sums of quarters of A
-        C_1[i, j] += A[i, k] * Q[0, k, j]
+        C_sums[x, i, k] = quarters of A, and sums of them
+        C_1[i, j] += C_sums[0, i, k] * Q[0, k, j]
         ...
-        C_7[i, j] += C_sums[2, i, k] * (Q[3, k, j] - Q[0, k, j])
+        C_7[i, j] += C_sums[6, i, k] * (Q[3, k, j] - Q[0, k, j])
         C[i, j] = by quarter: C_1 + C_2 | C_1 + C_6 + C_5 + C_3 | ...
 
     >>> from dataclasses import replace
