@@ -209,7 +209,7 @@ def _ask_for_next_rows(
     last point-wise stage that reads a row asks for the next one.
     """
     for stage in reversed(stages):
-        if stage.is_reduction or not isinstance(stage.body, Store):
+        if stage.is_reduction or not isinstance(stage.body, Store) or len(stage.iters) < depth:
             continue
         wanted: dict[str, int] = {}
         for ld in stmt_loads(stage.body):
