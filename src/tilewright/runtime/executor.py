@@ -215,6 +215,7 @@ class ExecutionPlan:
         # tables for C as bytes: ctypes takes five times as long to make arrays of pointers
         self._input_table = Struct(f"{len(contents.inputs)}P")
         self._output_table = Struct(f"{len(contents.outputs)}P")
+        self._sizes = [*contents.inputs, *contents.outputs]
         self._param_table = Struct(f"{contents.param_count}q")
         self._run = native.library().tw_plan_run
         self._alive = tuple(keep_alive)
@@ -268,12 +269,19 @@ class ExecutionPlan:
     ) -> None:
         if len(params) != self.param_count:
             raise InputError(f"expected {self.param_count} parameters, got {len(params)}")
+        count = len(self.inputs)
+        arrays = [*inputs, *outputs]
+        addresses = writeable_addresses(arrays) if len(inputs) == count else None
+        if addresses is None or [array.nbytes for array in arrays] != self._sizes:
+            _check("input", inputs, self.inputs, writeable=False)
+            _check("output", outputs, self.outputs, writeable=True)
+            addresses = [address_of(array) for array in arrays]
         failed = c_int64(-1)
         code = self._run(
             self._handle,
-            self._input_table.pack(*_addresses("input", inputs, self.inputs, writeable=False)),
-            self._output_table.pack(*_addresses("output", outputs, self.outputs, writeable=True)),
-            self._param_table.pack(*params),
+            self._input_table.pack(*addresses[:count]),
+            self._output_table.pack(*addresses[count:]),
+            self._param_table.pack(*params) if params else b"",
             repeats,
             None if nanoseconds is None else address_of(nanoseconds),
             byref(failed),
@@ -333,20 +341,14 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     return int(handle)
 
 
-def _addresses(
-    what: str, arrays: Sequence[npt.NDArray[Any]], sizes: tuple[int, ...], *, writeable: bool
-) -> list[int]:
-    """The arrays' addresses; refuses arrays whose memory is not what the plan expects."""
-    addresses = writeable_addresses(arrays)
-    if addresses is not None and tuple([array.nbytes for array in arrays]) == sizes:
-        return addresses
+def _check(what: str, arrays: Sequence[npt.NDArray[Any]], sizes: tuple[int, ...], *, writeable: bool) -> None:
+    """Refuse arrays whose memory is not what the plan expects."""
     if len(arrays) != len(sizes):
         raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")
     for at, (array, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
         flags = array.flags
         if array.nbytes != nbytes or not flags.c_contiguous or (writeable and not flags.writeable):
             raise _unfit(f"{what} {at}", array, nbytes)
-    return [address_of(array) for array in arrays]
 
 
 def _unfit(name: str, array: npt.NDArray[Any], nbytes: int) -> InputError:

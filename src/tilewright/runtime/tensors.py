@@ -87,7 +87,7 @@ def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> di
 
 def _checked(given: object, info: TensorInfo) -> Array:
     try:
-        array = np.asarray(given)
+        array = given if type(given) is np.ndarray else np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
     if array.dtype == info.dtype and array.shape == info.shape and array.flags.c_contiguous:
