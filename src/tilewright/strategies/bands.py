@@ -181,6 +181,9 @@ def _weights_again(links: Sequence[Link], rows: int, outer: int, target: Target,
 
 def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: int) -> float:
     """Cycles in which kernels of their own wait for lines of the value between two links from other cores."""
+    if prod(chain.links[-1].c.extent(axis) for axis in chain.outer) > 1:
+        # of several images a thread mostly reads those that it wrote
+        return 0.0
     link, after = pair
     line = target.level("l2").line
     sizes = {it.name: it.extent.as_int() for it in link.stage.iters if it.kind == "par"}
@@ -190,8 +193,4 @@ def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: in
         # rows at the border of two threads' parts; their short pieces are not fetched ahead
         overlap = max(0, window(after).overlap) / 2
         return overlap * nbytes / sizes[link.axis] / line * ROW_LINE_CYCLES
-    outer = prod(chain.links[-1].c.extent(axis) for axis in chain.outer)
-    if None not in cuts and outer % threads == 0:
-        # both share what is outside of the tiles
-        return 0.0
     return nbytes / line * (1 - 1 / threads) * LINE_CYCLES

@@ -204,9 +204,12 @@ def test_the_price_of_a_line_decides(monkeypatch):
     assert choose_band(chain, HOST, 2) is None
 
 
-def test_batches_are_shared_without_bands():
-    chain = chain_in(block(4, (14, 14), 32, 192, 32, residual=True))
-    assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == 4
+@pytest.mark.parametrize("images", [2, 3, 4])
+def test_several_images_stay_apart(images):
+    # a thread has images of its own: no lines change cores that one nest would save
+    chain = chain_in(block(images, (28, 28), 32, 192, 32, residual=True))
+    assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == images
+    assert choose_band(chain, HOST, 2) is None
 
 
 def test_a_convolution_for_winograd_is_no_part_of_a_chain():
