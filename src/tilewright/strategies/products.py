@@ -1,33 +1,41 @@
-"""Products of two large matrices that are both given at run time: their operands are copied into tiles.
+"""Products of two large matrices that are both given at run time: tiles as large as registers allow, copies.
 
-::
+Where a few times the first operand fits into the last cache level, each thread takes a part of its rows::
+
+    parallel for groups of rows, one a thread:
+        rows[i / R][k / 16][i % R][k % 16] = a[i, k]          # only where rows of a tile lie in one cache set
+        for panels:                                         # each stays in the second cache level
+            for tiles of R rows: the micro-kernel of a contraction
+
+Otherwise both operands are copied, and threads share the panels, or the rows where the second one is small::
 
     parallel for groups of panels, one a thread:
         panels[j / P][k][j % P] = b[k, j]
         for blocks of rows:
             rows[i / R][k / 16][i % R][k % 16] = a[i, k]        # whole cache lines move
-            for panels of the group:                          # each stays in the second cache level
-                for tiles of R rows: the micro-kernel of a contraction
-    the last panel, where it is partial, from the operands in place
+            for panels of the group:
+                for tiles of R rows: the micro-kernel
 
 In place, rows whose distance is a multiple of a large power of two fall into the same sets of the first cache
 level, and a panel's lines lie in as many pages as it has rows. The copies are those of Goto and van de Geijn,
 "Anatomy of High-Performance Matrix Multiplication", 2008, section 4, without blocks along the reduction: the
 second cache level gives a panel fast enough. Each thread has copies of its own: lines of tiles that the other
-one made would come from its cache whenever they are read (187 instead of 225 GFLOP/s).
+one made would come from its cache whenever they are read (187 instead of 225 GFLOP/s). Parts of threads are
+equal to a row or column; what is left of them in tiles is code of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import gcd, lcm
 from typing import Final
 
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import last_cache
 from tilewright.strategies.contraction import (
-    choose_tile,
+    MAX_ROWS,
     expand_tile,
     loops_below,
     reduce_tile,
@@ -35,18 +43,26 @@ from tilewright.strategies.contraction import (
     vector_width,
 )
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.tiles import RegisterTile
+from tilewright.strategies.tiles import RegisterTile, register_tile
 from tilewright.target import Target
 
-#: Part of the last cache level that the first operand must exceed: what is smaller is read in place as fast
-#: (1024x700x512: 92% of the peak in place, 88% with copies; 3072x1500x1024: 83 and 94%).
-MIN_SHARE: Final = 0.25
+#: Part of the last cache level that the first operand must exceed: the general rule does as well for less
+#: (1024x700x512: 96% of the peak by both, 768x768x768: 96 and 95%, 1024x1024x1024: 89 and 94%).
+MIN_SHARE: Final = 1 / 12
+#: Part of the last cache level up to which each panel reads the first operand again (512x1500x2816: 93% of
+#: the peak, 88% in blocks with copies; 2048x2048x2048: 87 and 95%).
+MOST_KEPT: Final = 3 / 8
 #: Rows and columns from which on copying the other operand pays: each element is used so often.
 MIN_USES: Final = 128
 #: Part of the last cache level that the blocks of rows of all threads may take.
 CACHE_SHARE: Final = 0.06
-#: Panels of a thread from which on it does not matter that one thread has one more.
-MIN_PANELS: Final = 8
+#: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
+#: the first one's rows.
+COPIES_SHARE: Final = 0.5
+#: Bytes after which addresses fall into the same set of the first cache level, and lines that a set holds.
+SET_SPAN, WAYS = 4096, 8
+#: An extent that tiles of up to 14 divide: what is left of the real ones matters little.
+MANY: Final = lcm(*range(1, MAX_ROWS + 1))
 
 
 def is_large_product(
@@ -67,9 +83,6 @@ def is_large_product(
             return False
     if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
         return False
-    panels = c.extent(c.vector) // (choose_tile(c, target).vectors * vector_width(c, target))
-    if panels < threads * MIN_PANELS and panels % threads:
-        return False
     nbytes = c.extent(row) * c.extent(k) * c.a.dtype.bytes
     return nbytes > MIN_SHARE * last_cache(target) and min(c.extent(name) for name in wide) >= MIN_USES
 
@@ -83,40 +96,84 @@ def schedule_product(
     """
     stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
     assert row is not None
-    tile = choose_tile(c, target)
-    columns = tile.vectors * vector_width(c, target)
+    plan = plan_product(c, target, threads)
+    rows, columns = plan.tile.rows, plan.tile.vectors * vector_width(c, target)
     axes = [it.name for it in stage.iters if it.kind == "par"]
     loops = dict(zip(axes, s.loops(last.name), strict=False))
     reductions = [] if epilogue is not None else [s.loops(stage.name)[-1]]
     ones = [loop for axis, loop in loops.items() if axis not in (row, c.vector)]
     i, j = loops[row], loops[c.vector]
 
-    panel, vector, around, rows = f"{j}_panel", f"{j}_vector", f"{i}_tile", f"{i}_row"
-    s = s.split(i, tile.rows, names=[around, rows]).split(j, columns, names=[panel, vector])
-    s = s.reorder(*ones, panel, around, *reductions, rows, vector)
-    run = _run(c.extent(k))
-    a, b = var(row), var(k)
-    place = (floordiv(a, tile.rows), floordiv(b, run), mod(a, tile.rows), mod(b, run))
-    s = _micro_kernel(s, replace(c, a=replace(c.a, indices=place)), epilogue, (around, rows, vector), tile)
-    whole, rest = divmod(c.extent(c.vector), columns)
-    if rest:
-        s = _partial_panel(s, c.extent(row) % tile.rows != 0, panel, around, threads)
-    group, block = f"{j}_group", f"{i}_block"
-    tiles = _tiles_of_block(c.extent(row), c.extent(k), tile.rows, target, threads)
-    s = s.split(panel, -(-whole // threads), names=[group, f"{panel}s"])
-    s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, f"{panel}s", f"{around}s")
+    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
+    block, around, inner = f"{i}_block", f"{i}_tile", f"{i}_row"
+    shared = loops[plan.shared]
+    parts = {axis: threads if axis == plan.shared else 1 for axis in (row, c.vector)}
+    own = {axis: _parts(c.extent(axis), n) for axis, n in parts.items()}
+    tiles = _parts(_parts(own[row], rows), plan.blocks)
+    s = s.split(shared, own[plan.shared], names=[group, f"{shared}_own"])
+    i, j = (f"{loop}_own" if loop == shared else loop for loop in (i, j))
+    s = s.split(i, rows, names=[around, inner]).split(j, columns, names=[panel, vector])
+    s = s.reorder(*ones, group, panel, around, *reductions, inner, vector)
+    tiled = c
+    if plan.rows:
+        run = _run(c.extent(k))
+        a, b = var(row), var(k)
+        place = (floordiv(a, rows), floordiv(b, run), mod(a, rows), mod(b, run))
+        tiled = replace(c, a=replace(c.a, indices=place))
+    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile)
+    s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
     s = s.annotate(f"{around}s", "outline")
-    s = _copy_panels(s, c, group, columns)
-    s = _copy_rows(s, c, block, tile.rows, run)
-    s = _exact_rows(s, c.extent(row), block, f"{around}s", tiles, tile.rows)
+    if plan.columns:
+        s = _copy_panels(s, c, group, columns)
+    if plan.rows:
+        s = _copy_rows(s, c, block, rows, _run(c.extent(k)))
+    # what the last thread has at least, which may have a little less than the others
+    least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
+    s = _exact_panels(s, panel, least[c.vector], columns)
+    s = _exact_rows(s, (block, f"{around}s"), least[row], tiles, rows)
     return s.parallel(group) if threads > 1 else s
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """``shared`` is the axis of which each thread has an equal part; its rows come in ``blocks``.
+
+    ``rows`` and ``columns`` say whether the first and the second operand are copied.
+    """
+
+    tile: RegisterTile
+    shared: str
+    rows: bool
+    columns: bool
+    blocks: int
+
+
+def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
+    """How a product of plain matrices is done, see the head of this file."""
+    row, (k,) = row_axis(c), c.axes("k")
+    assert row is not None and c.b is not None
+    tile = register_tile(target, MANY, MANY, (1, 2, 3, 4), max_rows=MAX_ROWS)
+    last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
+    if c.extent(row) * line <= MOST_KEPT * last:
+        apart = SET_SPAN // gcd(SET_SPAN, line)
+        return ProductPlan(tile, row, tile.rows > WAYS * apart, False, 1)
+    small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
+    shared = row if small else c.vector
+    own = c.extent(row) // (threads if small else 1)
+    blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
+    return ProductPlan(tile, shared, True, True, blocks)
+
+
+def _parts(extent: int, size: int) -> int:
+    """The parts of ``size`` that cover an extent; or the size of so many parts."""
+    return -(-extent // size)
 
 
 def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:
     """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
-    tiles = -(-rows // tile)
+    tiles = _parts(rows, tile)
     most = max(1, int(last_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
-    return -(-tiles // -(-tiles // most))
+    return _parts(tiles, _parts(tiles, most))
 
 
 def _run(extent: int) -> int:
@@ -175,23 +232,28 @@ def _micro_kernel(
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", around), c)
 
 
-def _partial_panel(s: Schedule, ragged: bool, panel: str, around: str, threads: int) -> Schedule:
-    """The last panel as a nest of its own, from the operands in place."""
-    s = s.partition(panel, -1)
-    tiles = f"{around}_1"
-    s = s.annotate(tiles, "outline")
-    if ragged:
-        s = s.partition(tiles, -1)
-    return s.parallel(tiles) if threads > 1 and s.loop(tiles).extent.as_int() > 1 else s
+def _exact_panels(s: Schedule, panel: str, least: int, columns: int) -> Schedule:
+    """A copy of the nest for the panels that are partial in some thread; each has ``least`` columns."""
+    whole = least // columns
+    return s.partition(panel, whole) if 0 < whole < s.loop(panel).extent.as_int() else s
 
 
-def _exact_rows(s: Schedule, extent: int, block: str, around: str, tiles: int, rows: int) -> Schedule:
-    """Copies of their own for the last block and its partial tile, where there are such."""
-    left = extent % (tiles * rows)
-    if not left:
+def _exact_rows(s: Schedule, loops: tuple[str, str], least: int, tiles: int, rows: int) -> Schedule:
+    """Copies for the last block and the tiles that are partial in some thread; each has ``least`` rows.
+
+    ``loops`` are those over blocks and the ``tiles`` of a block.
+    """
+    block, around = loops
+    blocks = s.loop(block).extent.as_int()
+    whole = least // rows - (blocks - 1) * tiles
+    if least % (tiles * rows) == 0 and whole == tiles:
         return s
-    if s.loop(block).extent.as_int() > 1:
+    suffix = ""
+    if blocks > 1:
         s = s.partition(block, -1)
-        around = f"{around}_1"
-    whole = left // rows
-    return s.partition(around, [whole, whole + 1] if left % rows else [whole])
+        suffix = "_1"
+    cuts = sorted({max(whole, 0), max(whole, 0) + 1})
+    found = dict.fromkeys(loop for name in s.blocks() for loop in s.loops(name))
+    for name in [loop for loop in found if loop in (f"{around}{suffix}", f"{around}_1{suffix}")]:
+        s = s.partition(name, cuts)
+    return s

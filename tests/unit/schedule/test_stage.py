@@ -49,6 +49,17 @@ def test_accumulators_with_the_outer_part_of_the_reduction_outside(m, n, k):
     assert {"acc", "acc_out"} <= set(s.blocks())
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [*SHAPES, (14, 11, 4)])
+def test_parts_that_tiles_do_not_divide_are_copied_out_as_far_as_they_go(m, n, k, threads):
+    s = Schedule(gemm(m, n, k)).split("i", -(-m // threads), names=["part", "own"])
+    s = s.split("own", 4, names=["tile", "row"]).split("j", 3, names=["panel", "column"])
+    s = s.reorder("part", "panel", "tile", "k", "row", "column").parallel("part")
+    s = s.stage("C", "tile", scope="register", mode="write", name="acc")
+    assert_same(gemm(m, n, k), s.func)
+    assert s.block("acc_out").where == () or m % 4 or n % 3 or m % threads
+
+
 def test_the_names_of_copying_loops_are_predictable():
     s = _tiled(7, 13, 5).stage("B", "j_o", name="Bp").stage("C", "i_o", mode="accumulate", name="acc")
     assert {"Bp_k", "Bp_j", "acc_init_i", "acc_init_j", "acc_out_i", "acc_out_j"} <= set(s.loops())

@@ -1,10 +1,13 @@
 """Products of matrices that are both given at run time: right with copies in tiles, whatever divides."""
 
 import pytest
+from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
 from tilewright.strategies import products
+from tilewright.strategies.products import plan_product
+from tilewright.strategies.roles import contraction
 
 
 @pytest.fixture(autouse=True)
@@ -12,7 +15,7 @@ def copies_however_small(monkeypatch):
     """Copy operands, and in small blocks, where it would not pay."""
     monkeypatch.setattr(products, "MIN_SHARE", 0.0)
     monkeypatch.setattr(products, "MIN_USES", 2)
-    monkeypatch.setattr(products, "MIN_PANELS", 0)
+    monkeypatch.setattr(products, "MOST_KEPT", 0.0)
 
 
 def product(m, n, k, *, bias=False, batch=()):
@@ -30,12 +33,52 @@ def copied(s):
     return any(name.endswith("_rows") for name in s.blocks())
 
 
+def tiled(s):
+    return any(name.endswith("_group") for name in s.loops())
+
+
 SIZES = [(14, 64, 16), (23, 96, 37), (61, 101, 40), (61, 160, 37), (23, 101, 16), (14, 160, 40), (45, 99, 41)]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_odd_sizes(m, n, k):
     assert copied(check(product(m, n, k), interpret=False))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [(85, 131, 24), (84, 97, 16), (43, 192, 33)])
+def test_parts_of_threads_are_not_whole_tiles(m, n, k, threads, share, monkeypatch):
+    monkeypatch.setattr(products, "COPIES_SHARE", share)  # panels or rows are shared
+    assert copied(check(product(m, n, k), threads=threads, interpret=False))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [(45, 99, 24), (29, 64, 1024), (29, 33, 1024)])
+def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch):
+    monkeypatch.setattr(products, "MOST_KEPT", 1.0)
+    s = check(product(m, n, k, bias=bias), threads=threads, interpret=False)
+    assert tiled(s)
+    assert copied(s) == (k == 1024)  # rows 4 KiB apart
+
+
+@pytest.mark.parametrize(
+    ("shape", "shared", "rows", "columns"),
+    [
+        ((512, 1500, 2816), "i", False, False),
+        ((512, 1500, 2048), "i", True, False),
+        ((6144, 1500, 2048), "j", True, True),
+        ((5124, 700, 2048), "i", True, True),
+    ],
+)
+def test_the_plan_follows_from_the_caches(shape, shared, rows, columns, monkeypatch):
+    monkeypatch.undo()
+    program = product(*shape)
+    c = contraction(program, program.stages[0])
+    plan = plan_product(c, machine(1024, 32 * 1024), 2)
+    assert (plan.shared, plan.rows, plan.columns) == (shared, rows, columns)
+    assert (plan.blocks == 1) == (not columns)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.06])

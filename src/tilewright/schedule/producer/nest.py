@@ -269,10 +269,18 @@ def union_ranges(block: Block, ranges: Sequence[Mapping[str, Span]], env: Env) -
     return out
 
 
-def build_nest(block: Block, ranges: Mapping[str, Span], env: Env, taken: set[str], prefix: str) -> Stmt:
+def build_nest(
+    block: Block,
+    ranges: Mapping[str, Span],
+    env: Env,
+    taken: set[str],
+    prefix: str,
+    guard: Sequence[Condition] = (),
+) -> Stmt:
     """Serial loops ``<prefix>_<iterator>`` around ``block``, over ``ranges`` or else over whole domains.
 
-    Where a range may leave the iterator's domain the block is guarded. ``taken`` grows by the new names.
+    Where a range may leave the iterator's domain the block is guarded, and by ``guard``: conditions on its
+    iterators, each an index that is at least 0. ``taken`` grows by the new names.
     """
     bind: dict[str, Index] = {}
     inner = dict(env)
@@ -294,6 +302,10 @@ def build_nest(block: Block, ranges: Mapping[str, Span], env: Env, taken: set[st
         bind[it.name] = x
         if r is not None:
             where += [ge0(c) for c in (x - dom_lo, dom_hi - 1 - x) if not prove_ge0(c, inner)]
+    more = [substitute_index(c.index, bind) for c in guard if c.index is not None]
+    # what the guard implies need not be asked
+    where = [c for c in where if not any(c.index and prove_ge0(c.index - x, inner) for x in more)]
+    where += [ge0(x) for x in more]
     bound = tuple(bind[it.name] for it in block.iters)
     nest: Stmt = replace(block, bind=bound, where=tuple(where), body=fresh_inside(block.body, taken))
     for name, lo, hi in reversed(loops):

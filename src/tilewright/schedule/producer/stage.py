@@ -12,6 +12,7 @@ from tilewright.ir import (
     Block,
     Buffer,
     Compare,
+    Condition,
     Const,
     Env,
     Expr,
@@ -25,6 +26,7 @@ from tilewright.ir import (
     Select,
     Span,
     Stmt,
+    blocks,
     buffers_of,
     floordiv,
     fresh_name,
@@ -54,7 +56,7 @@ from tilewright.schedule.producer.nest import (
 )
 from tilewright.schedule.producer.packing import packed_map
 from tilewright.schedule.producer.redirect import dimension_names, redirect, redirect_body
-from tilewright.schedule.producer.written import Writer, defined, domain_of, writers, writes_all
+from tilewright.schedule.producer.written import Writer, defined, domain_of, guard_of, writers, writes_all
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
 
@@ -321,6 +323,12 @@ def _write(
 
     starting = [w for w in found if w.reads and w.starts] if mode == "accumulate" else []
     complete = defined(found, box, spot.env)
+    guard: tuple[Condition, ...] = ()
+    if not complete and mode == "write" and _all_write(part, found, name):
+        # a part of the box, the same for all writers, is written, and that is copied out
+        wanted = guard_of(found, names)
+        if wanted and defined(found, box, spot.env, guarded=True):
+            guard, complete = wanted, True
     before: list[Stmt] = []
     if not complete:
         if mode == "write" or starting:
@@ -343,12 +351,18 @@ def _write(
     started = frozenset(w.block.name for w in starting)
     new_part = [map_blocks(s, lambda b: replace(b, init=None) if b.name in started else b) for s in new_part]
     out = _copy_block(last, names, domain, name, Load(new, indices, spot.buffer.dtype))
-    after = build_nest(out, _ranges(names, box, out), spot.env, taken, last)
+    after = build_nest(out, _ranges(names, box, out), spot.env, taken, last, guard)
     return seq(
         *spot.inside[: using[0]],
         around([staged], seq(*before, *new_part, after)),
         *spot.inside[using[-1] + 1 :],
     )
+
+
+def _all_write(part: Sequence[Stmt], found: Sequence[Writer], name: str) -> bool:
+    """Whether no other blocks of a part touch the buffer than those that write it."""
+    using = [place.node for place in blocks(seq(*part)) if touching(place.node, frozenset((name,)))]
+    return {b.name for b in using} == {w.block.name for w in found}
 
 
 def _check_loadable(

@@ -9,6 +9,7 @@ from tilewright.ir import (
     ONE,
     Block,
     Buffer,
+    Condition,
     Env,
     For,
     If,
@@ -26,6 +27,7 @@ from tilewright.ir import (
     substitute_index,
     union_span,
     upper,
+    var,
 )
 from tilewright.schedule.footprint import Box, footprint, touches
 from tilewright.schedule.regions import uncovered
@@ -93,8 +95,55 @@ def domain_of(found: Sequence[Writer]) -> list[tuple[Index, Index]] | None:
     return out
 
 
-def writes_all(w: Writer, env: Env) -> bool:
-    """Whether the writer writes every element of its box that lies in its stage's domain."""
+def guard_of(found: Sequence[Writer], names: Sequence[str]) -> tuple[Condition, ...] | None:
+    """What decides, besides the domain, which elements of their box the writers write.
+
+    Conditions on the elements' indices ``names``, the same for all writers; ``None`` where there is no such.
+    """
+    guards = [_guard(w, names) for w in found]
+    first = guards[0]
+    if first is None or any(g is None or set(g) != set(first) for g in guards[1:]):
+        return None
+    return first
+
+
+def _guard(w: Writer, names: Sequence[str]) -> tuple[Condition, ...] | None:
+    inner = {f.var for f in w.loops}
+    binding = w.block.binding()
+    solved: dict[str, Index] = {}
+    for name, x in zip(names, w.indices, strict=True):
+        place = substitute_index(x, binding)
+        mine = sorted(place.vars & inner)
+        if len(mine) == 1 and place.coefficient(mine[0]) == 1 and mine[0] not in (place - var(mine[0])).vars:
+            solved[mine[0]] = var(name) - (place - var(mine[0]))
+    out: list[Condition] = []
+    for c in w.block.where:
+        if c in _domain(w.block):
+            continue
+        if c.index is None or c.op != "ge" or not c.index.vars & inner <= solved.keys():
+            return None
+        out.append(ge0(substitute_index(c.index, solved)))
+    return tuple(out)
+
+
+def _domain(block: Block) -> frozenset[Condition]:
+    """The conditions that a block's iterators are in their ranges."""
+    binding = block.binding()
+    return frozenset(
+        ge0(c)
+        for it in block.iters
+        for c in (
+            binding[it.name] - substitute_index(it.lo, binding),
+            substitute_index(it.hi, binding) - 1 - binding[it.name],
+        )
+    )
+
+
+def writes_all(w: Writer, env: Env, *, guarded: bool = False) -> bool:
+    """Whether the writer writes every element of its box that lies in its stage's domain.
+
+    With ``guarded``, every one for which its own conditions hold.
+    """
     its = {it.name: it for it in w.block.iters}
     binding = w.block.binding()
     for x in w.indices:
@@ -105,29 +154,25 @@ def writes_all(w: Writer, env: Env) -> bool:
         return False
     if not (w.starts or isinstance(w.block.body, Store)):
         return False
-    domain = set()
-    for it in w.block.iters:
-        x = binding[it.name]
-        domain |= {
-            ge0(x - substitute_index(it.lo, binding)),
-            ge0(substitute_index(it.hi, binding) - 1 - x),
-        }
-    if not domain.issuperset(w.block.where):
+    if not guarded and not _domain(w.block).issuperset(w.block.where):
         return False
     points = [Span(substitute_index(x, binding), ONE) for x in w.indices]
     around = [(s.lo, s.lo + s.extent) for s in w.box.spans]
     return uncovered(points, around, w.loops, env) is None
 
 
-def defined(found: Sequence[Writer], box: Box, env: Env) -> bool:
-    """Whether the writers define every element of ``box`` (in the domain) before one of them reads it."""
+def defined(found: Sequence[Writer], box: Box, env: Env, *, guarded: bool = False) -> bool:
+    """Whether the writers define every element of ``box`` (in the domain) before one of them reads it.
+
+    With ``guarded``, every one for which their conditions hold, which must be the same (:func:`guard_of`).
+    """
     parts: list[Box] = []
     reading = False
     for w in found:
         if w.reads and not w.starts:
             reading = True
             continue
-        if reading or not writes_all(w, env):
+        if reading or not writes_all(w, env, guarded=guarded):
             return False
         parts.append(w.box)
     return _joined(parts, box, env)
