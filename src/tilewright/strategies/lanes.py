@@ -20,10 +20,10 @@ from typing import Final
 
 from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import last_cache
 from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import pointwise_reader
+from tilewright.strategies.requests import NEXT_SHARE, further, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
 from tilewright.target import Target
 
@@ -45,14 +45,6 @@ MIN_VECTORS: Final = 2
 LINE: Final = 16
 #: Steps of the innermost loop that are unrolled.
 STEPS: Final = 2
-#: Part of the second cache level that the next tile's rows may take: they are asked for a tile ahead.
-NEXT_SHARE: Final = 0.25
-#: How often those of a tile with several columns are asked for: what finds no room among the pending requests
-#: is dropped. Of reading 8448x2816 with 4 columns reached 47, 54, 79, 86% with 1 to 4 requests, 6144x2048, of
-#: which the last level keeps a part, 54, 66, 68, 56%; with one column there is less to do, and one is enough.
-REQUESTS: Final = 3
-#: The same for what is larger than twice the caches.
-REQUESTS_FROM_MEMORY: Final = 4
 #: Steps ahead that operands from main memory are asked for where a tile's rows are longer. Measured with two
 #: and four columns: 20 and 27% less time. With one there is little else to do.
 AHEAD: Final = 8
@@ -239,22 +231,17 @@ def _streams(
     """
     if row is None:
         return ()
-    caches = last_cache(target)
-    most = NEXT_SHARE * (target.level("l2").size or 0)
     found: dict[str, str] = {}
     for ld in m.moving:
         buffer = program.buffer(ld.buffer)
-        shape = [e.as_int() for e in buffer.shape]
-        apart = sum(i.coefficient(row) * prod(shape[n + 1 :]) for n, i in enumerate(ld.indices))
-        nbytes = prod(shape) * buffer.dtype.bytes
-        if apart <= 0 or nbytes <= caches:
+        apart = stride(buffer, ld, row)
+        if apart <= 0:
             continue
-        repeats = 1 if columns == 1 else REQUESTS if nbytes <= 2 * caches else REQUESTS_FROM_MEMORY
-        if rows > 1 and rows * apart * buffer.dtype.bytes <= most:
-            found[ld.buffer] = ",".join([f"{ld.buffer}+{rows * apart}"] * repeats)
+        if rows > 1 and rows * apart * buffer.dtype.bytes <= NEXT_SHARE * (target.level("l2").size or 0):
+            found[ld.buffer] = further(buffer, rows * apart, target)
         elif columns > 1:
-            found[ld.buffer] = ",".join([f"{ld.buffer}@{AHEAD}"] * repeats)
-    return tuple(found.values())
+            found[ld.buffer] = steps_ahead(buffer, AHEAD, target)
+    return tuple(hint for hint in found.values() if hint)
 
 
 def schedule_lanes(

@@ -5,7 +5,7 @@ For sums over the rows of a matrix, and products of few rows with a run-time mat
     parallel for groups of columns:
         c[m, j] = 0                                   # first cache level
         for k in steps of 8:
-            for columns, 64 at a time:
+            for columns, 64 at a time:                # the next 8 rows come to the second level meanwhile
                 acc[m, 64] = c[m, j]                  # registers
                 for 8 rows: acc += a[m, k] * b[k, j]
                 c[m, j] = acc
@@ -20,9 +20,10 @@ from collections.abc import Collection
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, Program
+from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import expand_tile, is_tileable, loops_below, vector_width
+from tilewright.strategies.requests import NEXT_SHARE, further, stride
 from tilewright.strategies.roles import Contraction, run_length
 from tilewright.target import Target
 
@@ -34,6 +35,8 @@ STEPS: Final = 8
 VECTORS: Final = 4
 #: Rows from which on this pays.
 MIN_STEPS: Final = 32
+#: Part of the first cache level that the results of a group of columns may take.
+GROUP_SHARE: Final = 0.5
 #: Elements read from which on this pays: what is in the second cache level is there in any order.
 MIN_ELEMENTS: Final = 1 << 17
 
@@ -95,8 +98,28 @@ def _outer(c: Contraction) -> list[str]:
     ]
 
 
+def _panels_of_group(c: Contraction, columns: int, parts: int, target: Target) -> int:
+    """Panels whose results stay in the first cache level, about as many for each of ``parts`` threads."""
+    panels = -(-c.extent(c.vector) // columns)
+    results = prod(c.extent(a) for a in c.axes("m", "batch") if a != c.vector and a not in _outer(c))
+    room = int(GROUP_SHARE * (target.level("l1").size or 0))
+    most = max(1, room // (c.write.value.dtype.bytes * columns * results))
+    groups = -(-panels // (most * parts)) * parts
+    return -(-panels // groups)
+
+
+def _next_rows(buffer: Buffer, read: Load, k: str, columns: int, target: Target) -> str:
+    """The hint that asks for the rows of the next turn, where they come from memory and fit."""
+    run = columns * buffer.dtype.bytes
+    if STEPS * run > NEXT_SHARE * (target.level("l2").size or 0):
+        return ""
+    return further(buffer, STEPS * stride(buffer, read, k), target)
+
+
 def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
     """Schedule such a contraction, without a stage that reads its result."""
+    read = c.a if c.b is None else c.b
+    buffer = next(b for b in s.func.buffers if b.name == read.buffer)
     stage, name = c.stage, c.stage.name
     columns = VECTORS * vector_width(c, target)
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
@@ -108,8 +131,8 @@ def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -
     group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
     turn, step = f"{k}_turn", f"{k}_step"
     shared = prod(c.extent(a) for a in around) % threads == 0
-    panels = -(-c.extent(c.vector) // columns)
-    s = s.split(j, [panels if shared else -(-panels // threads), columns], names=[group, panel, vector])
+    panels = _panels_of_group(c, columns, 1 if shared else threads, target)
+    s = s.split(j, [panels, columns], names=[group, panel, vector])
     s = s.split(k, STEPS, names=[turn, step])
     s = s.reorder(*outer, group, turn, panel, step, *rows, vector)
     s = s.decompose_init(name, turn)
@@ -125,6 +148,9 @@ def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -
         if loop.removesuffix("_init") in rows:
             s = s.unroll(loop)
     s = s.vectorize(starts[-1])
+    hint = _next_rows(buffer, read, reduction, columns * panels, target)
+    if hint:
+        s = s.annotate(panel, "prefetch", hint)
     if c.extent(reduction) % STEPS:
         s = s.partition(turn, -1)
     if threads == 1:

@@ -106,7 +106,7 @@ def test_values_that_are_not_numbers_stay_so():
     ("shape", "asked"),
     [
         ((8448, 4, 2816), "prefetch=A+16896,A+16896,A+16896,A+16896:"),  # six rows of 2816, four columns
-        ((6144, 1, 2048), "prefetch=A+16384:"),  # eight rows
+        ((6144, 1, 2048), "prefetch=A+16384,A+16384:"),  # eight rows, less than twice the caches
         ((512, 2, 500000), "prefetch=A@8,A@8,A@8,A@8:"),  # rows longer than the second cache level
         ((3072, 4, 1024), None),  # from the third level
     ],

@@ -1,10 +1,11 @@
 """Sums over rows, and products of few rows with a run-time matrix: right for all sizes."""
 
 import pytest
+from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
-from tilewright.strategies import rows, streams
+from tilewright.strategies import default_schedule, rows, streams
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +55,23 @@ def test_sums_over_rows(shape, fold):
     kept = (*shape[:-2], shape[-1])
     y = lang.compute(kept, lambda *i: fold(x[(*i[:-1], k, i[-1])], axis=k), name="Y")
     assert streamed(check(lang.program([x], [y]), tolerance=1e-4))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 600, 33), (1, 1024, 96)])
+def test_groups_whose_results_stay_in_the_first_level(m, n, k, threads, monkeypatch):
+    monkeypatch.setattr(streams, "GROUP_SHARE", 0.02)
+    assert streamed(check(product(m, n, k), threads=threads, interpret=False))
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((4, 4096, 4096), "prefetch=B+32768,B+32768:"),  # eight rows
+        ((4, 65536, 1024), "prefetch=B+524288,B+524288,B+524288,B+524288:"),
+        ((4, 1024, 4096), None),  # from the third level
+    ],
+)
+def test_the_next_rows_are_asked_for_where_they_come_from_memory(shape, hint):
+    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024), 2))
+    assert hint in text if hint else "prefetch" not in text
