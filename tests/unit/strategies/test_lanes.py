@@ -56,6 +56,15 @@ def test_few_results_share_the_reduction(threads):
     assert any(name.endswith("_part") for name in s.blocks())
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "k"), [(19, 256), (8, 300), (1, 500)])
+def test_long_rows_of_one_column_come_one_at_a_time(m, k, threads, monkeypatch):
+    monkeypatch.setattr(lanes, "LONG_ROW", 200)
+    s = check(product(m, 1, k), threads=threads, interpret=False)
+    assert used(s)
+    assert all(s.loop(loop).extent.as_int() == 1 for loop in s.loops() if loop.endswith("_row"))
+
+
 REDUCTIONS = {
     "rows": ((13, 70), (1,)),
     "last of three": ((3, 5, 67), (2,)),
