@@ -28,6 +28,7 @@ from tilewright.strategies.bands import choose_band
 from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, schedule_row_chain
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import is_tileable, schedule_contraction
+from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.precision import round_weights
@@ -151,6 +152,7 @@ def _schedule_nests(
     along: Mapping[str, LaneReduction],
 ) -> Schedule:
     s = split_streams(s, target, constants, threads)
+    s = split_deep(s, target, constants, threads)
     s = gather_operands(s, target, constants)
     current = s.program
     assert current is not None
@@ -476,8 +478,10 @@ def _contraction_rule(
             panels = name if name in {stage.name for stage in program.stages} else None
             if panels is None and is_large_product(program, c, target, constants, threads):
                 return schedule_product(s, c, epilogue, target, threads)
-            if panels is None and is_stream(program, c, target, constants, threads):
-                s = schedule_stream(s, c, target, threads)
+            deep = panels is None and is_deep(program, c, target, constants)
+            if panels is None and (deep or is_stream(program, c, target, constants, threads)):
+                rule = schedule_deep if deep else schedule_stream
+                s = rule(s, c, target, threads)
                 return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
             return schedule_contraction(s, c, epilogue, target, threads, panels)
         buffer, layout = packed

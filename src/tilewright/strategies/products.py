@@ -126,7 +126,7 @@ def schedule_product(
     if plan.columns:
         s = _copy_panels(s, c, group, columns)
     if plan.rows:
-        s = _copy_rows(s, c, block, rows, _run(c.extent(k)))
+        s = copy_rows(s, c, block, rows, c.extent(k))
     # what the last thread has at least, which may have a little less than the others
     least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
     s = _exact_panels(s, panel, least[c.vector], columns)
@@ -155,13 +155,17 @@ def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
     tile = register_tile(target, MANY, MANY, (1, 2, 3, 4), max_rows=MAX_ROWS)
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
     if c.extent(row) * line <= MOST_KEPT * last:
-        apart = SET_SPAN // gcd(SET_SPAN, line)
-        return ProductPlan(tile, row, tile.rows > WAYS * apart, False, 1)
+        return ProductPlan(tile, row, rows_collide(tile.rows, line), False, 1)
     small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
     shared = row if small else c.vector
     own = c.extent(row) // (threads if small else 1)
     blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
     return ProductPlan(tile, shared, True, True, blocks)
+
+
+def rows_collide(rows: int, apart: int) -> bool:
+    """Whether so many rows, so many bytes apart, need more of a set of the first cache level than it has."""
+    return rows > WAYS * (SET_SPAN // gcd(SET_SPAN, apart))
 
 
 def _parts(extent: int, size: int) -> int:
@@ -186,14 +190,18 @@ def _logical(c: Contraction, ld: Load) -> Load:
     return next(x for x in stmt_loads(c.stage.body) if x.buffer == ld.buffer)
 
 
-def _copy_rows(s: Schedule, c: Contraction, block: str, rows: int, run: int) -> Schedule:
-    """Copy a block of the first operand into tiles of ``rows``, of each of them ``run`` elements together."""
+def copy_rows(s: Schedule, c: Contraction, at: str, rows: int, steps: int) -> Schedule:
+    """Copy what the loop ``at`` uses of the first operand into tiles of ``rows``.
+
+    Of each row cache lines are copied together, as far as they divide the ``steps`` of the reduction there.
+    """
+    run = _run(steps)
     name = f"{c.stage.name}_rows"
     a = _logical(c, c.a)
     *ones, i, k = [x.as_var() or f"d{n}" for n, x in enumerate(a.indices)]
     layout = (*ones, f"{i}//{rows}", f"{k}//{run}", f"{i}%{rows}", f"{k}%{run}")
-    s = s.stage(a.buffer, at=block, name=name, layout=layout)
-    *_, i, k = loops_below(s, name, block)
+    s = s.stage(a.buffer, at=at, name=name, layout=layout)
+    *_, i, k = loops_below(s, name, at)
     tile, row, line, vector = (f"{name}_{part}" for part in ("tile", "row", "line", "vector"))
     s = s.split(i, rows, names=[tile, row]).split(k, run, names=[line, vector])
     return s.reorder(tile, line, row, vector).vectorize(vector)
