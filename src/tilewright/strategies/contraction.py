@@ -50,6 +50,8 @@ TILES_PER_PANEL: Final = 24
 BALANCED_ITERATIONS: Final = 16
 #: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
 MIN_PARALLEL_PRODUCTS: Final = 1 << 18
+#: Results from which on storing them takes as long: lines that the other cores wrote last come from there.
+MIN_PARALLEL_RESULTS: Final = 1 << 15
 #: Elements that lanes may lie apart in a reduction of one operand.
 MOST_APART: Final = 4
 #: Rows of a tile, at most.
@@ -461,7 +463,8 @@ def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
 def threads_for(stage: Stage, threads: int) -> int:
     """The threads that a contraction of constant extents is worth."""
     products = math.prod(it.extent.as_int() for it in stage.iters)
-    return threads if products >= MIN_PARALLEL_PRODUCTS else 1
+    results = math.prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
+    return threads if products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS else 1
 
 
 def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:

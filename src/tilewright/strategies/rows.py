@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, F32, Binary, If, Index, Program, Stage, Store, blocks, loads, stmt_loads, var
+from tilewright.ir import (
+    CONST,
+    F32,
+    Binary,
+    If,
+    Index,
+    Load,
+    Program,
+    Stage,
+    Store,
+    blocks,
+    loads,
+    stmt_loads,
+    var,
+)
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.roles import flat_index, physical, run_length
@@ -26,6 +40,8 @@ UNROLL: Final = 4
 MIN_TILED_ELEMENTS: Final = 1 << 10
 #: Elements of an axis, and distance of lanes, from which on that pays.
 SHORTEST: Final = 8
+#: Elements of an axis that lie together, from which on vectors along it pay.
+MIN_RUN: Final = 4
 #: Elements that a row is asked for ahead of its use, at least: while main memory answers.
 MIN_AHEAD: Final = 2048
 #: Part of the last cache level that arguments may take to be found there by the next run.
@@ -46,15 +62,22 @@ def schedule_elementwise(
     if not loops or any(it.kind == "ord" for it in stage.iters):
         return s
     total = elements(stage)
-    vector = best_vector_axis(stage, target)
+    found = best_vector_axis(program, stage)
     pars = [loop for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par"]
-    if vector is not None:
+    if found is not None:
+        vector, run = found
         inner = loops[vector]
-        outer = [loop for loop in loops if loop != inner]
-        square = None if stage.is_reduction else square_of(program, stage, vector, target)
+        square = None if stage.is_reduction or run else square_of(program, stage, vector, target)
         if square is not None:
             return _tiled(s, loops, vector, square, target, stage, threads)
-        if inner != loops[-1]:
+        if run is not None:
+            blocks_of, lanes = f"{inner}_block", f"{inner}_lane"
+            s = s.split(inner, run, names=[blocks_of, lanes])
+            loops[vector] = blocks_of
+            pars = [blocks_of if loop == inner else loop for loop in pars]
+            inner = lanes
+        outer = [loop for loop in loops if loop != inner]
+        if outer != loops or run is not None:
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
         pars = [loop for loop in pars if loop != inner]
@@ -282,31 +305,35 @@ def elements(stage: Stage) -> int:
     return n
 
 
-def best_vector_axis(stage: Stage, target: Target) -> int | None:
-    """The position of the axis that moves most accesses by single elements, if it is long enough."""
+def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] | None:
+    """The axis that moves most accesses by single elements in memory, if it is long enough.
+
+    Its position, and how many steps do so: ``None`` for all of them, the block's size where a layout has
+    blocks of the axis last.
+    """
     if not isinstance(stage.body, Store):
         return None
-    best: tuple[float, int] | None = None
+    best: tuple[float, int, int | None] | None = None
     for n, it in enumerate(stage.iters):
-        if it.kind != "par" or not it.extent.is_const or it.extent.as_int() < 4:
+        if it.kind != "par" or not it.extent.is_const or it.extent.as_int() < MIN_RUN:
             continue
-        score = 0.0
+        score, runs = 0.0, []
         for w in stage.body.writes:
-            if w.indices and w.indices[-1].coefficient(it.name) == 1:
-                score += 2
-            elif any(it.name in i.vars for i in w.indices):
-                score -= 2
-            for ld in loads(w.value):
+            written = Load(w.buffer, w.indices, w.value.dtype)
+            for ld, weight in ((written, 2), *((ld, 1) for ld in loads(w.value))):
                 if not any(it.name in i.vars for i in ld.indices):
-                    score += 0.25
-                elif run_length(ld, it.name) != 0:
-                    score += 1
-                else:
-                    score -= 1
-        score += min(it.extent.as_int(), 64) / 256 + n / 1000
+                    score += 0 if ld is written else 0.25
+                    continue
+                run = run_length(physical(program, ld), it.name)
+                together = run is None or run >= MIN_RUN
+                score += weight if together else -weight
+                if together and run is not None:
+                    runs.append(run)
+        run = min(runs, default=None)
+        score += min(it.extent.as_int() if run is None else run, 64) / 256 + n / 1000
         if best is None or score > best[0]:
-            best = (score, n)
-    return best[1] if best is not None and best[0] > 0 else None
+            best = (score, n, None if run == it.extent.as_int() else run)
+    return best[1:] if best is not None and best[0] > 0 else None
 
 
 def parallelise(s: Schedule, loops: list[str], total: int, threads: int) -> Schedule:
@@ -325,10 +352,23 @@ def parallelise(s: Schedule, loops: list[str], total: int, threads: int) -> Sche
             break
         if not _directly_inside(s, name, inner):
             break
-        fused = f"{name}_{inner}"[:60]
-        s = s.fuse(name, inner, names=[fused])
-        name, count = fused, count * extents[inner]
+        outer, extent = inner, extents[inner]
+        parts = _parts(count, extent, wanted, threads) if inner == loops[-1] else None
+        if parts is not None:
+            # runs of iterations: no division an iteration
+            outer = f"{inner}_part"
+            s = s.split(inner, extent // parts, names=[outer, f"{inner}_own"])
+        fused = f"{name}_{outer}"[:60]
+        s = s.fuse(name, outer, names=[fused])
+        name, count = fused, count * (parts or extent)
     return s.parallel(name) if count > 1 else s
+
+
+def _parts(count: int, extent: int, wanted: int, threads: int) -> int | None:
+    """Equal parts of a loop that make enough iterations with those around it; ``None`` without a few such."""
+    least = -(-wanted // count)
+    fits = (p for p in range(least, min(8 * least, extent - 1) + 1) if extent % p == 0)
+    return next((p for p in fits if count * p % threads == 0), None)
 
 
 def _directly_inside(s: Schedule, outer: str, inner: str) -> bool:
