@@ -1,9 +1,12 @@
 """Element-wise stages whose operands lie across the result: right in tiles of all sizes."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.ir import Index, IndexMap, var
 from tilewright.lang import ops
 from tilewright.strategies import rows
 
@@ -43,6 +46,48 @@ def test_short_axes_are_read_where_they_are():
     x = t(100, 7, name="X")
     y = lang.compute((7, 100), lambda i, j: x[j, i], name="Y")
     assert not tiled(check(lang.program([x], [y])))
+
+
+def in_blocks(program):
+    """The program with its large tensors in blocks of 16 channels."""
+
+    def block(b):
+        if b.shape[-1] == Index(1):
+            return b
+        axes = [f"d{at}" for at in range(len(b.shape))]
+        places = (var("d0"), var("d1") // 16, *map(var, axes[2:]), var("d1") % 16)
+        shape = (b.shape[0], b.shape[1] // 16, *b.shape[2:], Index(16))
+        return b.with_(layout=IndexMap(tuple(axes), places, shape))
+
+    return replace(
+        program, inputs=tuple(map(block, program.inputs)), outputs=tuple(map(block, program.outputs))
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("channels", "width"), [(32, 40), (48, 7), (64, 35)])
+def test_vectors_run_along_blocks_of_channels(channels, width, threads):
+    x, gate = t(1, channels, 5, width, name="X"), t(1, channels, 1, 1, name="G")
+    y = lang.compute((1, channels, 5, width), lambda n, c, h, w: x[n, c, h, w] * gate[n, c, 0, 0], name="Y")
+    s = check(in_blocks(lang.program([x, gate], [y])), threads=threads)
+    assert s.loops("Y")[-1] == "c_lane" and " in 0:16 vector" in str(s)
+    assert not tiled(s)
+
+
+def test_a_slice_of_blocked_channels_is_copied_along_them():
+    x = t(1, 64, 50, name="X")
+    y = lang.compute((1, 32, 50), lambda n, c, w: x[n, c + 32, w], name="Y")
+    s = check(in_blocks(lang.program([x], [y])))
+    assert s.loops("Y")[-1] == "c_lane"
+
+
+def test_few_outer_iterations_are_joined_by_parts_of_the_next_loop():
+    x = t(3, 40, 64, name="X")
+    y = lang.compute((3, 40, 64), lambda i, j, k: lang.exp(x[i, j, k]), name="Y")
+    s = check(lang.program([x], [y]))
+    parallel, own, vector = s.loops("Y")
+    assert [s.loop(parallel).extent.as_int(), s.loop(own).extent.as_int()] == [12, 10]
+    assert f"{parallel} in 0:12 parallel" in str(s) and f"{vector} in 0:64 vector" in str(s)
 
 
 def softmax(rows_, columns):
