@@ -8,9 +8,11 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Literal
 
+import numpy as np
+
 from tilewright.graph import Array, Group, Node, Partition, contraction_runs, join_groups
 from tilewright.ir import BF16, CONST, F32, Program
-from tilewright.lang import store_as
+from tilewright.lang import large_outputs, largest, store_as
 from tilewright.strategies import (
     Flow,
     assign_layouts,
@@ -68,7 +70,7 @@ def make_units(
 
     The model's inputs and outputs, and values that are seen under several shapes, stay plain. Units for which
     that pays on ``threads`` threads take the batch in parts. With the ``precision`` ``bf16`` units pass each
-    other f32 values rounded to that; inputs and outputs keep theirs.
+    other f32 values rounded to that, finite ones to finite ones; inputs and outputs keep theirs.
     """
     units = [_unit(partition, group) for group in partition.groups]
     if precision == "bf16":
@@ -133,12 +135,28 @@ def _rounded(partition: Partition, units: Sequence[Unit]) -> list[Unit]:
         for b in unit.program.outputs
         if b.dtype == F32 and partition.buffer(unit.outputs[b.name]) not in kept
     }
+    limit = largest(BF16)
+    large = {value for value, array in partition.graph.constants.items() if _exceeds(array, limit)}
+    # what a caller gives may be a mask
+    large |= set(partition.graph.inputs)
     out: list[Unit] = []
     for unit in units:
         values = {**unit.inputs, **unit.outputs}
         names = {name: BF16 for name, value in values.items() if partition.buffer(value) in passed}
-        out.append(replace(unit, program=store_as(unit.program, names)))
+        sources = {name for name, value in unit.inputs.items() if partition.buffer(value) in large}
+        sources |= {name for name, array in unit.tables.items() if _exceeds(array, limit)}
+        beyond = large_outputs(unit.program, sources, limit)
+        large |= {partition.buffer(value) for name, value in unit.outputs.items() if name in beyond}
+        out.append(replace(unit, program=store_as(unit.program, names, beyond)))
     return out
+
+
+def _exceeds(array: Array, limit: float) -> bool:
+    """Whether an array holds finite numbers beyond a limit."""
+    if array.dtype.kind != "f" or not array.size or (array.max() <= limit and array.min() >= -limit):
+        return False
+    finite = array[np.isfinite(array)]
+    return bool(finite.size) and float(max(-finite.min(), finite.max())) > limit
 
 
 def _unit(partition: Partition, group: Group) -> Unit:

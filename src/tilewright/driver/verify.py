@@ -22,6 +22,7 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.ir import BF16
+from tilewright.lang import largest
 from tilewright.support import Comparison, InputError, InstallationError, compare, compare_norms
 
 Array = npt.NDArray[Any]
@@ -105,8 +106,9 @@ def _compare(actual: Array, expected: Array, terms: int, rounded: bool) -> Compa
     magnitude = float(finite.max()) if finite.size else 0.0
     narrow = "bf16" if rounded and expected.dtype == np.float32 else None
     if narrow is not None:
-        # finite values past the range of the type, such as masks, become infinite
-        expected = expected.astype(BF16.numpy).astype(np.float32)
+        # finite values past the range of the type, such as masks, are stored as the largest
+        limited = np.clip(expected, -largest(BF16), largest(BF16))
+        expected = np.where(np.isinf(expected), expected, limited).astype(BF16.numpy).astype(np.float32)
     single = compare(actual, expected, magnitude=np.full(actual.shape, magnitude), dtype=narrow, terms=terms)
     if narrow is None or not single:
         return single

@@ -12,6 +12,8 @@ from tilewright.lang import ops
 from tilewright.lang.algorithms import (
     ProductMatch,
     WinogradMatch,
+    large_outputs,
+    largest,
     match_product,
     match_winograd,
     quarter_weights,
@@ -210,6 +212,8 @@ __all__ = [
     "softsign",
     "sqrt",
     "square",
+    "large_outputs",
+    "largest",
     "store_as",
     "sum",
     "tan",

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import onnx_models as tiny
 import tilewright
+from onnx_models import tensor
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
 from tilewright.ir import BF16, F32
@@ -77,3 +79,41 @@ def test_f32_is_the_default_and_other_names_are_refused():
     assert tilewright.compile(tiny.relu()).precision == "f32"
     with pytest.raises(InputError, match="no precision 'f16'"):
         tilewright.compile(tiny.relu(), precision="f16")
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_rows_that_are_masked_as_a_whole_have_equal_weights(given):
+    """Masks of the lowest finite f32, made between kernels: they stay finite, infinite ones infinite."""
+    low = float(np.finfo(np.float32).min)
+    nodes = [
+        helper.make_node("Not", ["keep"], ["drop"]),
+        helper.make_node("Cast", ["drop"], ["dropped"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["dropped", "low"], ["mask"]),
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        # read twice: the mask and the masked scores are stored between kernels
+        helper.make_node("Add", ["a", "mask"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["other"]),
+        helper.make_node("Softmax", ["b"], ["y"], axis=-1),
+    ]
+    if given:
+        del nodes[:3]
+    rng = np.random.default_rng(0)
+    keep = rng.random((6, 16)) > 0.5
+    keep[2] = False
+    constants = {"w": rng.normal(size=(16, 16)).astype(np.float32), "low": np.float32(low)}
+    ends = [tensor("y", (6, 16)), tensor("other", (6, 16))]
+    starts = [tensor("x", (6, 16)), tensor("mask", (6, 16)) if given else tensor("keep", (6, 16), 9)]
+    compiled = tilewright.compile(tiny.model(nodes, starts, ends, constants), precision="bf16")
+    x = rng.normal(size=(6, 16)).astype(np.float32)
+    mask = np.where(keep, np.float32(0), np.float32(low))
+    made, _ = compiled.run(None, {"x": x, "mask": mask} if given else {"x": x, "keep": keep})
+    scores = x @ constants["w"]
+    for row in range(6):
+        inside = keep[row] if keep[row].any() else np.ones(16, bool)
+        e = np.exp(scores[row] - scores[row][inside].max()) * inside if keep[row].any() else inside * 1.0
+        np.testing.assert_allclose(made[row], e / e.sum(), atol=0.02)
+    assert {b.dtype for g in compiled.groups() for b in g.kernel.program.outputs} == {BF16, F32}
+    if given:
+        mask[3, ::2] = -np.inf
+        made, _ = compiled.run(None, {"x": x, "mask": mask})
+        assert np.isfinite(made[3]).all() and (made[3, ::2] == 0).all()

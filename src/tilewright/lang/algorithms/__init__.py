@@ -1,6 +1,6 @@
 """Algorithms: rewrites of programs into others that compute the same by different arithmetic."""
 
-from tilewright.lang.algorithms.storage import store_as
+from tilewright.lang.algorithms.storage import large_outputs, largest, store_as
 from tilewright.lang.algorithms.strassen import (
     ProductMatch,
     match_product,
@@ -19,6 +19,8 @@ from tilewright.lang.algorithms.winograd_error import winograd_error
 __all__ = [
     "ProductMatch",
     "WinogradMatch",
+    "large_outputs",
+    "largest",
     "match_product",
     "match_winograd",
     "quarter_weights",
