@@ -1,5 +1,8 @@
 """Small random programs for the schedule fuzzer: one to four stages of pointwise, stencil and reduction kind.
 
+Some kinds are for primitives that need them: `dots` are products of narrow factors as instructions do them,
+`images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even sizes.
+
 Every program computes exactly whatever the order of its sums: integers, or floats that hold small integers
 (`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
 """
@@ -8,12 +11,17 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilewright.ir import (
+    BF16,
     BOOL,
+    CONST,
     F32,
+    I8,
     I32,
+    U8,
     Access,
     Binary,
     Buffer,
+    Cast,
     Compare,
     Const,
     Index,
@@ -32,7 +40,7 @@ from tilewright.ir import (
     store,
     var,
 )
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, derived_constants
 
 TILES = (2, 3, 4)
 KINDS = (
@@ -56,13 +64,18 @@ class Case:
         out = {}
         for b in self.program.inputs:
             shape = tuple(_value(n, self.params) for n in b.shape)
-            if b.dtype == I32:
-                out[b.name] = rng.integers(-3, 4, shape).astype(np.int32)
-            elif self.exact:
-                out[b.name] = rng.integers(-3, 4, shape).astype(np.float32)
+            if self.exact or not b.dtype.is_float:
+                low = 0 if b.dtype == U8 else -3
+                out[b.name] = rng.integers(low, 4, shape).astype(b.dtype.numpy)
             else:
-                out[b.name] = (0.5 + rng.random(shape)).astype(np.float32)
+                out[b.name] = (0.5 + rng.random(shape)).astype(b.dtype.numpy)
         return out
+
+    def stored(self, arrays, schedule):
+        """The arguments as a schedule wants them: in the types that it stores, with constants it makes."""
+        made = {n: d.compute(arrays[d.source]) for n, d in derived_constants(schedule).items()}
+        types = {b.name: b.dtype.numpy for b in schedule.func.buffers}
+        return {n: a.astype(types[n]) for n, a in {**arrays, **made}.items() if n in types}
 
 
 def _value(n: Index, params):
@@ -90,8 +103,9 @@ class _Builder:
             return index(p)
         return index(n)
 
-    def given(self, shape):
-        b = buffer(f"A{len(self.inputs)}", shape, self.dtype)
+    def given(self, shape, dtype=None, scope=None):
+        b = buffer(f"A{len(self.inputs)}", shape, dtype or self.dtype)
+        b = b if scope is None else b.with_(scope=scope)
         self.inputs.append(b)
         return b
 
@@ -196,6 +210,12 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         iters = [*_iters((n,)), Iter("k", index(0), m, "red")]
         b.stage(best, iters, body, init)
         return best
+    if kind == "dots":
+        return _add_dots(b, n, tile)
+    if kind == "images":
+        return _add_images(b)
+    if kind == "quarters":
+        return _add_quarters(b)
     return _add_reduction(b, kind, src, tile)
 
 
@@ -246,11 +266,70 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
     return b.stage(out, iters, body, store(out.name, at, zero))
 
 
+def _add_dots(b: _Builder, rows, tile):
+    """Sums of products of narrow factors, in whole groups as instructions take them."""
+    left, right, depth = (U8, I8, 4) if b.dtype == I32 else (BF16, BF16, 2)
+    groups, cols = b.draw(st.integers(1, 3), label="groups"), b.size(tile)
+    x, w = b.given((rows, index(depth * groups)), left), b.given((index(depth * groups), cols), right)
+    i, j, k = var("i"), var("j"), var("k")
+    out = b.made((rows, cols))
+    factors = [Cast(_ld(x, i, k), b.dtype), Cast(_ld(w, k, j), b.dtype)]
+    if b.draw(st.booleans(), label="turned"):
+        factors.reverse()
+    b.terms += 4 * depth * groups
+    iters = [*_iters((rows, cols)), Iter("k", index(0), index(depth * groups), "red")]
+    body = store(out.name, (i, j), Binary("add", _ld(out, i, j), Binary("mul", *factors)))
+    return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
+
+
+def _add_quarters(b: _Builder):
+    """A product with a constant matrix, all sizes even."""
+    n, m, depth = (index(2 * b.draw(st.integers(1, 3), label=name)) for name in ("rows", "columns", "depth"))
+    x, w = b.given((n, depth), F32), b.given((depth, m), F32, CONST)
+    i, j, k = var("i"), var("j"), var("k")
+    out = b.made((n, m), F32)
+    # quarters are added and subtracted
+    b.terms += 1000
+    iters = [*_iters((n, m)), Iter("k", index(0), depth, "red")]
+    term = Binary("mul", _ld(x, i, k), _ld(w, k, j))
+    body = store(out.name, (i, j), Binary("add", _ld(out, i, j), term))
+    return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
+
+
+def _add_images(b: _Builder):
+    """A 3x3 convolution of stride 1 by constant weights, and the sum of its first and last channel."""
+    ic, oc = (index(b.draw(st.integers(1, 3), label=name)) for name in ("ic", "oc"))
+    height, width = (index(b.draw(st.integers(1, 5), label=name)) for name in ("height", "width"))
+    x = b.given((index(1), ic, height + 2, width + 2), F32)
+    w = b.given((oc, ic, index(3), index(3)), F32, CONST)
+    made = b.made((index(1), oc, height, width), F32)
+    n, o, h, v, c, p, q = map(var, ("n", "o", "h", "v", "c", "p", "q"))
+    at = (n, o, h, v)
+    iters = [
+        *(Iter(str(name), index(0), e, "par") for name, e in zip("nohv", made.shape, strict=True)),
+        *(Iter(name, index(0), e, "red") for name, e in (("c", ic), ("p", index(3)), ("q", index(3)))),
+    ]
+    term = Binary("mul", _ld(x, n, c, h + p, v + q), _ld(w, o, c, p, q))
+    # transforms add and subtract what the sums do not
+    b.terms += 1000
+    b.stage(
+        made,
+        iters,
+        store(made.name, at, Binary("add", _ld(made, *at), term)),
+        store(made.name, at, b.const(0)),
+    )
+    out = b.made((height, width), F32)
+    i, j = var("i"), var("j")
+    value = Binary("add", _ld(made, 0, 0, i, j), _ld(made, 0, oc - 1, i, j))
+    return b.stage(out, _iters((height, width)), store(out.name, (i, j), value))
+
+
 @st.composite
 def cases(draw, start=(), stages=(1, 4)):
     """A random :class:`Case`; ``start`` restricts the kinds of the first stages."""
     exact = draw(st.booleans(), label="exact")
-    dtype = draw(st.sampled_from([F32, I32]), label="dtype") if exact else F32
+    floats = bool(start) and not {"images", "quarters"}.isdisjoint(start[0])
+    dtype = draw(st.sampled_from([F32, I32]), label="dtype") if exact and not floats else F32
     tile = draw(st.sampled_from(TILES), label="T")
     b = _Builder(draw, exact, dtype)
     symbolic = draw(st.integers(0, 3), label="symbolic") == 0

@@ -7,7 +7,9 @@ from tilewright.ir import (
     Binary,
     Block,
     For,
+    Index,
     Select,
+    Store,
     blocks,
     buffers_of,
     fresh_name,
@@ -19,6 +21,7 @@ from tilewright.ir import (
     stmt_writes,
     walk,
 )
+from tilewright.lang import match_product, match_winograd
 from tilewright.schedule import Schedule
 
 TILES = (2, 3, 4)
@@ -88,7 +91,12 @@ def _splittable(s, tail):
     return options
 
 
-def split(draw, s, tail=None):
+def split(draw, s, tail=None, groups=False):
+    """A loop and factors; with ``groups``, the neighbours that an instruction takes, of a sum of products."""
+    if groups:
+        found = [(p.node.var, depth) for p, depth in _sums_of_products(s) if p.node.extent.const > depth]
+        chosen = _pick(draw, found, "loop")
+        return None if chosen is None else (chosen, {})
     tail = tail or draw(st.sampled_from(TAILS), label="tail")
     place = _pick(draw, _splittable(s, tail), "loop")
     if place is None:
@@ -97,6 +105,77 @@ def split(draw, s, tail=None):
     if tail != "shift" and draw(st.integers(0, 4), label="several") == 0:
         factor = (draw(st.sampled_from((1, 2, 3))), factor)
     return (place.node.var, factor), {"tail": tail}
+
+
+#: Instructions by the element types of the factors and of the sum, and the neighbours that they take.
+INSTRUCTIONS = {("bf16", "bf16", "f32"): ("vdpbf16ps", 2), ("i8", "u8", "i32"): ("vpdpbusd", 4)}
+
+
+def _products(block):
+    """The instruction that does a block's sum of products; ``None`` where there is none."""
+    if not isinstance(block.body, Store) or len(block.body.writes) != 1:
+        return None
+    w = block.body.writes[0]
+    factors = sorted(ld.dtype.name for ld in block.reads if ld.buffer != w.buffer)
+    return INSTRUCTIONS.get((*factors, w.value.dtype.name))
+
+
+def _sums_of_products(s):
+    """Loops over what the block in them sums, and how many neighbours an instruction takes of that."""
+    for p in _serial(s):
+        inside = _blocks(p.node)
+        found = [_products(b) for b in inside if b.is_reduction]
+        if len(inside) == 1 and found and found[0] and _feeds(p.node) == {"red"} and p.node.extent.is_const:
+            yield p, found[0][1]
+
+
+def tensorize(draw, s):
+    options = []
+    for p in _serial(s):
+        block = p.node.body
+        found = _products(block) if isinstance(block, Block) and block.init is None else None
+        if found and p.node.extent == Index(found[1]) and _feeds(p.node) == {"red"}:
+            if not any(p.node.var in c.vars for c in block.where):
+                options.append((p.node.var, found[0]))
+    chosen = _pick(draw, options, "loop")
+    return None if chosen is None else (chosen, {})
+
+
+def winograd(draw, s):
+    if s.program is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    name = _pick(draw, [x.name for x in s.program.stages if match_winograd(s.program, x)], "stage")
+    if name is None:
+        return None
+    # tiles of 4 have factors such as 1/24: sums of small integers are not exact
+    tiles = draw(st.integers(0, 3), label="tiles")
+    return (name, 2, fresh_name("U", taken)), {"tiles": tiles} if tiles else {}
+
+
+def strassen(draw, s):
+    if s.program is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    options = [(x.name, w) for x in s.program.stages for w in (1, 2, 3) if match_product(s.program, x, w)]
+    chosen = _pick(draw, options, "stage and width")
+    return None if chosen is None else ((*chosen, fresh_name("Q", taken)), {})
+
+
+#: Types that hold whatever arguments of each type hold in these programs.
+WIDER = {"f32": ("f64",), "i32": ("i64",)}
+NARROWER = {"i32": ("i8", "i16")}
+
+
+def store_as(draw, s):
+    if s.program is None:
+        return None
+    options = [(b.name, t) for b in s.program.outputs for t in WIDER.get(b.dtype.name, ())]
+    for b in s.program.inputs:
+        types = (*WIDER.get(b.dtype.name, ()), *NARROWER.get(b.dtype.name, ()))
+        options.extend((b.name, t) for t in types)
+    chosen = _pick(draw, options, "argument and type")
+    return None if chosen is None else (chosen, {})
 
 
 def _chains(s):
@@ -233,11 +312,12 @@ def annotate(draw, s):
     return None if place is None else ((place.node.var, "outline"), {})
 
 
-def decompose_init(draw, s):
+def decompose_init(draw, s, products=False):
+    """A block and a loop; with ``products``, of sums that instructions do."""
     options = []
     for p in blocks(s.func.body):
         b = p.node
-        if b.init is None:
+        if b.init is None or (products and not _products(b)):
             continue
         red = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "red" for v in x.vars}
         par = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "par" for v in x.vars}
@@ -568,4 +648,8 @@ PROPOSERS = {
     "layout_fuse": layout_fuse,
     "layout_pad": layout_pad,
     "layout_unfold": layout_unfold,
+    "tensorize": tensorize,
+    "winograd": winograd,
+    "strassen": strassen,
+    "store_as": store_as,
 }

@@ -32,7 +32,8 @@ from tilewright.schedule import PRIMITIVES, Schedule
 from tilewright.support import InternalError, ScheduleError, compare
 
 #: Steps on loops; the instances of an opaque block are not those of the blocks in it.
-STEPS = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop" and n != "blockize")
+OPAQUE = ("blockize", "tensorize")
+STEPS = sorted(n for n in PROPOSERS if PRIMITIVES[n].phase == "loop" and n not in OPAQUE)
 
 
 def damages(func: LoopFunction):
