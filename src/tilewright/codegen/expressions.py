@@ -10,6 +10,11 @@ from tilewright.ir import (
     BOOL,
     F32,
     F64,
+    I8,
+    I16,
+    I32,
+    U8,
+    U16,
     Binary,
     Call,
     Cast,
@@ -22,6 +27,8 @@ from tilewright.ir import (
     Unary,
     index,
 )
+
+_NARROW = (U8, I8, U16, I16)
 
 Memo = dict[int, Val]  # by identity of the node
 
@@ -54,10 +61,19 @@ class Expressions(Accesses):
                 return self._compare(e, memo)
             case Select():
                 return self._select(e, memo)
+            case Cast(Call("round", (x,)), t, "wrap") if x.dtype == F32 and (t == I32 or t in _NARROW):
+                return cast(b, b.nearest(self._limited(x, memo)), t, "wrap")
             case Cast():
                 return cast(b, self.value(e.a, memo), e.dtype, e.mode)
             case Call():
                 return call(b, e.fn, [self.value(a, memo) for a in e.args])
+
+    def _limited(self, e: Expr, memo: Memo) -> Val:
+        """The value of a float of which NaN is of no meaning: minima and maxima are one instruction each."""
+        if not isinstance(e, Binary) or e.op not in ("min", "max") or id(e) in memo:
+            return self.value(e, memo)
+        x, y = self._limited(e.a, memo), self._limited(e.b, memo)
+        return self.b.select(self.b.compare("fcmp olt" if e.op == "min" else "fcmp ogt", x, y), x, y)
 
     def _of_index(self, e: OfIndex) -> Val:
         x = self.resolve(e.index)

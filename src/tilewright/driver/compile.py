@@ -16,8 +16,8 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import PRECISIONS, Precision, make_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import INTEGER_PASSES, PASSES, Graph, Limits, Pass, fuse, simplify
-from tilewright.ir import I8, I32, U8
+from tilewright.graph import INTEGER_PASSES, PASSES, Graph, Limits, NarrowInputs, Pass, fuse, simplify
+from tilewright.ir import BF16, F32, I8, I32, U8
 from tilewright.runtime import pool_for, return_free_memory
 from tilewright.strategies import WINOGRAD_MODES, WinogradMode
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
@@ -75,7 +75,7 @@ def compile_model(
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition = fuse(simplify(graph, _passes(machine)))
+        partition = fuse(simplify(graph, _passes(machine, wanted)))
         graph, views = partition.graph, partition.views
         units = make_units(partition, machine, count, wanted)
     with clock.phase("kernels"):
@@ -139,10 +139,14 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
     return threads
 
 
-def _passes(machine: Target) -> tuple[Pass, ...]:
-    """Sums of products of bytes stay in integers where the machine has an instruction for them."""
-    products = {(i.a.dtype, i.b.dtype, i.result.dtype) for i in machine.instructions}
-    return INTEGER_PASSES if (U8, I8, I32) in products else PASSES
+def _passes(machine: Target, precision: Precision) -> tuple[Pass, ...]:
+    """Sums of products of bytes, and first layers, by the instructions that the machine has for them."""
+    depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.depth for i in machine.instructions}
+    passes = INTEGER_PASSES if (U8, I8, I32) in depth else PASSES
+    narrow = (BF16, BF16, F32)
+    if precision == "bf16" and narrow in depth:
+        return (*passes, NarrowInputs(BF16.name, depth[narrow]))
+    return passes
 
 
 def _precision(name: str) -> Precision:

@@ -445,8 +445,9 @@ def _steps_apart(c: Contraction, axis: str) -> int:
     row = row_axis(c)
     if row is None or c.b is None:
         return MAX_STEPS_PER_TURN
-    shared = [i for i in c.a.indices if axis in i.vars and row in i.vars]
-    return min((max(1, abs(i.coefficient(row))) for i in shared), default=MAX_STEPS_PER_TURN)
+    depth = find_instruction(c.dot).depth if c.dot else 1
+    apart = [max(1, abs(i.coefficient(row))) for i in c.a.indices if axis in i.vars and row in i.vars]
+    return min((d // math.gcd(d, depth) for d in apart), default=MAX_STEPS_PER_TURN)
 
 
 def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:

@@ -274,3 +274,17 @@ def test_layers_of_a_mobile_network_pass_bytes():
         programs = [g.kernel.program for g in compiled.groups()]
         assert {b.dtype.name for p in programs[:-1] for b in p.outputs} == {"u8"}
         assert sum("vpdpbusd(" in str(g.kernel.schedule) for g in compiled.groups()) == 2
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("u8", 0), ("u8", 7), ("i8", -3), ("i8", 0)])
+def test_quantisation_rounds_to_even_and_saturates(dtype, zero):
+    """Ties, the ends of the range, and values that no i32 holds."""
+    nodes, constants = qdq("x", dtype, 0.5, zero)
+    x = np.concatenate(
+        [np.arange(-300, 300, 0.25), [1e9, -1e9, 3e38, -3e38, np.inf, -np.inf, 2.0**31, -(2.0**31)]]
+    ).astype(np.float32)
+    output = tensor("x_q", x.shape, DTYPES[dtype][1])
+    compiled = tilewright.compile(model(nodes[:1], [tensor("x", x.shape)], [output], constants))
+    limits = np.iinfo(DTYPES[dtype][0])
+    wanted = np.clip(np.round(x.astype(np.float64) * 2) + zero, limits.min, limits.max)
+    np.testing.assert_array_equal(compiled.run(None, {"x": x})[0], wanted)

@@ -14,7 +14,7 @@ from tilewright.codegen.llvm.values import (
     suffix,
     type_text,
 )
-from tilewright.ir import BOOL, DType
+from tilewright.ir import BOOL, I32, DType
 from tilewright.support import InternalError
 
 
@@ -190,6 +190,13 @@ class Arithmetic(Scopes):
         full = f"llvm.{kind}.sat.{suffix(dtype.name, a.lanes)}.{a.suffix}"
         self.declare(full, result, [a.type])
         return self.pure(full, dtype, a.lanes, (a,), lambda o: f"call {result} @{full}({o[0].typed})")
+
+    def nearest(self, a: Val) -> Val:
+        """A float rounded to the nearest i32, ties to even: one instruction, rounding apart takes two."""
+        full = f"llvm.lrint.{suffix('i32', a.lanes)}.{a.suffix}"
+        result = type_text("i32", a.lanes)
+        self.declare(full, result, [a.type])
+        return self.pure(full, I32, a.lanes, (a,), lambda o: f"call {result} @{full}({o[0].typed})")
 
     def reduce(self, name: str, v: Val, start: Val | None = None, *, flags: str = "") -> Val:
         """``llvm.vector.reduce.name`` of all lanes (``start`` for ``fadd``/``fmul``, reassociated)."""

@@ -64,6 +64,10 @@ def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Wind
     return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
 
 
+#: The domain of operators that only passes make.
+WIDE_DOMAIN: Final = "tilewright"
+
+
 def _output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[int, ...]:
     out = []
     for axis, size in enumerate(sizes):
@@ -133,6 +137,12 @@ def _with_bias(ctx: Context, total: Operand, bias: Operand | None, dtype: str) -
 def conv(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> Operand:
     """A convolution with optional bias by output channel."""
     return _with_bias(ctx, convolve(ctx, x, w, wide(x.dtype)), bias, x.dtype)
+
+
+@operator("ConvWide", kind=Kind.CONTRACTION, domain=WIDE_DOMAIN)
+def conv_wide(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> Operand:
+    """A convolution of narrow floats by f32 weights, its result in f32: passes make it."""
+    return _with_bias(ctx, convolve(ctx, x, w, "f32"), bias, "f32")
 
 
 @operator("ConvInteger", kind=Kind.CONTRACTION)

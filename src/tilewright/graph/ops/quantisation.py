@@ -48,12 +48,16 @@ def _at(p: Operand, i: Place, axis: int, block: int) -> Scalar:
 
 def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Scalar:
     """round(value) + zero, limited to the range of `target`; ties go to even."""
-    rounded = lang.round(value)
-    if zero is not None:
-        rounded = rounded + lang.cast(zero, source)
-    low, high = dtype_of(target).min_value, dtype_of(target).max_value
-    limited = lang.minimum(lang.maximum(rounded, number(low, source)), number(high, source))
-    return lang.cast(limited, target)
+    low, high = (number(limit, source) for limit in (dtype_of(target).min_value, dtype_of(target).max_value))
+    if zero is None:
+        return lang.cast(lang.round(lang.minimum(lang.maximum(value, low), high)), target)
+    shift = lang.cast(zero, source)
+    if dtype_of(target).bits > 16:
+        limited = lang.minimum(lang.maximum(lang.round(value) + shift, low), high)
+        return lang.cast(limited, target)
+    # limits are whole numbers: rounding comes last, as a part of the conversion, and the rest is exact
+    limited = lang.minimum(lang.maximum(value, low - shift), high - shift)
+    return lang.cast(lang.cast(lang.round(limited), "i32") + lang.cast(zero, "i32"), target)
 
 
 @operator("QuantizeLinear", kind=Kind.ELEMENTWISE)

@@ -9,6 +9,7 @@ from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.identities import RemoveIdentities
+from tilewright.graph.passes.narrow import NarrowInputs
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
 from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
 from tilewright.graph.passes.scales import HoistScales
@@ -60,6 +61,7 @@ __all__ = [
     "FoldRequantised",
     "HoistScales",
     "IntegerProducts",
+    "NarrowInputs",
     "Pass",
     "RemoveIdentities",
     "ShareSubexpressions",

@@ -19,13 +19,12 @@ import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node, TensorType
 from tilewright.graph.ops.convolution import window_of
+from tilewright.graph.passes.taps import by_taps, grouped_taps
 from tilewright.graph.program import context_of, nodes_program
 from tilewright.graph.rewrite import Rewriter
 
 #: Neighbours along the reduction that instructions for products of bytes take together.
 GROUP: Final = 4
-#: Taps of a window may be this many times as many with those that fill up groups.
-MOST_PADDED_TAPS: Final = 2
 #: Sums of more products than this could exceed 31 bits.
 MOST_PRODUCTS: Final = (1 << 31) // (255 * 128) - 1
 _SIGNED_TO_UNSIGNED: Final = 128
@@ -158,21 +157,12 @@ def _in_groups(node: Node, shape: tuple[int, ...]) -> bool:
     """Whether instructions can take the products in groups: along the depth, or along the last taps."""
     if node.op != "Conv":
         return shape[_output_axis(node, shape) == 0] % GROUP == 0
-    return _is_depthwise(node, shape) or shape[1] % GROUP == 0 or _taps(node, shape) is not None
+    return _is_depthwise(node, shape) or shape[1] % GROUP == 0 or grouped_taps(node, shape, GROUP) is not None
 
 
 def _is_depthwise(node: Node, shape: tuple[int, ...]) -> bool:
     """Whether each channel has a convolution of its own: lanes are channels, nothing is summed in groups."""
     return shape[1] == 1 and node.attributes.get("group", 1) == shape[0]
-
-
-def _taps(node: Node, shape: tuple[int, ...]) -> int | None:
-    """The taps along the last axis, rounded up to whole groups, where they are neighbours and not too few."""
-    dilations = node.attributes.get("dilations", (1,))
-    if node.attributes.get("group", 1) != 1 or not isinstance(dilations, tuple) or dilations[-1] != 1:
-        return None
-    taps = -(-shape[-1] // GROUP) * GROUP
-    return taps if taps <= MOST_PADDED_TAPS * shape[-1] else None
 
 
 def _output_axis(node: Node, shape: tuple[int, ...]) -> int | None:
@@ -226,7 +216,11 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
 
     total = rewriter.fresh(f"{output}.integers")
     if node.op == "Conv" and not _is_depthwise(node, weights.shape) and weights.shape[1] % GROUP:
-        product = _by_taps(rewriter, node, activation, weights, int(x.zero[0]), total)
+        fill = np.array(int(x.zero[0]), np.uint8)
+        product = by_taps(
+            rewriter, node, (activation, TensorType("u8", graph.types[x.value].shape)), weights, fill, GROUP
+        )
+        product = replace(product, op="ConvInteger", outputs=(total,), version=10)
         sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
         sums = sums.reshape(-1, *(1,) * spatial)
     elif node.op == "Conv":
@@ -254,39 +248,6 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
     scaled = step("Mul", names, "f32")
     names = (scaled, rewriter.constant(spread(bias.astype(np.float32)), f"{output}.bias"))
     rewriter.emit(replace(node, op="Add", inputs=names, outputs=node.outputs, attributes={}), [type_])
-
-
-def _by_taps(rewriter: Rewriter, node: Node, activation: str, weights: Array, zero: int, total: str) -> Node:
-    """A convolution of few channels: its last taps in groups, on a copy of the input with its padding.
-
-    The padding holds the zero point, so that all results have the same correction.
-    """
-    graph = rewriter.graph
-    type_ = graph.types[node.inputs[0]]
-    context = context_of(node, graph.types, graph.constants)
-    window = window_of(context, weights.shape[2:], type_.sizes[2:])
-    taps = _taps(node, weights.shape)
-    assert taps is not None
-    before, after = list(window.before), list(window.after)
-    count = graph.types[node.outputs[0]].sizes[-1]
-    reach = (count - 1) * window.strides[-1] + taps
-    after[-1] = max(0, reach - before[-1] - type_.sizes[-1])
-    extra = [(0, 0)] * (weights.ndim - 1) + [(0, taps - weights.shape[-1])]
-    filled = rewriter.constant(np.pad(weights, extra), f"{total}.weights")
-    padded = activation
-    if any(before) or any(after):
-        amounts = rewriter.constant(np.array([0, 0, *before, 0, 0, *after]), f"{total}.pads")
-        fill = rewriter.constant(np.array(zero, np.uint8), f"{total}.fill")
-        padded = rewriter.fresh(f"{total}.padded")
-        sizes = [sum(s) for s in zip(type_.sizes[2:], before, after, strict=True)]
-        pad = replace(
-            node, op="Pad", inputs=(activation, amounts, fill), outputs=(padded,), attributes={}, version=13
-        )
-        rewriter.emit(pad, [TensorType("u8", (*type_.sizes[:2], *sizes))])
-    attributes = {"strides": window.strides, "dilations": window.dilations}
-    return replace(
-        node, op="ConvInteger", inputs=(padded, filled), outputs=(total,), attributes=attributes, version=10
-    )
 
 
 def _inside(graph: Graph, node: Node, weights: Array) -> Array:
