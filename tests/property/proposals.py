@@ -399,6 +399,19 @@ def stage(draw, s):
     return None if chosen is None else (chosen[:2], {"mode": chosen[2]})
 
 
+def _reads_in_place(consumer, makers, loop):
+    """Whether a block reads at one iterator wherever iterations of a loop make elements side by side."""
+    moved = {
+        (name, d)
+        for b in makers
+        for name, indices in b.writes
+        for d, i in enumerate(indices)
+        if any(loop in x.vars for it, x in zip(b.iters, b.bind, strict=True) if it.name in i.vars)
+    }
+    places = {(ld.buffer, d): i for ld in consumer.reads for d, i in enumerate(ld.indices)}
+    return all(places[at].as_var() is not None for at in moved & places.keys())
+
+
 def reverse_compute_at(draw, s):
     known = [p.node for p in blocks(s.func.body)]
     options = []
@@ -413,8 +426,9 @@ def reverse_compute_at(draw, s):
             made = {w for b in inside for w, _ in b.writes}
             after = known.index(consumer) > max(known.index(b) for b in inside)
             between = known[known.index(inside[-1]) + 1 : known.index(consumer)]
+            served = p.node.kind.name != "vector" and _reads_in_place(consumer, inside, p.node.var)
             if after and read & made and not any({w for w, _ in b.writes} & read for b in between):
-                options.append((consumer.name, p.node.var))
+                options.extend([(consumer.name, p.node.var)] if served else [])
     chosen = _pick(draw, options, "consumer and loop")
     return None if chosen is None else (chosen, {})
 

@@ -52,7 +52,7 @@ START = {
     "inline_stage": (ELEMENTWISE,),
     "rfactor": (REDUCTIONS[:-2],),
     "skip_padding": (("padconv",),),
-    "reverse_compute_at": (ELEMENTWISE, ELEMENTWISE[:-1]),
+    "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
     "tensorize": (("dots",),),
     "winograd": (("images",),),
