@@ -42,6 +42,26 @@ def constant(program, name):
     return replace(program, inputs=inputs)
 
 
+def few_channels(filters, taps, across, size):
+    """A convolution of bytes by groups of taps, stride 2, its result scaled and in blocks of channels."""
+    x = lang.placeholder((1, 3, size, size), "u8", "X")
+    w = lang.placeholder((filters, 3, taps, across), "i8", "W")
+    b = lang.placeholder((filters,), "f32", "B")
+    ic, kh, kw = (lang.reduce_axis(n, name) for n, name in ((3, "ic"), (taps, "kh"), (across, "kw")))
+    out = (size - across) // 2 + 1
+
+    def product(n, f, i, j):
+        left = lang.cast(x[n, ic, 2 * i + kh, 2 * j + kw], "i32")
+        return lang.sum(left * lang.cast(w[f, ic, kh, kw], "i32"), [ic, kh, kw])
+
+    c = lang.compute((1, filters, out, out), product, name="C")
+    y = lang.compute(c.shape, lambda n, f, i, j: lang.cast(c[n, f, i, j], "f32") * b[f], name="Y")
+    program = constant(constant(lang.program([x, w, b], [y]), "W"), "B")
+    s = Schedule(program).set_layout("Y", ("d0", "d1//16", "d2", "d3", "d1%16"))
+    placed = {b.name: b.layout for b in s.func.buffers}
+    return replace(program, outputs=tuple(b.with_(layout=placed[b.name]) for b in program.outputs))
+
+
 AVX512 = tuple(replace(X86_AVX512, llvm_cpu=cpu) for cpu in ("znver4", "sapphirerapids"))
 PROGRAMS = {
     "gemm 512": lambda: gemm(512, 512, 512),
@@ -57,10 +77,14 @@ PROGRAMS = {
     "depthwise": lambda: conv(144, 144, 56, 3, groups=144),
     "depthwise, stride 2": lambda: conv(96, 96, 112, 3, 2, groups=96),
 }
+BYTES = {
+    "bytes, 7x7 of a picture": lambda: few_channels(64, 7, 8, 230),
+    "bytes, 3x3 of a picture": lambda: few_channels(32, 3, 4, 226),
+}
 
 
 def compiled(name, target):
-    s = default_schedule(PROGRAMS[name](), target, 2, winograd="off")
+    s = default_schedule({**PROGRAMS, **BYTES}[name](), target, 2, winograd="off")
     text = emit_kernel(
         lower(s.func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
     ).text
@@ -68,7 +92,7 @@ def compiled(name, target):
 
 
 @pytest.mark.parametrize("target", AVX512, ids=lambda t: t.llvm_cpu)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, *BYTES])
 def test_micro_kernels_keep_their_registers(name, target):
     spills = count_vector_spills(compiled(name, target))
     tiles = {function: n for function, n in spills.items() if "_tile_" in function}
