@@ -25,7 +25,7 @@ from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
-from tilewright.schedule import Schedule, derived_constants
+from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import MOST_ERROR, WINOGRAD_SIZES, WinogradMode, default_schedule
 from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
@@ -165,6 +165,7 @@ class _Chooser:
     ) -> None:
         self._target, self._options, self._constants = target, options, constants
         self._made: dict[_Key, Schedule] = {}
+        self._derived: dict[_Key, tuple[DerivedConstant, ...]] = {}
 
     def threads(self, unit: Unit) -> int:
         """The threads that run one call of a unit's kernel."""
@@ -184,11 +185,13 @@ class _Chooser:
         """The tiles with which the method is exact enough for a unit's own weights."""
         sizes: tuple[int, ...] = WINOGRAD_SIZES
         while self._options.winograd == "auto" and sizes:
+            key = (unit.program, sizes, self.threads(unit))
             with _naming(unit):
-                schedule = self.schedule(unit.program, sizes, self.threads(unit))
-            errors = [
-                made.error(self._array(unit, made.source)) for made in derived_constants(schedule).values()
-            ]
+                schedule = self.schedule(*key)
+            if key not in self._derived:
+                self._derived[key] = tuple(derived_constants(schedule).values())
+            derived = self._derived[key]
+            errors = [made.error(self._array(unit, made.source)) for made in derived]
             # not "any is larger": an error that is no number is none to accept
             if all(error <= MOST_ERROR for error in errors):
                 break

@@ -110,14 +110,25 @@ def match_product(program: Program, stage: Stage, width: int) -> ProductMatch | 
 def quarter_weights(
     match: ProductMatch, width: int, array: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.float32]:
-    """The right matrix in the method's basis: blocks ``(4, k/2, n/2)``, computed in f64."""
-    given = np.asarray(array, np.float64)
-    if match.weights.indices[0].as_var() == match.n:
-        given = given.T
+    """The right matrix in the method's basis: blocks ``(4, k/2, n/2)``, sums computed in f64."""
+    return _in_basis(_by_columns(match, array), width)
+
+
+def _by_columns(match: ProductMatch, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """The right matrix, its columns last."""
+    given = np.asarray(array, np.float32)
+    return given.T if match.weights.indices[0].as_var() == match.n else given
+
+
+def _in_basis(given: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.float32]:
     depth, columns = given.shape
-    parts = given.reshape(2, depth // 2, columns // (2 * width), 2, width).transpose(0, 3, 1, 2, 4)
-    (b11, b12), (b21, b22) = parts.reshape(2, 2, depth // 2, columns // 2)
-    return np.ascontiguousarray([b11, b21, b22, b22 - b12 + b11], np.float32)
+    parts = given.reshape(2, depth // 2, columns // (2 * width), 2, width)
+    b11, b12, b21, b22 = (parts[row, :, :, side] for row in (0, 1) for side in (0, 1))
+    out = np.empty((BLOCKS, *b11.shape), np.float32)
+    out[0], out[1], out[2] = b11, b21, b22
+    mixed = np.subtract(b22, b12, dtype=np.float64)
+    out[3] = np.add(mixed, b11, out=mixed)
+    return out.reshape(BLOCKS, depth // 2, columns // 2)
 
 
 def strassen(program: Program, match: ProductMatch, width: int, weights: str) -> Program:
@@ -219,10 +230,12 @@ def strassen_error(match: ProductMatch, width: int, array: npt.NDArray[np.generi
     infinite where the method leaves the range of f32.
     """
     with np.errstate(all="ignore"):
-        b = quarter_weights(match, width, array)
+        given = _by_columns(match, array)
+        parts = given.reshape(len(given), -1, 2, width)
+        largest = np.maximum(given.max(axis=0), -given.min(axis=0)).reshape(-1, 2, width).max(axis=1).ravel()
+        panel, column = np.divmod(np.argsort(-largest, kind="stable")[:PAIRS], width)
+        b = _in_basis(np.hstack([parts[:, panel, side, column] for side in (0, 1)]), len(panel))
         depth = b.shape[1]
-        largest = np.abs(b).max(axis=(0, 1))
-        b = b[:, :, np.argsort(-largest, kind="stable")[:PAIRS]]
         x = np.random.default_rng(0).standard_normal((ROWS, 2 * depth), np.float32)
         x[1::2] = np.abs(x[1::2])
         a = x.reshape(2, ROWS // 2, 2, depth).transpose(0, 2, 1, 3)
