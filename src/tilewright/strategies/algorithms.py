@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final, Literal
 
 from tilewright.ir import Program, Stage
 from tilewright.lang import WinogradMatch, match_winograd
+from tilewright.strategies.blocking import bandwidth
 from tilewright.strategies.dots import products_at_once
-from tilewright.strategies.winograd import WINOGRAD_STAGES, block_of_tiles
+from tilewright.strategies.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
 from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]
@@ -23,6 +23,11 @@ MOST_ERROR: Final = 5e-5
 #: Cycles of both transforms for one tile and one vector of channels, by tile size (counted instructions:
 #: loads, multiply-adds and stores of the transform in and of the transform back).
 TRANSFORM_CYCLES: Final = {2: (64, 45), 4: (190, 160)}
+#: Part of the time to read weights that computing does not hide (fitted to 3x3 convolutions of 64 to 512
+#: channels in ResNet-18, direct and both sizes of tiles).
+SHOWN: Final = 0.5
+#: Lines of another core that a transform waits for at a time (between 1 and 6, by the machine's state).
+LINES_AT_ONCE: Final = 4
 #: Part of the machine's peak that the matrix products of small blocks reach.
 PRODUCT_EFFICIENCY: Final = 0.93
 #: How much faster than direct the model must show Winograd's method to be, before it is chosen.
@@ -31,12 +36,11 @@ MARGIN: Final = 1.12
 
 @dataclass(frozen=True, slots=True)
 class WinogradChoice:
-    """A convolution to be done by F(m x m, 3x3): tiles of a block, and of all blocks."""
+    """A convolution to be done by F(m x m, 3x3), and how its tiles are divided."""
 
     match: WinogradMatch
     m: int
-    block: int
-    tiles: int
+    blocks: TileBlocks
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -66,10 +70,11 @@ def choose_winograd(
         return None
     best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, target, threads), None)
     for m in sizes if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
-        block, tiles = block_of_tiles(program, match, m, target, threads)
-        cycles = _winograd_cycles(program, match, m, tiles, target, threads) * MARGIN
+        ways = tile_blocks(program, match, m, target, threads)
+        costs = [_winograd_cycles(program, match, m, way, target, threads) for way in ways]
+        cycles = min(costs) * MARGIN
         if mode != "auto" or cycles < best[0]:
-            best = (cycles, WinogradChoice(match, m, block, tiles))
+            best = (cycles, WinogradChoice(match, m, ways[costs.index(min(costs))]))
     return best[1]
 
 
@@ -78,9 +83,11 @@ def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
     return target.lanes(match.dtype) * target.fma_per_cycle * min(threads, target.units)
 
 
-def _memory_cycles(target: Target, nbytes: float) -> float:
-    """Cycles to read weights from main memory: in a whole model they are cold."""
-    return nbytes / target.memory[-1].bandwidth
+def _with_weights(computing: float, target: Target, nbytes: float, reads: int, threads: int) -> float:
+    """Cycles of computing with weights of so many bytes, read from memory first, then from a cache."""
+    memory = nbytes / target.memory[-1].bandwidth
+    again = (reads - 1) * nbytes / bandwidth(target, nbytes, threads)
+    return max(computing + SHOWN * (memory + again), memory)
 
 
 def _taps(match: WinogradMatch) -> int:
@@ -97,21 +104,32 @@ def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
     depth = products_at_once(match.data.dtype, match.dtype, target)
     weights = 9 * channels * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
     products = points * inside * channels / (depth * _rate(match, target, threads))
-    return products + _memory_cycles(target, weights)
+    return _with_weights(products, target, weights, 1, threads)
 
 
 def _winograd_cycles(
-    program: Program, match: WinogradMatch, m: int, tiles: int, target: Target, threads: int
+    program: Program, match: WinogradMatch, m: int, blocks: TileBlocks, target: Target, threads: int
 ) -> float:
     alpha = (m + 2) ** 2
     ic, oc = match.extent(match.ic), match.extent(match.oc)
     batch = match.extent(match.n)
     depth = match.extent(match.depth) if match.depth else 1
     depth_in = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
-    products = prod((batch, depth, tiles, alpha, ic, oc, _taps(match))) / _rate(match, target, threads)
+    units = min(threads, target.units)
+    # threads that work on one image, and images that one of them works on
+    inner = max(1, units // batch)
+    images = -(-batch * inner // units)
+    steps = images * depth * alpha * ic * _taps(match) * blocks.turns
+    products = steps * blocks.cycles / PRODUCT_EFFICIENCY
     lanes = target.lanes(match.dtype)
     into, back = TRANSFORM_CYCLES[m]
-    transforms = batch * tiles * (depth_in * ic * into + depth * oc * back) / lanes
-    transforms /= min(threads, target.units)
-    weights = 4 * alpha * ic * oc * _taps(match)
-    return products / PRODUCT_EFFICIENCY + transforms + _memory_cycles(target, weights)
+    tiles_in = images * blocks.tiles * depth_in * ic
+    alone = 1 if blocks.parts > 1 else inner
+    transforms = (tiles_in * into / alone + images * blocks.tiles * depth * oc * back / inner) / lanes
+    if alone < inner:
+        # what another thread has written comes from its core, line by line
+        others = tiles_in * m * m * match.data.dtype.bytes * (inner - 1) / inner
+        memory = target.memory[-1]
+        transforms += others / memory.line * memory.latency / LINES_AT_ONCE
+    weights = 4 * alpha * ic * oc * _taps(match) / blocks.parts
+    return _with_weights(products + transforms, target, weights, images * blocks.turns * depth, threads)

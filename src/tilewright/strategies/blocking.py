@@ -71,10 +71,10 @@ def choose_row_block(
         return None
     done = footprint(c.a, inside | {chosen.axis: chosen.size})
     blocks = max(1, round(whole / done))
-    rate = _bandwidth(target, whole, threads)
+    rate = bandwidth(target, whole, threads)
     plain = panels * whole / rate
     blocked = whole / rate + panels * whole / second.bandwidth
-    blocked += blocks * other / _bandwidth(target, other, threads if cut is None else 1)
+    blocked += blocks * other / bandwidth(target, other, threads if cut is None else 1)
     return chosen if blocked * MARGIN < plain else None
 
 
@@ -105,7 +105,7 @@ def _span(atom: object, extents: Mapping[str, int]) -> int:
     return 0
 
 
-def _bandwidth(target: Target, nbytes: float, threads: int) -> float:
+def bandwidth(target: Target, nbytes: float, threads: int) -> float:
     """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread."""
     for level in target.memory[1:]:
         if level.size is None or nbytes * min(threads, level.shared_by) <= KEPT_SHARE * level.size:

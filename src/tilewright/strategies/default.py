@@ -184,7 +184,7 @@ def apply_algorithms(
         if choice is None:
             continue
         weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
-        s = s.winograd(stage.name, choice.m, weights, choice.tiles)
+        s = s.winograd(stage.name, choice.m, weights, choice.blocks.tiles)
         if last is not None:
             s = s.inline_stage(stage.name)
         choices[stage.name if last is None else last.name] = choice
@@ -460,7 +460,7 @@ def _algorithm_rule(choice: Choice, stage: Stage, target: Target) -> Cluster:
     # no fallback of its own: where a step is refused, the whole program takes the direct method
     if isinstance(choice, StrassenChoice):
         return lambda s, n: schedule_strassen(s, choice, stage, n)
-    return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.block, stage, target, n)
+    return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.blocks, stage, target, n)
 
 
 def _lanes_rule(choice: LaneReduction, stage: Stage, program: Program) -> Cluster:

@@ -7,18 +7,30 @@
         for each output depth:
             for each point: a matrix product           # register tiles, as any contraction
             for each tile and vector of channels: transform back, epilogue
+
+Where weights are most of what is read (few tiles, many channels), threads share the channels of the result
+instead: each transforms all of the input, and reads its own part of the weights, once a block::
+
+    parallel for (n, parts of the channels):
+        for blocks of tiles:
+            transform the block's input
+            for panels of channels:                    # sums of one panel: first cache level
+                for each output depth:
+                    for each point: a matrix product   # asks for the weights of the next point
+                    for each tile and vector of channels: transform back, epilogue
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import is_tileable, schedule_inner
+from tilewright.strategies.contraction import MAX_ROWS, is_tileable, schedule_inner
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.tiles import register_tile
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
@@ -26,37 +38,87 @@ from tilewright.target import Target
 WINOGRAD_STAGES: Final = ("rows", "cols", "points", "lines", "tiles")
 #: Part of the second cache level that the transformed input and the sums of one block may take.
 CACHE_SHARE: Final = 0.6
+#: Vectors of channels in a register tile.
+VECTORS: Final = (1, 2, 3, 4)
+#: What one more block costs, in tiles.
+BLOCK_TILES: Final = 0.02
 
 
-def block_of_tiles(
+@dataclass(frozen=True, slots=True)
+class TileBlocks:
+    """How the tiles of a convolution are divided: ``block`` tiles in a block, ``tiles`` in all blocks.
+
+    Threads share blocks, or ``parts`` equal parts of the result's channels, in panels of ``panel`` channels.
+    The busiest thread computes ``turns`` blocks of an image, each in ``cycles`` a step of the reduction.
+    """
+
+    block: int
+    tiles: int
+    turns: int
+    cycles: float
+    parts: int = 1
+    panel: int = 0
+
+
+def tile_blocks(
     program: Program, match: WinogradMatch, m: int, target: Target, threads: int
-) -> tuple[int, int]:
-    """Tiles of one block, and of all blocks: few enough for the cache, blocks that threads share evenly."""
-    tiles = -(-match.extent(match.rows) // m) * -(-match.extent(match.cols) // m)
+) -> tuple[TileBlocks, ...]:
+    """The ways to divide the tiles: by blocks, and by channels if these divide evenly among threads."""
     depth = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
-    bytes_per_tile = 4 * (m + 2) ** 2 * (match.extent(match.ic) * depth + match.extent(match.oc))
+    ic, oc = match.extent(match.ic) * depth, match.extent(match.oc)
+    point = 4 * (m + 2) ** 2
+    lanes = target.lanes(match.dtype)
     threads = max(1, threads // match.extent(match.n))
+    shared = _even_blocks(match, m, point * (ic + oc), target, threads, -(-oc // lanes))
+    if threads == 1 or oc % (threads * lanes):
+        return (shared,)
+    vectors = oc // threads // lanes
+    counts = tuple(v for v in VECTORS if vectors % v == 0)
+    apart = _even_blocks(match, m, point * (ic + counts[-1] * lanes), target, 1, vectors, counts)
+    best = register_tile(target, apart.block, vectors, counts, max_rows=MAX_ROWS)
+    return shared, replace(apart, parts=threads, panel=best.vectors * lanes)
+
+
+def _even_blocks(
+    match: WinogradMatch,
+    m: int,
+    bytes_per_tile: int,
+    target: Target,
+    threads: int,
+    vectors: int,
+    counts: tuple[int, ...] = VECTORS,
+) -> TileBlocks:
+    """Blocks that are small enough for the cache, and that ``threads`` share evenly."""
+    tiles = -(-match.extent(match.rows) // m) * -(-match.extent(match.cols) // m)
     size = target.level("l2").size or (1 << 20)
     most = max(1, int(size * CACHE_SHARE) // bytes_per_tile)
-    least_blocks = -(-tiles // most)
-    best: tuple[float, int] | None = None
-    for blocks in range(least_blocks, 2 * least_blocks + 2 * threads + 1):
+    least = -(-tiles // most)
+    best: tuple[float, int, int] | None = None
+    for blocks in range(least, 2 * least + 2 * threads + 1):
         block = -(-tiles // blocks)
         done = -(-tiles // block)
         # tiles that the busiest thread computes
-        cost = -(-done // threads) * block + 0.02 * done
+        cost = -(-done // threads) * block + BLOCK_TILES * done
         if best is None or cost < best[0] - 1e-9:
-            best = (cost, block)
+            best = (cost, block, done)
     assert best is not None
-    return best[1], -(-tiles // best[1]) * best[1]
+    _, block, done = best
+    cycles = register_tile(target, block, vectors, counts, max_rows=MAX_ROWS).cycles
+    return TileBlocks(block, done * block, -(-done // threads), cycles)
 
 
 def schedule_winograd(
-    s: Schedule, match: WinogradMatch, m: int, block: int, last: Stage, target: Target, threads: int
+    s: Schedule,
+    match: WinogradMatch,
+    m: int,
+    blocks: TileBlocks,
+    last: Stage,
+    target: Target,
+    threads: int,
 ) -> Schedule:
     """Schedule the stages of a Winograd convolution whose result ``last`` consumes point by point.
 
-    ``block`` is what :func:`block_of_tiles` says, ``last`` has the convolution's own stage inlined.
+    ``blocks`` is one of :func:`tile_blocks`, ``last`` has the convolution's own stage inlined.
     Raises ScheduleError where a primitive refuses.
     """
     program = s.program
@@ -70,12 +132,20 @@ def schedule_winograd(
 
     # tiles of the result, in blocks
     s = s.split(loops["rows"], m, names=["th", "ti"]).split(loops["cols"], m, names=["tw", "tj"])
-    s = s.split(loops["oc"], min(lanes, match.extent(match.oc)), names=["co", "cv"])
+    outside, panels = [], []
+    if blocks.parts > 1:
+        part_of = match.extent(match.oc) // blocks.parts
+        factors = [part_of // blocks.panel, blocks.panel // lanes, lanes]
+        s = s.split(loops["oc"], factors, names=["cs", "cp", "co", "cv"])
+        outside, panels = ["cs"], ["cp"]
+    else:
+        s = s.split(loops["oc"], min(lanes, match.extent(match.oc)), names=["co", "cv"])
     depth = [loops["depth"]] if match.depth else []
-    s = s.reorder(loops["n"], *depth, "th", "tw", "co", "ti", "tj", "cv").fuse("th", "tw", names=["tt"])
-    s = s.split("tt", block, names=["tb", "tq"])
-    s = s.reorder(loops["n"], "tb", *depth, "tq", "co", "ti", "tj", "cv")
-    inner = depth[0] if depth else "tb"
+    front = [loops["n"], *outside]
+    s = s.reorder(*front, *panels, *depth, "th", "tw", "co", "ti", "tj", "cv")
+    s = s.fuse("th", "tw", names=["tt"]).split("tt", blocks.block, names=["tb", "tq"])
+    s = s.reorder(*front, "tb", *panels, *depth, "tq", "co", "ti", "tj", "cv")
+    inner = ["tb", *panels, *depth][-1]
     s = s.compute_at(part["tiles"], "co").compute_at(part["lines"], "co")
     s = s.compute_at(part["points"], inner).compute_at(part["cols"], "tb")
     for stage in ("lines", "tiles"):
@@ -83,11 +153,11 @@ def schedule_winograd(
         s = _expand(s, part[stage], "co")
     s = s.unroll("ti").unroll("tj").vectorize("cv")
     s = _input_transform(s, part["rows"], part["cols"], lanes)
-    s = _products(s, program, points, inner, block, target)
+    s = _products(s, program, points, inner, target)
     if threads > 1:
-        outer = "tb"
+        outer = "cs" if outside else "tb"
         if batch > 1:
-            s, outer = s.fuse(loops["n"], "tb", names=["nb"]), "nb"
+            s, outer = s.fuse(loops["n"], outer, names=["nb"]), "nb"
         s = s.parallel(outer)
     return s
 
@@ -121,9 +191,7 @@ def _input_transform(s: Schedule, rows: str, cols: str, lanes: int) -> Schedule:
     return _expand(s, rows, f"{c}_o") if own else s
 
 
-def _products(
-    s: Schedule, program: Program, points: Stage, within: str, block: int, target: Target
-) -> Schedule:
+def _products(s: Schedule, program: Program, points: Stage, within: str, target: Target) -> Schedule:
     """The matrix products of one block, weights in panels."""
     extents = dict(zip([it.name for it in points.iters], _below(s, points.name, within), strict=True))
     iters = tuple(
