@@ -156,7 +156,7 @@ def schedule_contraction(
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
     s = _fill(s, c, epilogue, tile, size)
     feeds = _fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
-    s = ask_ahead(s, c, feeds, tile.outer, tile.around)
+    s = ask_ahead(s, c, feeds, tile.outer, tile.around, last.writes[0], target)
     if panels is not None:
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.native_kernel import HOST
+from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, conv_program
 
 from tilewright.ir import Index, IndexMap, blocks, var
@@ -22,9 +23,9 @@ def blocked(program):
     return replace(program, inputs=inputs, outputs=tuple(map(one, program.outputs)))
 
 
-def hints(program) -> set[tuple[str, str]]:
+def hints(program, target=HOST) -> set[tuple[str, str]]:
     """The loops that ask ahead, by the start of their names, and what for."""
-    s = default_schedule(program, HOST, 1, winograd="off")
+    s = default_schedule(program, target, 1, winograd="off")
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
     return {(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"}
 
@@ -33,11 +34,11 @@ def hints(program) -> set[tuple[str, str]]:
     ("given", "stride", "expected"),
     [
         # over blocks of channels: the same block of the next row
-        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y0_ic_o", f"X+{28 * 16}")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{28 * 16}")}),
         # a stride leaves lines out
-        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y0_ic_o", f"X+{2 * 28 * 16}:1")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{2 * 28 * 16}:1")}),
         # rows of taps: the row of each tap
-        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y0_kh", f"X+{28 * 16}")}),
+        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow_0", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
         # all channels lie together
         ((1, 16, 32, (8, 28), (1, 1)), 1, set()),
     ],
@@ -48,6 +49,12 @@ def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride,
 
 def test_plain_operands_are_followed_by_the_hardware():
     assert hints(conv_program(1, 32, 32, (8, 28), (1, 1))) == set()
+
+
+def test_results_that_go_past_the_caches_are_not_asked_for():
+    program = blocked(conv_program(1, 32, 32, (8, 28), (1, 1)))
+    assert ("Y_ow_0", "Y") in hints(program, machine(1024, 4096))
+    assert ("Y_ow_0", "Y") not in hints(program, machine(8, 16))
 
 
 @pytest.mark.parametrize("window", [1, 3])
