@@ -56,6 +56,16 @@ def _constant_matmul():
     return Schedule(replace(program, inputs=(a, b.with_(scope=CONST))))
 
 
+def _two_products():
+    """One called as a stage of the other's rewrite would be."""
+    A, B = lang.placeholder((4, 6), name="A"), lang.placeholder((6, 8), name="B")
+    D = lang.placeholder((8, 8), name="D")
+    first = lang.ops.matmul(A, B, name="C")
+    program = lang.program([A, B, D], [lang.ops.matmul(first, D, name="C_product3")])
+    inputs = tuple(b if b.name == "A" else b.with_(scope=CONST) for b in program.inputs)
+    return Schedule(replace(program, inputs=inputs))
+
+
 def _triangle():
     """A reduction whose range depends on another axis."""
     X, W = lang.placeholder((6,), name="X"), lang.placeholder((6,), name="W")
@@ -149,6 +159,11 @@ REFUSALS = {
         _matmul,
         ("strassen", "C", 1, "Q"),
         "stage 'C' is no product with a constant f32 matrix that divides into quarters",
+    ),
+    "strassen: taken stage": (
+        _two_products,
+        ("strassen", "C", 1, "Q"),
+        "the name 'C_product3', which a new stage would have, is taken",
     ),
     "strassen: taken name": (
         _constant_matmul,

@@ -157,7 +157,7 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
         if step.primitive == "winograd"
     }
     tiles |= {
-        f"{step.args[0]}_{number}": "strassen"
+        f"{step.args[0]}_product{number}": "strassen"
         for step in schedule.trace.steps
         if step.primitive == "strassen"
         for number in range(1, 8)

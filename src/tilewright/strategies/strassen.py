@@ -70,7 +70,7 @@ class StrassenChoice:
     def stages(self) -> tuple[str, ...]:
         """Names of the stages that make the result, its own last."""
         name = self.match.stage.name
-        return (f"{name}_sums", *(f"{name}_{n}" for n in range(1, PRODUCTS + 1)), name)
+        return (f"{name}_sums", *(f"{name}_product{n}" for n in range(1, PRODUCTS + 1)), name)
 
 
 def choose_strassen(program: Program, stage: Stage, target: Target, threads: int) -> StrassenChoice | None:

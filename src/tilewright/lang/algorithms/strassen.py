@@ -136,7 +136,7 @@ def strassen(program: Program, match: ProductMatch, width: int, weights: str) ->
 
     The constant input of the right matrix is replaced by the constant input ``weights``, which holds what
     :func:`quarter_weights` gives. New stages are called after the product: ``_sums`` (quarters of the left
-    matrix and sums of them) and ``_1`` to ``_7`` (the products); the product's own stage adds those up. Equal
+    matrix and sums of them) and ``_product1`` to ``_product7``; the product's own stage adds those up. Equal
     to the direct method in exact arithmetic; in f32 the error relative to the largest result about doubles.
     """
     name, source = match.stage.name, match.stage.source
@@ -146,7 +146,7 @@ def strassen(program: Program, match: ProductMatch, width: int, weights: str) ->
     stages = [_sums(match, sums, rows, depth)]
     i, j, k = var("i"), var("j"), var("k")
     for number, blocks in enumerate(PRODUCTS):
-        made = f"{name}_{number + 1}"
+        made = f"{name}_product{number + 1}"
         inner.append((made, (rows, columns)))
         a = Load(sums, (index(number), i, k), F32)
         b: Expr = Load(weights, (index(blocks[0]), k, j), F32)
@@ -197,7 +197,7 @@ def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
 def _result(match: ProductMatch, width: int, rows: int) -> Stage:
     m, n = var(match.m), var(match.n)
     here = (mod(m, rows), floordiv(n, 2 * width) * width + mod(n, width))
-    p1, p2, p3, p4, p5, p6, p7 = (Load(f"{match.stage.name}_{x}", here, F32) for x in range(1, 8))
+    p1, p2, p3, p4, p5, p6, p7 = (Load(f"{match.stage.name}_product{x}", here, F32) for x in range(1, 8))
     both = Binary("add", p1, p6)
     lower = Binary("add", both, p7)
     upper = Select(

@@ -23,10 +23,10 @@ def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
         C[i, j] += A[i, k] * B[k, j]
 
         C_sums[x, i, k] = quarters of A, and sums of them
-        C_1[i, j] += C_sums[0, i, k] * Q[0, k, j]
+        C_product1[i, j] += C_sums[0, i, k] * Q[0, k, j]
         ...
-        C_7[i, j] += C_sums[6, i, k] * (Q[3, k, j] - Q[0, k, j])
-        C[i, j] = by quarter: C_1 + C_2 | C_1 + C_6 + C_5 + C_3 | ...
+        C_product7[i, j] += C_sums[6, i, k] * (Q[3, k, j] - Q[0, k, j])
+        C[i, j] = by quarter: C_product1 + C_product2 | C_product1 + C_product6 + ... | ...
 
     >>> from dataclasses import replace
     >>> from tilewright import lang
@@ -37,7 +37,7 @@ def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
     >>> a, b = program.inputs
     >>> s = Schedule(replace(program, inputs=(a, b.with_(scope=CONST))))
     >>> print(*s.strassen("C", 16, "Q").blocks())
-    C_sums C_1 C_2 C_3 C_4 C_5 C_6 C_7 C
+    C_sums C_product1 C_product2 C_product3 C_product4 C_product5 C_product6 C_product7 C
 
     Raises ScheduleError for a stage that is no such product or does not divide, or a name that is taken.
     """
@@ -55,4 +55,9 @@ def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
     taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
     if weights in taken or not weights.isidentifier():
         raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
-    return rewrite(program, match, width, weights)
+    new = rewrite(program, match, width, weights)
+    made = [t.name for t in new.temps if t not in program.temps]
+    clash = next((name for name in made if name in taken | set(names)), None)
+    if clash is not None:
+        raise ScheduleError(f"the name {clash!r}, which a new stage would have, is taken", hint="rename it")
+    return new
