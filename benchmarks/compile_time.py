@@ -85,6 +85,14 @@ def dot_product() -> Program:
     return lang.program([a, b], [c], name="dot")
 
 
+def product() -> Program:
+    """A product with a constant matrix that divides into quarters."""
+    a, b = lang.placeholder((128, 768), name="A"), lang.placeholder((768, 768), name="B")
+    program = lang.program([a, b], [lang.ops.matmul(a, b, name="C")])
+    left, right = program.inputs
+    return replace(program, inputs=(left, right.with_(scope=CONST)))
+
+
 def chain(stages: int = 100) -> Program:
     """Element-wise stages of 512x512, one after another."""
     t = x = lang.placeholder((512, 512), name="X")
@@ -148,6 +156,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "rfactor": (p, ("conv", "ic", 16), {}),
         "gather_operand": (p, ("conv", 1, ("oc", "ic", "kh", "kw"), "P"), {}),
         "winograd": (p.inline_stage("X_pad").skip_padding("conv"), ("conv", 4, "U"), {}),
+        "strassen": (Schedule(product()), ("C", 48, "Q"), {}),
         "store_as": (p, ("W", "bf16"), {}),
         "layout_split": (p, ("conv", 1, (-1, 16)), {}),
         "layout_reorder": (p, ("conv", (0, 2, 3, 1)), {}),
