@@ -31,6 +31,7 @@ from tilewright.strategies.contraction import is_tileable, schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.planes import Planes, find_planes, schedule_planes
 from tilewright.strategies.precision import round_weights
 from tilewright.strategies.products import is_large_product, schedule_product
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
@@ -426,6 +427,11 @@ def clusters(
             done.add(panels_of(stage))
             out.append(_contraction_rule(alone, None, program, target, constants))
             continue
+        planes = find_planes(program, stage, target)
+        if planes is not None:
+            done.add(planes.stage.name)
+            out.append(_planes_rule(planes, program, target, constants))
+            continue
         rows, depth = _rows_before(program, stage, done, target)
         if rows:
             done.update(r.name for r in rows)
@@ -454,6 +460,15 @@ def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster
 
 def _rows_rule(rows: list[Stage], last: Stage, program: Program, depth: int, target: Target) -> Cluster:
     return _attempt(lambda s, n: schedule_rows(s, program, rows, last, depth, target, n), None, last.name)
+
+
+def _planes_rule(p: Planes, program: Program, target: Target, constants: Collection[str]) -> Cluster:
+    def simple(s: Schedule, threads: int) -> Schedule:
+        for stage in dict.fromkeys((p.stage, p.last)):
+            s = _elementwise_rule(stage, program, target)(s, threads)
+        return s
+
+    return _attempt(lambda s, n: schedule_planes(s, program, p, target, n, constants), simple, p.last.name)
 
 
 def _algorithm_rule(choice: Choice, stage: Stage, target: Target) -> Cluster:
