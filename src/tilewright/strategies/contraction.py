@@ -24,11 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.ir import I32, Program, Stage
+from tilewright.ir import I32, Load, Program, Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead
-from tilewright.strategies.blocking import choose_row_block
+from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
+from tilewright.strategies.caches import last_cache
 from tilewright.strategies.dots import without_groups
 from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
 from tilewright.strategies.tiles import RegisterTile, register_tile
@@ -43,7 +44,9 @@ MAX_STEPS_PER_COPY: Final = 2
 #: Multiply-adds of one turn that are enough there: more are no faster (28 and 56 measured, to 0.5%).
 FMAS_PER_COPY: Final = 24
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
-MAX_EXPANDED_TAPS: Final = 9
+MAX_EXPANDED_TAPS: Final = 25
+#: Taps along the rows of a tile whose elements fit into registers beside as many rows as there may be.
+KEPT_TAPS: Final = 3
 #: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
 TILES_PER_PANEL: Final = 24
 #: Parallel iterations for each thread from which on a remainder does not matter.
@@ -56,6 +59,10 @@ MIN_PARALLEL_RESULTS: Final = 1 << 15
 MOST_APART: Final = 4
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
+#: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
+BAND: Final = 7
+#: The same where values come from memory: 4, 7 and 14 rows of 16x32x112x112 took 1.4, 1.6, 2.3 ms.
+STREAMED_BAND: Final = 4
 
 
 def is_tileable(
@@ -82,7 +89,8 @@ def is_tileable(
         if ld is None or not any(c.vector in i.vars for i in ld.indices):
             continue
         run = run_length(ld, c.vector)
-        if c.b is None and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
+        alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
+        if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
             # a strided window: lanes picked from whole vectors
             continue
         if run is not None and run % lanes:
@@ -90,6 +98,11 @@ def is_tileable(
         if run == 0:
             return None
     return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
+
+
+def _moving(ld: Load) -> frozenset[str]:
+    """The iterators that a load moves with."""
+    return frozenset(v for i in ld.indices for v in i.vars)
 
 
 def vector_width(c: Contraction, target: Target) -> int:
@@ -113,9 +126,30 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
             counts = tuple(v for v in counts if whole % v == 0)
         if c.group is not None:
             counts = tuple(v for v in counts if c.group % (v * width) == 0)
+    most = _most_rows(c, target)
     return register_tile(
-        target, c.extent(rows) if rows else 1, whole, counts, max_rows=MAX_ROWS, broadcast=broadcast
-    )
+        target, c.extent(rows) if rows else 1, whole, counts,
+        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None,
+    )  # fmt: skip
+
+
+def _most_rows(c: Contraction, target: Target) -> int:
+    """Rows of a tile, at most: with what windows share in registers, and few streams to and from memory."""
+    taps = math.prod(c.extent(a) for a in shared_windows(c))
+    most = MAX_ROWS if taps <= KEPT_TAPS else min(MAX_ROWS, (target.vector_registers - taps) // 2 - 1)
+    if c.run is not None or taps == 1:
+        return most
+    results = math.prod(it.extent.as_int() for it in c.stage.iters if it.kind == "par")
+    far = results * c.write.value.dtype.bytes * 2 > last_cache(target)
+    return min(most, STREAMED_BAND if far else BAND)
+
+
+def shared_windows(c: Contraction) -> tuple[str, ...]:
+    """The window axes by which rows of a tile read the same elements."""
+    row = row_axis(c)
+    if row is None or c.vector in c.axes("n"):
+        return ()
+    return tuple(a for a in c.axes("window") if any(a in i.vars and row in i.vars for i in c.a.indices))
 
 
 def row_axis(c: Contraction) -> str | None:
@@ -135,6 +169,7 @@ class _Tile:
     ragged: tuple[str, ...]  # loops whose last iteration is partial
     panels: str | None  # the loop of which each iteration uses one panel of b
     shared: bool = False  # whether the outermost loop has one iteration a thread
+    cuts: tuple[tuple[str, str], ...] = ()  # loops over tiles, and the axis of each
 
 
 def schedule_contraction(
@@ -272,10 +307,16 @@ def _tile(
         vector = loop[c.vector]
     batch = [loop[a] for a in c.axes("batch") if a != c.vector and a in loop]
     other_n = [loop[a] for a in c.axes("n") if a != c.vector and a in loop]
+    feeding = [(loop[a], a) for a in c.axes("batch") if a != c.vector and a in loop]
     other_m: list[str] = []
     outside: list[str] = []
     for a in c.axes("m"):
         if a in (row, c.vector) or a not in loop:
+            continue
+        if c.extent(a) == 1:
+            # between no two loops that matter
+            batch.append(loop[a])
+            feeding.append((loop[a], a))
             continue
         sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
         if a == cut:
@@ -288,9 +329,18 @@ def _tile(
             outside += [*other_m, *parts[:-1]]
             other_m = []
         other_m.append(parts[-1])
+        feeding.append((parts[-1], a))
     if block is not None and block.axis == row:
         outside, other_m = [*other_m, *in_blocks], []
+    columns, bands = n_outer[0] if n_outer and c.run is None else None, around
     outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
+    if c.vector in c.axes("batch") and not outside:
+        # nothing is shared but by neighbouring rows: in the order in which results lie in memory
+        axes = [it.name for it in c.stage.iters]
+        of = dict(feeding) | dict.fromkeys(n_outer, c.vector)
+        outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
+    if around is not None and outer and outer[-1] == columns and _rows_outside(c, target):
+        outer[-1], around = around, columns
     if around is None:
         if not outer:
             whole, vector = split(c.vector, c.extent(c.vector))
@@ -301,7 +351,20 @@ def _tile(
     if len(order) > 1:
         s = s.reorder(*order)
     panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
-    return s, _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share)), chosen
+    cuts = tuple((part, axis) for part, axis in ((columns, c.vector), (bands, row)) if part and axis)
+    tiles = _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts)
+    return s, tiles, chosen
+
+
+def _rows_outside(c: Contraction, target: Target) -> bool:
+    """Whether tiles are done along the vectors first, then the next rows."""
+    if c.vector in c.axes("batch") or c.b is None:
+        # a band of rows from end to end, as it lies in memory
+        return True
+    # tiles with a border of their own, then, are no parallel loops of their own
+    met = any(c.vector in cond.vars for cond in c.guard)
+    read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
+    return met and read <= CACHE_SHARE * (target.level("l2").size or 0)
 
 
 def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
@@ -368,6 +431,7 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
     vector = [loop for loop in pars if feeds[loop] == c.vector][-1]
     # rows outside of vectors: each broadcast is used up before the next one is loaded
     rows = set(c.axes("m"))
+    rows_of = math.prod(s.loop(loop).extent.as_int() for loop in pars if feeds[loop] == row_axis(c))
     pars.sort(key=lambda loop: (loop == vector, feeds[loop] not in rows))
     windows = [reds[a] for a in c.axes("window") if a in reds]
     ks = [reds[a] for a in c.axes("k") if a in reds]
@@ -375,14 +439,19 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
     for a in c.axes("window"):
         taps *= c.extent(a)
     if not ks and not c.dot and taps <= MAX_EXPANDED_TAPS:
+        # rows share what they load along their own window; lanes that are off are known where taps are
+        shared = [reds[a] for a in shared_windows(c)] or windows[-1:]
+        masking = [reds[a] for a in c.axes("window") if any({a, c.vector} <= cond.vars for cond in c.guard)]
+        expanded = list(dict.fromkeys((*masking, *shared)))
+        windows = [*(loop for loop in windows if loop not in expanded), *expanded]
         s = s.reorder(*windows, *pars) if len([*windows, *pars]) > 1 else s
         s = s.decompose_init(block, [*windows, *pars][0])
-        # neighbouring results share what they load along the last window axis
-        s = s.unroll(windows[-1])
+        for loop in expanded:
+            s = s.unroll(loop)
     else:
         axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in reds])
         last = reds.get(axis or "", (windows or ks)[-1])
-        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last])
+        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last], rows_of)
         front = [loop for loop in (*ks, *windows) if loop != last]
         if step is not None and steps > step:
             s = s.split(last, step)
@@ -437,8 +506,8 @@ def _met_by_rows(c: Contraction, reds: dict[str, str]) -> list[str]:
     return [reds[a] for a in c.axes("window") if a in tied and a in reds]
 
 
-def _steps_apart(c: Contraction, axis: str) -> int:
-    """Steps of a reduction axis after which rows of a tile read the elements of rows beside them.
+def _steps_apart(c: Contraction, axis: str, rows: int) -> int:
+    """Steps of a reduction axis after which some of ``rows`` rows read the elements of rows beside them.
 
     Unrolled further, those elements would be loaded once and kept, in registers that the sums need.
     """
@@ -446,8 +515,15 @@ def _steps_apart(c: Contraction, axis: str) -> int:
     if row is None or c.b is None:
         return MAX_STEPS_PER_TURN
     depth = find_instruction(c.dot).depth if c.dot else 1
-    apart = [max(1, abs(i.coefficient(row))) for i in c.a.indices if axis in i.vars and row in i.vars]
-    return min((d // math.gcd(d, depth) for d in apart), default=MAX_STEPS_PER_TURN)
+    found = [MAX_STEPS_PER_TURN]
+    for i in c.a.indices:
+        if not {axis, row} <= i.vars:
+            continue
+        along, step = abs(i.coefficient(row)), abs(i.coefficient(axis)) * depth
+        common = math.gcd(along, step)
+        if common == 0 or step // common < rows:
+            found.append(max(1, along // max(1, common)))
+    return min(found)
 
 
 def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
@@ -470,18 +546,10 @@ def threads_for(stage: Stage, threads: int) -> int:
 
 def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
     """Exact copies for partial and border tiles."""
-    guarded = any(row_axis(c) in cond.vars for cond in c.guard)
-    tiles = s.loop(tile.around).extent.as_int()
-    if guarded and tiles > 1:
-        # the first and the last tile meet the padding, those between do not
-        s = s.partition(tile.around, 1)
-        if tiles > 2:
-            s = s.partition(f"{tile.around}_1", -1)
-    elif tile.around in tile.ragged:
-        s = s.partition(tile.around, -1)
-    for loop in tile.ragged:
-        if loop != tile.around:
-            s = s.partition(loop, -1)
+    met = {v for cond in c.guard for v in cond.vars}
+    guarded = {loop for loop, axis in tile.cuts if axis in met}
+    for loop in dict.fromkeys((tile.around, *tile.ragged, *guarded)):
+        s = _cut(s, loop, loop in guarded, loop in tile.ragged)
     return s
 
 
@@ -496,6 +564,15 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, threads: int) -> Schedule
             started.add(fused)
             s = s.parallel(fused)
     return s
+
+
+def _cut(s: Schedule, loop: str, guarded: bool, ragged: bool) -> Schedule:
+    """Copies of the tiles that meet the padding, the first and the last one, or of the partial one."""
+    tiles = s.loop(loop).extent.as_int()
+    if guarded and tiles > 1:
+        s = s.partition(loop, 1)
+        return s.partition(f"{loop}_1", -1) if tiles > 2 else s
+    return s.partition(loop, -1) if ragged else s
 
 
 def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:

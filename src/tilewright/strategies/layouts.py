@@ -33,14 +33,18 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule import rename_buffers
+from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.readers import pointwise_reader
-from tilewright.strategies.roles import contraction
+from tilewright.strategies.roles import contraction, run_length
 from tilewright.target import Target
 
 #: A block holds this part of a vector register at least; smaller blocks waste lanes.
 SMALLEST_PART: Final = 2
 #: Sums of fewer terms are computed in the order in which they are stored: a copy costs as much as they do.
 MIN_TERMS: Final = 32
+#: Vectors of a row from which on a result is computed along it, and the part of a row that may be wasted.
+ROW_VECTORS: Final = 6
+WASTED_PART: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,11 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
             block = preferred_block(program, b, known, target)
             if block is not None and value not in fixed:
                 chosen[value] = block
-            elif block is not None and _terms(program, b.name) >= MIN_TERMS:
+            elif (
+                block is not None
+                and _terms(program, b.name) >= MIN_TERMS
+                and not _has_long_rows(program, b.name, target)
+            ):
                 through = through_blocks(program, b, block)
                 program = through if _has_panels(through, block) else program
         out.append(
@@ -134,6 +142,27 @@ def _has_panels(program: Program, block: Block) -> bool:
             c = contraction(program, stage, last)
             if c is not None and c.run == block.size and c.vector in c.axes("n"):
                 return c.group is None or c.group % block.size == 0
+    return False
+
+
+def _has_long_rows(program: Program, output: str, target: Target) -> bool:
+    """Whether a result's own rows fill enough vectors, so that it is best computed as it is stored.
+
+    Windows over two axes are left out: blocks are as fast for those (rows of 56 and 64 elements were slower),
+    and Winograd's method wants them.
+    """
+    for stage in program.stages:
+        last = pointwise_reader(program, stage)
+        if not stage.is_reduction or output not in (stage if last is None else last).writes:
+            continue
+        c = is_tileable(program, stage, target, last, packed=False)
+        if c is None or c.b is None or c.run is not None or run_length(c.b, c.vector) is not None:
+            continue
+        lanes, extent = target.lanes(c.write.value.dtype), c.extent(c.vector)
+        windows = [a for a in c.axes("window") if c.extent(a) > 1]
+        wasted = -(-extent // lanes) * lanes - extent
+        if len(windows) < 2 and extent >= ROW_VECTORS * lanes and wasted * WASTED_PART <= extent:
+            return True
     return False
 
 

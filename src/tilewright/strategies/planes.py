@@ -1,6 +1,6 @@
 """Windows over planes too narrow for vectors: a block of channels is put side by side, and back afterwards.
 
-For depthwise convolutions and pooling of plain tensors whose rows have fewer elements than half a vector::
+For depthwise convolutions, pooling and sums of planes whose rows have fewer elements than half a vector::
 
     parallel for (batch, blocks of channels):
         x_block[h, w, c] = x[c, h, w]             # squares transposed in registers; first cache level
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, Buffer, Index, Program, Stage
+from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import is_tileable, loops_below, schedule_inner
 from tilewright.strategies.layouts import Block
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import reads_in_place
-from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import Contraction, run_length
 from tilewright.strategies.rows import parallelise
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -90,9 +90,15 @@ def find_planes(program: Program, last: Stage, target: Target) -> Planes | None:
             if b.layout is not None or b.scope == CONST or len(b.shape) != len(extents):
                 continue
             planes = Planes(stage, last, channel, source, size or lanes)
+            if any(ld.indices[channel].as_var() != planes.vector for ld in _loads_of(stage, source)):
+                continue
             if _fits(program, planes, target) and _contraction(planes.blocked(program), planes, target):
                 return planes
     return None
+
+
+def _loads_of(stage: Stage, buffer: str) -> list[Load]:
+    return [ld for ld in stmt_loads(stage.body) if ld.buffer == buffer]
 
 
 def _reduction_before(program: Program, last: Stage) -> Stage | None:
@@ -119,11 +125,11 @@ def _fits(program: Program, p: Planes, target: Target) -> bool:
 def _contraction(blocked: Program, p: Planes, target: Target) -> Contraction | None:
     """The reduction as it is inside of a block: axes around it are one index."""
     c = is_tileable(blocked, p.stage, target, p.epilogue, packed=False)
-    if c is None or c.run != p.size or not c.axes("window"):
+    if c is None or c.run != p.size or c.a.buffer != p.source:
         return None
     pars = [it.name for it in p.stage.iters if it.kind == "par"]
     inside = dict.fromkeys(pars[: p.channel], 1) | {p.vector: p.size}
-    if c.vector != p.vector or any(p.source == ld.buffer for ld in (c.b,) if ld is not None):
+    if c.vector != p.vector or run_length(c.a, c.vector) != p.size:
         return None
     iters = tuple(
         replace(it, lo=Index(0), hi=Index(inside.get(it.name, it.extent.as_int()))) for it in p.stage.iters

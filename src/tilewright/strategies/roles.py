@@ -45,7 +45,8 @@ class Contraction:
     reductions of one operand, ``b_logical`` is the load as the stage has it. Terms count where ``guard``
     holds. ``dot`` names the instruction that does its products, if one does: the groups that it sums are
     then taken out of the indices of ``b``. Where ``a`` moves along ``vector`` in steps of ``group`` elements
-    only, as in a grouped convolution, that axis is ``n``: within a group it is.
+    only, as in a grouped convolution, that axis is ``n``: within a group it is. Where ``b`` moves so along
+    an axis that ``a`` moves along by elements, that one is ``m``, in groups of ``rows``.
     """
 
     stage: Stage
@@ -59,6 +60,7 @@ class Contraction:
     guard: Pred = ()
     dot: str = ""
     group: int | None = None
+    rows: int | None = None
 
     def axes(self, *roles: Role) -> tuple[str, ...]:
         """Iterators with one of the roles, in order."""
@@ -107,19 +109,40 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
     group = _group(a, vector) if b is not None and _moves(b, vector) and _group(b, vector) is None else None
     if group is not None:
         pars.remove(vector)
+    grouped = {name: d for name in pars if b is not None and name != vector and (d := _group(b, name))}
+    grouped = {name: d for name, d in grouped.items() if _moves(a, name) and _group(a, name) is None}
+    rows = next(iter(grouped.values())) if len(grouped) == 1 else None
+    alone = b is None
+    if b is not None and group is None and rows is None and _shares_windows(stage, a, b, vector):
+        # rows of the result share what they read of ``b``, as in reductions of one operand
+        a, b, logical, alone = b, a, first, True
     roles: list[tuple[str, Role]] = []
     for it in stage.iters:
         in_a = _moves(a, it.name) and (group is None or it.name != vector)
-        in_b = b is not None and _moves(b, it.name)
+        in_b = b is not None and _moves(b, it.name) and (rows is None or it.name not in grouped)
         if it.kind == "red":
             together = (*a.indices, *(b.indices if b is not None else ()))
             windowed = any(it.name in i.vars and any(v in pars for v in i.vars) for i in together)
             roles.append((it.name, "window" if windowed else "k"))
+        elif alone and it.name == vector:
+            roles.append((it.name, "batch"))
         elif b is None:
-            roles.append((it.name, "batch" if it.name == vector else "m"))
+            roles.append((it.name, "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard, group=group)
+    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard, group=group, rows=rows)
+
+
+def _shares_windows(stage: Stage, a: Load, b: Load, vector: str) -> bool:
+    """Whether ``b`` alone moves with axes of the result, and a window lies along one besides the vectors.
+
+    That is a depthwise convolution whose vectors run along its rows.
+    """
+    pars = {it.name for it in stage.iters if it.kind == "par"}
+    reds = {it.name for it in stage.iters if it.kind == "red"}
+    if _moves(a, vector) or any(_moves(a, name) and not _moves(b, name) for name in pars):
+        return False
+    return any(reds & i.vars and (pars - {vector}) & i.vars for i in b.indices)
 
 
 def _group(ld: Load, name: str) -> int | None:

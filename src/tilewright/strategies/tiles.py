@@ -37,17 +37,20 @@ def register_tile(
     *,
     max_rows: int = 28,
     broadcast: bool = True,
+    groups: int | None = None,
 ) -> RegisterTile:
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
     ``row_extent`` is the extent of the tiled m axis, ``vector_extent`` the vectors along n, ``vector_counts``
     the allowed numbers of them in a tile (a partial tile counts as a full one). With ``broadcast`` each row
-    costs a load of its own per step.
+    costs a load of its own per step. ``groups`` are rows that a tile must not cross: its rows divide that.
     """
     best: RegisterTile | None = None
     for vectors in vector_counts:
         limit = min(max_rows, row_extent, _rows_in_registers(target, vectors, broadcast))
         for rows in range(1, max(1, limit) + 1):
+            if groups is not None and groups % rows:
+                continue
             whole, tail = divmod(row_extent, rows)
             cost = whole * _step(target, rows, vectors, broadcast)
             if tail:
