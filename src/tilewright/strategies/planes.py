@@ -127,6 +127,9 @@ def _contraction(blocked: Program, p: Planes, target: Target) -> Contraction | N
     c = is_tileable(blocked, p.stage, target, p.epilogue, packed=False)
     if c is None or c.run != p.size or c.a.buffer != p.source:
         return None
+    if c.b is not None and not c.axes("window"):
+        # a product
+        return None
     pars = [it.name for it in p.stage.iters if it.kind == "par"]
     inside = dict.fromkeys(pars[: p.channel], 1) | {p.vector: p.size}
     if c.vector != p.vector or run_length(c.a, c.vector) != p.size:

@@ -69,6 +69,26 @@ def test_sums_of_whole_planes():
     assert in_blocks(check(lang.program([x], [mean])))
 
 
+@pytest.mark.parametrize("kept", ["h", "w"])
+def test_sums_of_rows_and_columns(kept):
+    x = t(2, LANES, 6, 7, name="X")
+    k = lang.reduce_axis(7 if kept == "h" else 6, "k")
+    shape = (2, LANES, 6, 1) if kept == "h" else (2, LANES, 1, 7)
+    y = lang.compute(
+        shape,
+        lambda n, c, h, w: lang.sum(x[n, c, h, k] if kept == "h" else x[n, c, k, w], axis=k),
+        name="Y",
+    )
+    check(lang.program([x], [y]))
+
+
+def test_products_of_batches_are_left_alone():
+    a, b = t(2, LANES, 1, 8, name="A"), t(2, LANES, 8, 5, name="B")
+    p = lang.program([a, b], [ops.matmul(a, b, name="Y")])
+    assert refused(p)
+    check(p)
+
+
 def refused(program):
     s = inline_stages(Schedule(program)).program
     return find_planes(s, s.stages[-1], HOST) is None
