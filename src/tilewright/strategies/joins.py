@@ -9,7 +9,7 @@ from tilewright.ir import Program
 from tilewright.schedule import Schedule
 from tilewright.strategies.bands import choose_band
 from tilewright.strategies.chains import Chain, Link, chain_of, find_links
-from tilewright.strategies.default import inline_stages
+from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Flow
 from tilewright.target import Target
 

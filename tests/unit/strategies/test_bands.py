@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule
 from tilewright.strategies import bands, chain_nests, default
 from tilewright.strategies.bands import Band, choose_band
 from tilewright.strategies.chains import find_chain
-from tilewright.strategies.default import inline_stages
+from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Block
 from tilewright.support import ScheduleError
 

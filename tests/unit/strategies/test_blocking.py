@@ -10,7 +10,7 @@ from tilewright import lang
 from tilewright.schedule import Schedule
 from tilewright.strategies import blocking, default_schedule
 from tilewright.strategies.blocking import RowBlock, choose_row_block, footprint
-from tilewright.strategies.default import inline_stages
+from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.roles import Contraction, contraction
 from tilewright.target import MemoryLevel
 

@@ -10,7 +10,8 @@ from tilewright.lang import ops
 from tilewright.schedule import Schedule
 from tilewright.strategies import chain_nests, default_schedule
 from tilewright.strategies.chains import find_chain
-from tilewright.strategies.default import gather_operands, inline_stages
+from tilewright.strategies.default import gather_operands
+from tilewright.strategies.inlining import inline_stages
 
 
 def attention(heads, rows, keys, features, *, mask=True, causal=False, transposed=True, batch=1):

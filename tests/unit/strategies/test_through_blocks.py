@@ -10,7 +10,7 @@ from tilewright.ir import F32
 from tilewright.schedule import Schedule
 from tilewright.strategies import Flow, assign_layouts
 from tilewright.strategies.contraction import choose_tile, is_tileable
-from tilewright.strategies.default import inline_stages
+from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Block
 from tilewright.strategies.roles import Contraction
 

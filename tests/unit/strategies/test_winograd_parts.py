@@ -9,7 +9,7 @@ from tilewright.lang import match_winograd
 from tilewright.schedule import Schedule
 from tilewright.strategies import algorithms
 from tilewright.strategies.algorithms import choose_winograd
-from tilewright.strategies.default import inline_stages
+from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.winograd import tile_blocks
 from tilewright.target import X86_AVX512
 
