@@ -132,4 +132,5 @@ def _winograd_cycles(
         memory = target.memory[-1]
         transforms += others / memory.line * memory.latency / LINES_AT_ONCE
     weights = 4 * alpha * ic * oc * _taps(match) / blocks.parts
-    return _with_weights(products + transforms, target, weights, images * blocks.turns * depth, threads)
+    # the next images find weights that the other threads read at about the same time: as good as computing
+    return _with_weights(products + transforms, target, weights, blocks.turns * depth, threads)

@@ -83,3 +83,10 @@ def test_results_by_parts_on_the_interpreter(monkeypatch):
     monkeypatch.setattr(algorithms, "tile_blocks", lambda *given: found(*given)[-1:])
     program = blocked(conv_program(1, 16, HOST.lanes(F32) * 2, (4, 5), (3, 3), pad=1))
     check(program, winograd="f2", tolerance=5e-5)
+
+
+def test_weights_are_counted_once_for_all_images():
+    program, stage, _ = matched(16, 512, 512, (7, 7))
+    choice = choose_winograd(program, stage, X86_AVX512, 1, "auto")
+    assert choice is not None
+    assert choice.m == 4
