@@ -15,7 +15,8 @@ from typing import Final
 
 from tilewright.strategies.algorithms import choose_winograd
 from tilewright.strategies.chains import Chain, Link, Window, treats_channels_apart, window
-from tilewright.strategies.contraction import choose_tile, shared_axis, threads_for, vector_width
+from tilewright.strategies.contraction import shared_axis, threads_for
+from tilewright.strategies.tiles import choose_tile, vector_width
 from tilewright.target import Target
 
 #: Part of the second cache level that what lies between the contractions of a band may take.

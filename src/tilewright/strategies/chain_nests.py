@@ -11,18 +11,15 @@ from tilewright.strategies.bands import Band, channel_block, summed_axis
 from tilewright.strategies.chains import Chain, Link, chain_of, find_links, treats_channels_apart
 from tilewright.strategies.contraction import (
     BALANCED_ITERATIONS,
-    MAX_ROWS,
-    choose_tile,
-    is_tileable,
-    loops_below,
-    row_axis,
     schedule_contraction,
     schedule_inner,
     threads_for,
 )
+from tilewright.strategies.micro import loops_below
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.rows import elements, parallelise, schedule_inner_rows
+from tilewright.strategies.tiles import MAX_ROWS, choose_tile, is_tileable, row_axis
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 

@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import F32, Index, Load, Program, Stage, Store, Var, stmt_loads, var
-from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.layouts import with_blocks
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
 
 

@@ -24,29 +24,16 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.ir import I32, Load, Program, Stage
+from tilewright.ir import Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead
 from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
-from tilewright.strategies.caches import last_cache
-from tilewright.strategies.dots import without_groups
-from tilewright.strategies.roles import Contraction, contiguous_reduction, contraction, run_length
-from tilewright.strategies.tiles import RegisterTile, register_tile
-from tilewright.target import Target, find_instruction
+from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
+from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import RegisterTile, choose_tile, row_axis, vector_width
+from tilewright.target import Target
 
-#: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
-MAX_FMAS_PER_TURN: Final = 120
-#: Steps of the innermost reduction loop that are unrolled, at most.
-MAX_STEPS_PER_TURN: Final = 4
-#: The same where border tiles have several copies of the loop: keeps compile time in bounds.
-MAX_STEPS_PER_COPY: Final = 2
-#: Multiply-adds of one turn that are enough there: more are no faster (28 and 56 measured, to 0.5%).
-FMAS_PER_COPY: Final = 24
-#: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
-MAX_EXPANDED_TAPS: Final = 25
-#: Taps along the rows of a tile whose elements fit into registers beside as many rows as there may be.
-KEPT_TAPS: Final = 3
 #: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
 TILES_PER_PANEL: Final = 24
 #: Parallel iterations for each thread from which on a remainder does not matter.
@@ -55,107 +42,6 @@ BALANCED_ITERATIONS: Final = 16
 MIN_PARALLEL_PRODUCTS: Final = 1 << 18
 #: Results from which on storing them takes as long: lines that the other cores wrote last come from there.
 MIN_PARALLEL_RESULTS: Final = 1 << 15
-#: Elements that lanes may lie apart in a reduction of one operand.
-MOST_APART: Final = 4
-#: Rows of a tile, at most.
-MAX_ROWS: Final = 14
-#: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
-BAND: Final = 7
-#: The same where values come from memory: 4, 7 and 14 rows of 16x32x112x112 took 1.4, 1.6, 2.3 ms.
-STREAMED_BAND: Final = 4
-
-
-def is_tileable(
-    program: Program, stage: Stage, target: Target, last: Stage | None = None, *, packed: bool = True
-) -> Contraction | None:
-    """The contraction of a stage that this rule can schedule, else ``None``.
-
-    With ``packed`` its vector axis must already move both operands by single elements; without, ``b`` may be
-    laid out in any way.
-    """
-    if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
-        return None
-    c = contraction(program, stage, last)
-    if c is None:
-        return None
-    c = without_groups(c, target)
-    total = c.write.value.dtype
-    if not total.is_float and total != I32 and (c.b is not None or total.kind == "bool"):
-        return None
-    lanes = vector_width(c, target)
-    if c.group is not None and c.group % lanes:
-        return None
-    for ld in (c.a if c.group is None else None, c.b if packed else None):
-        if ld is None or not any(c.vector in i.vars for i in ld.indices):
-            continue
-        run = run_length(ld, c.vector)
-        alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
-        if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
-            # a strided window: lanes picked from whole vectors
-            continue
-        if run is not None and run % lanes:
-            return None
-        if run == 0:
-            return None
-    return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
-
-
-def _moving(ld: Load) -> frozenset[str]:
-    """The iterators that a load moves with."""
-    return frozenset(v for i in ld.indices for v in i.vars)
-
-
-def vector_width(c: Contraction, target: Target) -> int:
-    """Lanes of the vectors along the contiguous axis of the result."""
-    lanes = target.lanes(c.write.value.dtype)
-    return lanes if c.run is None else min(lanes, c.run)
-
-
-def choose_tile(c: Contraction, target: Target) -> RegisterTile:
-    """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
-    width = vector_width(c, target)
-    whole = -(-c.extent(c.vector) // width)
-    rows = row_axis(c)
-    broadcast = c.vector in c.axes("n")
-    if not broadcast:
-        counts: tuple[int, ...] = (1,)
-    else:
-        panel = run_length(c.b, c.vector) if c.b is not None else None
-        counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
-        if c.run is not None and not panel:
-            counts = tuple(v for v in counts if whole % v == 0)
-        if c.group is not None:
-            counts = tuple(v for v in counts if c.group % (v * width) == 0)
-    most = _most_rows(c, target)
-    return register_tile(
-        target, c.extent(rows) if rows else 1, whole, counts,
-        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None,
-    )  # fmt: skip
-
-
-def _most_rows(c: Contraction, target: Target) -> int:
-    """Rows of a tile, at most: with what windows share in registers, and few streams to and from memory."""
-    taps = math.prod(c.extent(a) for a in shared_windows(c))
-    most = MAX_ROWS if taps <= KEPT_TAPS else min(MAX_ROWS, (target.vector_registers - taps) // 2 - 1)
-    if c.run is not None or taps == 1:
-        return most
-    results = math.prod(it.extent.as_int() for it in c.stage.iters if it.kind == "par")
-    far = results * c.write.value.dtype.bytes * 2 > last_cache(target)
-    return min(most, STREAMED_BAND if far else BAND)
-
-
-def shared_windows(c: Contraction) -> tuple[str, ...]:
-    """The window axes by which rows of a tile read the same elements."""
-    row = row_axis(c)
-    if row is None or c.vector in c.axes("n"):
-        return ()
-    return tuple(a for a in c.axes("window") if any(a in i.vars and row in i.vars for i in c.a.indices))
-
-
-def row_axis(c: Contraction) -> str | None:
-    """The m axis whose results share a register tile: the one that lies closest together."""
-    axes = [a for a in c.axes("m") if a != c.vector]
-    return axes[-1] if axes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +76,7 @@ def schedule_contraction(
     threads = threads_for(c.stage, threads)
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
     s = _fill(s, c, epilogue, tile, size)
-    feeds = _fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
+    feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
     s = ask_ahead(s, c, feeds, tile.outer, tile.around, last.writes[0], target)
     if panels is not None:
         s = _pack_panels(s, panels, tile)
@@ -214,7 +100,7 @@ def schedule_inner(
     """
     last = epilogue or c.stage
     below = loops_below(s, last.name, within)
-    s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in _fed_by(s, last.name, below).items()})
+    s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in fed_by(s, last.name, below).items()})
     s = _fill(s, c, epilogue, tile, size)
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
@@ -391,12 +277,6 @@ def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
     return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
 
 
-def loops_below(s: Schedule, block: str, loop: str) -> list[str]:
-    """The loops around a block that are inside ``loop``, outermost first."""
-    loops = list(s.loops(block))
-    return loops[loops.index(loop) + 1 :]
-
-
 def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     """Compute what one n tile needs of an operand just before it is used, vectors last."""
     if tile.panels is not None:
@@ -404,137 +284,6 @@ def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     loops = s.loops(stage)
     inner = loops[loops.index(tile.panels) + 1 :] if tile.panels else loops
     return s.vectorize(inner[-1])
-
-
-def expand_tile(s: Schedule, block: str, loops: list[str], c: Contraction) -> Schedule:
-    """Expand the nest of a copy of the result, vectors innermost."""
-    position = [i.as_var() for i in c.write.indices].index(c.vector)
-    along = s.block(block).bind[position].vars
-    vector = next(loop for loop in loops if loop in along)
-    rest = [loop for loop in loops if loop != vector]
-    if rest and vector != loops[-1]:
-        s = s.reorder(*rest, vector)
-    for loop in rest:
-        s = s.unroll(loop)
-    return s.vectorize(vector)
-
-
-def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:
-    """Order, unroll and vectorise the nest of the contraction inside a tile, its start in front."""
-    kinds = {it.name: it.kind for it in c.stage.iters}
-    if c.run is not None:
-        # the same vectors as in the result, also where its runs are shorter than a register
-        s, loops = _split_runs(s, c, block, loops)
-    feeds = _fed_by(s, block, loops)
-    reds = {axis: loop for loop, axis in feeds.items() if kinds[axis] == "red"}
-    pars = [loop for loop in loops if kinds[feeds[loop]] == "par"]
-    vector = [loop for loop in pars if feeds[loop] == c.vector][-1]
-    # rows outside of vectors: each broadcast is used up before the next one is loaded
-    rows = set(c.axes("m"))
-    rows_of = math.prod(s.loop(loop).extent.as_int() for loop in pars if feeds[loop] == row_axis(c))
-    pars.sort(key=lambda loop: (loop == vector, feeds[loop] not in rows))
-    windows = [reds[a] for a in c.axes("window") if a in reds]
-    ks = [reds[a] for a in c.axes("k") if a in reds]
-    taps = 1
-    for a in c.axes("window"):
-        taps *= c.extent(a)
-    if not ks and not c.dot and taps <= MAX_EXPANDED_TAPS:
-        # rows share what they load along their own window; lanes that are off are known where taps are
-        shared = [reds[a] for a in shared_windows(c)] or windows[-1:]
-        masking = [reds[a] for a in c.axes("window") if any({a, c.vector} <= cond.vars for cond in c.guard)]
-        expanded = list(dict.fromkeys((*masking, *shared)))
-        windows = [*(loop for loop in windows if loop not in expanded), *expanded]
-        s = s.reorder(*windows, *pars) if len([*windows, *pars]) > 1 else s
-        s = s.decompose_init(block, [*windows, *pars][0])
-        for loop in expanded:
-            s = s.unroll(loop)
-    else:
-        axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in reds])
-        last = reds.get(axis or "", (windows or ks)[-1])
-        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last], rows_of)
-        front = [loop for loop in (*ks, *windows) if loop != last]
-        if step is not None and steps > step:
-            s = s.split(last, step)
-            front.insert(0, f"{last}_o")
-            last, steps = f"{last}_i", step
-        group: list[str] = []
-        if c.dot:
-            # innermost, the neighbours that an instruction takes together
-            depth = find_instruction(c.dot).depth
-            s = s.split(last, depth)
-            group, last, steps = [f"{last}_i"], f"{last}_o", steps // depth
-        red = [*front, last]
-        cut = [loop for loop in _met_by_rows(c, reds) if loop != last]
-        s = s.reorder(*red, *pars, *group) if len([*red, *pars, *group]) > 1 else s
-        s = s.decompose_init(block, red[0])
-        if c.dot:
-            s = s.tensorize(group[0], c.dot)
-        most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if cut else MAX_STEPS_PER_TURN
-        most = min(most, apart)
-        unroll = next(
-            u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
-        )
-        if unroll > 1:
-            s = s.annotate(last, "unroll", str(unroll))
-    s = _expand_loops(s, pars, vector)
-    suffixed = {f"{loop}_init" for loop in pars}
-    start = [loop for loop in s.loops(f"{block}_init") if loop in suffixed]
-    s = s.reorder(*[f"{loop}_init" for loop in pars if f"{loop}_init" in start]) if len(start) > 1 else s
-    return _expand_loops(s, start, f"{vector}_init")
-
-
-def _split_runs(s: Schedule, c: Contraction, block: str, loops: list[str]) -> tuple[Schedule, list[str]]:
-    assert c.run is not None
-    for loop, axis in _fed_by(s, block, loops).items():
-        if axis == c.vector and s.loop(loop).extent.as_int() > c.run:
-            s = s.split(loop, c.run)
-            at = loops.index(loop)
-            return s, [*loops[:at], f"{loop}_o", f"{loop}_i", *loops[at + 1 :]]
-    return s, loops
-
-
-def _expand_loops(s: Schedule, loops: list[str], vector: str) -> Schedule:
-    for loop in loops:
-        s = s.vectorize(loop) if loop == vector else s.unroll(loop)
-    return s
-
-
-def _met_by_rows(c: Contraction, reds: dict[str, str]) -> list[str]:
-    """Window loops that a guard ties to the tiled row axis: they are cut where a tile meets the padding."""
-    row = row_axis(c)
-    tied = {v for cond in c.guard if row in cond.vars for v in cond.vars}
-    return [reds[a] for a in c.axes("window") if a in tied and a in reds]
-
-
-def _steps_apart(c: Contraction, axis: str, rows: int) -> int:
-    """Steps of a reduction axis after which some of ``rows`` rows read the elements of rows beside them.
-
-    Unrolled further, those elements would be loaded once and kept, in registers that the sums need.
-    """
-    row = row_axis(c)
-    if row is None or c.b is None:
-        return MAX_STEPS_PER_TURN
-    depth = find_instruction(c.dot).depth if c.dot else 1
-    found = [MAX_STEPS_PER_TURN]
-    for i in c.a.indices:
-        if not {axis, row} <= i.vars:
-            continue
-        along, step = abs(i.coefficient(row)), abs(i.coefficient(axis)) * depth
-        common = math.gcd(along, step)
-        if common == 0 or step // common < rows:
-            found.append(max(1, along // max(1, common)))
-    return min(found)
-
-
-def _fed_by(s: Schedule, block: str, loops: list[str]) -> dict[str, str]:
-    """Each loop's iterator: the one whose binding mentions it."""
-    found = s.block(block)
-    out: dict[str, str] = {}
-    for it, bind in zip(found.iters, found.bind, strict=True):
-        for loop in loops:
-            if loop in bind.vars:
-                out[loop] = it.name
-    return {loop: out[loop] for loop in loops if loop in out}
 
 
 def threads_for(stage: Stage, threads: int) -> int:

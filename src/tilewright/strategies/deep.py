@@ -27,18 +27,11 @@ from typing import Final
 from tilewright.ir import CONST, Program
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
-from tilewright.strategies.contraction import (
-    MAX_ROWS,
-    choose_tile,
-    expand_tile,
-    is_tileable,
-    loops_below,
-    row_axis,
-    vector_width,
-)
+from tilewright.strategies.micro import expand_tile, loops_below
 from tilewright.strategies.products import copy_rows, rows_collide
 from tilewright.strategies.requests import stride
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import MAX_ROWS, choose_tile, is_tileable, row_axis, vector_width
 from tilewright.target import Target
 
 #: Steps of a chunk: the copied rows and the other operand's stay in the second cache level (64x64x262144 took

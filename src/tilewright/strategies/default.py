@@ -17,7 +17,7 @@ from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, Win
 from tilewright.strategies.bands import choose_band
 from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, schedule_row_chain
 from tilewright.strategies.chains import find_chain
-from tilewright.strategies.contraction import is_tileable, schedule_contraction
+from tilewright.strategies.contraction import schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
@@ -31,6 +31,7 @@ from tilewright.strategies.rows import schedule_elementwise, schedule_rows
 from tilewright.strategies.stores import store_past_caches
 from tilewright.strategies.strassen import StrassenChoice, choose_strassen, schedule_strassen
 from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
+from tilewright.strategies.tiles import is_tileable
 from tilewright.strategies.winograd import schedule_winograd
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target

@@ -21,11 +21,11 @@ from typing import Final
 from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
-from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.requests import NEXT_SHARE, further, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
+from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
 
 #: Elements of the result that share what they load, at most: those of the innermost axes.

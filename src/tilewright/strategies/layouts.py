@@ -33,9 +33,9 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule import rename_buffers
-from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.roles import contraction, run_length
+from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
 
 #: A block holds this part of a vector register at least; smaller blocks waste lanes.

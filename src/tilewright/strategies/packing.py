@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Final
 
 from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
-from tilewright.strategies.contraction import choose_tile, vector_width
 from tilewright.strategies.dots import find_dot
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import choose_tile, vector_width
 from tilewright.target import Target
 
 #: Operands below this many elements stay as they are: they live in the first cache level anyway.

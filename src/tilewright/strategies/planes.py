@@ -17,12 +17,14 @@ from typing import Final
 
 from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import is_tileable, loops_below, schedule_inner
+from tilewright.strategies.contraction import schedule_inner
 from tilewright.strategies.layouts import Block
+from tilewright.strategies.micro import loops_below
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import reads_in_place
 from tilewright.strategies.roles import Contraction, run_length
 from tilewright.strategies.rows import parallelise
+from tilewright.strategies.tiles import is_tileable
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from tilewright.ir import CONST, Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import is_tileable
 from tilewright.strategies.dots import find_dot
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
 
 

@@ -34,16 +34,9 @@ from typing import Final
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import last_cache
-from tilewright.strategies.contraction import (
-    MAX_ROWS,
-    expand_tile,
-    loops_below,
-    reduce_tile,
-    row_axis,
-    vector_width,
-)
+from tilewright.strategies.micro import expand_tile, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.tiles import RegisterTile, register_tile
+from tilewright.strategies.tiles import MAX_ROWS, RegisterTile, register_tile, row_axis, vector_width
 from tilewright.target import Target
 
 #: Part of the last cache level that the first operand must exceed: the general rule does as well for less

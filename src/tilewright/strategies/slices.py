@@ -30,8 +30,9 @@ from tilewright.ir import (
     stmt_writes,
     walk,
 )
-from tilewright.strategies.contraction import MAX_ROWS, MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
+from tilewright.strategies.contraction import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.strategies.layouts import Flow
+from tilewright.strategies.tiles import MAX_ROWS
 from tilewright.target import Target
 
 #: Part of a cache that values may fill and still be there when the next kernel reads them.

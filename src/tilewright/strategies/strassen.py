@@ -21,14 +21,9 @@ from typing import Final
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import (
-    MAX_FMAS_PER_TURN,
-    MAX_ROWS,
-    MAX_STEPS_PER_TURN,
-    loops_below,
-    threads_for,
-)
-from tilewright.strategies.tiles import register_tile
+from tilewright.strategies.contraction import threads_for
+from tilewright.strategies.micro import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
+from tilewright.strategies.tiles import MAX_ROWS, register_tile
 from tilewright.target import Target
 
 #: Products of quarters, instead of eight.

@@ -22,9 +22,10 @@ from typing import Final
 
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import expand_tile, is_tileable, loops_below, vector_width
+from tilewright.strategies.micro import expand_tile, loops_below
 from tilewright.strategies.requests import NEXT_SHARE, further, stride
 from tilewright.strategies.roles import Contraction, run_length
+from tilewright.strategies.tiles import is_tileable, vector_width
 from tilewright.target import Target
 
 #: Rows of the result that share what is read, at most: with more, register tiles do better.

@@ -1,10 +1,15 @@
-"""Register tiles by an analytic model of the machine's vector unit."""
+"""Register tiles: which contractions have one, and of what shape, by an analytic model of the vector unit."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.ir import I32, Load, Program, Stage
+from tilewright.strategies.caches import last_cache
+from tilewright.strategies.dots import without_groups
+from tilewright.strategies.roles import Contraction, contraction, run_length
 from tilewright.target import Target
 
 #: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
@@ -18,6 +23,16 @@ SPARE_ELSEWHERE: Final = 3
 
 #: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
 PARTIAL_TILE_FACTOR: Final = 1.02
+#: Elements that lanes may lie apart in a reduction of one operand.
+MOST_APART: Final = 4
+#: Rows of a tile, at most.
+MAX_ROWS: Final = 14
+#: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
+BAND: Final = 7
+#: The same where values come from memory: 4, 7 and 14 rows of 16x32x112x112 took 1.4, 1.6, 2.3 ms.
+STREAMED_BAND: Final = 4
+#: Taps along the rows of a tile whose elements fit into registers beside as many rows as there may be.
+KEPT_TAPS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +96,96 @@ def _step(target: Target, rows: int, vectors: int, broadcast: bool) -> float:
     fma = rows * vectors / target.fma_per_cycle
     loads = (vectors + (rows if broadcast else 0)) / (LOADS_PER_FMA * target.fma_per_cycle)
     return max(fma, loads, float(target.fma_latency)) + LOOP_OVERHEAD_CYCLES / 4
+
+
+def is_tileable(
+    program: Program, stage: Stage, target: Target, last: Stage | None = None, *, packed: bool = True
+) -> Contraction | None:
+    """The contraction of a stage that this rule can schedule, else ``None``.
+
+    With ``packed`` its vector axis must already move both operands by single elements; without, ``b`` may be
+    laid out in any way.
+    """
+    if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
+        return None
+    c = contraction(program, stage, last)
+    if c is None:
+        return None
+    c = without_groups(c, target)
+    total = c.write.value.dtype
+    if not total.is_float and total != I32 and (c.b is not None or total.kind == "bool"):
+        return None
+    lanes = vector_width(c, target)
+    if c.group is not None and c.group % lanes:
+        return None
+    for ld in (c.a if c.group is None else None, c.b if packed else None):
+        if ld is None or not any(c.vector in i.vars for i in ld.indices):
+            continue
+        run = run_length(ld, c.vector)
+        alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
+        if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
+            # a strided window: lanes picked from whole vectors
+            continue
+        if run is not None and run % lanes:
+            return None
+        if run == 0:
+            return None
+    return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
+
+
+def _moving(ld: Load) -> frozenset[str]:
+    """The iterators that a load moves with."""
+    return frozenset(v for i in ld.indices for v in i.vars)
+
+
+def vector_width(c: Contraction, target: Target) -> int:
+    """Lanes of the vectors along the contiguous axis of the result."""
+    lanes = target.lanes(c.write.value.dtype)
+    return lanes if c.run is None else min(lanes, c.run)
+
+
+def choose_tile(c: Contraction, target: Target) -> RegisterTile:
+    """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
+    width = vector_width(c, target)
+    whole = -(-c.extent(c.vector) // width)
+    rows = row_axis(c)
+    broadcast = c.vector in c.axes("n")
+    if not broadcast:
+        counts: tuple[int, ...] = (1,)
+    else:
+        panel = run_length(c.b, c.vector) if c.b is not None else None
+        counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        if c.run is not None and not panel:
+            counts = tuple(v for v in counts if whole % v == 0)
+        if c.group is not None:
+            counts = tuple(v for v in counts if c.group % (v * width) == 0)
+    most = _most_rows(c, target)
+    return register_tile(
+        target, c.extent(rows) if rows else 1, whole, counts,
+        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None,
+    )  # fmt: skip
+
+
+def _most_rows(c: Contraction, target: Target) -> int:
+    """Rows of a tile, at most: with what windows share in registers, and few streams to and from memory."""
+    taps = math.prod(c.extent(a) for a in shared_windows(c))
+    most = MAX_ROWS if taps <= KEPT_TAPS else min(MAX_ROWS, (target.vector_registers - taps) // 2 - 1)
+    if c.run is not None or taps == 1:
+        return most
+    results = math.prod(it.extent.as_int() for it in c.stage.iters if it.kind == "par")
+    far = results * c.write.value.dtype.bytes * 2 > last_cache(target)
+    return min(most, STREAMED_BAND if far else BAND)
+
+
+def shared_windows(c: Contraction) -> tuple[str, ...]:
+    """The window axes by which rows of a tile read the same elements."""
+    row = row_axis(c)
+    if row is None or c.vector in c.axes("n"):
+        return ()
+    return tuple(a for a in c.axes("window") if any(a in i.vars and row in i.vars for i in c.a.indices))
+
+
+def row_axis(c: Contraction) -> str | None:
+    """The m axis whose results share a register tile: the one that lies closest together."""
+    axes = [a for a in c.axes("m") if a != c.vector]
+    return axes[-1] if axes else None

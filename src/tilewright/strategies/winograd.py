@@ -28,9 +28,9 @@ from typing import Final
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.schedule import Schedule
-from tilewright.strategies.contraction import MAX_ROWS, is_tileable, schedule_inner
+from tilewright.strategies.contraction import schedule_inner
 from tilewright.strategies.packing import panel_layout
-from tilewright.strategies.tiles import register_tile
+from tilewright.strategies.tiles import MAX_ROWS, is_tileable, register_tile
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 

@@ -9,9 +9,9 @@ from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
-from tilewright.strategies import contraction
-from tilewright.strategies.contraction import BAND, STREAMED_BAND, choose_tile, is_tileable, row_axis
+from tilewright.strategies import tiles
 from tilewright.strategies.default import inline_stages
+from tilewright.strategies.tiles import BAND, STREAMED_BAND, choose_tile, is_tileable, row_axis
 
 LANES = HOST.lanes(F32)
 
@@ -63,7 +63,7 @@ def test_rows_of_an_image_share_what_windows_read():
 
 
 def test_bands_from_memory_are_narrower(monkeypatch):
-    monkeypatch.setattr(contraction, "last_cache", lambda target: 0)
+    monkeypatch.setattr(tiles, "last_cache", lambda target: 0)
     assert choose_tile(found(made("depthwise")), HOST).rows <= STREAMED_BAND
 
 

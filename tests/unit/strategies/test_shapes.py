@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tilewright import lang
 from tilewright.lang import ops
-from tilewright.strategies import contraction
+from tilewright.strategies import tiles
 from tilewright.strategies.tiles import RegisterTile
 from unit.strategies.test_default import blocked, check, constant, conv_program, t
 
@@ -74,7 +74,7 @@ def test_every_register_tile(rows, vectors, monkeypatch):
         chosen.append(RegisterTile(min(rows, row_extent), max(allowed, default=counts[0]), 0.0))
         return chosen[-1]
 
-    monkeypatch.setattr(contraction, "register_tile", tile)
+    monkeypatch.setattr(tiles, "register_tile", tile)
     a, b, bias = t(31, 11, name="A"), t(11, 149, name="B"), t(149, name="D")
     y = lang.compute((31, 149), lambda i, j: lang.maximum(ops.matmul(a, b)[i, j] + bias[j], 0), name="Y")
     check(constant(lang.program([a, b, bias], [y]), "B", "D"), threads=1 + rows % 3, interpret=False)

@@ -6,7 +6,7 @@ from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
 from tilewright.lang import ops
-from tilewright.strategies.contraction import MOST_APART, is_tileable
+from tilewright.strategies.tiles import MOST_APART, is_tileable
 
 
 def program(shape, window, stride, pad, op=ops.max_pool):

@@ -9,10 +9,10 @@ from tests.unit.strategies.test_default import blocked, check, conv_program
 from tilewright.ir import F32
 from tilewright.schedule import Schedule
 from tilewright.strategies import Flow, assign_layouts
-from tilewright.strategies.contraction import choose_tile, is_tileable
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Block
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import choose_tile, is_tileable
 
 LANES = HOST.lanes(F32)
 
