@@ -10,6 +10,7 @@ from types import MappingProxyType
 from tilewright import lang
 from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.operand import Operand, literal, placeholder
+from tilewright.graph.orders import in_order_of_readers
 from tilewright.graph.registry import DEFAULT_MAX_BYTES, Context, Operator, build, find_operator
 from tilewright.ir import Program
 from tilewright.support import InternalError, ModelError, ProgramError
@@ -195,6 +196,8 @@ class _Builder:
             [operand.tensor for operand in wanted if operand.tensor is not None],
             name=name,
         )
+        if self.how.order:
+            program = in_order_of_readers(program)
         read = {name for stage in program.stages for name in stage.reads}
         used = tuple(buffer for buffer in program.inputs if buffer.name in read)
         return NodesProgram(
