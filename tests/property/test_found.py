@@ -1,9 +1,11 @@
 """Cases that the schedule fuzzer found, kept."""
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright import lang
-from tilewright.ir import imin, index, int_lower, int_upper, var
+from tilewright.ir import CONST, imin, index, int_lower, int_upper, var
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -141,3 +143,16 @@ def test_a_staged_result_is_rounded_up():
     s = s.split(s.loops("Y")[2], 2, tail="roundup")
     _judged(s)
     assert check_legal(Schedule(s.source).func, s.func, mode="isl") == []
+
+
+def test_results_that_are_padded_do_not_take_winograds_method():
+    """The rows of the image were made under the condition on the channels of the padded result."""
+    X, W = lang.placeholder((1, 2, 3, 4), name="X"), lang.placeholder((1, 2, 3, 3), name="W")
+    program = lang.program(
+        [X, W], [lang.compute((1, 2), lambda i, j: lang.ops.conv(X, W, name="C")[i, 0, 0, j], name="Y")]
+    )
+    x, w = program.inputs
+    s = Schedule(replace(program, inputs=(x, w.with_(scope=CONST))))
+    s = s.layout_pad("C", 1, 0, 1)
+    with pytest.raises(ScheduleError, match="no 3x3 convolution"):
+        s.winograd("C", 2, "U")

@@ -142,7 +142,9 @@ def _shares_windows(stage: Stage, a: Load, b: Load, vector: str) -> bool:
     reds = {it.name for it in stage.iters if it.kind == "red"}
     if _moves(a, vector) or any(_moves(a, name) and not _moves(b, name) for name in pars):
         return False
-    return any(reds & i.vars and (pars - {vector}) & i.vars for i in b.indices)
+    # what both operands move along is a part of the reduction that rfactor cut
+    along = {name for name in pars if name != vector and not _moves(a, name)}
+    return any(reds & i.vars and along & i.vars for i in b.indices)
 
 
 def _group(ld: Load, name: str) -> int | None:

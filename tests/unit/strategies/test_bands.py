@@ -190,6 +190,24 @@ def test_rows_that_threads_share_unequally_are_divided_by_channels():
     assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 7) is None
 
 
+@pytest.mark.parametrize(
+    ("part", "answer", "message"),
+    [
+        ("chain_of", lambda *_: None, "the parts of .* are no chain"),
+        ("is_tileable", lambda *_: None, "the sum of the parts of .* has no register tile"),
+    ],
+)
+def test_parts_that_are_scheduled_in_no_way_are_refused(monkeypatch, part, answer, message):
+    s = inline_stages(Schedule(block(1, (7, 7), 16, 32, 16)))
+    chain = find_chain(s.program, HOST)
+    if part == "is_tileable":
+        # of the parts alone: their nests need their tiles
+        monkeypatch.setattr(chain_nests, "schedule_bands", lambda s, *_: s)
+    monkeypatch.setattr(chain_nests, part, answer)
+    with pytest.raises(ScheduleError, match=message):
+        chain_nests.schedule_parts(s, chain, 2, HOST, 2)
+
+
 def test_parts_of_what_is_not_summed_are_refused():
     program = block(1, (7, 7), 16, 32, 16, project=False)
     s = inline_stages(Schedule(program))

@@ -182,6 +182,9 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
     inside = tuple(c for c in guard if not c.vars & deep)
     if len(along) + len(inside) != len(guard) or any(c.index is None for c in guard):
         return None
+    if any(not c.vars <= {*spatial, *windows} for c in guard):
+        # of results that are padded, not of the image's border
+        return None
     return WinogradMatch(
         stage, n, oc, depth, spatial[-2], spatial[-1], ic, kd, kh, kw, data, weights, inside, along
     )
