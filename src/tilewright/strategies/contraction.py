@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.ir import Stage
+from tilewright.ir import Index, Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead
 from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
@@ -308,8 +308,12 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, threads: int) -> Schedule
     for name in s.blocks():
         loops = s.loops(name)
         if s.block(name).stage == stage and not started & set(loops):
-            wanted = 1 if tile.shared else len(tile.outer)
-            s, fused = _fuse(s, loops[: len(tile.outer) + 1], wanted, threads)
+            around = list(loops[: len(tile.outer) + 1])
+            # a loop of one iteration around several copies of tiles is no work for threads to share
+            while len(around) > 1 and s.loop(around[0]).extent == Index(1) and not _nests(s, *around[:2]):
+                del around[0]
+            wanted = 1 if tile.shared else len(around) - 1
+            s, fused = _fuse(s, around, wanted, threads)
             started.add(fused)
             s = s.parallel(fused)
     return s
@@ -324,13 +328,18 @@ def _cut(s: Schedule, loop: str, guarded: bool, ragged: bool) -> Schedule:
     return s.partition(loop, -1) if ragged else s
 
 
+def _nests(s: Schedule, outer: str, inner: str) -> bool:
+    """Whether a loop is all that is inside of another one."""
+    return s.loop(outer).body is s.loop(inner)
+
+
 def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:
     """Fuse the first ``wanted`` loops as far as they nest perfectly, more while threads would be unequal."""
     name = loops[0]
     count = s.loop(name).extent.as_int()
     for n, inner in enumerate(loops[1:], start=1):
         balanced = count % threads == 0 or count >= BALANCED_ITERATIONS * threads
-        if s.loop(name).body is not s.loop(inner) or (n >= wanted and balanced):
+        if not _nests(s, name, inner) or (n >= wanted and balanced):
             break
         count *= s.loop(inner).extent.as_int()
         fused = f"{name}_{inner}"[:60]

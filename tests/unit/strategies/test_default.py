@@ -316,3 +316,12 @@ def test_extrema_with_their_indices():
     y = lang.compute((6, 37), lambda i, j: x[i, j] - value[i], name="Y")
     z = lang.compute((6,), lambda i: place[i] * 2, name="Z")
     check(lang.program([x], [y, z]))
+
+
+@pytest.mark.parametrize("columns", [320, 312, 300])
+def test_threads_share_the_tiles_around_partial_ones(columns):
+    """A batch of one, in front of a loop whose last tile is partial, is no work to share."""
+    a, b = t(1, 128, 96, name="A"), t(96, columns, name="B")
+    s = default_schedule(constant(lang.program([a, b], [ops.matmul(a, b, name="C")]), "B"), HOST, 2)
+    text = str(s)
+    assert " parallel" in text and "in 0:1 parallel" not in text
