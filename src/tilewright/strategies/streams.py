@@ -120,7 +120,8 @@ def _next_rows(buffer: Buffer, read: Load, k: str, columns: int, target: Target)
 def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
     """Schedule such a contraction, without a stage that reads its result."""
     read = c.a if c.b is None else c.b
-    buffer = next(b for b in s.func.buffers if b.name == read.buffer)
+    # what the program itself has just made is not far
+    buffer = next((b for b in s.func.buffers if b.name == read.buffer), None)
     stage, name = c.stage, c.stage.name
     columns = VECTORS * vector_width(c, target)
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
@@ -149,7 +150,7 @@ def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -
         if loop.removesuffix("_init") in rows:
             s = s.unroll(loop)
     s = s.vectorize(starts[-1])
-    hint = _next_rows(buffer, read, reduction, columns * panels, target)
+    hint = "" if buffer is None else _next_rows(buffer, read, reduction, columns * panels, target)
     if hint:
         s = s.annotate(panel, "prefetch", hint)
     if c.extent(reduction) % STEPS:

@@ -75,3 +75,9 @@ def test_groups_whose_results_stay_in_the_first_level(m, n, k, threads, monkeypa
 def test_the_next_rows_are_asked_for_where_they_come_from_memory(shape, hint):
     text = str(default_schedule(product(*shape), machine(1024, 32 * 1024), 2))
     assert hint in text if hint else "prefetch" not in text
+
+
+def test_sums_over_rows_of_what_the_program_itself_makes():
+    x = t(4, 64, 300, name="X")
+    s = check(lang.program([x], [lang.ops.softmax(x, axis=1, name="Y")]), interpret=False)
+    assert streamed(s)
