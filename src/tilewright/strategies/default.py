@@ -20,7 +20,7 @@ from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.inlining import inline_stages
-from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
+from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.planes import Planes, find_planes, schedule_planes
 from tilewright.strategies.precision import round_weights
@@ -160,6 +160,9 @@ def apply_algorithms(
         assert now is not None
         last = pointwise_reader(now, stage)
         product = choose_strassen(now, now.stage(stage.name), target, threads) if mode == "auto" else None
+        if product is not None and ending_stage(now, now.stage(stage.name)) is None:
+            # a part of a chain, which is scheduled as a whole
+            continue
         if product is not None:
             s = s.strassen(stage.name, product.width, product.weights)
             choices[stage.name if last is None else last.name] = product

@@ -135,3 +135,20 @@ def test_an_activation_that_reads_the_sum_twice_stays_in_registers():
     s = default_schedule(product(128, 96, 64, "gelu"), HOST, 2)
     assert "block C(" in str(s)
     assert "alloc Y" not in str(s)
+
+
+def test_products_inside_of_chains_stay_direct():
+    """A product whose rows are normalised and multiplied again, all in one program."""
+    x, a, b = (
+        lang.placeholder(shape, name=name)
+        for shape, name in (((64, 256), "X"), ((256, 256), "A"), ((256, 256), "B"))
+    )
+    first = ops.matmul(x, a, name="C")
+    k = lang.reduce_axis(256, "k")
+    squares = lang.compute((64,), lambda i: lang.sum(first[i, k] * first[i, k], axis=k), name="S")
+    scaled = lang.compute((64, 256), lambda i, j: first[i, j] / lang.sqrt(squares[i] + 1.0), name="N")
+    program = lang.program([x, a, b], [ops.matmul(scaled, b, name="Y")])
+    inputs = tuple(i if i.name == "X" else i.with_(scope=CONST) for i in program.inputs)
+    s = default_schedule(replace(program, inputs=inputs), HOST, 2)
+    steps = [(step.primitive, step.args[0]) for step in s.trace.steps]
+    assert ("strassen", "C") not in steps
