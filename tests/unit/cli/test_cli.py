@@ -272,12 +272,18 @@ def test_a_wrong_setting_is_the_users_error(call, path, monkeypatch):
 
 
 def test_logs_go_to_stderr_and_results_to_stdout(path):
-    code = "import sys; from tilewright.cli import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "compile", path, "--json", "-v"],
+        [sys.executable, "-m", "tilewright", "compile", path, "--json", "-v"],
         capture_output=True,
         text=True,
         check=True,
     )
     assert json.loads(done.stdout)["command"] == "compile"
     assert "compiled" in done.stderr
+
+
+def test_the_package_is_a_command_whose_status_is_the_command_lines():
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", "compile", "no.onnx"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "no.onnx" in done.stderr
