@@ -9,11 +9,11 @@ times, and our fraction of the limit, the larger of FLOPs over the peak and byte
 both measured in the same run (`limits.py`); the last line has geometric means.
 """
 
-import argparse
 import json
 import sys
 from typing import Any
 
+from arguments import parser_of
 from sidebyside import (
     Array,
     Case,
@@ -80,9 +80,7 @@ def summary(rows: list[dict[str, Any]], engines: SideBySide) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add_options(parser)
     parser.add_argument(
         "--only", default="all", help="all, skinny, large, /10 (every tenth) or 512x1x512,..."

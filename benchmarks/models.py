@@ -8,7 +8,6 @@ one line a model, as soon as it is measured; `--table` makes the Markdown table 
 multiple of each engine's (below 1: we are faster).
 """
 
-import argparse
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from arguments import add_engines, add_models, add_turns, engine_names, names, parser_of
 
 from tilewright.driver import OURS, PRECISIONS, BenchPlan, model_samples, run_benchmark
 from tilewright.frontend import zoo
@@ -85,36 +85,30 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(zoo.FULL), help="which, separated by commas")
-    parser.add_argument("--against", default="onnxruntime", help="other engines, separated by commas")
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
-    parser.add_argument("--rounds", type=int, default=7, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds a turn")
+    parser = parser_of(__doc__)
+    add_models(parser, zoo.FULL)
+    add_engines(parser, "onnxruntime")
+    add_turns(parser, rounds=7, seconds=1.0)
     parser.add_argument("--precision", choices=PRECISIONS, default="f32", help="of us and of OpenVINO")
     parser.add_argument("--small", action="store_true", help="the versions made small, at batch 1")
     parser.add_argument("--batch", type=int, default=1, help="images or sequences a run")
-    parser.add_argument("--json", action="store_true", help="one JSON line a model")
     parser.add_argument("--table", metavar="FILE", help="only print the table of the JSON lines in a file")
     arguments = parser.parse_args()
     if arguments.table is not None:
         lines = Path(arguments.table).read_text(encoding="utf-8").splitlines()
         print(table([json.loads(line) for line in lines if line.strip()]))
         return
-    names = [name.strip() for name in arguments.against.split(",") if name.strip()]
     plan = BenchPlan(
-        engines=tuple(dict.fromkeys([OURS, *names])),
+        engines=engine_names(arguments),
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         precision=arguments.precision,
     )
     rows = []
-    for name in arguments.models.split(","):
+    for name in names(arguments.models):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        rows.append(measure(name.strip(), arguments.small, arguments.batch, plan))
+        rows.append(measure(name, arguments.small, arguments.batch, plan))
         if arguments.json:
             print(json.dumps(rows[-1]), flush=True)
     if not arguments.json:

@@ -7,7 +7,6 @@ it; our result is compared with torch's own. Exit status 1 where a difference ex
 ``pip install torch``.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -16,12 +15,12 @@ from typing import Any
 
 import onnx
 import torch
+from arguments import add_engines, add_models, add_turns, engine_names, names, parser_of
 from torch_exports import TOLERANCE, difference, export
 from torch_networks import NETWORKS
 
 import tilewright
 from tilewright.driver import OURS, BenchPlan, run_benchmark
-from tilewright.support import available_cpus
 
 
 def measure(name: str, plan: BenchPlan) -> dict[str, Any]:
@@ -49,27 +48,21 @@ def measure(name: str, plan: BenchPlan) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and print; 1 if a result is wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(NETWORKS), help="which, separated by commas")
-    parser.add_argument("--against", default="onnxruntime", help="other engines, separated by commas")
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
-    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.3, help="seconds a turn")
-    parser.add_argument("--json", action="store_true", help="one JSON line a network")
+    parser = parser_of(__doc__)
+    add_models(parser, NETWORKS)
+    add_engines(parser, "onnxruntime")
+    add_turns(parser, rounds=3, seconds=0.3)
     arguments = parser.parse_args()
-    names = [name for name in arguments.against.split(",") if name]
     plan = BenchPlan(
-        engines=(OURS, *names),
+        engines=engine_names(arguments),
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         warmup=0.2,
     )
     failed = False
-    for name in arguments.models.split(","):
-        row = measure(name.strip(), plan)
+    for name in names(arguments.models):
+        row = measure(name, plan)
         wrong = not row["difference_from_torch"] <= TOLERANCE
         failed |= wrong
         if arguments.json:

@@ -11,12 +11,12 @@ An operator is one entry of OPERATORS, convolutions of `convolutions.py`. FLOPs 
 sums of products; the arithmetic of exponentials and the like is not, so their limit is memory.
 """
 
-import argparse
 import json
 from math import prod
 from typing import Any
 
 import numpy as np
+from arguments import parser_of
 from convolutions import CONVOLUTIONS
 from onnx import helper
 from sidebyside import (
@@ -180,9 +180,7 @@ def reached(row: dict[str, Any]) -> bool:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add_options(parser)
     parser.add_argument("--only", default="", help="groups or parts of names, by commas")
     arguments = parser.parse_args()

@@ -7,7 +7,6 @@ random inputs. Each line says how many products are done in integers, how far ou
 the same quantised model in onnxruntime without optimisations, node by node, and from the f32 model's.
 """
 
-import argparse
 import json
 import logging
 import sys
@@ -19,10 +18,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from arguments import add_engines, add_models, add_turns, engine_names, names, parser_of
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tilewright.driver import OURS, BenchPlan, compile_model, model_samples, run_benchmark
+from tilewright.driver import BenchPlan, compile_model, model_samples, run_benchmark
 from tilewright.frontend import zoo
 from tilewright.support import available_cpus
 from tilewright.target import detect
@@ -94,28 +94,22 @@ def _relative(made: list[Any], wanted: list[Any]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(MODELS), help="which, separated by commas")
-    parser.add_argument("--against", default="onnxruntime", help="other engines, separated by commas")
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
-    parser.add_argument("--rounds", type=int, default=5, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.7, help="seconds a turn")
+    parser = parser_of(__doc__)
+    add_models(parser, MODELS)
+    add_engines(parser, "onnxruntime")
+    add_turns(parser, rounds=5, seconds=0.7)
     parser.add_argument("--small", action="store_true", help="the versions made small")
-    parser.add_argument("--json", action="store_true", help="one JSON line a model")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    names = [name.strip() for name in arguments.against.split(",") if name.strip()]
     plan = BenchPlan(
-        engines=tuple(dict.fromkeys([OURS, *names])),
+        engines=engine_names(arguments),
         threads=arguments.threads,
         rounds=arguments.rounds,
         seconds=arguments.seconds,
     )
-    for name in arguments.models.split(","):
+    for name in names(arguments.models):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        row = measure(name.strip(), arguments.small, plan)
+        row = measure(name, arguments.small, plan)
         if arguments.json:
             print(json.dumps(row), flush=True)
             continue

@@ -10,7 +10,6 @@ here with the system's C compiler, its input with the padding in memory; oneDNN 
 opaque tensors. Engines take turns within each layer; their results are compared.
 """
 
-import argparse
 import ctypes
 import json
 import statistics
@@ -25,6 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from arguments import add_engines, add_turns, names, parser_of
 from gate0 import constant, stored
 
 from tilewright import lang
@@ -32,7 +32,6 @@ from tilewright.driver import build, pack, peak_gflops, unpack
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
 from tilewright.strategies import default_schedule
-from tilewright.support import available_cpus
 from tilewright.target import Target, detect
 
 Array = npt.NDArray[np.float32]
@@ -277,18 +276,13 @@ def totals(lines: Sequence[Mapping[str, Any]], batch: int, peak: float) -> dict[
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--batch", type=int, default=28)
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
-    parser.add_argument("--against", default="libxsmm,onednn", help="other engines, separated by commas")
+    add_engines(parser, "libxsmm,onednn")
+    add_turns(parser, rounds=3, seconds=0.1)
     parser.add_argument("--layers", default="", help="numbers from 1, separated by commas; default all")
-    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
-    parser.add_argument("--json", action="store_true", help="one JSON line a layer")
     arguments = parser.parse_args()
-    peers = [name.strip() for name in arguments.against.split(",") if name.strip()]
+    peers = names(arguments.against)
     if unknown := [name for name in peers if name not in PEERS]:
         parser.error(f"there is no engine {unknown[0]!r}: they are {', '.join(PEERS)}")
     wanted = [int(text) - 1 for text in arguments.layers.split(",") if text]

@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import onnx
+from arguments import add_engines, add_turns, engine_names
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.driver import OURS, Bench, BenchPlan, peak_gflops, reading
 from tilewright.runtime import aligned_copy
-from tilewright.support import available_cpus
 from tilewright.target import detect
 
 Array = npt.NDArray[Any]
@@ -60,7 +60,7 @@ class SideBySide:
         self._seconds: float = arguments.seconds
         self._bench = Bench(
             BenchPlan(
-                engines=(OURS, *(name for name in arguments.against.split(",") if name)),
+                engines=engine_names(arguments),
                 threads=self.threads,
                 rounds=arguments.rounds,
                 seconds=self._seconds,
@@ -124,13 +124,8 @@ class SideBySide:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what decides the plan: engines, threads, turns and their length; and ``--json``."""
-    parser.add_argument(
-        "--against", default="onnxruntime,openvino,torch", help="engines, by commas; may be empty"
-    )
-    parser.add_argument("--threads", type=int, default=available_cpus())
-    parser.add_argument("--rounds", type=int, default=3, help="turns an engine")
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds a turn")
-    parser.add_argument("--json", action="store_true", help="one JSON line an operator")
+    add_engines(parser, "onnxruntime,openvino,torch")
+    add_turns(parser, rounds=3, seconds=0.1)
 
 
 def text(row: Mapping[str, Any]) -> str:

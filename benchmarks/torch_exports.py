@@ -25,10 +25,10 @@ import numpy as np
 import onnx
 import torch
 import torch_models
+from arguments import add_models, add_turns, names, parser_of
 
 import tilewright
 from tilewright.frontend import zoo
-from tilewright.support import available_cpus
 
 #: The largest difference from torch that passes, as a part of the output's largest element.
 TOLERANCE = 1e-4
@@ -123,21 +123,16 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and print; 1 if a result is wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(torch_models.FULL), help="which, separated by commas")
-    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of every engine")
+    parser = parser_of(__doc__)
+    add_models(parser, torch_models.FULL)
     parser.add_argument("--opset", type=int, default=17, help="operator set; 16 writes layer norms out")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
-    parser.add_argument("--seconds", type=float, default=0.5, help="seconds a turn")
+    add_turns(parser, rounds=3, seconds=0.5)
     parser.add_argument("--small", action="store_true", help="the versions made small")
-    parser.add_argument("--json", action="store_true", help="one JSON line a model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     failed = False
-    for name in arguments.models.split(","):
-        row = measure(name.strip(), arguments)
+    for name in names(arguments.models):
+        row = measure(name, arguments)
         wrong = not row["max_difference"] <= TOLERANCE
         failed |= wrong
         if arguments.json:
