@@ -54,6 +54,13 @@ class Stage:
         """Whether some iterator is a reduction."""
         return any(it.kind == "red" for it in self.iters)
 
+    def extent(self, name: str) -> int:
+        """Extent of an iterator; ``KeyError`` where there is none, ``ValueError`` where it is symbolic."""
+        for it in self.iters:
+            if it.name == name:
+                return it.extent.as_int()
+        raise KeyError(name)
+
 
 @dataclass(frozen=True, slots=True)
 class Program:

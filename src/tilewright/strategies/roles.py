@@ -68,10 +68,7 @@ class Contraction:
 
     def extent(self, name: str) -> int:
         """Extent of an iterator; ``ValueError`` where it is symbolic."""
-        for it in self.stage.iters:
-            if it.name == name:
-                return it.extent.as_int()
-        raise KeyError(name)
+        return self.stage.extent(name)
 
 
 def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Contraction | None:

@@ -98,6 +98,15 @@ def test_programs_know_their_stages_and_buffers():
             lookup("nothing")
 
 
+def test_a_stage_knows_the_extents_of_its_iterators():
+    stage = parse_program(PROGRAM.replace("par(0, n)", "par(2, 8)")).stage("i")
+    assert stage.extent("i") == 6
+    with pytest.raises(KeyError):
+        stage.extent("j")
+    with pytest.raises(ValueError, match="not a constant"):
+        parse_program(PROGRAM).stage("i").extent("i")
+
+
 def test_the_unscheduled_function_has_unique_names_and_triangular_bounds():
     f = to_function(parse_program(PROGRAM))
     verify(f, SCHEDULED)

@@ -69,7 +69,7 @@ class ProductMatch:
 
     def extent(self, name: str) -> int:
         """Extent of an iterator."""
-        return next(it.extent.as_int() for it in self.stage.iters if it.name == name)
+        return self.stage.extent(name)
 
 
 def match_product(program: Program, stage: Stage, width: int) -> ProductMatch | None:

@@ -119,7 +119,7 @@ class WinogradMatch:
 
     def extent(self, name: str) -> int:
         """Extent of an iterator."""
-        return next(it.extent.as_int() for it in self.stage.iters if it.name == name)
+        return self.stage.extent(name)
 
     @property
     def dtype(self) -> DType:
