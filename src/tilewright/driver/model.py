@@ -30,8 +30,8 @@ from tilewright.runtime import (
     checked_feeds,
     checked_names,
     draw_feeds,
+    named_feeds,
 )
-from tilewright.support import InputError
 from tilewright.target import Target
 
 
@@ -120,10 +120,7 @@ class CompiledModel:
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(map(str, self.inputs)) or "none"
-            raise InputError(f"the model takes {len(self.inputs)} inputs, got {len(arrays)}", hint=names)
-        return self.run(None, {info.name: array for info, array in zip(self.inputs, arrays, strict=True)})
+        return self.run(None, named_feeds(arrays, self.inputs))
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """The named outputs (``None``: all, in order) for the given inputs by name.

@@ -30,7 +30,14 @@ from tilewright.runtime.native import (
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
-from tilewright.runtime.tensors import TensorInfo, checked_feeds, checked_names, draw_feeds, tensor_bytes
+from tilewright.runtime.tensors import (
+    TensorInfo,
+    checked_feeds,
+    checked_names,
+    draw_feeds,
+    named_feeds,
+    tensor_bytes,
+)
 
 __all__ = [
     "ALIGNMENT",
@@ -67,6 +74,7 @@ __all__ = [
     "is_saved_model",
     "kernel_symbol",
     "load_model",
+    "named_feeds",
     "now_ns",
     "pool_for",
     "return_free_memory",

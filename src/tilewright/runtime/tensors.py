@@ -63,6 +63,14 @@ def checked_names(names: Sequence[str] | None, known: Sequence[TensorInfo]) -> t
     return tuple(names)
 
 
+def named_feeds(arrays: Sequence[Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
+    """Arrays given in the order of the inputs, by name. Raises InputError where their number is another."""
+    if len(arrays) != len(known):
+        names = ", ".join(map(str, known)) or "none"
+        raise InputError(f"the model takes {len(known)} inputs, got {len(arrays)}", hint=names)
+    return {info.name: array for info, array in zip(known, arrays, strict=True)}
+
+
 def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> dict[str, Array]:
     """The inputs in order, row by row in memory. Raises InputError naming the first one that does not fit."""
     if type(feeds) is dict and len(feeds) == len(known):
