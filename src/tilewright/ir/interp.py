@@ -23,8 +23,9 @@ import numpy as np
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.index import Param
 from tilewright.ir.interp_block import Instruction, walk_stmts
-from tilewright.ir.interp_expr import Env, Place, Scope, Slots, flat_fn, pred_fn
+from tilewright.ir.interp_expr import pred_fn
 from tilewright.ir.interp_memory import ExecutionError, PoisonError, Shadow
+from tilewright.ir.interp_scope import Env, Place, Scope, Slots, flat_fn
 from tilewright.ir.interp_stmt import Compiler
 from tilewright.ir.program import Program, to_function
 from tilewright.ir.scalar_ops import UndefinedError, from_array

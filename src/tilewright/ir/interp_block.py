@@ -12,14 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.ir.interp_expr import (
-    EPOCH,
-    TASK,
-    Env,
-    IntFn,
-    Scope,
-    ValueFn,
     expr_fn,
-    flat_fn,
     index_fn,
     is_tracked,
     locator,
@@ -29,6 +22,7 @@ from tilewright.ir.interp_expr import (
     shared_fn,
 )
 from tilewright.ir.interp_memory import DomainError, ExecutionError, Shadow
+from tilewright.ir.interp_scope import EPOCH, TASK, Env, IntFn, Scope, ValueFn, flat_fn
 from tilewright.ir.scalar_ops import UndefinedError, constant, from_array
 from tilewright.ir.sharing import shared_nodes
 from tilewright.ir.stmt import Block, Exec, For, Seq, Stmt, Store, Window, stmt_children

@@ -41,6 +41,7 @@ from tilewright.lang.composed import (
     square,
 )
 from tilewright.lang.compute import compute
+from tilewright.lang.conversions import to_index, to_scalar
 from tilewright.lang.evaluation import evaluate, infer_params, roundings
 from tilewright.lang.functions import (
     absolute,
@@ -104,16 +105,7 @@ from tilewright.lang.reductions import (
     sum,
 )
 from tilewright.lang.tensors import Tensor, param, placeholder, scalar
-from tilewright.lang.values import (
-    Axis,
-    IndexExpr,
-    IndexLike,
-    Scalar,
-    ScalarParam,
-    ValueLike,
-    to_index,
-    to_scalar,
-)
+from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ScalarParam, ValueLike
 
 __all__ = [
     "ProductMatch",

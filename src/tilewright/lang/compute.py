@@ -9,10 +9,11 @@ from typing import Any, overload
 from tilewright import ir
 from tilewright.ir import Access, DType, Expr, Index, Iter, IterKind, Load, Pred, Stmt, Store
 from tilewright.lang.axes import axis_env, check_name
+from tilewright.lang.conversions import dtype_from, to_expr
 from tilewright.lang.reductions import Reduction, ReductionName, free_axes
 from tilewright.lang.source import Place, here, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName, shape_of
-from tilewright.lang.values import Axis, IndexLike, ValueLike, dtype_from, show_index, to_expr
+from tilewright.lang.values import Axis, IndexLike, ValueLike, show_index
 from tilewright.support import counted
 
 Shape = tuple[IndexLike, ...] | list[IndexLike] | IndexLike

@@ -8,19 +8,9 @@ import numpy as np
 
 from tilewright import ir
 from tilewright.ir import DType, Expr
+from tilewright.lang.conversions import common_dtype, dtype_from, to_expr
 from tilewright.lang.source import problem
-from tilewright.lang.values import (
-    Clamped,
-    IndexExpr,
-    IndexLike,
-    Scalar,
-    ValueLike,
-    as_index,
-    common_dtype,
-    dtype_from,
-    operand,
-    to_expr,
-)
+from tilewright.lang.values import Clamped, IndexExpr, IndexLike, Scalar, ValueLike, as_index, operand
 
 
 def const(value: float | int | bool, dtype: DType | str | np.dtype[Any]) -> Scalar:

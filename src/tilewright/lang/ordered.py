@@ -18,19 +18,11 @@ from tilewright.lang.compute import (
     parameter_names,
     to_pred,
 )
+from tilewright.lang.conversions import dtype_from, index_of, to_expr
 from tilewright.lang.functions import cast, condition_of, maximum, minimum, select
 from tilewright.lang.source import Place, here, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName, shape_of
-from tilewright.lang.values import (
-    Axis,
-    IndexExpr,
-    IndexLike,
-    Scalar,
-    ValueLike,
-    dtype_from,
-    index_of,
-    to_expr,
-)
+from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ValueLike
 from tilewright.support import counted
 
 

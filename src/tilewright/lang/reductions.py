@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias
 
 from tilewright import ir
 from tilewright.ir import Const, DType, Expr, Index
+from tilewright.lang.conversions import to_expr
 from tilewright.lang.functions import condition_of
 from tilewright.lang.source import Place, here, problem
-from tilewright.lang.values import Axis, AxisName, Scalar, ValueLike, to_expr
+from tilewright.lang.values import Axis, AxisName, Scalar, ValueLike
 
 Kind: TypeAlias = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 

@@ -11,8 +11,9 @@ import numpy as np
 from tilewright import ir
 from tilewright.ir import DType, Index, Stmt
 from tilewright.lang.axes import check_name, extent_of
+from tilewright.lang.conversions import dtype_from, index_of
 from tilewright.lang.source import Place, here, problem
-from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ScalarParam, dtype_from, index_of
+from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ScalarParam
 
 
 @dataclass(frozen=True, slots=True, eq=False)

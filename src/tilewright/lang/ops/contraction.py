@@ -5,13 +5,14 @@ from __future__ import annotations
 from tilewright.ir import DType
 from tilewright.lang.axes import reduce_axis
 from tilewright.lang.compute import compute
+from tilewright.lang.conversions import dtype_from
 from tilewright.lang.functions import cast
 from tilewright.lang.ops.common import broadcast_indices, broadcast_shape, same
 from tilewright.lang.ops.elementwise import elementwise
 from tilewright.lang.reductions import sum as lang_sum
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import IndexExpr, Scalar, dtype_from
+from tilewright.lang.values import IndexExpr, Scalar
 
 
 def matmul(

@@ -13,13 +13,14 @@ from tilewright.ir import DType
 from tilewright.lang.axes import reduce_axis
 from tilewright.lang.boundary import boundary
 from tilewright.lang.compute import compute
+from tilewright.lang.conversions import dtype_from
 from tilewright.lang.functions import cast, logical_and, select
 from tilewright.lang.ops.common import constant, is_one, pairs, per_dimension, same, spatial_names
 from tilewright.lang.ops.elementwise import bias_add
 from tilewright.lang.reductions import sum as lang_sum
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Axis, IndexExpr, Scalar, ValueLike, dtype_from
+from tilewright.lang.values import Axis, IndexExpr, Scalar, ValueLike
 
 Padding = int | Sequence[int | tuple[int, int]]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from tilewright.lang.compute import compute
+from tilewright.lang.conversions import to_scalar
 from tilewright.lang.functions import cast, logical_and, maximum, minimum, select
 from tilewright.lang.ops.common import pairs, per_dimension, spatial_names
 from tilewright.lang.ops.convolution import Padding, output_extent, pad_spatial, window_axes
@@ -13,7 +14,7 @@ from tilewright.lang.ops.reduction import reduce
 from tilewright.lang.reductions import max as lang_max
 from tilewright.lang.reductions import sum as lang_sum
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Axis, IndexExpr, Scalar, to_scalar
+from tilewright.lang.values import Axis, IndexExpr, Scalar
 
 
 def max_pool(

@@ -10,10 +10,11 @@ from tilewright import ir
 from tilewright.lang import functions, reductions
 from tilewright.lang.axes import reduce_axis
 from tilewright.lang.compute import compute
+from tilewright.lang.conversions import to_scalar
 from tilewright.lang.ops.common import axes_of, axis_of
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import Axis, IndexExpr, Scalar, to_scalar
+from tilewright.lang.values import Axis, IndexExpr, Scalar
 
 _FOLDS: Mapping[str, Callable[..., Scalar]] = MappingProxyType(
     {
