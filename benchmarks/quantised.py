@@ -32,7 +32,7 @@ SAMPLES = 4
 """Random inputs that the ranges of activations are taken from."""
 
 
-class Samples(CalibrationDataReader):  # type: ignore[misc]
+class Samples(CalibrationDataReader):
     """Random inputs for a model."""
 
     def __init__(self, model: onnx.ModelProto) -> None:

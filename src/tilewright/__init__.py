@@ -4,7 +4,7 @@ The names below are loaded on first use, so that importing the package stays che
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tilewright.driver import CompiledModel
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Public name -> the package that defines it, and its name there.
-_EXPORTS = {
+_EXPORTS: Final = {
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),

@@ -40,11 +40,17 @@ def chains(draw):
         other = draw(st.sampled_from(made), label="other")
         kind = draw(st.sampled_from(["taps", "sum", "max"]), label="kind")
         if kind == "taps":
-            value = lambda y, x, t=t, a=a, b=b, o=other: t[y, x] + t[y + a, x + b] - o[y, x]  # noqa: E731
+
+            def value(y, x, t=t, a=a, b=b, o=other):
+                return t[y, x] + t[y + a, x + b] - o[y, x]
+
         else:
             r, s = lang.reduce_axis(a + 1, "r"), lang.reduce_axis(b + 1, "s")
             op = lang.sum if kind == "sum" else lang.max
-            value = lambda y, x, t=t, r=r, s=s, op=op: op(t[y + r, x + s], axis=(r, s))  # noqa: E731
+
+            def value(y, x, t=t, r=r, s=s, op=op):
+                return op(t[y + r, x + s], axis=(r, s))
+
         t = lang.compute(shape, value, name=f"S{n}")
         made.append(t)
         if n == count - 1 or draw(st.integers(0, 5), label="output") == 0:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import Val
 from tilewright.ir import BF16, BOOL, F32, F64, I16, I32, I64, DType
 from tilewright.support import InternalError
 
-_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-_INTRINSICS = {
+_FLOAT: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTRINSICS: Final = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc",
     "copysign": "copysign", "fma": "fma",
 }  # fmt: skip

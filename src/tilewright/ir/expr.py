@@ -50,13 +50,13 @@ class _Node:
     def vars(self) -> frozenset[str]:
         """Names of the variables that occur (loop variables or block iterators)."""
         if self._vars is None:
-            object.__setattr__(self, "_vars", _free_vars(self))  # type: ignore[arg-type]
+            object.__setattr__(self, "_vars", _free_vars(self))  # type: ignore[arg-type]  # subclasses: `Expr`
         assert self._vars is not None
         return self._vars
 
     def substitute(self, mapping: Mapping[str, Index]) -> Expr:
         """Replace variables by indices; returns ``self`` where nothing changes."""
-        return substitute_expr(self, mapping)  # type: ignore[arg-type]
+        return substitute_expr(self, mapping)  # type: ignore[arg-type]  # subclasses are all in `Expr`
 
 
 @dataclass(frozen=True, slots=True)

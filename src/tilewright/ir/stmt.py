@@ -117,7 +117,7 @@ class _Stmt:
         found = self._names
         if found is None:
             kids: list[frozenset[str]] = []
-            for child in stmt_children(self):  # type: ignore[arg-type]
+            for child in stmt_children(self):  # type: ignore[arg-type]  # subclasses are all in `Stmt`
                 kids.append(child.names)  # no comprehension: it would double the depth of the recursion
             found = _joined(kids, _own_name(self))
             object.__setattr__(self, "_names", found)
@@ -128,7 +128,7 @@ class _Stmt:
         """:attr:`names` and those inside of the blocks' bodies, buffers allocated there included (cached)."""
         found = self._inner
         if found is None:
-            parts: tuple[Stmt, ...] = stmt_children(self)  # type: ignore[arg-type]
+            parts: tuple[Stmt, ...] = stmt_children(self)  # type: ignore[arg-type]  # as above
             if isinstance(self, Block):
                 parts = (self.body,) if self.init is None else (self.body, self.init)
             kids: list[frozenset[str]] = []
@@ -146,7 +146,7 @@ class _Stmt:
         found = self._allocated
         if found is None:
             parts: list[tuple[Buffer, ...]] = []
-            for child in stmt_children(self):  # type: ignore[arg-type]
+            for child in stmt_children(self):  # type: ignore[arg-type]  # subclasses are all in `Stmt`
                 if child.allocated:
                     parts.append(child.allocated)
             found = parts[0] if len(parts) == 1 else tuple(b for part in parts for b in part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright import ir
 from tilewright.ir import Index
@@ -36,7 +36,7 @@ def ordered_axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | No
     return _axis(extent, name, "ord")
 
 
-_DEFAULT_NAMES = {"par": "i", "red": "k", "ord": "t"}
+_DEFAULT_NAMES: Final = {"par": "i", "red": "k", "ord": "t"}
 
 
 def _axis(extent: object, name: str | None, kind: Literal["par", "red", "ord"]) -> Axis:

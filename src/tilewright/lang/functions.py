@@ -69,6 +69,7 @@ def _binary(op: str, name: str, a: ValueLike, b: ValueLike, integers: bool = Fal
     return Scalar(ir.Binary(op, _operand(a, t, name), _operand(b, t, name)))
 
 
+# A number is both: then the first overload holds, which is what happens.
 @overload
 def minimum(  # type: ignore[overload-overlap]
     a: IndexLike, b: IndexLike
@@ -83,6 +84,7 @@ def minimum(a: Any, b: Any) -> IndexExpr | Scalar:
     return _binary("min", "minimum", a, b)
 
 
+# As above.
 @overload
 def maximum(  # type: ignore[overload-overlap]
     a: IndexLike, b: IndexLike

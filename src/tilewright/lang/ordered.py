@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright import ir
 from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
@@ -99,7 +99,7 @@ def _body(out: Tensor, iterators: tuple[Axis, ...], writes: Sequence[object], at
                     f"the update has {len(iterators)} axes, the tensor {counted(out.rank, 'dimension')}",
                     "return lang.write(indices, value)",
                 )
-            w = Write(iterators, w)  # type: ignore[arg-type]
+            w = Write(iterators, w)  # type: ignore[arg-type]  # `to_expr` below checks it
         value = to_expr(w.value, out.dtype, "the value of the update")
         where = tuple(index_of(i, f"index {n} of {out.label}") for n, i in enumerate(w.indices))
         if len(where) != out.rank:
@@ -189,7 +189,7 @@ def _check_earlier(out: Tensor, own: list[Load], axis: int, iterators: list[Axis
             )
 
 
-_COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+_COMBINE: Final[dict[str, Callable[[Scalar, Scalar], Scalar]]] = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "max": lambda a, b: maximum(a, b),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tilewright import ir
 from tilewright.ir import Const, DType, Expr, Index
@@ -15,7 +15,7 @@ from tilewright.lang.values import Axis, AxisName, Scalar, ValueLike
 
 Kind: TypeAlias = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
-_OPS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+_OPS: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

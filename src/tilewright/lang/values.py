@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Literal, SupportsIndex, TypeAlias, overload
+from typing import Any, Final, Literal, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 
@@ -135,11 +135,11 @@ class IndexExpr:
         result: Scalar = self._compare("ge", other)
         return result
 
-    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
+    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]  # builds a condition
         result: Scalar = self._compare("eq", other)
         return result
 
-    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
+    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]  # builds a condition
         result: Scalar = self._compare("ne", other)
         return result
 
@@ -220,7 +220,7 @@ class Scalar:
     def _arith(self, op: str, other: object, swap: bool = False) -> Scalar:
         o = operand(other, self.expr.dtype, _SIGNS[op])
         if o is None:
-            return NotImplemented  # type: ignore[no-any-return]
+            return NotImplemented  # type: ignore[no-any-return]  # Python asks the other side then
         t = self.expr.dtype
         if t.kind == "bool":
             raise problem(f"`{_SIGNS[op]}` on values of type bool", "use & | ~, or lang.cast(x, 'i32')")
@@ -296,7 +296,7 @@ class Scalar:
             )
         o = operand(other, self.dtype, _SIGNS[op])
         if o is None:
-            return NotImplemented  # type: ignore[no-any-return]
+            return NotImplemented  # type: ignore[no-any-return]  # Python asks the other side then
         if op in ("shl", "shr") and self.dtype.kind == "bool":
             raise problem(f"`{_SIGNS[op]}` on values of type bool", "cast to an integer type first")
         a, b = (o, self.expr) if swap else (self.expr, o)
@@ -352,10 +352,10 @@ class Scalar:
     def __ge__(self, other: ValueLike) -> Scalar:
         return self._compare("ge", other)
 
-    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]
+    def __eq__(self, other: object) -> Scalar:  # type: ignore[override]  # builds a condition
         return self._compare("eq", other)
 
-    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]
+    def __ne__(self, other: object) -> Scalar:  # type: ignore[override]  # builds a condition
         return self._compare("ne", other)
 
     def __hash__(self) -> int:
@@ -389,7 +389,7 @@ ValueLike: TypeAlias = Scalar | IndexExpr | float | int | bool | np.generic
 
 _NO_IF = "use lang.select(condition, a, b) and & | ~ in place of `if`, `and`, `or`, `not`"
 
-_SIGNS = {
+_SIGNS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%",
     "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",

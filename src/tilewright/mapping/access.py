@@ -10,6 +10,7 @@ dimension and a column per axis. (ISA Mapper: the representation.) For a matrix 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir import (
     Binary,
@@ -26,7 +27,7 @@ from tilewright.ir import (
 )
 from tilewright.support import ProgramError
 
-_SYMBOLS = {"add": "+=", "sub": "-=", "mul": "*=", "div": "/=", "max": "max=", "min": "min="}
+_SYMBOLS: Final = {"add": "+=", "sub": "-=", "mul": "*=", "div": "/=", "max": "max=", "min": "min="}
 
 
 @dataclass(frozen=True, slots=True)

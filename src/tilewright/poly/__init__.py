@@ -4,7 +4,7 @@ The names below are loaded on first use, so that importing the package loads nei
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import Scratch, import_tree, scratch_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilewright.poly.violations import Violation
 
 # Public name -> the module that defines it.
-_EXPORTS = {
+_EXPORTS: Final = {
     "Dependence": "dependences",
     "Model": "extract",
     "Scratch": "ast_import",

@@ -56,7 +56,7 @@ from tilewright.support import InternalError, ProgramError
 
 def _name(member: object) -> str:
     """The name of a member of one of isl's enumerations (typed as a number in islpy's stubs)."""
-    return str(member.name).rstrip("_")  # type: ignore[attr-defined]
+    return str(member.name).rstrip("_")  # type: ignore[attr-defined]  # see above
 
 
 def _kind(e: isl.AstExpr) -> str:

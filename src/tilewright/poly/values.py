@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +71,7 @@ def is_opaque(x: Index) -> bool:
     return False
 
 
-_COMPARE = {
+_COMPARE: Final = {
     "lt": np.less,
     "le": np.less_equal,
     "eq": np.equal,

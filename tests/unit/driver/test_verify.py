@@ -36,7 +36,7 @@ def test_the_first_tensor_that_differs_is_named():
 def test_an_unknown_reference_is_refused():
     compiled = tilewright.compile(tiny.relu())
     with pytest.raises(InputError, match="no reference 'guess'"):
-        verify_model(compiled, tiny.relu(), compiled.sample_feeds(), "guess")  # type: ignore[arg-type]
+        verify_model(compiled, tiny.relu(), compiled.sample_feeds(), "guess")
 
 
 def test_a_reference_that_cannot_run_the_model_says_so():

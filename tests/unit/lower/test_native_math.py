@@ -73,7 +73,10 @@ def test_vector_code_is_accurate(fn, name):
 def test_functions_of_functions_of_conditions_stay_small():
     """Expansions share their parts; a load behind a condition inside of them is made where it holds only."""
     x = lang.placeholder((30,), "f64", "x")
-    inner = lambda i: lang.select(i >= 3, x[i - 3], 1.0)  # noqa: E731
+
+    def inner(i):
+        return lang.select(i >= 3, x[i - 3], 1.0)
+
     y = lang.compute((33,), lambda i: lang.pow(lang.exp(lang.tanh(inner(i))), lang.erf(inner(i))), name="y")
     s = Schedule(lang.program([x], [y]))
     n = Native(s.vectorize(s.loops("y")[0]).func)

@@ -55,7 +55,7 @@ class _Worker:
     """One worker process and the pipes to it."""
 
     def __init__(self) -> None:
-        # LLVM's last words before it aborts; a file, since nobody empties a pipe meanwhile
+        # LLVM's last words before it aborts; a file, since nobody empties a pipe meanwhile; `close` ends it
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
@@ -288,6 +288,10 @@ class CompilePool:
                 _settle(future, lambda: self._keep(wanted.key, run_request(wanted)))
                 return None
             ok, content = worker.ask(options, wanted.ir.encode(), self._job_timeout)
+            if ok:
+                _settle(future, lambda: self._keep(wanted.key, content))
+            else:
+                future.set_exception(refusal(content.decode(errors="replace")))
         except TimeoutError:
             assert worker is not None
             worker.kill()
@@ -300,11 +304,19 @@ class CompilePool:
                 worker.kill()
             future.set_exception(InternalError(f"LLVM ended while compiling a module ({error})"))
             return None
-        if ok:
-            _settle(future, lambda: self._keep(wanted.key, content))
-        else:
-            future.set_exception(refusal(content.decode(errors="replace")))
+        finally:
+            if not future.done():
+                self._end_thread(worker, future)
         return worker
+
+    def _end_thread(self, worker: _Worker | None, future: Future[bytes]) -> None:
+        """After an error that nobody foresaw: nobody waits for this thread, another takes its place."""
+        if worker is not None:
+            worker.kill()
+        with self._lock:
+            self._threads.remove(threading.current_thread())
+        future.set_exception(InternalError("a compile thread ended; what it stumbled over is on stderr"))
+        self._have_enough_workers()
 
 
 def _start() -> _Worker | None:

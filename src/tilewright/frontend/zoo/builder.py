@@ -95,6 +95,7 @@ class ModelBuilder:
         """Append a node with several outputs and return their names."""
         base = self.fresh(stem or op.lower())
         names = [base] if outputs == 1 else [f"{base}:{i}" for i in range(outputs)]
+        # `Attribute` cannot be told apart from the keywords that make_node has itself
         node = helper.make_node(op, list(inputs), names, name=f"{base}/{op}", **attributes)  # type: ignore[arg-type]
         self._nodes.append(node)
         return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -40,7 +41,7 @@ BERT_BASE = TransformerSize(layers=12, hidden=768, heads=12, inner=3072, vocabul
 TINYBERT_4 = TransformerSize(layers=4, hidden=312, heads=12, inner=1200, vocabulary=30522)
 GPT2_SMALL = TransformerSize(layers=12, hidden=768, heads=12, inner=3072, vocabulary=50257, positions=1024)
 
-_NORM_EPSILON = {"bert": 1e-12, "gpt2": 1e-5}
+_NORM_EPSILON: Final = {"bert": 1e-12, "gpt2": 1e-5}
 
 
 def _gelu_erf(b: ModelBuilder, x: str, stem: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from tilewright.ir import (
     Binary,
@@ -24,7 +25,7 @@ from tilewright.ir import (
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
 
-_NEUTRAL = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
+_NEUTRAL: Final = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
 
 
 @primitive("skip_padding", phase="program")

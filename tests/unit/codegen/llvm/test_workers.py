@@ -125,6 +125,24 @@ def test_the_cache_is_asked_first_and_told_last(tmp_path, monkeypatch):
         assert pool.submit(module(3)).result() == made[3]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_threads_that_end_leave_nobody_waiting(monkeypatch):
+    kept = []
+
+    def keep(pool, key, content):
+        kept.append(key)
+        if len(kept) <= 2:  # as many as there are threads
+            raise RuntimeError("a bug")
+        return content
+
+    monkeypatch.setattr(CompilePool, "_keep", keep)
+    with CompilePool(jobs=2) as pool:
+        futures = [pool.submit(module(n)) for n in range(500, 505)]
+        errors = [error for each in futures if (error := each.exception(60)) is not None]
+    assert len(errors) == 2
+    assert all(isinstance(e, InternalError) and "a compile thread ended" in e.what for e in errors)
+
+
 def test_settings_make_the_pool(tmp_path):
     environment = {"TILEWRIGHT_CACHE_DIR": str(tmp_path), "TILEWRIGHT_COMPILE_JOBS": "1"}
     made = compile_many([module(1)], read_settings(environment))
