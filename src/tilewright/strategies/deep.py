@@ -4,18 +4,17 @@
 
     parallel for parts of the reduction, one a thread:
         c[i, j] = 0                                           # first or second cache level
-        for chunks of 1024 steps:
-            rows[i / R][k / 16][i % R][k % 16] = a[i, k]        # lines of all rows, far apart in memory
-            for panels, for tiles of R rows:
-                acc[R, vectors] = c[i, j]                     # registers
-                for k in the chunk: acc += rows[i, k] * b[k, j]
+        for chunks of 1024 steps:                             # b's stay in the second cache level
+            for tiles of up to 7 rows, for panels of columns:
+                acc[rows, vectors] = c[i, j]                  # registers
+                for k in the chunk: acc += a[i, k] * b[k, j]
                 c[i, j] = acc
     the sum over the parts
 
-In place, the rows of a tile fall into the same sets of all caches where their distance is a large power of
-two: 64x64x262144 took 22.5 ms, 13.4 so, the multiply-adds alone 9.1. What is left is the copying, 10 GB/s a
-thread, which nothing overlaps: asking ahead for 64 rows of one set does not help. What is in the last cache
-level is read in place: 48x96x65536 3.0 ms, 3.5 so.
+Tiles are low and wide, so that each element of ``a`` is read once, or by a few panels, and not copied. Rows
+often lie a large power of two apart: then the lines of a tile fall into one set of every cache, which has
+room for seven and a line of ``b``. Of 14 rows and two vectors half the lines were lost before they were used:
+64x64x262144 took 22.5 ms, 13.4 with the rows copied chunk by chunk, 10.1 so; multiply-adds alone take 9.1.
 """
 
 from __future__ import annotations
@@ -24,19 +23,23 @@ from collections.abc import Collection
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, Program
+from tilewright.ir import CONST, Condition, Index, Program, int_lower
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.micro import expand_tile, loops_below
-from tilewright.strategies.products import copy_rows, rows_collide
-from tilewright.strategies.requests import stride
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.tiles import MAX_ROWS, choose_tile, is_tileable, row_axis, vector_width
+from tilewright.strategies.tiles import is_tileable, register_tile, row_axis, vector_width
 from tilewright.target import Target
 
-#: Steps of a chunk: the copied rows and the other operand's stay in the second cache level (64x64x262144 took
-#: 16.4, 13.6, 13.1, 12.6 ms with 128 to 1024).
+#: Steps of a chunk, at most (64x64x262144 took 10.7, 10.0, 9.7, 9.5 ms with 128 to 1024, by hand).
 CHUNK: Final = 1024
+#: Part of the second cache level that the steps of the other operand may take.
+KEPT_SHARE: Final = 0.5
+#: Rows of a tile, at most: where they fall into one set of the first cache level, it keeps that many lines
+#: beside one of the other operand.
+MAX_STREAMS: Final = 7
+#: Part of the last cache level from which on this pays: less comes as fast in any order.
+MIN_SHARE: Final = 0.25
 #: Part of the second cache level that the results may take.
 RESULTS_SHARE: Final = 0.25
 #: Steps of the reduction for each row and column from which on this pays.
@@ -47,11 +50,18 @@ MIN_EXTENT: Final = 8
 STEPS: Final = 4
 
 
-def is_deep(program: Program, c: Contraction, target: Target, constants: Collection[str]) -> bool:
-    """Whether a contraction is a product of plain run-time matrices with few results for its reduction."""
-    if c.b is None or c.dot or c.guard or c.run is not None or len(c.axes("k", "window")) != 1:
+def is_deep(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of plain run-time matrices with few results for its reduction.
+
+    Each of the ``threads`` must have a part of the reduction.
+    """
+    if c.b is None or c.dot or c.run is not None or len(c.axes("k", "window")) != 1:
         return False
     row, (k,) = row_axis(c), c.axes("k", "window")
+    if not all(_ends(cond, c, k) for cond in c.guard) or _least(c, k) < 1:
+        return False
     wide = [name for name in c.axes("m", "n") if c.extent(name) > 1]
     if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
         return False
@@ -66,12 +76,13 @@ def is_deep(program: Program, c: Contraction, target: Target, constants: Collect
     results = c.extent(row) * c.extent(c.vector) * c.write.value.dtype.bytes
     if results > RESULTS_SHARE * (target.level("l2").size or 0):
         return False
-    lines = stride(program.buffer(c.a.buffer), c.a, row) * c.a.dtype.bytes
-    if lines <= 0 or not rows_collide(MAX_ROWS, lines):
-        return False
-    if sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b)) <= last_cache(target):
+    read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
+    if read <= MIN_SHARE * last_cache(target):
         return False
     extents = (c.extent(row), c.extent(c.vector))
+    alone = _depth(c, k) == c.extent(k)
+    if alone and threads > 1 and c.extent(k) <= (threads - 1) * prod(_part(c, k, target, threads)):
+        return False
     return min(extents) >= MIN_EXTENT and _depth(c, k) >= MIN_DEPTH * max(extents)
 
 
@@ -88,43 +99,73 @@ def split_deep(s: Schedule, target: Target, constants: Collection[str], threads:
         now = s.program
         assert now is not None
         c = is_tileable(now, stage, target)
-        if c is None or not is_deep(now, c, target, constants):
+        if c is None or not is_deep(now, c, target, constants, threads):
             continue
         (k,) = c.axes("k")
-        if c.extent(k) % threads == 0:
-            s = s.rfactor(stage.name, k, c.extent(k) // threads, name=f"{stage.name}_part")
+        s = s.rfactor(stage.name, k, prod(_part(c, k, target, threads)), name=f"{stage.name}_part")
     return s
+
+
+def _part(c: Contraction, k: str, target: Target, threads: int) -> tuple[int, int]:
+    """The chunks of a thread's part of the reduction, and the steps of a chunk.
+
+    The chunk's part of the other operand stays in the second cache level; the last thread may have less.
+    """
+    row = c.extent(c.vector) * c.write.value.dtype.bytes
+    most = min(CHUNK, int(KEPT_SHARE * (target.level("l2").size or 0)) // row)
+    turns = -(-c.extent(k) // (threads * max(STEPS, most)))
+    steps = -(-c.extent(k) // (threads * turns * STEPS)) * STEPS
+    return turns, steps
+
+
+def _ends(cond: Condition, c: Contraction, k: str) -> bool:
+    """Whether a condition says only where parts of the reduction end."""
+    index = cond.index
+    return (
+        index is not None
+        and cond.op == "ge"
+        and index.coefficient(k) == -1
+        and not {*c.axes("m", "n")} & cond.vars
+    )
+
+
+def _least(c: Contraction, k: str) -> int:
+    """Steps of the reduction that the smallest part has."""
+    ends = {it.name: (Index(0), it.extent - 1) for it in c.stage.iters} | {k: (Index(0), Index(0))}
+    found = [int_lower(cond.index, ends) for cond in c.guard if cond.index is not None]
+    return min([c.extent(k), *(end + 1 for end in found if end is not None)])
 
 
 def schedule_deep(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
     """Schedule such a product, without a stage that reads its result."""
     stage, name, row = c.stage, c.stage.name, row_axis(c)
     assert row is not None and c.b is not None
-    tile = choose_tile(c, target)
-    columns = tile.vectors * vector_width(c, target)
+    width = vector_width(c, target)
+    whole = -(-c.extent(c.vector) // width)
+    counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
+    tile = register_tile(target, c.extent(row), whole, counts, max_rows=MAX_STREAMS)
+    columns = tile.vectors * width
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     (k,) = c.axes("k", "window")
+    _, steps = _part(c, k, target, 1)
     parts = [loops[a] for a in c.axes("batch", "m", "n") if a not in (row, c.vector)]
     i, j, depth = loops[row], loops[c.vector], loops[k]
     turn, step = f"{depth}_turn", f"{depth}_step"
     around, inner, panel, vector = f"{i}_tile", f"{i}_row", f"{j}_panel", f"{j}_vector"
-    s = s.split(depth, CHUNK, names=[turn, step])
+    s = s.split(depth, steps, names=[turn, step])
     s = s.split(i, tile.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
-    s = s.reorder(*parts, turn, panel, around, step, inner, vector).decompose_init(name, turn)
+    s = s.reorder(*parts, turn, around, panel, step, inner, vector).decompose_init(name, turn)
     out = f"{name}_acc"
-    s = s.stage(stage.writes[0], at=around, scope="register", mode="accumulate", name=out)
-    s = s.annotate(around, "outline").annotate(step, "unroll", str(STEPS)).unroll(inner).vectorize(vector)
+    s = s.stage(stage.writes[0], at=panel, scope="register", mode="accumulate", name=out)
+    s = s.annotate(panel, "outline").annotate(step, "unroll", str(STEPS)).unroll(inner).vectorize(vector)
     for block in (out, f"{out}_out"):
-        s = expand_tile(s, block, loops_below(s, block, around), c)
+        s = expand_tile(s, block, loops_below(s, block, panel), c)
     s = s.vectorize(s.loops(f"{name}_init")[-1])
-    s = copy_rows(s, c, turn, tile.rows, CHUNK)
-    # row by row, for the hardware to follow: lines of many rows would push each other out of the caches
-    s = s.reorder(f"{name}_rows_row", f"{name}_rows_line")
-    for loop, extent, size in ((turn, c.extent(k), CHUNK), (panel, c.extent(c.vector), columns)):
-        if extent % size:
-            s = s.partition(loop, -1)
-    if c.extent(row) % tile.rows:
-        tiles = dict.fromkeys(loop for b in s.blocks() for loop in s.loops(b) if loop.startswith(around))
-        for loop in tiles:
-            s = s.partition(loop, -1)
+    # what every part has of the reduction; rows and columns
+    sizes = ((turn, _least(c, k), steps), (around, c.extent(row), tile.rows))
+    for loop, extent, size in (*sizes, (panel, c.extent(c.vector), columns)):
+        if 0 < extent // size < s.loop(loop).extent.as_int():
+            copies = dict.fromkeys(x for b in s.blocks() for x in s.loops(b) if x.startswith(loop))
+            for x in copies:
+                s = s.partition(x, extent // size)
     return s.parallel(parts[0]) if threads > 1 and parts else s

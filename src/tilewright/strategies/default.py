@@ -324,7 +324,7 @@ def _contraction_rule(
             panels = name if name in {stage.name for stage in program.stages} else None
             if panels is None and is_large_product(program, c, target, constants, threads):
                 return schedule_product(s, c, epilogue, target, threads)
-            deep = panels is None and is_deep(program, c, target, constants)
+            deep = panels is None and is_deep(program, c, target, constants, threads)
             if panels is None and (deep or is_stream(program, c, target, constants, threads)):
                 rule = schedule_deep if deep else schedule_stream
                 s = rule(s, c, target, threads)
