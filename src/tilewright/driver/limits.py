@@ -83,7 +83,7 @@ def reading(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
     table = [aligned_copy(np.ones((threads, turns, STREAMS, lanes), np.float32))]
     table.append(aligned_copy(np.zeros((threads, STREAMS, lanes), np.float32)))
     plan = kernel.plan(table)
-    return lambda: plan.run([], [])
+    return plan.bind([], []).run
 
 
 def read_rate(target: Target, threads: int, nbytes: int, seconds: float) -> float:

@@ -25,8 +25,11 @@ from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
 from tilewright.runtime import (
+    BoundModel,
     Results,
     ThreadPool,
+    aligned_empty,
+    bound_feeds,
     checked_feeds,
     checked_names,
     draw_feeds,
@@ -138,6 +141,27 @@ class CompiledModel:
         made = self._execute(self._assembled, arrays, self._results.take())
         given: set[str] = set()
         return [self._value(self._returned[name], arrays, made, given) for name in wanted]
+
+    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
+        """Runs on these very arrays, whose contents may change between runs: ``bind(feeds).run()``.
+
+        The arrays are checked once. The results of a run are overwritten by the next one. Raises InputError
+        naming the input that does not fit or does not lie row by row in memory, ResourceError where there is
+        no memory.
+        """
+        arrays = bound_feeds(feeds, self.inputs)
+        outputs = [aligned_empty(shape, dtype) for dtype, shape in self._assembled.arrays]
+        plan = self._assembled.plan.bind(list(arrays.values()), outputs)
+        if self._as_made is not None:
+            returned = [outputs[at] for at in self._as_made]
+            return BoundModel(plan, returned.copy)
+        made = dict(zip(self._assembled.outputs, outputs, strict=True))
+
+        def results() -> list[Array]:
+            given: set[str] = set()
+            return [self._value(value, arrays, made, given) for value in self._returned.values()]
+
+        return BoundModel(plan, results)
 
     def profile(
         self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None

@@ -1,5 +1,6 @@
 """Running compiled code: the native thread pool, memory, timers and the plan executor."""
 
+from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
 from tilewright.runtime.executor import (
     BufferRef,
@@ -49,6 +50,7 @@ __all__ = [
     "INPUT",
     "OUTPUT",
     "WEIGHTS",
+    "BoundModel",
     "BufferRef",
     "ExecutionPlan",
     "KernelCall",
@@ -66,6 +68,7 @@ __all__ = [
     "address_of",
     "aligned_copy",
     "aligned_empty",
+    "bound_feeds",
     "checked_feeds",
     "checked_names",
     "default_pool",

@@ -254,6 +254,10 @@ class ExecutionPlan:
         self._call(inputs, outputs, params, repeats, nanoseconds)
         return nanoseconds
 
+    def bind(self, inputs: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> "BoundPlan":
+        """Runs on these very arrays, checked once. Raises what `run` raises before it runs."""
+        return BoundPlan(self, inputs, outputs, (self._handle, *self._tables(inputs, outputs, ())))
+
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
         native.library().tw_plan_trim(self._handle)
@@ -267,6 +271,20 @@ class ExecutionPlan:
         repeats: int,
         nanoseconds: npt.NDArray[np.int64] | None,
     ) -> None:
+        tables = self._tables(inputs, outputs, params)
+        failed = c_int64(-1)
+        timed = None if nanoseconds is None else address_of(nanoseconds)
+        code = self._run(self._handle, *tables, repeats, timed, byref(failed))
+        if code:
+            raise self.failure(code, failed.value)
+
+    def _tables(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int],
+    ) -> tuple[bytes, bytes, bytes]:
+        """The addresses of the arrays and the parameters, checked, as C reads them."""
         if len(params) != self.param_count:
             raise InputError(f"expected {self.param_count} parameters, got {len(params)}")
         count = len(self.inputs)
@@ -276,20 +294,14 @@ class ExecutionPlan:
             _check("input", inputs, self.inputs, writeable=False)
             _check("output", outputs, self.outputs, writeable=True)
             addresses = [address_of(array) for array in arrays]
-        failed = c_int64(-1)
-        code = self._run(
-            self._handle,
+        return (
             self._input_table.pack(*addresses[:count]),
             self._output_table.pack(*addresses[count:]),
             self._param_table.pack(*params) if params else b"",
-            repeats,
-            None if nanoseconds is None else address_of(nanoseconds),
-            byref(failed),
         )
-        if code:
-            raise self._failure(code, failed.value)
 
-    def _failure(self, code: int, at: int) -> Exception:
+    def failure(self, code: int, at: int) -> Exception:
+        """The error that says what a native run returned for the step ``at`` (-1: before the first)."""
         if code == native.NO_MEMORY and at < 0:
             return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
         step = self._steps[at]
@@ -301,6 +313,31 @@ class ExecutionPlan:
         if 1 <= code <= len(step.checks):
             return InputError(f"{quoted(step.name)} cannot run: {step.checks[code - 1]}")
         return InternalError(f"{quoted(step.name)} returned {code}, which its kernel does not explain")
+
+
+class BoundPlan:
+    """Runs of a plan on arrays that stay where they are, and that it keeps alive: `ExecutionPlan.bind`."""
+
+    __slots__ = ("_arguments", "_failed", "_kept", "_plan", "_run")
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        arguments: tuple[int | bytes, ...],
+    ) -> None:
+        self._plan = plan
+        self._kept = (tuple(inputs), tuple(outputs))
+        self._failed = c_int64(-1)
+        self._arguments = (*arguments, 1, None, byref(self._failed))
+        self._run = native.library().tw_plan_run
+
+    def run(self) -> None:
+        """Run the steps once. Raises what `ExecutionPlan.run` raises."""
+        code = self._run(*self._arguments)
+        if code:
+            raise self._plan.failure(code, self._failed.value)
 
 
 def _checked_size(nbytes: int) -> int:

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime import native
+from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.code import SharedCode
 from tilewright.runtime.container import MAGIC, open_container
 from tilewright.runtime.executor import ExecutionPlan, PlanContents
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
+from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.pool import pool_for
 from tilewright.runtime.results import Results
 from tilewright.runtime.tensors import checked_feeds, checked_names, draw_feeds, named_feeds
@@ -95,6 +97,22 @@ class SavedModel:
         numbers = {info.name: at for at, info in enumerate(self.outputs)}
         given: set[int] = set()
         return [self._result(numbers[name], inputs, made, given) for name in wanted]
+
+    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
+        """Runs on these very arrays, whose contents may change between runs: ``bind(feeds).run()``.
+
+        The arrays are checked once. The results of a run are overwritten by the next one. Raises InputError
+        naming the input that does not fit or does not lie row by row in memory, ResourceError where there is
+        no memory.
+        """
+        inputs = list(bound_feeds(feeds, self.inputs).values())
+        made = [aligned_empty((size,), np.uint8) for size in self._plan.outputs]
+
+        def results() -> list[Array]:
+            given: set[int] = set()
+            return [self._result(at, inputs, made, given) for at in range(len(self.outputs))]
+
+        return BoundModel(self._plan.bind(inputs, made), results)
 
     def measure(self, feeds: Mapping[str, Array], repeats: int = 20) -> npt.NDArray[np.int64]:
         """Nanoseconds of each step in ``repeats`` runs after one to warm up, of shape (repeats, steps).

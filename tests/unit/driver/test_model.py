@@ -238,3 +238,35 @@ def test_progress_is_reported_and_can_stop_a_compilation():
 
     with pytest.raises(StopError):
         tilewright.compile(tiny.mlp(), progress=stop)
+
+
+def test_a_bound_model_reads_what_its_arrays_hold_at_the_time(mlp):
+    x = _x(1)
+    bound = mlp.bind({"x": x})
+    (first,) = bound.run()
+    np.testing.assert_array_equal(first, mlp(x)[0])
+    x[...] = _x(2)
+    (second,) = bound.run()
+    np.testing.assert_array_equal(second, mlp(_x(2))[0])
+    assert np.shares_memory(first, second)
+
+
+def test_bound_outputs_that_no_kernel_makes():
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["x"], ["same"])]
+    outputs = [tiny.tensor("same", (2, 3)), tiny.tensor("y", (2, 3))]
+    compiled = tilewright.compile(tiny.model(nodes, [tiny.tensor("x", (2, 3))], outputs))
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    bound = compiled.bind({"x": x})
+    for _ in range(2):
+        same, y = bound.run()
+        np.testing.assert_array_equal(same, x)
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        assert not np.shares_memory(same, x)
+        x *= -1
+
+
+def test_only_arrays_that_runs_can_read_where_they_are_are_bound(mlp):
+    with pytest.raises(InputError, match="cannot be bound: runs would not read it where it is"):
+        mlp.bind({"x": np.asfortranarray(_x())})
+    with pytest.raises(InputError, match=r"\[4, 9\]"):
+        mlp.bind({"x": np.zeros((4, 9), np.float32)})

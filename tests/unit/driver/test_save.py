@@ -69,6 +69,16 @@ def test_thread_counts_and_wait_policies(mlp, path, threads):
         np.testing.assert_array_equal(loaded(_x())[0], mlp(_x())[0])
 
 
+def test_a_bound_model_runs_as_the_compiled_one(mlp, path):
+    x = _x(1)
+    bound = tilewright.load(path).bind({"x": x})
+    np.testing.assert_array_equal(bound.run()[0], mlp(_x(1))[0])
+    x[...] = _x(2)
+    np.testing.assert_array_equal(bound.run()[0], mlp(_x(2))[0])
+    with pytest.raises(InputError, match="cannot be bound"):
+        tilewright.load(path).bind({"x": np.asfortranarray(x)})
+
+
 def test_wrong_options_are_refused(path):
     with pytest.raises(InputError, match="0"):
         tilewright.load(path, threads=0)

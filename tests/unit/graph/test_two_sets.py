@@ -1,10 +1,10 @@
 """Operators that the language and models both define (decision 0066) compute the same."""
 
 import numpy as np
-import onnx_models as tiny
 import pytest
 from onnx import helper
 
+import onnx_models as tiny
 from tilewright import ir, lang
 from tilewright.frontend import import_onnx
 from tilewright.graph import evaluate_graph

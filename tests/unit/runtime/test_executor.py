@@ -203,6 +203,27 @@ def test_an_empty_plan_runs(builder):
     assert plan.measure([], [], repeats=2).shape == (2, 0)
 
 
+def test_a_bound_plan_runs_on_its_arrays(builder, kernels):
+    x, y = builder.input(16), builder.output(16)
+    builder.step(kernels["double_all"], [x, y], [4])
+    plan = builder.build(keep_alive=[kernels])
+    a, b = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    bound = plan.bind([a], [b])
+    bound.run()
+    np.testing.assert_array_equal(b, [0, 2, 4, 6])
+    a += 1
+    bound.run()
+    np.testing.assert_array_equal(b, [2, 4, 6, 8])
+    with pytest.raises(InputError, match="input 0 has 20 bytes, expected 16"):
+        plan.bind([np.zeros(5, np.float32)], [b])
+
+
+def test_a_bound_plan_explains_failures(builder, kernels):
+    builder.step(kernels["refuse"], [], [1], name="conv", checks=["N must be a multiple of 4"])
+    with pytest.raises(InputError, match="'conv' cannot run: N must be a multiple of 4"):
+        builder.build(keep_alive=[kernels]).bind([], []).run()
+
+
 def test_a_failed_entry_check_is_explained(builder, kernels):
     x, y, code = builder.input(4), builder.output(4), builder.param()
     builder.step(kernels["double_all"], [x, y], [1])

@@ -51,14 +51,14 @@ class Engine(ABC):
 
 
 class Tilewright(Engine):
-    """Tilewright itself, as ``tilewright.compile`` gives it."""
+    """Tilewright itself, as ``tilewright.compile`` gives it, bound to the inputs."""
 
     def __init__(
         self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
     ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
-        self._feeds = dict(feeds)
-        self._model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
+        model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
+        self._bound = model.bind(feeds)
 
     @property
     def version(self) -> str:
@@ -67,15 +67,18 @@ class Tilewright(Engine):
 
     def run(self) -> object:
         """One run."""
-        return self._model.run(None, self._feeds)
+        return self._bound.run()
 
     def outputs(self) -> list[Array]:
         """Outputs of one run."""
-        return self._model.run(None, self._feeds)
+        return self._bound.run()
 
 
 class OnnxRuntime(Engine):
-    """onnxruntime's CPU provider: all graph optimisations, one session thread pool of the given size."""
+    """onnxruntime's CPU provider: all graph optimisations, one session thread pool of the given size.
+
+    Inputs, and the outputs of the first run, are bound.
+    """
 
     module = "onnxruntime"
 
@@ -90,7 +93,17 @@ class OnnxRuntime(Engine):
         options.graph_optimization_level = self._ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 4
         self._session = self._ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self._feeds = dict(feeds)
+        self._feeds = dict(feeds)  # bound arrays are not kept alive
+        self._binding = self._session.io_binding()
+        for name, array in self._feeds.items():
+            self._binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        names = [made.name for made in self._session.get_outputs()]
+        for name in names:
+            self._binding.bind_output(name)
+        self._session.run_with_iobinding(self._binding)
+        self._made = self._binding.get_outputs()
+        for name, made in zip(names, self._made, strict=True):
+            self._binding.bind_ortvalue_output(name, made)
 
     @property
     def version(self) -> str:
@@ -99,11 +112,12 @@ class OnnxRuntime(Engine):
 
     def run(self) -> object:
         """One run."""
-        return self._session.run(None, self._feeds)
+        return self._session.run_with_iobinding(self._binding)
 
     def outputs(self) -> list[Array]:
         """Outputs of one run."""
-        return [np.asarray(array) for array in self._session.run(None, self._feeds)]
+        self._session.run_with_iobinding(self._binding)
+        return [np.asarray(made.numpy()) for made in self._made]
 
 
 class OpenVino(Engine):
@@ -125,7 +139,9 @@ class OpenVino(Engine):
             "NUM_STREAMS": 1,
         }
         self._request = core.compile_model(model, "CPU", settings).create_infer_request()
-        self._feeds = dict(feeds)
+        self._feeds = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        for name, array in self._feeds.items():
+            self._request.set_tensor(name, self._openvino.Tensor(array, shared_memory=True))
 
     @property
     def version(self) -> str:
@@ -134,11 +150,11 @@ class OpenVino(Engine):
 
     def run(self) -> object:
         """One run; inputs and outputs are shared with the engine, not copied."""
-        return self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+        return self._request.infer(share_outputs=True)
 
     def outputs(self) -> list[Array]:
         """Outputs of one run."""
-        made = self._request.infer(self._feeds)
+        made = self._request.infer()
         return [np.array(made[at]) for at in range(len(made))]
 
 
