@@ -329,10 +329,18 @@ def _join_division(const: int, acc: Mapping[Atom, int]) -> Index | None:
         # the remainder knows x only up to multiples of d
         for other, k in acc.items():
             if isinstance(other, FloorDiv) and other.divisor == atom.divisor and k == c * atom.divisor:
-                if all(n % atom.divisor == 0 for n in _coefficients(other.arg - atom.arg)):
+                if _congruent(other.arg, atom.arg, atom.divisor):
                     rest = {a: n for a, n in acc.items() if a not in (atom, other)}
                     return linear(const, rest) + other.arg * c
     return None
+
+
+def _congruent(x: Index, y: Index, divisor: int) -> bool:
+    """Whether two indices are seen to differ by multiples of a divisor."""
+    if all(n % divisor == 0 for n in _coefficients(x - y)):
+        return True
+    # remainders of larger divisors in them, by multiples of this one
+    return mod(x, divisor) == mod(y, divisor)
 
 
 def _coefficients(x: Index) -> tuple[int, ...]:

@@ -5,9 +5,14 @@ import itertools
 import numpy as np
 import pytest
 from onnx import helper
+from tests.native_kernel import HOST, Native
 
 import onnx_models as tiny
 import tilewright
+from tilewright.driver.units import make_units
+from tilewright.frontend import import_onnx
+from tilewright.graph import fuse, simplify
+from tilewright.strategies import default_schedule
 
 
 def expected(x, w, stride, before, dilation, groups, out):
@@ -94,3 +99,15 @@ def test_phases_compute_no_zeros():
     (kernel,) = tilewright.compile(model, threads=1).explain()
     assert kernel["algorithm"] == "direct" and kernel["register_tile"][1] % 4 == 0
     assert kernel["flops"] < 1.2 * 2 * 64 * 32 * 16 * 16 * 16
+
+
+def test_phases_are_put_in_order_without_gathers():
+    """Results lie as they will, but for the channels: transposed in registers."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    w = np.zeros((64, 32, 2, 2), np.float32)
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 64, 12, 12))], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w}
+    )
+    (unit,) = make_units(fuse(simplify(import_onnx(model))), HOST, 1)
+    text = Native(default_schedule(unit.program, HOST, 1).func).text.text
+    assert "shufflevector" in text and "gather" not in text

@@ -76,6 +76,9 @@ RULES = [
     (lambda: -4 * floordiv(i, 4) - mod(i, 4), "-i"),
     (lambda: 4 * floordiv(4 * i + j, 4) + mod(4 * i + j, 4), "4*i + j"),
     (lambda: 3 * floordiv(i, 4) + mod(i, 4), "3*(i//4) + i%4"),
+    (lambda: 2 * floordiv(mod(3 * i + j, 6), 2) + mod(mod(3 * i + j, 6), 2), "(3*i + j)%6"),
+    (lambda: 2 * floordiv(mod(i + 2 * j, 6), 2) + mod(i, 2), "(i + 2*j)%6"),
+    (lambda: 4 * floordiv(mod(i, 6), 4) + mod(i, 4), "4*((i%6)//4) + i%4"),
     # min and max
     (lambda: imin(i), "i"),
     (lambda: imin(i, i), "i"),

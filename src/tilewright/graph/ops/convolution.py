@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, bounded, compute
@@ -12,6 +12,8 @@ from tilewright.graph.ops.common import Scalar, cast, stem, wide
 from tilewright.graph.ops.quantisation import requantised, shifted
 from tilewright.graph.ops.reduction import as_dtype
 from tilewright.graph.registry import Context, Kind, operator
+
+T = TypeVar("T")
 
 #: From so many output channels on a transposed convolution computes them side by side.
 MANY_CHANNELS: Final = 8
@@ -221,7 +223,8 @@ def _by_phases(
 ) -> Operand:
     """A transposed convolution without dilation: results by phase, then in their places.
 
-    Channels come last, where there are enough of them for vectors.
+    Where there are enough channels for vectors they come last, and phases lie beside each other as in the
+    result, which is then a transposition of them. Else phases come before places, whose rows are vectors.
     """
     batch, channels, *_ = x.shape
     _, per_group, *kernel = w.shape
@@ -241,8 +244,9 @@ def _by_phases(
     channels_last = outputs >= MANY_CHANNELS
 
     def summed(n: Ix, *at: Ix) -> Scalar:
-        oc, spatial = (at[-1], at[:-1]) if channels_last else (at[0], at[1:])
-        phase, place = spatial[:rank], spatial[rank:]
+        oc, place, phase = (
+            (at[-1], at[:-1:2], at[1:-1:2]) if channels_last else (at[0], at[rank + 1 :], at[1 : rank + 1])
+        )
         channel = deep if group == 1 else (oc // per_group) * depth + deep
         column = oc if group == 1 else oc % per_group
         reach = [q + lo - t for q, lo, t in zip(place, first, taps, strict=True)]
@@ -256,20 +260,27 @@ def _by_phases(
         return lang.sum(value * weight, axis=[deep, *taps], where=inside)
 
     letters = spatial_letters(rank)
-    names = [*(f"r{a}" for a in letters), *(f"q{a}" for a in letters)]
-    extents = [*strides, *counts]
-    names, extents = (
-        ([*names, "oc"], [*extents, outputs]) if channels_last else (["oc", *names], [outputs, *extents])
-    )
+    offsets = [f"r{a}" for a in letters]
+    places = [f"q{a}" for a in letters]
+    if channels_last:
+        names = [*_interleaved(places, offsets), "oc"]
+        extents = [*_interleaved(counts, strides), outputs]
+    else:
+        names, extents = ["oc", *offsets, *places], [outputs, *strides, *counts]
     phases = compute((batch, *extents), summed, name=f"{stem(ctx)}_phases", axes=("n", *names))
 
     def placed(n: Ix, oc: Ix, *o: Ix) -> Scalar:
         shifted_by = [at + pad for at, pad in zip(o, before, strict=True)]
         phase = [at % s for at, s in zip(shifted_by, strides, strict=True)]
         place = [at // s - lo for at, s, lo in zip(shifted_by, strides, first, strict=True)]
-        return phases[(n, *phase, *place, oc) if channels_last else (n, oc, *phase, *place)]
+        return phases[(n, *_interleaved(place, phase), oc) if channels_last else (n, oc, *phase, *place)]
 
     return compute((batch, outputs, *out_sizes), placed, name=stem(ctx))
+
+
+def _interleaved(first: Sequence[T], second: Sequence[T]) -> list[T]:
+    """The first of both, the second of both, and so on."""
+    return [x for pair in zip(first, second, strict=True) for x in pair]
 
 
 def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tuple[tuple[int, ...], Window]:
