@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from tilewright.codegen.indices import Indices, new_plan
+from tilewright.codegen.llvm.access import runs_of
 from tilewright.codegen.llvm.values import Val, literal_lanes
 from tilewright.codegen.memory import (
     AccessPlan,
@@ -18,11 +19,13 @@ from tilewright.codegen.memory import (
     Resolved,
 )
 from tilewright.codegen.state import LANE, LANE_INDEX
-from tilewright.ir import I64, Index, Load, prove_ge0
+from tilewright.ir import I64, Index, Load, evaluate_index, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
 #: Lanes up to so many elements apart are picked from whole vectors; a gather costs about as much beyond.
 MOST_APART: Final = 4
+#: Vectors from which lanes at known places are picked, at most.
+MOST_RUNS: Final = 4
 #: Neighbours of a lane from which on vectors of them are transposed.
 SMALLEST_SQUARE: Final = 4
 
@@ -204,6 +207,10 @@ class Accesses(Indices):
                 which = range(on.index(True), st.width - on[::-1].index(True))
                 if all(on[n] for n in which):
                     return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, which)
+        if guard is None and not products and irregular:
+            found = self._at_known_places(buf, access, x, mask)
+            if found is not None:
+                return found
         if guard is None and not products and not irregular and lane > MOST_APART:
             found = self._transposed(buf, access, mask)
             if found is not None:
@@ -217,6 +224,21 @@ class Accesses(Indices):
             ]
             return b.vector(each, dtype)
         return b.gather(buf.pointer, self._offsets(x, products), dtype, mask)
+
+    def _at_known_places(
+        self, buf: MemoryBuffer, access: AccessPlan, x: Index, mask: Val | None
+    ) -> Val | None:
+        """Lanes whose numbers alone say how far apart they read, in few runs: picked from whole vectors."""
+        st = self.state
+        on = (True,) * st.width if mask is None else literal_lanes(mask)
+        tied = Index(0, tuple((atom, c) for atom, c in x.terms if LANE in Index(0, ((atom, c),)).vars))
+        _, r = self.evaluate(access.plan)
+        if on is None or not any(on) or r.volatile or tied.vars != {LANE}:
+            return None
+        places = [evaluate_index(tied, {LANE: n}) if used else None for n, used in enumerate(on)]
+        if len(runs_of(places)) > MOST_RUNS:
+            return None
+        return self.b.load_places(self._address(buf, x - tied, ()), buf.buffer.dtype, places)
 
     def _transposed(self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None) -> Val | None:
         """Lanes far apart, of an access whose neighbours are read by other copies of expanded loops.

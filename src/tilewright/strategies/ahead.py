@@ -28,19 +28,19 @@ def ask_ahead(
     fed: Mapping[str, str],
     outer: tuple[str, ...],
     around: str,
-    result: str,
+    result: str | None,
     target: Target,
 ) -> Schedule:
     """Prefetch what the next row of tiles reads of ``a``, where that is blocked along the reduction.
 
     ``fed`` are the loops around the contraction and the iterators that they feed, ``outer`` the loops around
     the tiles, ``around`` is the loop over the tiles of a row. The lines of a tile's ``result`` are asked for
-    too, unless that is so large that it goes past the caches.
+    too, unless that is ``None`` or so large that it goes past the caches.
     """
     axis, step = contiguous_reduction(c, c.axes("k"))
     if c.b is None or axis is None or step is None or c.extent(axis) <= step:
         return s
-    if _bytes(s, result) < max(level.size or 0 for level in target.memory):
+    if result is not None and _bytes(s, result) < max(level.size or 0 for level in target.memory):
         s = s.annotate(around, "prefetch", result)
     rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
     if rows is None or fed.get(rows) not in c.axes("m"):

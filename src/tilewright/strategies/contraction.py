@@ -29,9 +29,11 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead
 from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
+from tilewright.strategies.in_order import InOrder, keep_part, part_loop, transpose_parts
 from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import RegisterTile, choose_tile, row_axis, vector_width
+from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 #: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
@@ -65,25 +67,39 @@ def schedule_contraction(
     target: Target,
     threads: int,
     panels: str | None = None,
+    in_order: InOrder | None = None,
 ) -> Schedule:
     """Schedule a contraction and the stage that consumes it point by point, if there is one.
 
     Loops of both stages are those of the unscheduled program. ``threads`` run the result. The stage
     ``panels``, if there is one, makes the operand ``b`` in the order in which it is read: it is computed tile
-    by tile.
+    by tile. A result that a copy puts ``in_order`` is copied part by part.
+
+    Raises ScheduleError where a primitive refuses a step, or no loop makes parts of a good size.
     """
     last = epilogue or c.stage
     threads = threads_for(c.stage, threads)
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
+    part = None
+    if in_order is not None:
+        part = part_loop(s, in_order, tile.outer, tile.shared, threads, target)
+        if part is None:
+            raise ScheduleError(f"{last.name} is not made in parts that threads could share")
+        s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
     s = _fill(s, c, epilogue, tile, size)
     feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
-    s = ask_ahead(s, c, feeds, tile.outer, tile.around, last.writes[0], target)
+    written = None if in_order is not None else last.writes[0]
+    s = ask_ahead(s, c, feeds, tile.outer, tile.around, written, target)
+    if in_order is not None and part is not None:
+        s = keep_part(s, in_order, part)
     if panels is not None:
         s = _pack_panels(s, panels, tile)
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
     if threads > 1:
         s = _parallelise(s, tile, last.name, threads)
+    if in_order is not None:
+        s = transpose_parts(s, in_order)
     return cut_borders(s, c.stage.name)
 
 

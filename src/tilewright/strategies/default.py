@@ -19,6 +19,7 @@ from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, sc
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
+from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
@@ -247,6 +248,14 @@ def clusters(
             done.update(along[stage.name].stages)
             out.append(_lanes_rule(along[stage.name], stage, program))
             continue
+        ordered = find_in_order(program, stage)
+        if ordered is not None and not {ordered.last.name} & {*done, *choices, *along}:
+            made = _contraction_of(program, ordered.last, target)
+            if made is not None:
+                epilogue = None if made.stage is ordered.last else ordered.last
+                done.update((ordered.last.name, made.stage.name, panels_of(made.stage)))
+                out.append(_contraction_rule(made, epilogue, program, target, constants, ordered))
+                continue
         if not stage.is_reduction:
             found = _contraction_before(program, stage, target)
             if found is not None:
@@ -315,35 +324,51 @@ def _lanes_rule(choice: LaneReduction, stage: Stage, program: Program) -> Cluste
 
 
 def _contraction_rule(
-    c: Contraction, epilogue: Stage | None, program: Program, target: Target, constants: Collection[str]
+    c: Contraction,
+    epilogue: Stage | None,
+    program: Program,
+    target: Target,
+    constants: Collection[str],
+    ordered: InOrder | None = None,
 ) -> Cluster:
     def tiled(s: Schedule, threads: int) -> Schedule:
         packed = panel_layout(program, c, target, constants)
         if packed is None:
             name = panels_of(c.stage)
             panels = name if name in {stage.name for stage in program.stages} else None
-            if panels is None and is_large_product(program, c, target, constants, threads):
+            alone = ordered is None and panels is None
+            if alone and is_large_product(program, c, target, constants, threads):
                 return schedule_product(s, c, epilogue, target, threads)
-            deep = panels is None and is_deep(program, c, target, constants, threads)
-            if panels is None and (deep or is_stream(program, c, target, constants, threads)):
+            deep = alone and is_deep(program, c, target, constants, threads)
+            if alone and (deep or is_stream(program, c, target, constants, threads)):
                 rule = schedule_deep if deep else schedule_stream
                 s = rule(s, c, target, threads)
                 return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
-            return schedule_contraction(s, c, epilogue, target, threads, panels)
+            return schedule_contraction(s, c, epilogue, target, threads, panels, ordered)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)
         now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
         again = is_tileable(now, c.stage, target, epilogue)
         if again is None:
             raise ScheduleError(f"the layout of {buffer} leaves {c.stage.name} without a register tile")
-        return schedule_contraction(s, again, epilogue, target, threads)
+        return schedule_contraction(s, again, epilogue, target, threads, in_order=ordered)
 
     def simple(s: Schedule, threads: int) -> Schedule:
+        if ordered is not None:
+            s = _contraction_rule(c, epilogue, program, target, constants)(s, threads)
+            return _elementwise_rule(ordered.copy, program, target)(s, threads)
         for stage in [c.stage, *([epilogue] if epilogue else [])]:
             s = _elementwise_rule(stage, program, target)(s, threads)
         return s
 
     return _attempt(tiled, simple, (epilogue or c.stage).name)
+
+
+def _contraction_of(program: Program, last: Stage, target: Target) -> Contraction | None:
+    """The contraction that a stage is, or whose result it alone reads, element by element."""
+    if last.is_reduction:
+        return is_tileable(program, last, target, packed=False)
+    return _contraction_before(program, last, target)
 
 
 def _contraction_before(program: Program, stage: Stage, target: Target) -> Contraction | None:

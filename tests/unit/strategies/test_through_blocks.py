@@ -8,7 +8,8 @@ from tests.unit.strategies.test_default import blocked, check, conv_program
 
 from tilewright.ir import F32
 from tilewright.schedule import Schedule
-from tilewright.strategies import Flow, assign_layouts
+from tilewright.strategies import Flow, assign_layouts, contraction
+from tilewright.strategies.in_order import find_in_order
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Block
 from tilewright.strategies.roles import Contraction
@@ -107,3 +108,47 @@ def test_a_plain_result_of_a_blocked_input():
     x, *others = program.inputs
     program = replace(program, inputs=(x.with_(layout=Block(1, LANES).layout(x.shape)), *others))
     check(program, winograd="off", interpret=False)
+
+
+def parts(s):
+    """The block buffers that hold a part of a result each, and whether the whole one is still written."""
+    text = str(s)
+    return text.count("alloc Y_blocks_part: "), "Y_blocks[" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "threads"),
+    [
+        # threads share rows, images, panels; rows of a third size; more than a vector's worth of rows a part
+        ((1, 16, 32, (8, 13), (3, 3)), {"pad": 1}, 2),
+        ((2, 16, 32, (9, 11), (3, 3)), {"pad": 1}, 2),
+        ((1, 64, 128, (7, 7), (3, 3)), {"pad": 1, "groups": 8}, 2),
+        ((1, 8, 48, (90, 97), (3, 3)), {"pad": 1}, 3),
+        ((1, 3, 16, (4, 9, 10), (3, 3, 3)), {"pad": 1, "stride": 2}, 2),
+        ((1, 16, 32, (200, 190), (3, 3)), {"pad": 1}, 1),
+        ((1, 16, 32, (8, 13), (3, 3)), {"pad": 1, "epilogue": False}, 2),
+    ],
+)
+def test_parts_are_copied_where_they_are_made(args, options, threads, monkeypatch):
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    s = check(plain(conv_program(*args, **options)), threads=threads, winograd="off", interpret=False)
+    assert parts(s) == (1, False)
+
+
+def test_copied_at_the_end_where_threads_could_not_share_parts(monkeypatch):
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    s = check(plain(conv_program(1, 16, 32, (1, 7), (1, 3), pad=0)), threads=2, winograd="off")
+    assert parts(s) == (0, True)
+
+
+def test_only_copies_are_done_in_parts():
+    """A copy of all of a blocked buffer that nobody else reads."""
+    program = plain(conv_program(1, 16, 32, (8, 8), (3, 3), pad=1))
+    copy = program.stages[-1]
+    found = find_in_order(program, copy)
+    assert found is not None and (found.source, found.channel, found.size) == ("Y_blocks", 1, LANES)
+    assert find_in_order(program, program.stages[-2]) is None
+    unblocked = tuple(replace(b, layout=None) for b in program.temps)
+    assert find_in_order(replace(program, temps=unblocked), copy) is None
+    again = replace(copy, name="again", body=copy.body)
+    assert find_in_order(replace(program, stages=(*program.stages, again)), copy) is None

@@ -22,6 +22,17 @@ from tilewright.ir import BOOL, I32, I64, DType
 _PART: Final = 16
 
 
+def runs_of(places: Sequence[int | None]) -> list[tuple[int, int]]:
+    """Spans, first and last place, that hold all places: as many as have to be loaded, a vector for each."""
+    runs: list[tuple[int, int]] = []
+    for at in sorted({at for at in places if at is not None}):
+        if runs and at - runs[-1][0] < len(places):
+            runs[-1] = (runs[-1][0], at)
+        else:
+            runs.append((at, at))
+    return runs
+
+
 class Access(Arithmetic):
     """Writes accesses. A ``bool`` is a byte in memory and a bit in registers."""
 
@@ -81,6 +92,28 @@ class Access(Arithmetic):
             places = {n: (n - on[0]) * stride for n in on}
             here = {n: at - start for n, at in places.items() if min(at // lanes, len(starts) - 1) == k}
             out = self.pick(out, part, [lanes + here[n] if n in here else n for n in range(lanes)])
+        return out
+
+    def load_places(self, p: Val, dtype: DType, places: Sequence[int | None]) -> Val:
+        """Load the elements ``places`` further on than ``p``, one a lane; lanes without one are zero.
+
+        They are picked from one vector for each of :func:`runs_of` them. Nothing before the first element or
+        past the last one is touched.
+        """
+        lanes = len(places)
+        used = [at for at in places if at is not None]
+        out = literal(0, dtype, lanes)
+        for first, last in runs_of(places):
+            width = next(w for w in (1 << k for k in range(lanes.bit_length())) if w > last - first)
+            room = max(used) + 1 - width
+            start = min(first, room) if room >= min(used) else first
+            mask = None if room >= min(used) else mask_literal(n <= last - first for n in range(width))
+            part = self.load(self.gep(p, start, dtype, local=True), dtype, width, mask)
+            if 1 < width < lanes:
+                part = self.pick(part, part, [n % width for n in range(lanes)])
+            part = self.splat(part, lanes)
+            here = [None if at is None or not first <= at <= last else at - start for at in places]
+            out = self.pick(out, part, [n if at is None else lanes + at for n, at in enumerate(here)])
         return out
 
     def load_transposed(self, p: Val, dtype: DType, apart: int, on: Sequence[bool], count: int) -> list[Val]:
