@@ -29,7 +29,7 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead
 from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
-from tilewright.strategies.in_order import InOrder, keep_part, part_loop, transpose_parts
+from tilewright.strategies.in_order import InOrder, keep_part, part_loop, shares_lines, transpose_parts
 from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import RegisterTile, choose_tile, row_axis, vector_width
@@ -79,7 +79,7 @@ def schedule_contraction(
     """
     last = epilogue or c.stage
     threads = threads_for(c.stage, threads)
-    s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None)
+    s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None, in_order=in_order)
     part = None
     if in_order is not None:
         part = part_loop(s, in_order, tile.outer, tile.shared, threads, target)
@@ -147,13 +147,15 @@ def _tile(
     threads: int,
     loops: Mapping[str, str] | None = None,
     blocks: bool = False,
+    in_order: InOrder | None = None,
 ) -> tuple[Schedule, _Tile, RegisterTile]:
     """Split and order the loops of the result (``loops``: those of its iterators, default all around it).
 
     With ``blocks``, rows come in blocks for the second cache level where that pays.
 
     Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
-    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops.
+    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
+    and also where two of them would write to the same lines of a result that is put ``in_order``.
     """
     chosen = choose_tile(c, target)
     width = vector_width(c, target)
@@ -179,6 +181,10 @@ def _tile(
     around: str | None = None
     share: list[str] = []
     cut = shared_axis(c, chosen, threads)
+    if in_order is not None and cut is not None:
+        even = c.extent(c.vector) % (chosen.vectors * width * threads) == 0
+        if even and shares_lines(in_order, names.index(cut), threads, target):
+            cut = None
     block = None
     if blocks:
         tiled = None if row is None else (row, chosen.rows)

@@ -78,6 +78,14 @@ def part_loop(
     return None
 
 
+def shares_lines(o: InOrder, axis: int, threads: int, target: Target) -> bool:
+    """Whether threads that take equal parts of a dimension would write to the same lines of every channel."""
+    assert isinstance(o.copy.body, Store)
+    elements = prod(it.extent.as_int() for it in o.copy.iters[axis:])
+    part = elements // threads * o.copy.body.writes[0].value.dtype.bytes
+    return axis > o.channel and part % target.level("l2").line != 0
+
+
 def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:
     """Keep what one iteration of ``loop`` makes in a buffer of its own, blocked alike. The copy is there."""
     dims = [f"d{n}" for n in range(len(o.copy.iters))]

@@ -6,7 +6,7 @@ import pytest
 from tests.native_kernel import HOST
 from tests.unit.strategies.test_default import blocked, check, conv_program
 
-from tilewright.ir import F32
+from tilewright.ir import F32, blocks
 from tilewright.schedule import Schedule
 from tilewright.strategies import Flow, assign_layouts, contraction
 from tilewright.strategies.in_order import find_in_order
@@ -133,6 +133,18 @@ def test_parts_are_copied_where_they_are_made(args, options, threads, monkeypatc
     monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
     s = check(plain(conv_program(*args, **options)), threads=threads, winograd="off", interpret=False)
     assert parts(s) == (1, False)
+
+
+@pytest.mark.parametrize(("size", "axis"), [((14, 14), "oc"), ((16, 16), "oh"), ((30, 14), "oc")])
+def test_threads_write_no_line_in_common(size, axis, monkeypatch):
+    """Half a plane of 14 x 14 elements is no whole lines: threads share channels instead of rows."""
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    program = plain(conv_program(1, 16, 64, size, (3, 3), pad=1, epilogue=False))
+    s = check(program, threads=2, winograd="off", interpret=False)
+    block = s.block("Y")
+    assert parts(s) == (1, False)
+    (shared,) = (f.var for place in blocks(s.func.body) for f in place.loops[:1] if place.node.name == "Y")
+    assert [it.name for it, b in zip(block.iters, block.bind, strict=True) if shared in b.vars] == [axis]
 
 
 def test_copied_at_the_end_where_threads_could_not_share_parts(monkeypatch):
