@@ -329,6 +329,31 @@ REFUSALS = {
         "the loop 'i' does not write 'A'",
         "it writes C",
     ),
+    "a hint without its number": (
+        lambda: S(matmul()).annotate("i", "unroll", "twice"),
+        "'unroll' takes a number from 1 on, not 'twice'",
+        "",
+    ),
+    "a hint with a value too many": (
+        lambda: S(matmul()).annotate("i", "outline", "2"),
+        "'outline' takes no value, not '2'",
+        "",
+    ),
+    "a hint that asks for anything": (
+        lambda: S(matmul()).annotate("i", "prefetch", "A,B@soon"),
+        "'prefetch' takes 'A', 'A@8', 'A@spread', 'A+4096' or 'A+4096:1', not 'B@soon'",
+        "",
+    ),
+    "a hint that asks for nothing": (
+        lambda: S(matmul()).annotate("i", "prefetch", "A,BB@2"),
+        "there is no buffer 'BB' to ask for ahead",
+        "B",
+    ),
+    "a hint that names no buffer": (
+        lambda: S(matmul()).annotate("i", "nontemporal", ""),
+        "'nontemporal' takes names of buffers, by commas, not ''",
+        "",
+    ),
     # decompose_init
     "nothing to decompose": (
         lambda: S(chain()).decompose_init("T", "i"),
@@ -360,6 +385,11 @@ REFUSALS = {
         lambda: S(matmul()).blockize("j"),
         "block 'C' still has its initialisation",
         "decompose_init first",
+    ),
+    "blockize of lanes that add up": (
+        lambda: S(matmul()).decompose_init("C", "k").vectorize("k").blockize("k"),
+        "the lanes of 'k' add up one result",
+        "leave the loop serial",
     ),
     "blockize of threads": (
         lambda: S(elementwise()).parallel("j").blockize("i"),

@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from tilewright.ir import (
+    HINTS,
     Alloc,
     Binary,
     Block,
@@ -307,9 +308,28 @@ def unroll(draw, s):
     return None if place is None else ((place.node.var,), {})
 
 
-def annotate(draw, s):
+def annotate(draw, s, key=None):
+    """A hint: ``key``, or any of them; buffers are those that the loop touches."""
+    key = key or draw(st.sampled_from(HINTS), label="hint")
     place = _pick(draw, loops_of(s), "loop")
-    return None if place is None else ((place.node.var, "outline"), {})
+    if place is None:
+        return None
+    own = {b.name for b in place.node.allocated}
+    written = sorted({w for b in _blocks(place.node) for w, _ in b.writes} - own)
+    read = sorted({ld.buffer for b in _blocks(place.node) for ld in b.reads})
+    if key in ("unroll", "pipeline"):
+        value = str(draw(st.sampled_from(TILES), label="count"))
+    elif key == "nontemporal" and not written:
+        return None
+    elif key == "nontemporal":
+        value = ",".join(draw(st.lists(st.sampled_from(written), min_size=1, unique=True), label="buffers"))
+    elif key == "prefetch":
+        names = draw(st.lists(st.sampled_from(sorted({*written, *read})), min_size=1), label="buffers")
+        forms = st.sampled_from(("", "@2", "@spread", "+5", "+64:1"))
+        value = ",".join(name + draw(forms, label="what of it") for name in names)
+    else:
+        value = ""
+    return (place.node.var, key, value), {}
 
 
 def decompose_init(draw, s, products=False):
@@ -337,6 +357,7 @@ def blockize(draw, s):
     for p in loops_of(s):
         inner = [q.node for q in locate(p.node, For)]
         plain = all(b.init is None for b in _blocks(p.node))
+        plain = plain and not any(f.kind.name == "vector" and "red" in _feeds(f) for f in inner)
         if plain and not any(f.kind.name in ("parallel", "thread") for f in inner):
             options.append(p.node.var)
     loop = _pick(draw, options, "loop")

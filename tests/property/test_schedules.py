@@ -46,6 +46,7 @@ SUBJECTS = {
     **{f"split-{tail}": ("split", {"tail": tail}) for tail in TAILS},
     **{f"tile-{tail}": ("tile", {"tail": tail}) for tail in TILE_TAILS},
     **{f"peel-{which}": ("peel", {"which": which}) for which in ("first", "last")},
+    "annotate-nontemporal": ("annotate", {"key": "nontemporal"}),  # verified beyond its syntax
     **{name: (name, {}) for name in PROPOSERS if name not in ("split", "tile", "peel")},
 }
 #: What gives a subject a chance: kinds of the first stages, numbers of stages, steps to try first.
@@ -121,7 +122,7 @@ def test_every_primitive_and_tail_policy_is_a_subject():
             "bind",
             "blockize",
         ],
-        *["annotate", "layout_split", "layout_reorder", "layout_fuse", "layout_pad"],
+        *["annotate", "annotate-nontemporal", "layout_split", "layout_reorder", "layout_fuse", "layout_pad"],
         *(f"tile-{tail}" for tail in TILE_TAILS),
     }
     assert wanted <= set(SUBJECTS)

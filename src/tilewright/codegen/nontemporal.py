@@ -16,12 +16,7 @@ from collections.abc import Callable
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
-from tilewright.ir import I64, For
-
-
-def nontemporal_hints(loop: For) -> frozenset[str]:
-    """The buffers that a loop's hint names."""
-    return frozenset(name for key, value in loop.hints if key == "nontemporal" for name in value.split(","))
+from tilewright.ir import I64
 
 
 class NonTemporal(Accesses):

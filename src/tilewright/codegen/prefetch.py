@@ -19,47 +19,10 @@ from typing import Final
 
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
-from tilewright.ir import Alloc, For, Index, Seq, Stmt, Store, loads
+from tilewright.ir import Alloc, For, Index, PrefetchHint, Seq, Stmt, Store, loads
 
 CACHE_LINE: Final = 64
 """Bytes that one prefetch brings."""
-
-SPREAD: Final = "@spread"
-"""What follows a name in hints of another kind: see ``spread.py``."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrefetchHint:
-    """What is asked for of the buffer ``name``: ``ahead`` iterations later, or ``further`` elements away.
-
-    Where both are 0, what the body of an outlined loop touches. ``level`` is the cache level that gets the
-    lines, from 1.
-    """
-
-    name: str
-    ahead: int = 0
-    further: int = 0
-    level: int = 1
-
-
-def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
-    """Buffers that a loop's hint names, and which of their lines."""
-    found: list[PrefetchHint] = []
-    for key, value in loop.hints:
-        if key == "prefetch":
-            for part in value.split(","):
-                if part.endswith(SPREAD):
-                    continue
-                rest, _, level = part.partition(":")
-                rest, _, further = rest.partition("+")
-                name, _, ahead = rest.partition("@")
-                away = _number(further)
-                found.append(PrefetchHint(name, _number(ahead), away, _number(level) or (2 if away else 1)))
-    return tuple(found)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,12 @@ from typing import TypeAlias
 
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
-from tilewright.codegen.prefetch import CACHE_LINE, SPREAD
+from tilewright.codegen.prefetch import CACHE_LINE
 from tilewright.codegen.state import Spread
-from tilewright.ir import ZERO, Alloc, For, Index, Seq, Stmt, Store, imin, loads
+from tilewright.ir import ZERO, Alloc, For, Index, Seq, Stmt, Store, imin, is_outlined, loads, prefetch_hints
 
 Asked: TypeAlias = tuple[tuple[Spread, ...], Index]
 """What open loops ask for, and the steps since the iteration of the loop that does began."""
-
-
-def spread_hints(loop: For) -> tuple[str, ...]:
-    """Buffers of which a loop asks for what its next iteration reads."""
-    parts = [part for key, value in loop.hints if key == "prefetch" for part in value.split(",")]
-    return tuple(part.removesuffix(SPREAD) for part in parts if part.endswith(SPREAD))
 
 
 def reduction_steps(s: Stmt, outlined: bool) -> int:
@@ -44,11 +38,6 @@ def reduction_steps(s: Stmt, outlined: bool) -> int:
     return 0
 
 
-def is_outlined(loop: For) -> bool:
-    """Whether the body of a loop becomes a function of its own."""
-    return any(key == "outline" for key, _ in loop.hints)
-
-
 class Spreading(Accesses):
     """Emits prefetches of what next iterations read."""
 
@@ -58,7 +47,8 @@ class Spreading(Accesses):
         The last iteration asks for its own elements again. A buffer of which iterations do not read one run
         of elements after the other is left out. Returns what loops further out asked for until now.
         """
-        found = [self._spread(s, name, variable, hi) for name in spread_hints(s)]
+        names = [p.name for p in prefetch_hints(s) if p.spread]
+        found = [self._spread(s, name, variable, hi) for name in names]
         begun = tuple(each for each in found if each is not None)
         if not begun:
             return None

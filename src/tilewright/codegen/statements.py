@@ -11,9 +11,9 @@ from tilewright.codegen.instructions import Instructions
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import PTR, Val, literal_lanes, poison
 from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, RegisterKey
-from tilewright.codegen.nontemporal import NonTemporal, nontemporal_hints
-from tilewright.codegen.prefetch import PrefetchHint, Prefetching, Request, prefetch_hints
-from tilewright.codegen.spread import Spreading, is_outlined, reduction_steps
+from tilewright.codegen.nontemporal import NonTemporal
+from tilewright.codegen.prefetch import Prefetching, Request
+from tilewright.codegen.spread import Spreading, reduction_steps
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.ir import (
@@ -27,11 +27,16 @@ from tilewright.ir import (
     If,
     Index,
     LoopFunction,
+    PrefetchHint,
     Seq,
     Stmt,
     Store,
+    is_outlined,
+    nontemporal_hints,
+    prefetch_hints,
     prove_ge0,
     stmt_writes,
+    unroll_factor,
 )
 from tilewright.support import InternalError, ScheduleError, TargetError
 
@@ -63,9 +68,8 @@ class _Form:
             extent = s.hi.const - s.lo.const
             if kind == "unroll" or extent <= s.step:
                 copies = tuple(_copies(s.lo, extent, s.step))
-        prefetched = {p.name: p for p in prefetch_hints(s) if not (p.ahead or p.further)}
-        unroll = next((int(v) for k, v in s.hints if k == "unroll"), 1)
-        return _Form(s, kind, copies, unroll, is_outlined(s), prefetched, nontemporal_hints(s))
+        prefetched = {p.name: p for p in prefetch_hints(s) if not (p.ahead or p.further or p.spread)}
+        return _Form(s, kind, copies, unroll_factor(s), is_outlined(s), prefetched, nontemporal_hints(s))
 
 
 def _copies(lo: Index, extent: int, step: int) -> Iterator[Index]:

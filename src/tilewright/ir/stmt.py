@@ -208,9 +208,7 @@ class Barrier(_Stmt):
 class For(_Stmt):
     """``for var in range(lo, hi, step)``; ``hints`` are back-end options such as ``("outline", "")``.
 
-    Known hints: ``outline`` (body becomes a function of its own), ``unroll`` (factor), ``pipeline`` (stages),
-    ``prefetch`` (buffers whose lines are asked for ahead), ``nontemporal`` (buffers stored to past the
-    caches). None changes what a function computes.
+    ``hints.py`` says which there are. None changes what a function computes.
     """
 
     var: str

@@ -21,6 +21,7 @@ from tilewright.ir.bounds import int_upper, loop_env, prove_ge0, upper
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtypes import DTYPES
 from tilewright.ir.expr import Expr
+from tilewright.ir.hints import hint_problem, nontemporal_hints
 from tilewright.ir.index import Index, Param
 from tilewright.ir.program import Program
 from tilewright.ir.stmt import (
@@ -243,9 +244,11 @@ class _Walker:
             here.fail(f"{s.kind!r} is no kind of loop: only a thread loop has an axis, and it must have one")
         if s.kind.name not in self.level.kinds:
             here.fail(f"the kind {s.kind} does not occur at the level {self.level.name!r}")
-        for name in (name for key, value in s.hints if key == "nontemporal" for name in value.split(",")):
-            here.buffer(name)
-            if name not in self.writable:
+        for problem in (hint_problem(key, value) for key, value in s.hints):
+            if problem:
+                here.fail(problem)
+        for name in sorted(nontemporal_hints(s)):
+            if name in here.buffers and name not in self.writable:
                 here.fail(f"{quoted(name)} is to be stored to past the caches, but is read only")
         concurrent = c.concurrent
         if s.kind.name in ("parallel", "vector"):

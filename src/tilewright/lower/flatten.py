@@ -13,6 +13,7 @@ from tilewright.ir import (
     Pred,
     Seq,
     Stmt,
+    is_outlined,
     map_accesses,
     map_pred,
     prove_ge0,
@@ -40,8 +41,8 @@ def flatten_blocks(func: LoopFunction) -> LoopFunction:
                 return If(where, body) if where else body
             case For():
                 lo, hi = simplify_deep(s.lo, env), simplify_deep(s.hi, env)
-                outlined = any(key == "outline" for key, _ in s.hints)
-                if s.step == 1 and hi - lo == Index(1) and s.kind.name != "thread" and not outlined:
+                once = s.step == 1 and hi - lo == Index(1)
+                if once and s.kind.name != "thread" and not is_outlined(s):
                     return visit(substitute(s.body, {s.var: lo}), env)
                 inner = {**env, s.var: (lo, hi - 1)}
                 return For(s.var, lo, hi, visit(s.body, inner), s.kind, s.step, s.hints)

@@ -19,7 +19,8 @@ def scheduled(hint):
     s = Schedule(program()).rfactor("Y", "k", 16, part="inner", name="P")
     i, lanes, turn = s.loops("P")
     s = s.reorder(turn, i, lanes).decompose_init("P", turn)
-    return s.unroll(i).vectorize(lanes).annotate(turn, "prefetch", hint)
+    s = s.unroll(i).vectorize(lanes)
+    return s.annotate(turn, "prefetch", hint) if hint else s
 
 
 def prefetches(kernel):

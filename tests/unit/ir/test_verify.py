@@ -87,7 +87,7 @@ def test_a_good_function_passes():
             'range(16, hints={"nontemporal": "acc,A"})',
             "loop 'k': 'A' is to be stored to past the caches, but is read only",
         ),
-        ("range(16)", 'range(16, hints={"nontemporal": "B"})', "loop 'k': buffer 'B' is not in scope"),
+        ("range(16)", 'range(16, hints={"unroll": "B"})', "loop 'k': the hint 'unroll' takes a number"),
         ("for iv in vector(4)", "for ii in vector(4)", "the name 'ii' of a loop is taken"),
         ("4*io + iv)\n", "4*ii + iv)\n", "block 'write': binding 4*ii + iv mentions the variable 'ii'"),
         ('block("write"', 'block("sum"', "the name 'sum' of a block is taken"),

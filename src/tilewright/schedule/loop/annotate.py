@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir import LoopFunction, replace_at, stmt_writes
+from tilewright.ir import (
+    HINTS,
+    LoopFunction,
+    buffers_of,
+    hint_problem,
+    nontemporal_hints,
+    prefetch_hints,
+    replace_at,
+    stmt_writes,
+)
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.registry import primitive
-
-HINTS = ("nontemporal", "outline", "pipeline", "prefetch", "unroll")
+from tilewright.support import suggestion
 
 
 @primitive("annotate", phase="loop")
 def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFunction:
     """Set the hint ``key`` of a loop to ``value``, replacing an earlier one.
 
-    Hints never change meaning: ``outline`` makes the body a function of its own, ``unroll`` gives a factor,
-    ``pipeline`` a number of stages, ``prefetch`` names buffers: what the end of an outlined body touches, or
-    with ``A@8`` what a serial loop touches 8 iterations later, and with ``A+4096`` the elements that lie 4096
-    further on in memory than those it touches, into the second cache level (``A+4096:1``: into the first).
-    With ``A@spread`` it is what the next iteration reads, asked for bit by bit in the reductions of outlined
-    bodies. ``nontemporal`` names buffers, by commas, to which whole vectors are stored past the caches: for
-    results larger than those that nobody reads soon.
+    Hints never change meaning, and back ends that have no use for one ignore it:
 
-    Raises ScheduleError for an unknown hint, and for a buffer named ``nontemporal`` that the loop does not
-    write.
+    * ``outline``: the body becomes a function of its own.
+    * ``unroll``: so many iterations make one turn.
+    * ``pipeline``: so many stages overlap (on accelerators; CPUs do so by themselves).
+    * ``prefetch``: what to ask for ahead of its use, by commas. ``A``: what the end of an outlined body
+      touches of ``A``. ``A@8``: what a serial loop touches 8 iterations later. ``A+4096``: the elements that
+      lie 4096 further on in memory than those it touches, into the second cache level (``A+4096:1``: into the
+      first). ``A@spread``: what the next iteration reads, asked for bit by bit in the reductions of outlined
+      bodies.
+    * ``nontemporal``: buffers, by commas, to which whole vectors are stored past the caches. For results that
+      are larger than the caches, or that nobody reads soon.
+
+    Raises ScheduleError for an unknown hint, a value that it does not take, a buffer to ask for that there is
+    not, and a buffer named ``nontemporal`` that the loop does not write.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -50,15 +63,22 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
     place, node = find_loop(func, loop)
     if key not in HINTS:
         raise refusal(func, f"there is no hint {key!r}", hint=f"the hints are {', '.join(HINTS)}", at=[loop])
-    if key == "nontemporal":
-        written = {name for name, _ in stmt_writes(node.body)}
-        for name in value.split(","):
-            if name not in written:
-                raise refusal(
-                    func,
-                    f"the loop {loop!r} does not write {name!r}",
-                    hint=f"it writes {', '.join(sorted(written)) or 'nothing'}",
-                    at=[loop],
-                )
+    if problem := hint_problem(key, value):
+        raise refusal(func, problem, at=[loop])
     hints = (*((k, v) for k, v in node.hints if k != key), (key, value))
-    return func.with_body(replace_at(func.body, place.path, replace(node, hints=hints)))
+    made = replace(node, hints=hints)
+    written = {name for name, _ in stmt_writes(node.body)} - {b.name for b in node.allocated}
+    known = buffers_of(func)
+    for name in sorted(nontemporal_hints(made)):
+        if name not in written:
+            raise refusal(
+                func,
+                f"the loop {loop!r} does not write {name!r}, or allocates it itself",
+                hint=f"of the buffers around it, it writes {', '.join(sorted(written)) or 'none'}",
+                at=[loop],
+            )
+    for name in (p.name for p in prefetch_hints(made)):
+        if name not in known:
+            hint = suggestion(name, known) or f"there are {', '.join(sorted(known))}"
+            raise refusal(func, f"there is no buffer {name!r} to ask for ahead", hint=hint, at=[loop])
+    return func.with_body(replace_at(func.body, place.path, made))

@@ -37,7 +37,8 @@ def blockize(func: LoopFunction, loop: str, *, name: str | None = None) -> LoopF
 
     Its iterators are the loops around ``loop`` that the subtree uses, by their names. An iterator is parallel
     where different values touch different elements, a reduction where they only accumulate, else ordered.
-    Refused for subtrees with initialisations that were not decomposed, barriers, and parallel loops.
+    Refused for subtrees with initialisations that were not decomposed, barriers, parallel loops, and vector
+    loops over reductions.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -95,6 +96,13 @@ def _check(func: LoopFunction, place: Location, node: For, primitive: str) -> No
                 func,
                 f"the {s.kind} loop {s.var!r} would be hidden in a block",
                 hint="blockize a loop inside of it",
+                at=[node.var, s.var],
+            )
+        if s.kind.name == "vector" and any(it.kind == "red" for _, it, _ in fed(s, s.var)):
+            raise refusal(
+                func,
+                f"the lanes of {s.var!r} add up one result, which nobody could tell of an opaque block",
+                hint="leave the loop serial",
                 at=[node.var, s.var],
             )
     for f in place.loops:

@@ -1,0 +1,75 @@
+"""Hints of loops for back ends: what they are called, and what their values say.
+
+None of them changes what a function computes. Where a buffer that a hint names is not in scope at the loop,
+or not touched in it, that part of the hint says nothing: steps that came later may have moved it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.stmt import For
+
+#: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
+HINTS: Final = ("nontemporal", "outline", "pipeline", "prefetch", "unroll")
+_COUNT: Final = re.compile(r"[1-9]\d{0,8}")
+_PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchHint:
+    """What is asked for of the buffer ``name``: ``ahead`` iterations later, or ``further`` elements away.
+
+    Where both are 0, what the body of an outlined loop touches; with ``spread``, what the next iteration
+    reads, bit by bit. ``level`` is the cache level that gets the lines, from 1.
+    """
+
+    name: str
+    ahead: int = 0
+    further: int = 0
+    level: int = 1
+    spread: bool = False
+
+
+def hint_problem(key: str, value: str) -> str:
+    """What is wrong with the value of a hint of this name; empty where nothing is, or the name is unknown."""
+    if key in ("outline", "mask") and value:
+        return f"the hint {key!r} takes no value, not {value!r}"
+    if key in ("unroll", "pipeline") and not _COUNT.fullmatch(value):
+        return f"the hint {key!r} takes a number from 1 on, not {value!r}"
+    if key == "nontemporal" and not all(re.fullmatch(r"\w+", name) for name in value.split(",")):
+        return f"the hint {key!r} takes names of buffers, by commas, not {value!r}"
+    wrong = [part for part in value.split(",") if not _PREFETCH.fullmatch(part)]
+    if key == "prefetch" and wrong:
+        return f"the hint {key!r} takes 'A', 'A@8', 'A@spread', 'A+4096' or 'A+4096:1', not {wrong[0]!r}"
+    return ""
+
+
+def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
+    """What a loop's hints ask for ahead of its use, in their order."""
+    found: list[PrefetchHint] = []
+    for key, value in loop.hints:
+        for part in value.split(",") if key == "prefetch" else ():
+            if read := _PREFETCH.fullmatch(part):
+                name, spread, ahead, further, level = read.groups()
+                away = int(further or 0)
+                to = int(level or (2 if away else 1))
+                found.append(PrefetchHint(name, int(ahead or 0), away, to, spread is not None))
+    return tuple(found)
+
+
+def nontemporal_hints(loop: For) -> frozenset[str]:
+    """The buffers that a loop's hints name for stores past the caches."""
+    return frozenset(name for key, value in loop.hints if key == "nontemporal" for name in value.split(","))
+
+
+def is_outlined(loop: For) -> bool:
+    """Whether the body of a loop becomes a function of its own."""
+    return any(key == "outline" for key, _ in loop.hints)
+
+
+def unroll_factor(loop: For) -> int:
+    """How many iterations of a counted loop make one turn; 1 where its hints do not say."""
+    return next((int(value) for key, value in loop.hints if key == "unroll"), 1)
