@@ -17,7 +17,7 @@ from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
 from tilewright.runtime import SavedModel, is_saved_model, load_model
-from tilewright.support import suggestion
+from tilewright.support import known_names
 
 Array = npt.NDArray[Any]
 
@@ -31,7 +31,7 @@ def open_model(text: str) -> str | ModelProto:
     name, _, size = text.removeprefix(ZOO).partition(":")
     builders = zoo.SMALL if size == "small" else zoo.FULL
     if name not in builders or size not in ("", "small"):
-        hint = suggestion(name, builders) or f"they are {', '.join(builders)}"
+        hint = known_names(name, builders, "the architectures")
         raise click.UsageError(f"there is no architecture {text!r}: {hint}")
     return builders[name]()
 

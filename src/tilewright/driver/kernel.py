@@ -12,7 +12,7 @@ from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_funct
 from tilewright.lower import lower
 from tilewright.runtime import ExecutionPlan, PlanBuilder, PoolOptions, aligned_copy, shared_pool
 from tilewright.schedule import Schedule
-from tilewright.support import InputError, quoted, read_settings, suggestion
+from tilewright.support import InputError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
 
 Array = npt.NDArray[np.generic]
@@ -43,9 +43,12 @@ class Kernel:
         names = [b.name for b in inputs]
         if len(arrays) > len(names):
             known = ", ".join(map(quoted, names)) or "none"
-            raise InputError(f"{len(arrays)} inputs are given, and it has {len(names)}: {known}")
+            raise InputError(
+                f"the kernel {quoted(func.name)} takes {len(names)} inputs, got {len(arrays)}", hint=known
+            )
         if strange := next((name for name in named if name not in names), None):
-            raise InputError(f"it has no input {quoted(strange)}", hint=suggestion(strange, names) or None)
+            known = known_names(strange, names, "its inputs")
+            raise InputError(f"the kernel {quoted(func.name)} has no input {quoted(strange)}", hint=known)
         given = dict(zip(names, arrays, strict=False)) | named
         sizes = self._sizes(given)
         table: list[Array] = []
@@ -100,7 +103,10 @@ class Kernel:
                     sizes.setdefault(atom.name, value)
         for p in self.func.params:
             if p.name not in sizes:
-                raise InputError(f"the size {p.name} cannot be read off any input's shape")
+                raise InputError(
+                    f"the size {p.name} cannot be read off any input's shape",
+                    hint="a dimension of some input must be that size, or a multiple of it plus a number",
+                )
             if not (p.lo <= sizes[p.name] <= p.hi) or sizes[p.name] % p.multiple_of:
                 raise InputError(
                     f"the size {p.name} = {sizes[p.name]} is not a multiple of {p.multiple_of} in "

@@ -62,7 +62,7 @@ class ThreadPool:
         cpus = _worker_cpus(options.threads - 1) if options.pin else None
         handle = library().tw_pool_create(options.threads, options.spin_ns, cpus)
         if not handle:
-            raise ResourceError(f"cannot start a pool of {options.threads} threads")
+            raise ResourceError(f"cannot start a pool of {options.threads} threads", hint="use fewer threads")
         self.handle: int = handle
         """The native tw_pool."""
         # Not at exit: a thread that still runs a plan then would lose the pool under it.

@@ -25,7 +25,7 @@ from tilewright.schedule.program_methods import ProgramMethods
 from tilewright.schedule.show import show
 from tilewright.schedule.storage_methods import StorageMethods
 from tilewright.schedule.trace import Step, Trace, trace_from_json
-from tilewright.support import ScheduleError, suggestion
+from tilewright.support import ScheduleError, known_names
 
 
 @final
@@ -96,7 +96,8 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         entry = PRIMITIVES.get(primitive)
         if entry is None:
             raise ScheduleError(
-                f"there is no primitive {primitive[:80]!r}", hint=suggestion(primitive, PRIMITIVES) or None
+                f"there is no primitive {primitive[:80]!r}",
+                hint=known_names(primitive, PRIMITIVES, "the primitives", len(PRIMITIVES)),
             )
         step = Step(primitive, *entry.normalise(args, kwargs))
         return self._with(step)

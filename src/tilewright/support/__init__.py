@@ -33,7 +33,15 @@ from tilewright.support.numerics import (
     max_error_ratio,
     unit_roundoff,
 )
-from tilewright.support.pretty import counted, format_bytes, mark_lines, quoted, quoted_path, suggestion
+from tilewright.support.pretty import (
+    counted,
+    format_bytes,
+    known_names,
+    mark_lines,
+    quoted,
+    quoted_path,
+    suggestion,
+)
 from tilewright.support.settings import Settings, Verify, WaitPolicy, available_cpus, read_settings
 
 __all__ = [
@@ -72,6 +80,7 @@ __all__ = [
     "format_bytes",
     "get_logger",
     "growth",
+    "known_names",
     "mark_lines",
     "max_error_ratio",
     "quoted",

@@ -56,6 +56,19 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
+def known_names(word: str, known: Iterable[str], what: str, most: int = 20) -> str:
+    """The hint for a name that is not known: what it may have meant, or the first ``most`` that there are.
+
+    >>> known_names("vectorise", ["vectorize", "unroll"], "the primitives")
+    "did you mean 'vectorize'?"
+    >>> known_names("x", ["vectorize", "unroll"], "the primitives")
+    'the primitives are vectorize, unroll'
+    """
+    names = list(known)
+    more = ", …" if len(names) > most else ""
+    return suggestion(word, names) or f"{what} are {', '.join(names[:most]) or 'none'}{more}"
+
+
 def mark_lines(text: str, lines: Collection[int], marker: str = ">>") -> str:
     r"""The text with a margin in which the given lines (from 0) are marked.
 

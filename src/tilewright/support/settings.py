@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.support.errors import SettingsError
-from tilewright.support.pretty import suggestion
+from tilewright.support.pretty import known_names
 
 PREFIX: Final = "TILEWRIGHT_"
 
@@ -93,7 +93,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
             known = [PREFIX + name.upper() for name in readers]
             raise SettingsError(
                 f"there is no setting {variable}",
-                hint=suggestion(variable, known) or f"the settings are {', '.join(known)}",
+                hint=known_names(variable, known, "the settings"),
             )
         text = given[variable].strip()
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tilewright.ir import DType
-from tilewright.support import TargetError, digest, suggestion
+from tilewright.support import TargetError, digest, known_names
 
 CACHE_LINE: Final = 64
 """Bytes of a cache line of every table; detection overrides it."""
@@ -223,7 +223,7 @@ class Target:
         known = [level.name for level in self.memory]
         raise TargetError(
             f"target {self.name!r} has no memory level {name!r}",
-            hint=suggestion(name, known) or f"it has {', '.join(known)}",
+            hint=known_names(name, known, "its levels"),
         )
 
     def instruction(self, name: str) -> Instruction:
@@ -234,7 +234,7 @@ class Target:
         known = [instruction.name for instruction in self.instructions]
         raise TargetError(
             f"target {self.name!r} has no instruction {name!r}",
-            hint=suggestion(name, known) or f"it has {', '.join(known) or 'none'}",
+            hint=known_names(name, known, "its instructions"),
         )
 
     def peak_flops(self, dtype: DType, *, units: int | None = None) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.support import TargetError, suggestion
+from tilewright.support import TargetError, known_names
 from tilewright.target import aarch64_neon, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
@@ -38,7 +38,7 @@ def find_instruction(name: str) -> Instruction:
         return _INSTRUCTIONS[name]
     raise TargetError(
         f"there is no instruction {name!r}",
-        hint=suggestion(name, _INSTRUCTIONS) or f"the instructions are {', '.join(_INSTRUCTIONS)}",
+        hint=known_names(name, _INSTRUCTIONS, "the instructions"),
     )
 
 
@@ -57,7 +57,7 @@ def find_target(name: str) -> Target:
         return _TABLES[name]
     raise TargetError(
         f"there is no target {name!r}",
-        hint=suggestion(name, target_names()) or f"the targets are {', '.join(target_names())}",
+        hint=known_names(name, target_names(), "the targets"),
     )
 
 

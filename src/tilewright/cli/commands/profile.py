@@ -50,7 +50,9 @@ def profile(
     some by another algorithm may pass 100 %.
     """
     if is_saved_model(model):
-        raise click.UsageError("profile needs the model itself, not a saved one")
+        raise click.UsageError(
+            "profile needs the model itself, not a saved one: for this one use `tilewright run --profile`"
+        )
     compiled = compile_for(state, open_model(model), options)
     feeds = feeds_for(compiled, files, archive, seed)
     limits = None

@@ -25,7 +25,7 @@ from tilewright.driver.bench.engines import ENGINES
 from tilewright.driver.engines import have_module
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Precision
-from tilewright.support import InputError, InstallationError, InternalError, suggestion
+from tilewright.support import InputError, InstallationError, InternalError, known_names
 
 Array = npt.NDArray[Any]
 
@@ -59,7 +59,7 @@ class BenchPlan:
     def __post_init__(self) -> None:
         for name in self.engines:
             if name not in ENGINES:
-                hint = suggestion(name, ENGINES) or f"they are {', '.join(ENGINES)}"
+                hint = known_names(name, ENGINES, "the engines")
                 raise InputError(f"there is no engine {name!r}", hint=hint)
             module = ENGINES[name].module
             if module and not have_module(module):

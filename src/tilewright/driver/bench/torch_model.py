@@ -77,7 +77,9 @@ def _ints(tensor: Any) -> list[int]:
 def _symmetric(pads: list[int]) -> list[int]:
     half = len(pads) // 2
     if pads[:half] != pads[half:]:
-        raise UnsupportedOperatorError("torch pads both sides alike")
+        raise UnsupportedOperatorError(
+            f"pads={pads}: torch pads both sides of an axis alike", hint="compare with other engines"
+        )
     return pads[:half]
 
 

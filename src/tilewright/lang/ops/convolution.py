@@ -80,7 +80,8 @@ def conv(
     rank = x.rank - 2
     if rank < 1 or weight.rank != x.rank:
         raise problem(
-            f"a convolution of {x.rank} with {weight.rank} dimensions", "both need 2 and as many spatial ones"
+            f"a convolution of {x.rank} with {weight.rank} dimensions",
+            "data and weights have as many: batch or output channels, channels, and the spatial ones",
         )
     window = [constant(s, "the extent of a window") for s in weight.shape[2:]]
     stride = per_dimension(strides, rank, "the stride")

@@ -16,7 +16,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.registry import primitive
-from tilewright.support import suggestion
+from tilewright.support import known_names
 
 
 @primitive("annotate", phase="loop")
@@ -79,6 +79,6 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
             )
     for name in (p.name for p in prefetch_hints(made)):
         if name not in known:
-            hint = suggestion(name, known) or f"there are {', '.join(sorted(known))}"
+            hint = known_names(name, sorted(known), "the buffers")
             raise refusal(func, f"there is no buffer {name!r} to ask for ahead", hint=hint, at=[loop])
     return func.with_body(replace_at(func.body, place.path, made))

@@ -11,7 +11,7 @@ from tilewright.schedule.footprint import Box
 from tilewright.schedule.producer.nest import is_tile
 from tilewright.schedule.producer.packing import packed_map
 from tilewright.schedule.registry import primitive
-from tilewright.support import suggestion
+from tilewright.support import known_names
 
 
 @primitive("set_layout", phase="loop")
@@ -55,7 +55,9 @@ def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFu
     """
     known = buffers_of(func)
     if buffer not in known:
-        raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
+        raise refusal(
+            func, f"there is no buffer {buffer!r}", hint=known_names(buffer, sorted(known), "the buffers")
+        )
     old = known[buffer]
     if not is_tile(old):
         raise refusal(func, f"buffer {buffer!r} already has a layout: {old.layout}", buffers=[buffer])

@@ -17,7 +17,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule.common import refusal
 from tilewright.schedule.registry import primitive
-from tilewright.support import suggestion
+from tilewright.support import known_names
 
 _SCOPE = re.compile(r"[a-z][a-z0-9_.]*\Z")
 
@@ -56,7 +56,9 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
     """
     known = buffers_of(func)
     if buffer not in known:
-        raise refusal(func, f"there is no buffer {buffer!r}", hint=suggestion(buffer, known) or None)
+        raise refusal(
+            func, f"there is no buffer {buffer!r}", hint=known_names(buffer, sorted(known), "the buffers")
+        )
     if any(b.name == buffer for b in func.buffers):
         raise refusal(
             func,

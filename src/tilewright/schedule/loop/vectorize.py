@@ -46,9 +46,11 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
         if other.kind.name == "vector" or (inside and other.kind.name in ("parallel", "thread")):
             where = "inside of" if inside else "around"
             raise refusal(
-                func, f"{loop!r} cannot be a vector loop: the {other.kind} loop {other.var!r} is {where} it",
+                func,
+                f"{loop!r} cannot be a vector loop: the {other.kind} loop {other.var!r} is {where} it",
+                hint="one loop of a nest is a vector loop, and parallel ones are around it",
                 at=[loop, other.var],
-            )  # fmt: skip
+            )
     for block, it, _ in fed(node.body, loop):
         if it.kind == "ord":
             raise refusal(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import Index, IndexMap, floordiv, mod, prove_ge0, var
 from tilewright.schedule.footprint import Box, map_dims
-from tilewright.support import ScheduleError, suggestion
+from tilewright.support import ScheduleError, known_names
 
 _TERM = re.compile(r"\s*([A-Za-z_]\w*)((?:\s*(?://|%)\s*\d{1,9})*)\s*\Z")
 _STEP = re.compile(r"(//|%)\s*(\d+)")
@@ -66,7 +66,7 @@ def _read(text: str, names: Sequence[str]) -> _Term:
     if name not in known:
         raise ScheduleError(
             f"layout {text!r}: there is no dimension {name!r}",
-            hint=suggestion(name, known) or f"the dimensions are {', '.join(names)}",
+            hint=known_names(name, known, "the dimensions"),
         )
     divisor, modulus = 1, None
     for op, digits in _STEP.findall(found.group(2)):

@@ -80,7 +80,12 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
             buffers=[buffer],
         )
     if not is_tile(buf):
-        raise refusal(func, f"buffer {buffer!r} has a layout of its own", buffers=[buffer])
+        raise refusal(
+            func,
+            f"buffer {buffer!r} has a layout of its own",
+            hint="roll it before set_layout",
+            buffers=[buffer],
+        )
     inner = place.node.body
     while isinstance(inner, Alloc):
         inner = inner.body
@@ -104,6 +109,7 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         raise refusal(
             func,
             f"{loop.var!r} does not move evenly upwards through dimension {dim} of {buffer!r} (at {s.lo})",
+            hint="roll a dimension through which the loop slides by a constant",
             at=[loop.var],
             buffers=[buffer],
         )
@@ -121,6 +127,7 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         raise refusal(
             func,
             f"{buffer!r} is touched before loop {loop.var!r} outside of its first {rows} rows",
+            hint="roll over more rows",
             at=[loop.var],
             buffers=[buffer],
         )

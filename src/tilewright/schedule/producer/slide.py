@@ -93,10 +93,19 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     buf = next(b for b in buffers if b.name == name)
     if target.kind.name != "serial" or target.step != 1:
         raise refusal(
-            func, f"loop {loop!r} does not run one by one in order: nothing is left to reuse", at=[loop]
+            func,
+            f"loop {loop!r} does not run one by one in order: nothing is left to reuse",
+            hint="slide before the loop gets a kind, along a loop of step 1",
+            at=[loop],
         )
     if not is_tile(buf):
-        raise refusal(func, f"buffer {name!r} has a layout of its own", at=[block], buffers=[name])
+        raise refusal(
+            func,
+            f"buffer {name!r} has a layout of its own",
+            hint="slide it before set_layout",
+            at=[block],
+            buffers=[name],
+        )
     for s in all_sites:
         shared = sorted(s.writes & (site.reads - site.writes))
         if s.under(at) and shared:

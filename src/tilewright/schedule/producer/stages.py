@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import Buffer, Program, Stage
-from tilewright.support import ScheduleError, suggestion
+from tilewright.support import ScheduleError, known_names
 
 
 def find_stage(program: Program, name: str) -> Stage:
@@ -14,7 +14,7 @@ def find_stage(program: Program, name: str) -> Stage:
     names = [s.name for s in program.stages]
     raise ScheduleError(
         f"program {program.name!r} has no stage {name[:80]!r}",
-        hint=suggestion(name, names) or f"the stages are {', '.join(names[:20])}",
+        hint=known_names(name, names, "the stages"),
     )
 
 
@@ -24,7 +24,7 @@ def find_tensor(program: Program, name: str) -> Buffer:
     if name not in known:
         raise ScheduleError(
             f"program {program.name!r} has no tensor {name[:80]!r}",
-            hint=suggestion(name, known) or f"the tensors are {', '.join(list(known)[:20])}",
+            hint=known_names(name, known, "the tensors"),
         )
     return known[name]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import DTYPES, Program
 from tilewright.lang import store_as as rewrite
 from tilewright.schedule.registry import primitive
-from tilewright.support import ProgramError, ScheduleError, suggestion
+from tilewright.support import ProgramError, ScheduleError, known_names
 
 
 @primitive("store_as", phase="program")
@@ -36,7 +36,7 @@ def store_as(program: Program, buffer: str, dtype: str) -> Program:
     if dtype not in DTYPES:
         raise ScheduleError(
             f"there is no element type {dtype!r}",
-            hint=suggestion(dtype, DTYPES) or f"the types are {', '.join(DTYPES)}",
+            hint=known_names(dtype, DTYPES, "the types"),
         )
     try:
         return rewrite(program, {buffer: DTYPES[dtype]})
