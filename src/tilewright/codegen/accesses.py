@@ -63,7 +63,7 @@ class Accesses(Indices):
         if value is None:
             at = ", ".join(map(str, indices))
             raise InternalError(f"register {buf.buffer.name}[{at}] is read before it is written")
-        return value
+        return self.b.in_turn(value) if self.state.in_turn else value
 
     def _store_register(self, buf: RegisterBuffer, indices: tuple[Index, ...], v: Val) -> None:
         b, mask = self.b, self.state.mask

@@ -42,6 +42,7 @@ class State:
         default_factory=dict
     )  # of open expanded loops: which, of how many
     guards: list[Val] = field(default_factory=list)  # what makes the present evaluation happen at all
+    in_turn: bool = False  # a long value is being computed, from registers that are used one after the other
     outlined: bool = False  # within a body that is a function of its own
     spreads: tuple[Spread, ...] = ()  # of the innermost open loop that asks for what its next iteration reads
     step: Index = ZERO  # steps of reductions since that loop's present iteration began

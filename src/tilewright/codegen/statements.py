@@ -16,6 +16,7 @@ from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
 from tilewright.codegen.state import State
 from tilewright.codegen.storage import Memory, Storage
+from tilewright.codegen.uses import operations_of
 from tilewright.ir import (
     BOOL,
     CONST,
@@ -42,6 +43,9 @@ from tilewright.support import InternalError, ScheduleError, TargetError
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
+#: Operations from which on the values of several registers are computed one after the other: LLVM would
+#: compute all at once, and spill (24 vectors of GELU: 162 stores and loads).
+LONG_VALUE = 12
 
 
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
@@ -85,6 +89,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}
         self._forms: dict[int, _Form] = {}
+        self._long: dict[int, tuple[Store, bool]] = {}
 
     def kernel(self, func: LoopFunction, symbol: str) -> Memory:
         """Emit ``func`` as a kernel with the runtime's calling convention; returns what it needs.
@@ -148,11 +153,24 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         memo: dict[int, Val] = {}
         if len(s.writes) == 1:
             w = s.writes[0]
-            self.assign(w.buffer, w.indices, self.value(w.value, memo))
+            self.state.in_turn = self._is_long(s)
+            v = self.value(w.value, memo)
+            self.state.in_turn = False
+            self.assign(w.buffer, w.indices, v)
             return
         values = [self.value(w.value, memo) for w in s.writes]
         for w, v in zip(s.writes, values, strict=True):
             self.assign(w.buffer, w.indices, v)
+
+    def _is_long(self, s: Store) -> bool:
+        """Whether the vectors that a store to memory writes take many operations each: made one by one."""
+        st = self.state
+        if st.width == 1 or isinstance(st.buffers[s.writes[0].buffer], RegisterBuffer):
+            return False
+        known = self._long.get(id(s))
+        if known is None:
+            known = self._long[id(s)] = (s, operations_of(s.writes[0].value) >= LONG_VALUE)
+        return known[1]
 
     def written(self, s: Stmt) -> frozenset[str]:
         """Names of the buffers that a statement writes."""

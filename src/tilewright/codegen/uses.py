@@ -28,3 +28,18 @@ def statement_loads(s: Stmt) -> list[Load]:
     """The loads of a statement tree."""
     seen: set[int] = set()
     return [ld for e in stmt_exprs(s) for ld in loads_of(e, seen)]
+
+
+def operations_of(e: Expr) -> int:
+    """How many operations an expression takes, loads and numbers not counted."""
+    seen: set[int] = set()
+    stack, count = [e], 0
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        below = children(node)
+        count += bool(below) and not isinstance(node, Load)
+        stack.extend(below)
+    return count

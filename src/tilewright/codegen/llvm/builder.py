@@ -142,6 +142,19 @@ class Builder(Access):
         """Keep LLVM from moving loads from one side to the other (no instruction)."""
         self.scope.lines.append('  call void asm sideeffect "", "~{memory}"()')
 
+    def in_turn(self, v: Val) -> Val:
+        """The value itself; what follows from it is computed after the stores before (no instruction)."""
+        kind = _register_kind(self.triple, v)
+        if not kind:
+            return v
+        constraints = f"={kind},0,~{{memory}}"
+        return self.impure(
+            v.dtype,
+            v.lanes,
+            (v,),
+            lambda o: f'call {o[0].type} asm sideeffect "", "{constraints}"({o[0].typed})',
+        )
+
     def order_nontemporal(self) -> None:
         """Have stores past the caches done before what follows, for other threads to see.
 
@@ -244,3 +257,13 @@ class Builder(Access):
             head.append("@tw_zeros = internal constant [512 x i8] zeroinitializer, align 64")
         tail = ["!0 = !{i32 1}"] if self.uses_nontemporal else []
         return "\n".join([*head, *self.declared.values(), *self.finished, *tail]) + "\n"
+
+
+def _register_kind(triple: str, v: Val) -> str:
+    """The constraint by which an ``asm`` names the registers of a vector; empty where there may be none."""
+    bits = v.lanes * v.dtype.bits
+    if v.lanes == 1 or not v.dtype.is_float:
+        return ""
+    if triple.startswith("x86_64"):
+        return "v" if bits in (128, 256, 512) else ""
+    return "w" if triple.startswith("aarch64") and bits == 128 else ""
