@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tilewright.ir import Program, Stage
+from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.strategies.blocking import bandwidth
 from tilewright.strategies.dots import products_at_once
@@ -23,9 +23,13 @@ MOST_ERROR: Final = 5e-5
 #: Cycles of both transforms for one tile and one vector of channels, by tile size (counted instructions:
 #: loads, multiply-adds and stores of the transform in and of the transform back).
 TRANSFORM_CYCLES: Final = {2: (64, 45), 4: (190, 160)}
-#: Part of the time to read weights that computing does not hide (fitted to 3x3 convolutions of 64 to 512
-#: channels in ResNet-18, direct and both sizes of tiles).
+#: Part of the time to read weights from memory that computing does not hide (fitted to 3x3 convolutions of 64
+#: to 512 channels in ResNet-18, direct and both sizes of tiles).
 SHOWN: Final = 0.5
+#: How much faster than the table of the target says weights are read again from caches, in order: products
+#: hide it, unless it takes longer (ResNet3D-18, where blocks of two tiles read all weights 200 times: 24
+#: bytes a cycle from the third level).
+READ_AHEAD: Final = 1.5
 #: Lines of another core that a transform waits for at a time (between 1 and 6, by the machine's state).
 LINES_AT_ONCE: Final = 4
 #: Part of the machine's peak that the matrix products of small blocks reach.
@@ -83,28 +87,44 @@ def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
     return target.lanes(match.dtype) * target.fma_per_cycle * min(threads, target.units)
 
 
-def _with_weights(computing: float, target: Target, nbytes: float, reads: int, threads: int) -> float:
-    """Cycles of computing with weights of so many bytes, read from memory first, then from a cache."""
+def _with_weights(
+    products: float, rest: float, target: Target, nbytes: float, reads: float, threads: int
+) -> float:
+    """Cycles of products with ``nbytes`` of weights, read from memory, then from a cache, and the rest."""
     memory = nbytes / target.memory[-1].bandwidth
-    again = (reads - 1) * nbytes / bandwidth(target, nbytes, threads)
-    return max(computing + SHOWN * (memory + again), memory)
+    again = max(0.0, reads - 1) * nbytes / (READ_AHEAD * bandwidth(target, nbytes, threads))
+    return max(max(products, again) + rest + SHOWN * memory, memory + again)
 
 
 def _taps(match: WinogradMatch) -> int:
     return match.extent(match.kd) if match.kd is not None else 1
 
 
+def _taps_met(match: WinogradMatch) -> int:
+    """Taps along the depth, summed over the depth of the result: those that meet padding are skipped."""
+    if match.depth is None:
+        return 1
+    taps = [(match.kd, Index(tap)) for tap in range(_taps(match))] if match.kd is not None else []
+    met = 0
+    for at in range(match.extent(match.depth)):
+        here = {match.depth: Index(at)}
+        for place in [here | {name: tap} for name, tap in taps] or [here]:
+            values = [substitute_index(c.index, place) for c in match.along if c.index is not None]
+            met += all(prove_ge0(v, {}) for v in values)
+    return met
+
+
 def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
-    channels = match.extent(match.ic) * match.extent(match.oc) * _taps(match)
+    channels = match.extent(match.ic) * match.extent(match.oc)
     rows, cols = match.extent(match.rows), match.extent(match.cols)
-    points = match.extent(match.n) * (match.extent(match.depth) if match.depth else 1)
+    points = match.extent(match.n) * _taps_met(match)
     # taps that meet padding are skipped
     inside = (3 * rows - 2) * (3 * cols - 2) if match.inside else 9 * rows * cols
     # narrow data is multiplied by an instruction with narrow weights
     depth = products_at_once(match.data.dtype, match.dtype, target)
-    weights = 9 * channels * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
+    weights = 9 * channels * _taps(match) * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
     products = points * inside * channels / (depth * _rate(match, target, threads))
-    return _with_weights(products, target, weights, 1, threads)
+    return _with_weights(products, 0.0, target, weights, 1, threads)
 
 
 def _winograd_cycles(
@@ -119,7 +139,7 @@ def _winograd_cycles(
     # threads that work on one image, and images that one of them works on
     inner = max(1, units // batch)
     images = -(-batch * inner // units)
-    steps = images * depth * alpha * ic * _taps(match) * blocks.turns
+    steps = images * _taps_met(match) * alpha * ic * blocks.turns
     products = steps * blocks.cycles / PRODUCT_EFFICIENCY
     lanes = target.lanes(match.dtype)
     into, back = TRANSFORM_CYCLES[m]
@@ -132,5 +152,6 @@ def _winograd_cycles(
         memory = target.memory[-1]
         transforms += others / memory.line * memory.latency / LINES_AT_ONCE
     weights = 4 * alpha * ic * oc * _taps(match) / blocks.parts
+    reads = blocks.turns * _taps_met(match) / _taps(match)
     # the next images find weights that the other threads read at about the same time: as good as computing
-    return _with_weights(products + transforms, target, weights, blocks.turns * depth, threads)
+    return _with_weights(products, transforms, target, weights, reads, threads)

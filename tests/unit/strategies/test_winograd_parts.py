@@ -16,7 +16,8 @@ from tilewright.target import X86_AVX512
 
 def matched(*args):
     """The inlined program of a padded convolution, its convolution stage, and the match of that."""
-    program = inline_stages(Schedule(conv_program(*args, (3, 3), pad=1, epilogue=False))).program
+    taps = (3,) * len(args[3])
+    program = inline_stages(Schedule(conv_program(*args, taps, pad=1, epilogue=False))).program
     assert program is not None
     (stage,) = [each for each in program.stages if each.is_reduction]
     match = match_winograd(program, stage)
@@ -90,3 +91,18 @@ def test_weights_are_counted_once_for_all_images():
     choice = choose_winograd(program, stage, X86_AVX512, 1, "auto")
     assert choice is not None
     assert choice.m == 4
+
+
+@pytest.mark.parametrize(("reads", "hidden"), [(10, True), (1000, False)])
+def test_products_hide_the_weights_that_a_cache_gives_again(reads, hidden):
+    products, weights = 1e6, 1e5
+    once = algorithms._with_weights(products, 0.0, X86_AVX512, weights, 1, 2)
+    many = algorithms._with_weights(products, 0.0, X86_AVX512, weights, reads, 2)
+    assert (many == once) == hidden
+    assert many >= once > products
+
+
+def test_taps_of_the_depth_that_meet_padding_are_not_counted():
+    """Each of two slices meets two of three taps."""
+    _, _, match = matched(1, 64, 64, (2, 14, 14))
+    assert algorithms._taps_met(match) == 4
