@@ -12,7 +12,10 @@ from tilewright.lang.values import Axis, AxisName, IndexLike, as_index
 
 
 def extent_of(value: object, what: str) -> Index:
-    """An extent: a non-negative integer or an expression of symbolic sizes and outer axes."""
+    """An extent: a non-negative integer or an expression of symbolic sizes and outer axes.
+
+    Raises ProgramError for negative extents and for what is no extent.
+    """
     found = as_index(value)
     if found is None:
         raise problem(f"{what} is {value!r}, not an integer or a symbolic size", "use an int or lang.param")

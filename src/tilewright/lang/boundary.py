@@ -86,6 +86,9 @@ def boundary(tensor: Tensor, value: ValueLike | None = None, mode: str | None = 
     Mode ``clamp`` repeats the nearest element, ``reflect`` mirrors without repeating the border (as numpy's
     ``reflect``; of a symbolic extent one reflection, clamped beyond), ``wrap`` continues periodically
     (constant extents only).
+
+    Raises ProgramError for an unknown mode, and a value where the mode takes none; reading with ``wrap``
+    does where the extent is symbolic.
     """
     if not isinstance(tensor, Tensor):
         raise problem(f"lang.boundary of {type(tensor).__name__}", "it needs a tensor")

@@ -182,7 +182,7 @@ def _whole_reductions(exprs: list[Expr]) -> list[ReductionName] | None:
 
 
 def check_scope(iterators: Sequence[Axis], reduced: Sequence[Axis], exprs: Iterable[Expr], at: Place) -> None:
-    """Every axis in sight is an iterator of the stage or of a reduction around it."""
+    """Raise ProgramError for an axis that is no iterator of the stage and of no reduction around it."""
     known = {a.key for a in (*iterators, *reduced)}
     for name in sorted(free_axes(exprs)):
         if name in known:
@@ -201,7 +201,7 @@ def check_scope(iterators: Sequence[Axis], reduced: Sequence[Axis], exprs: Itera
 
 
 def check_no_reduction(exprs: Iterable[Expr], at: Place) -> None:
-    """Ordered definitions do not split reductions off."""
+    """Raise ProgramError for a reduction in an ordered definition: these do not split them off."""
     for e in exprs:
         for ld in ir.loads(e):
             if isinstance(ld.buffer, ReductionName):

@@ -14,7 +14,10 @@ from tilewright.lang.values import Clamped, IndexExpr, IndexLike, Scalar, as_ind
 
 
 def to_expr(value: object, dtype: DType | None, what: str) -> Expr:
-    """``value`` as an expression, of ``dtype`` where given; literals without one become f32, i64 or bool."""
+    """``value`` as an expression, of ``dtype`` where given; literals without one become f32, i64 or bool.
+
+    Raises ProgramError for another type than ``dtype``, and for what is no scalar expression.
+    """
     if isinstance(value, Scalar):
         if dtype is not None and value.dtype != dtype:
             raise problem(f"{what} is {value.dtype}, not {dtype}", f"convert it: lang.cast(x, '{dtype}')")
@@ -34,7 +37,10 @@ def to_expr(value: object, dtype: DType | None, what: str) -> Expr:
 
 
 def common_dtype(values: Iterable[object], what: str) -> DType:
-    """The type of the scalars among ``values``, which must agree; f32 or i64 where all are literals."""
+    """The type of the scalars among ``values``; f32 or i64 where all are literals.
+
+    Raises ProgramError where they do not agree.
+    """
     found: DType | None = None
     for v in values:
         if isinstance(v, Scalar):
@@ -55,7 +61,10 @@ def to_index(value: IndexLike | Scalar, what: str = "the index") -> IndexExpr:
 
 
 def index_of(value: object, what: str) -> Index:
-    """The :class:`~tilewright.ir.Index` behind anything that may index a tensor."""
+    """The :class:`~tilewright.ir.Index` behind anything that may index a tensor.
+
+    Raises ProgramError for slices, floats, and data-dependent values that are not clamped.
+    """
     if isinstance(value, Clamped):
         return value.index
     found = as_index(value)
@@ -76,7 +85,10 @@ def index_of(value: object, what: str) -> Index:
 
 
 def to_scalar(value: IndexLike, dtype: DType | str = "i64") -> Scalar:
-    """The value of an index as a scalar of type ``dtype`` (a number, not ``bool``)."""
+    """The value of an index as a scalar of type ``dtype`` (a number, not ``bool``).
+
+    Raises ProgramError for what is no index, and for ``bool``.
+    """
     found = as_index(value)
     if found is None:
         raise problem("lang.to_scalar needs an index", "use lang.cast for scalars")

@@ -23,6 +23,8 @@ def cast(x: Scalar, dtype: DType | str | np.dtype[Any], mode: str = "wrap") -> S
 
     ``wrap`` truncates floats towards zero and is undefined for floats out of range; ``saturate`` maps NaN to
     0.
+
+    Raises ProgramError for an unknown mode or type, an index or a literal, and ``bits`` of another width.
     """
     t = dtype_from(dtype)
     if mode not in ir.CAST_MODES:
@@ -107,6 +109,8 @@ def clamp(x: Any, lo: Any, hi: Any) -> IndexExpr | Scalar:
     """``min(max(x, lo), hi)``.
 
     A clamped integer scalar may index a tensor: ``A[lang.clamp(idx[i], 0, n - 1)]``.
+
+    Raises ProgramError where an index is clamped by something that is none.
     """
     low, high = as_index(lo), as_index(hi)
     i = as_index(x)

@@ -60,6 +60,9 @@ def update(
     ``lang.ordered_axis`` (visited in order, the last fastest) and ``lang.axis`` (any order: each write and
     each read of ``t`` then has that axis as one and the same index). The given tensor keeps its contents;
     where nobody else needs them they are overwritten in place.
+
+    Raises ProgramError for a function of other indices, reduction axes among ``axes``, writes of another
+    rank or type, and writes of several axes' values to one element, unless these axes are ordered.
     """
     at = here()
     names = parameter_names(fn, len(axes), skip=1)
@@ -144,6 +147,9 @@ def scan(
     Elements are made in increasing order along ``axis``; ``t`` may be read at smaller indices of it:
     ``lang.scan((n,), lambda t, i: lang.select(i == 0, x[0], a * t[i - 1] + x[i]))``. Reads below the first
     element must hide behind ``lang.select``.
+
+    Raises ProgramError for a function of other indices, an axis that the shape does not have, and reads of
+    ``t`` that are not known to be made before.
     """
     at = here()
     extents = shape_of(shape)
@@ -210,6 +216,9 @@ def scatter(
     ``indices`` (an integer tensor) and ``updates`` have one shape, of the rank of ``init``; the index stands
     in dimension ``axis``, the others are those of ``p``. Negative indices count from the end; those out of
     range are clamped. Of equal indices the last one wins, or all are combined in order.
+
+    Raises ProgramError for ranks and extents that do not fit each other, indices that are no integers, and
+    an unknown ``reduction``.
     """
     if not (init.rank == indices.rank == updates.rank):
         raise problem(
@@ -234,7 +243,7 @@ def scatter(
 
 
 def combined(reduction: str, old: Scalar, new: Scalar) -> Scalar:
-    """An element of a scatter after one update."""
+    """An element of a scatter after one update; raises ProgramError for an unknown ``reduction``."""
     if reduction not in _COMBINE:
         raise problem(f"lang.scatter has no reduction {reduction!r}", f"one of {', '.join(_COMBINE)}")
     return _COMBINE[reduction](old, new)

@@ -126,7 +126,10 @@ def shape_of(shape: object) -> tuple[Index, ...]:
 
 
 def param(name: str, lo: int = 1, hi: int = 1 << 31, multiple_of: int = 1) -> IndexExpr:
-    """A symbolic size in ``[lo, hi]`` that is a multiple of ``multiple_of``; checked at each call."""
+    """A symbolic size in ``[lo, hi]`` that is a multiple of ``multiple_of``; checked at each call.
+
+    Raises ProgramError for bounds between which there is no such number.
+    """
     check_name(name, "symbolic size")
     if not 0 <= lo <= hi or multiple_of < 1:
         raise problem(f"symbolic size {name}: no values in [{lo}, {hi}] with multiple_of={multiple_of}")

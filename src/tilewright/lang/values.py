@@ -426,7 +426,10 @@ def show_index(x: Index) -> str:
 
 
 def literal(value: object, dtype: DType, at: Place | None = None) -> Expr | None:
-    """A Python or numpy literal as a constant of ``dtype``; ``None`` where ``value`` is no literal."""
+    """A Python or numpy literal as a constant of ``dtype``; ``None`` where ``value`` is no literal.
+
+    Raises ProgramError for one that ``dtype`` cannot hold, or that is of another kind.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool):
@@ -450,7 +453,10 @@ def literal(value: object, dtype: DType, at: Place | None = None) -> Expr | None
 
 
 def operand(value: object, dtype: DType, what: str) -> Expr | None:
-    """``value`` as an operand beside one of type ``dtype``; ``None`` where it is nothing of the language."""
+    """``value`` as an operand beside one of type ``dtype``; ``None`` where it is nothing of the language.
+
+    Raises ProgramError where the types do not agree.
+    """
     if isinstance(value, Scalar):
         if value.dtype != dtype:
             raise problem(

@@ -108,7 +108,10 @@ def library() -> ctypes.CDLL:
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load and check a build of the library."""
+    """Load and check a build of the library.
+
+    Raises InstallationError where there is none, or one of another version.
+    """
     if not path.exists():
         raise InstallationError(f"the native runtime {path.name} has not been built", hint=_HINT)
     try:

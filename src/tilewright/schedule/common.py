@@ -81,7 +81,8 @@ def taken_names(func: LoopFunction) -> set[str]:
 def new_names(defaults: Sequence[str], names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
     """Names for new loops: ``names`` where given (unused identifiers), else ``defaults`` made unique.
 
-    ``taken`` (see :func:`taken_names`) grows by them.
+    ``taken`` (see :func:`taken_names`) grows by them. Raises ScheduleError for too many or too few names,
+    those that are taken, and those that are no identifiers.
     """
     if not names:
         out = []

@@ -103,7 +103,10 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         return self._with(step)
 
     def replay(self, steps: Trace | Iterable[Step]) -> Schedule:
-        """Apply recorded steps; an error names the step."""
+        """Apply recorded steps.
+
+        Raises ScheduleError, naming the step, where one is refused.
+        """
         out: Schedule = self
         for n, step in enumerate(steps.steps if isinstance(steps, Trace) else steps):
             try:
@@ -150,7 +153,7 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
 def replay(source: Program | LoopFunction, trace: Trace | str, *, verify: bool = False) -> Schedule:
     """The schedule that a trace (or its JSON text) describes, applied to ``source``.
 
-    Raises ArtefactError for text that is no trace, ScheduleError for a step that is refused.
+    Raises ArtefactError for text that is no trace, ScheduleError, naming the step, where one is refused.
     """
     steps = load_trace(trace) if isinstance(trace, str) else trace
     return Schedule(source, verify=verify).replay(steps)

@@ -94,7 +94,10 @@ def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
 
 
 def declared_type(value: ValueInfoProto) -> TensorType:
-    """The type an input or output is declared with; unknown sizes get their names, or `name[axis]`."""
+    """The type an input or output is declared with; unknown sizes get their names, or `name[axis]`.
+
+    Raises UnsupportedOperatorError for what is no dense tensor of a known element type.
+    """
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         found = (kind or "no type").removesuffix("_type").replace("_", " ")

@@ -142,7 +142,10 @@ def view(array: Array, indices: tuple[Index, ...], box: Box) -> Array | None:
 def positions(
     array: Array, indices: tuple[Index, ...], box: Box, mask: Array | None, opaque: Opaque
 ) -> tuple[Array, ...]:
-    """Index arrays for ``array[…]``, clipped into bounds; points of the mask must not need that."""
+    """Index arrays for ``array[…]``, clipped into bounds.
+
+    Raises OutOfBoundsError where the mask holds at a point that needs that.
+    """
     out = []
     for d, x in enumerate(indices):
         v = values_of(x, box, opaque)

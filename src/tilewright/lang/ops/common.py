@@ -15,14 +15,20 @@ def stem(name: str | None, fallback: str) -> str:
 
 
 def axis_of(axis: int, rank: int, what: str) -> int:
-    """A dimension counted from 0; negative ones count from the end."""
+    """A dimension counted from 0; negative ones count from the end.
+
+    Raises ProgramError where the tensor has no such dimension.
+    """
     if not -rank <= axis < rank:
         raise problem(f"axis {axis} of {what} of {rank} dimensions")
     return axis % rank
 
 
 def axes_of(axes: Sequence[int] | int | None, rank: int, what: str) -> tuple[int, ...]:
-    """Different dimensions in increasing order; all of them for ``None``."""
+    """Different dimensions in increasing order; all of them for ``None``.
+
+    Raises ProgramError where the tensor lacks one of them, or one is named twice.
+    """
     if axes is None:
         return tuple(range(rank))
     given = (axes,) if isinstance(axes, int) else tuple(axes)
@@ -43,14 +49,20 @@ def same(a: IndexExpr, b: IndexExpr) -> bool:
 
 
 def constant(extent: IndexExpr, what: str) -> int:
-    """An extent that has to be a constant."""
+    """An extent that has to be a constant.
+
+    Raises ProgramError where it is symbolic.
+    """
     if not extent.index.is_const:
         raise problem(f"{what} is symbolic ({extent.index})", "it has to be a constant")
     return extent.index.as_int()
 
 
 def broadcast_shape(shapes: Sequence[Sequence[IndexExpr]], what: str) -> tuple[IndexExpr, ...]:
-    """The common shape of several under numpy's broadcasting rules."""
+    """The common shape of several under numpy's broadcasting rules.
+
+    Raises ProgramError where two extents differ and neither is 1.
+    """
     rank = max((len(s) for s in shapes), default=0)
     out: list[IndexExpr] = []
     for d in range(rank):
@@ -76,7 +88,10 @@ def broadcast_indices(shape: Sequence[IndexExpr], indices: Sequence[IndexExpr]) 
 
 
 def pairs(padding: int | Sequence[int | tuple[int, int]], rank: int) -> tuple[tuple[int, int], ...]:
-    """Padding before and after each spatial dimension, from one number, one a dimension, or pairs."""
+    """Padding before and after each spatial dimension, from one number, one a dimension, or pairs.
+
+    Raises ProgramError for another number of entries.
+    """
     items = [padding] * rank if isinstance(padding, int) else list(padding)
     if len(items) != rank:
         raise problem(f"{len(items)} paddings for {rank} spatial dimensions")
@@ -84,7 +99,10 @@ def pairs(padding: int | Sequence[int | tuple[int, int]], rank: int) -> tuple[tu
 
 
 def per_dimension(value: int | Sequence[int], rank: int, what: str) -> tuple[int, ...]:
-    """One positive number a dimension, from one for all or a sequence."""
+    """One positive number a dimension, from one for all or a sequence.
+
+    Raises ProgramError for another number of entries, and for numbers below 1.
+    """
     items = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(items) != rank or any(v < 1 for v in items):
         raise problem(f"{what} is {value}", f"give a positive integer or {rank} of them")

@@ -28,6 +28,8 @@ def matmul(
     Vectors are allowed.     ``transpose_a`` and ``transpose_b`` read a matrix (not a vector) transposed.
     ``accumulate`` is the type of the sum, where that is not the operands' (``i32`` for bytes). One reduction
     stage over ``k``.
+
+    Raises ProgramError where the inner extents differ or an operand is a scalar.
     """
     if a.rank == 0 or b.rank == 0:
         raise problem("a matrix product of a scalar", "multiply instead")

@@ -76,6 +76,8 @@ def conv(
     ``sum over (ic, kh, kw) of Xpad[n, ic, oh·s + kh·d, ow·s + kw·d] · W[oc, ic, kh, kw]``; reduction axes of
     extent 1 (a depthwise ``ic``, a 1x1 window) are left out. ``padding`` is one number, one a dimension, or
     pairs ``(before, after)``. ``accumulate`` is the type of the sum where that is not the operands'.
+
+    Raises ProgramError for ranks, groups or channels that do not fit each other.
     """
     rank = x.rank - 2
     if rank < 1 or weight.rank != x.rank:
@@ -147,6 +149,8 @@ def conv_transpose(
 
     Gather form: a stage spreads the input by the strides (zeros between), a reduction stage convolves it with
     the mirrored window. Extents are ``(h - 1)·s + d (k - 1) + 1 - before - after + output_padding``.
+
+    Raises ProgramError for groups or channels that do not fit each other.
     """
     rank = x.rank - 2
     window = [constant(s, "the extent of a window") for s in weight.shape[2:]]

@@ -133,7 +133,10 @@ def batch_norm(
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
-    """Normalisation of each of ``groups`` blocks of channels; ``scale`` and ``bias`` by channel."""
+    """Normalisation of each of ``groups`` blocks of channels; ``scale`` and ``bias`` by channel.
+
+    Raises ProgramError where the groups do not divide the channels.
+    """
     channels = constant(x.shape[1], "the number of channels")
     if groups < 1 or channels % groups:
         raise problem(f"{groups} groups do not divide {channels} channels")

@@ -36,6 +36,8 @@ def reduce(
 
     Kinds: sum, mean, prod, max, min, l1, l2, sum_square, log_sum, any, all. A mean of integers rounds towards
     zero. Over no axis: the element-wise part of the kind.
+
+    Raises ProgramError for an unknown kind, and for axes that the tensor does not have.
     """
     if kind not in _FOLDS:
         raise problem(f"there is no reduction {kind!r}", f"one of {', '.join(_FOLDS)}")

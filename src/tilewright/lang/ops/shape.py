@@ -16,7 +16,10 @@ from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ValueLike
 
 
 def transpose(x: Tensor, order: Sequence[int] | None = None, name: str | None = None) -> Tensor:
-    """Dimension ``n`` of the result is dimension ``order[n]`` of ``x``; reversed for ``None``."""
+    """Dimension ``n`` of the result is dimension ``order[n]`` of ``x``; reversed for ``None``.
+
+    Raises ProgramError where ``order`` is no order of the dimensions.
+    """
     perm = tuple(range(x.rank))[::-1] if order is None else tuple(order)
     if sorted(perm) != list(range(x.rank)):
         raise problem(f"{perm} does not order {x.rank} dimensions")
@@ -85,7 +88,10 @@ def _runs(old: Sequence[IndexExpr], new: Sequence[IndexExpr]) -> list[tuple[list
 
 
 def expand(x: Tensor, shape: Sequence[IndexLike], name: str | None = None) -> Tensor:
-    """``x`` broadcast to a larger shape."""
+    """``x`` broadcast to a larger shape.
+
+    Raises ProgramError where the shape has fewer dimensions, or the extents do not broadcast.
+    """
     new = tuple(IndexExpr(s) for s in shape_of(tuple(shape)))
     if len(new) < x.rank:
         raise problem(f"{x.label} has {x.rank} dimensions and cannot become {len(new)}")
@@ -130,7 +136,10 @@ def strided_slice(
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0, name: str | None = None) -> Tensor:
-    """Tensors one after another along ``axis``."""
+    """Tensors one after another along ``axis``.
+
+    Raises ProgramError where the other extents differ.
+    """
     first = tensors[0]
     d = axis_of(axis, first.rank, "a concatenation")
     ends: list[IndexExpr] = []

@@ -17,7 +17,10 @@ def stencil(
     mode: str = "constant",
     name: str | None = None,
 ) -> Tensor:
-    """``sum of weight · x[i + offset]`` over ``weights``; ``mode`` as in ``lang.boundary``."""
+    """``sum of weight · x[i + offset]`` over ``weights``; ``mode`` as in ``lang.boundary``.
+
+    Raises ProgramError for offsets of another rank.
+    """
     if not weights or any(len(o) != x.rank for o in weights):
         raise problem(f"a stencil needs offsets of {x.rank} numbers", "{(-1, 0): 0.25, …}")
     view = boundary(x, mode=mode)
@@ -34,7 +37,10 @@ def stencil(
 
 
 def box_blur(x: Tensor, radius: int = 1, mode: str = "clamp", name: str | None = None) -> Tensor:
-    """The mean over the ``2·radius + 1`` wide square around each point, rows then columns: two stages."""
+    """The mean over the ``2·radius + 1`` wide square around each point, rows then columns: two stages.
+
+    Raises ProgramError for tensors that are no matrices.
+    """
     if x.rank != 2:
         raise problem(f"a blur of {x.rank} dimensions", "it needs an image of 2")
     size = 2 * radius + 1

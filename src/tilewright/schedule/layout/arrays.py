@@ -26,7 +26,10 @@ def pack_argument(array: Array, tensor: str, steps: Iterable[Step]) -> Array:
 
 
 def unpack_argument(array: Array, tensor: str, shape: Sequence[int], steps: Iterable[Step]) -> Array:
-    """The inverse of :func:`pack_argument`: an array of the first ``shape``, padding and copies dropped."""
+    """The inverse of :func:`pack_argument`: an array of the first ``shape``, padding and copies dropped.
+
+    Raises ScheduleError for an array of another shape than the layout's.
+    """
     mine = _of(tensor, steps)
     shapes = [tuple(shape)]
     probe: Array = np.empty(shapes[0], np.bool_)

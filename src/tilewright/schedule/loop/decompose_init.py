@@ -41,9 +41,10 @@ def decompose_init(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     """Move the initialisation of the reduction ``block`` to a block ``<block>_init`` just before ``loop``.
 
     The new block runs for the parallel iterators that vary inside of ``loop``, in loops named ``<i>_init``,
-    under the conditions that hold for the first step of the reduction. Every loop of the reduction must be
-    ``loop`` or inside of it. Further blocks of the stage after it, such as peeled remainders, lose their
-    initialisation where the new block does it for them.
+    under the conditions that hold for the first step of the reduction. Further blocks of the stage after it,
+    such as peeled remainders, lose their initialisation where the new block does it for them.
+
+    Refused where a loop of the reduction is outside of ``loop``: sums would start anew in its iterations.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule

@@ -14,7 +14,8 @@ from tilewright.schedule.registry import primitive
 def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = ()) -> LoopFunction:
     """Replace ``outer`` and the loop ``inner`` directly in it by one loop, ``outer_inner``.
 
-    The inner extent must be a constant that does not depend on ``outer``; the order of execution stays.
+    The order of execution stays. Refused for loops that are not directly in one another or of different
+    kinds, and where the inner extent is no positive constant.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -67,7 +68,7 @@ def fuse(func: LoopFunction, outer: str, inner: str, *, names: Sequence[str] = (
     position = var(name)
     values = {outer: a.lo + floordiv(position, n.const), inner: b.lo + mod(position, n.const)}
     body = settle(substitute(b.body, values), {**env, name: (Index(0), total - 1)})
-    hints = (*a.hints, *(h for h in b.hints if h not in a.hints))
+    hints = (*a.hints, *((k, v) for k, v in b.hints if k not in dict(a.hints)))
     return func.with_body(
         replace_at(func.body, place.path, For(name, Index(0), total, body, a.kind, 1, hints))
     )

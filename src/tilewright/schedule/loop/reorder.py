@@ -18,7 +18,8 @@ def reorder(func: LoopFunction, *loops: str) -> LoopFunction:
 
     The nest between the outermost and the innermost of them must be perfect. Loops of parallel and reduction
     iterators move freely (sums are reassociated), ordered ones keep their order among themselves, and where
-    several blocks share the loops no value may be read before it is written.
+    several blocks share the loops no value may be read before it is written. Refused otherwise, and for loops
+    that are parallel, vector or thread loops already.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule

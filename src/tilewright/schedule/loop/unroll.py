@@ -11,7 +11,9 @@ from tilewright.schedule.registry import primitive
 
 @primitive("unroll", phase="loop")
 def unroll(func: LoopFunction, loop: str) -> LoopFunction:
-    """Expand ``loop`` into copies of its body in code generation; its extent must be a constant.
+    """Expand ``loop`` into copies of its body in code generation.
+
+    Refused for loops that have a kind, and those whose extent is no constant.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule

@@ -15,8 +15,8 @@ from tilewright.schedule.registry import primitive
 def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
     """Run ``loop`` in vector lanes; its extent must be a constant.
 
-    Reduction loops are allowed once decomposed (lanes are summed at the end), ordered ones are not, nor are
-    loops whose iterations pass values from one block to another, or that hold loops run in parallel.
+    Reduction loops are allowed once decomposed (lanes are summed at the end). Refused for ordered loops, for
+    those whose iterations pass values from one block to another, and those that hold loops run in parallel.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule

@@ -42,6 +42,12 @@ def test_fuse_keeps_the_order_of_execution():
     assert s.loop("i_j").extent.const == 20
 
 
+def test_fuse_keeps_one_hint_of_each_name():
+    s = scheduled(elementwise(4, 5)).annotate("i", "unroll", "2")
+    s = s.annotate("j", "unroll", "4").annotate("j", "outline").fuse("i", "j")
+    assert s.loop("i_j").hints == (("unroll", "2"), ("outline", ""))
+
+
 def test_fuse_undoes_split():
     s = scheduled(elementwise(12, 5))
     again = s.split("i", 4).fuse("i_o", "i_i", names=("i",))
