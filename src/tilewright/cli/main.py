@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final
 
 import click
 
@@ -25,14 +24,8 @@ from tilewright.cli.commands.profile import profile
 from tilewright.cli.commands.run import run
 from tilewright.cli.commands.targets import targets
 from tilewright.cli.commands.verify import verify
-from tilewright.cli.state import State
+from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, WRONG_USE, State
 from tilewright.support import TilewrightError, UserError
-
-DONE: Final = 0
-FAILED: Final = 1
-WRONG_USE: Final = 2
-INTERNAL: Final = 3
-INTERRUPTED: Final = 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -39,8 +39,7 @@ def _set_traceback(context: click.Context, _: click.Parameter, value: bool) -> N
     context.ensure_object(State).traceback = value
 
 
-def _set_verbosity(context: click.Context, _: click.Parameter, value: int) -> None:
-    context.ensure_object(State).verbosity = value
+def _set_verbosity(_: click.Context, __: click.Parameter, value: int) -> None:
     configure_logging(_LEVELS[min(value, 2)] or read_settings().log_level)
 
 

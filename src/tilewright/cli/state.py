@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -13,6 +13,13 @@ from rich.console import Console
 SCHEMA = 1
 """Version of all JSON that the commands print."""
 
+#: Exit statuses: a check that failed is one, wrong use of the command line or a wrong input another.
+DONE: Final = 0
+FAILED: Final = 1
+WRONG_USE: Final = 2
+INTERNAL: Final = 3
+INTERRUPTED: Final = 130
+
 
 @dataclass(slots=True)
 class State:
@@ -20,7 +27,6 @@ class State:
 
     json: bool = False
     traceback: bool = False
-    verbosity: int = 0
     out: Console = field(default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True))
     log: Console = field(default_factory=lambda: Console(stderr=True, markup=False, highlight=False))
 

@@ -452,13 +452,3 @@ def _extreme(values: list[Index], pick: Callable[..., Index]) -> Index:
     if all(v.terms == values[0].terms for v in values):
         return Index(pick(*(v.const for v in values)).const, values[0].terms)
     return pick(*values)
-
-
-def map_env(env: Env, fn: Callable[[Index], Index]) -> dict[str, tuple[Index, Index]]:
-    """Apply a function to all bounds of an environment."""
-    return {k: (fn(lo), fn(hi)) for k, (lo, hi) in env.items()}
-
-
-def is_var(atom: Atom, name: str) -> bool:
-    """Whether an atom is the variable ``name``."""
-    return isinstance(atom, Var) and atom.name == name

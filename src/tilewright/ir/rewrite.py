@@ -46,11 +46,6 @@ class Located(Generic[NodeT]):
         return tuple(a for a in self.ancestors if isinstance(a, For))
 
     @property
-    def allocs(self) -> tuple[Alloc, ...]:
-        """Enclosing allocations, outermost first."""
-        return tuple(a for a in self.ancestors if isinstance(a, Alloc))
-
-    @property
     def conditions(self) -> Pred:
         """Conditions of the enclosing ``If`` statements whose ``then`` side holds the node."""
         out: list[Condition] = []

@@ -163,15 +163,6 @@ def context_set(params: Sequence[Param], assumes: Pred = ()) -> isl.Set:
     return out.intersect(d.where(assumes)[0]).params()
 
 
-def fix_params(s: isl.Set, values: dict[str, int]) -> isl.Set:
-    """The set with some parameters replaced by numbers."""
-    for name, value in values.items():
-        at = s.find_dim_by_name(DIM.param, name)
-        if at >= 0:
-            s = s.fix_val(DIM.param, at, value)
-    return s
-
-
 def union_map(maps: Iterable[isl.Map]) -> isl.UnionMap:
     """The union of maps of any spaces; empty for none."""
     out: isl.UnionMap | None = None

@@ -49,20 +49,12 @@ CALL_CYCLES: Final = 3000.0
 SHARED_CYCLES: Final = 10000.0
 
 
-def outer_extent(program: Program) -> int | None:
-    """The extent of the outermost dimension, if elements along it are computed apart from each other.
-
-    Outputs must all have that extent, and every stage on the way to them must read element ``i`` of buffers
-    of that extent for its element ``i``. ``None`` where that is not so, or cannot be seen.
-    """
-    found = _moving(program)
-    return None if found is None else found[0]
-
-
 def slice_program(program: Program, parts: int) -> Program:
     """The program of one of ``parts`` equal parts along the outermost dimension.
 
-    ``parts`` must divide :func:`outer_extent`.
+    Raises ``ValueError`` where ``parts`` does not divide its extent, or elements along it are not computed
+    apart from each other: outputs must all have that extent, and every stage on the way to them must read
+    element ``i`` of buffers of that extent for its element ``i``.
     """
     found = _moving(program)
     if found is None or found[0] % parts:
@@ -90,7 +82,10 @@ def slice_program(program: Program, parts: int) -> Program:
 
 
 def sliced_buffers(program: Program) -> frozenset[str]:
-    """The buffers of which a part holds only its own elements; others are the same for all parts."""
+    """The buffers of which a part holds only its own elements; others are the same for all parts.
+
+    None where there are no parts, or none can be seen.
+    """
     found = _moving(program)
     return frozenset() if found is None else frozenset(found[1])
 

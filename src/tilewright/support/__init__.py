@@ -42,7 +42,7 @@ from tilewright.support.pretty import (
     quoted_path,
     suggestion,
 )
-from tilewright.support.settings import Settings, Verify, WaitPolicy, available_cpus, read_settings
+from tilewright.support.settings import Settings, WaitPolicy, available_cpus, read_settings
 
 __all__ = [
     "ArtefactError",
@@ -65,7 +65,6 @@ __all__ = [
     "UnsupportedOperatorError",
     "UserError",
     "VerificationError",
-    "Verify",
     "WaitPolicy",
     "assert_close",
     "available_cpus",

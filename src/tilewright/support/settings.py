@@ -21,17 +21,6 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
-class Verify(Enum):
-    """How often the verifier runs."""
-
-    OFF = "off"
-    """Never."""
-    FINAL = "final"
-    """Once a compilation, on what goes to code generation."""
-    PASSES = "passes"
-    """After every pass and every primitive (the tests' setting)."""
-
-
 class WaitPolicy(Enum):
     """What an idle worker thread does, as OpenMP's `OMP_WAIT_POLICY`."""
 
@@ -57,14 +46,8 @@ class Settings:
     """Whether worker threads are bound to CPUs. The calling thread never is."""
     compile_jobs: int | None = None
     """Processes that compile; None chooses from the CPUs this process may use."""
-    verify: Verify = Verify.OFF
-    """How often the verifier runs."""
-    dump_dir: Path | None = None
-    """Folder that receives the program after every pass; None dumps nothing."""
     log_level: str = "WARNING"
     """Least level of messages the command line shows."""
-    seed: int = 0
-    """Seed of everything random."""
 
     @property
     def thread_count(self) -> int:
@@ -111,10 +94,7 @@ def _readers() -> dict[str, Callable[[str], object]]:
         "wait_policy": lambda text: _member(WaitPolicy, text),
         "pin_threads": _flag,
         "compile_jobs": _positive,
-        "verify": lambda text: _member(Verify, text),
-        "dump_dir": _path,
         "log_level": _level,
-        "seed": int,
     }
     assert set(readers) == {field.name for field in dataclasses.fields(Settings)}
     return readers

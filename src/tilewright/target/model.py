@@ -6,7 +6,7 @@ clock itself is known only for some machines, so costs are counted in cycles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from tilewright.ir import DType
@@ -236,16 +236,3 @@ class Target:
             f"target {self.name!r} has no instruction {name!r}",
             hint=known_names(name, known, "its instructions"),
         )
-
-    def peak_flops(self, dtype: DType, *, units: int | None = None) -> float | None:
-        """Floating-point operations a second on ``units`` (default: all); ``None`` where the clock is
-        unknown.
-        """
-        if self.clock_hz is None:
-            return None
-        lanes = self.vector_bits // 8 // dtype.bytes
-        return 2.0 * lanes * self.fma_per_cycle * self.clock_hz * (self.units if units is None else units)
-
-    def with_units(self, units: int) -> Target:
-        """The same machine restricted to ``units`` compute units."""
-        return self if units == self.units else replace(self, units=units)

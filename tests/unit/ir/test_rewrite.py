@@ -72,7 +72,6 @@ def test_find_gives_the_way_to_a_node(f):
     place = find(f.body, "square")
     assert place.node.name == "square"
     assert [loop.var for loop in place.loops] == ["io", "ii"]
-    assert [a.buffer.name for a in place.allocs] == ["t", "s"]
     assert [str(c) for c in place.conditions] == ["-ii - 4*io + n - 1 >= 0"]
     assert find(f.body, "iv").node.var == "iv"
     assert find(f.body, "nobody") is None

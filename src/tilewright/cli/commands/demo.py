@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.cli.commands.verify import as_data, report
 from tilewright.cli.models import ZOO, compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options
-from tilewright.cli.state import State
+from tilewright.cli.state import FAILED, State
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
 from tilewright.support import counted, format_bytes, quoted
@@ -86,4 +86,4 @@ def demo(
     else:
         report(state, outcome)
     if not outcome.ok:
-        context.exit(1)
+        context.exit(FAILED)

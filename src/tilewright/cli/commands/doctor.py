@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 
 from tilewright import __version__
 from tilewright.cli.options import common_options
-from tilewright.cli.state import State
+from tilewright.cli.state import FAILED, State
 from tilewright.codegen import ObjectCache, open_cache
 from tilewright.runtime import default_pool
 from tilewright.support import TilewrightError, available_cpus, digest, read_settings
@@ -50,7 +50,7 @@ def doctor(context: click.Context, state: State) -> None:
         there = ", ".join(f"{name} {found}" for name, found in peers.items() if found)
         state.say(f"     to compare  {there or 'none of ' + ', '.join(_PEERS)}")
     if not ok:
-        context.exit(1)
+        context.exit(FAILED)
 
 
 def _version(name: str) -> str | None:

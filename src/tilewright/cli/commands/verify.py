@@ -14,7 +14,7 @@ from tilewright.cli.options import (
     input_options,
     model_argument,
 )
-from tilewright.cli.state import State
+from tilewright.cli.state import FAILED, State
 from tilewright.driver import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.support import counted, quoted
 
@@ -55,7 +55,7 @@ def verify(
     else:
         report(state, outcome)
     if not outcome.ok:
-        context.exit(1)
+        context.exit(FAILED)
 
 
 def as_data(outcome: Verification) -> dict[str, Any]:
