@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,9 @@ def test_reads_the_environment(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_THREADS", "17")
     assert read_settings().threads == 17
     assert available_cpus() == len(os.sched_getaffinity(0))
+
+
+def test_the_tutorial_lists_every_variable():
+    text = (Path(__file__).parents[3] / "docs" / "tutorials" / "deployment.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `TILEWRIGHT_(\w+)` \|", text, re.MULTILINE))
+    assert named == {field.name.upper() for field in dataclasses.fields(Settings)}
