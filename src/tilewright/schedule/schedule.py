@@ -53,6 +53,16 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         """The program as the program phase left it, or ``None`` in the loop phase and for loop functions."""
         return self._current if isinstance(self._current, Program) else None
 
+    def require_program(self, why: str = "this changes the program") -> Program:
+        """The program as it stands. Raises ScheduleError, saying ``why``, in the loop phase."""
+        if self.program is None:
+            raise ScheduleError(
+                f"{why}, but the loops already exist",
+                hint="apply program-phase primitives to a Program before the first loop primitive",
+                program=print_function(self.func),
+            )
+        return self.program
+
     @property
     def func(self) -> LoopFunction:
         """The loop function as it stands (in the program phase: the unscheduled one)."""
@@ -126,13 +136,8 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         new = object.__new__(type(self))
         new.source, new.verify, new._steps = self.source, self.verify, (*self._steps, step)
         if entry.phase == "program":
-            if not isinstance(self._current, Program):
-                raise ScheduleError(
-                    f"{step.primitive} changes the program, but the loops already exist",
-                    hint="apply program-phase primitives to a Program before the first loop primitive",
-                    program=print_function(self.func),
-                )
-            new._current = entry.function(self._current, *step.args, **dict(step.kwargs))
+            program = self.require_program(f"{step.primitive} changes the program")
+            new._current = entry.function(program, *step.args, **dict(step.kwargs))
             new._func = None
         else:
             new._current = new._func = entry.function(self.func, *step.args, **dict(step.kwargs))

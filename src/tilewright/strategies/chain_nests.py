@@ -100,8 +100,7 @@ def schedule_parts(s: Schedule, chain: Chain, parts: int, target: Target, thread
     if axis is None:
         raise ScheduleError(f"{old.stage.name} has no reduction that threads could share")
     s = s.rfactor(old.stage.name, axis, old.c.extent(axis) // parts, name=f"{old.stage.name}_part")
-    assert s.program is not None
-    *links, tail = find_links(s.program, target) or [old]
+    *links, tail = find_links(s.require_program(), target) or [old]
     names = [frozenset(name for stage in link.stages for name in stage.writes) for link in links]
     made = chain_of([*links, replace(tail, rows=())], names, target)
     if made is None or len(made.links) != len(chain.links):

@@ -337,7 +337,7 @@ def _contraction_rule(
             name = panels_of(c.stage)
             panels = name if name in {stage.name for stage in program.stages} else None
             alone = ordered is None and panels is None
-            if alone and is_large_product(program, c, target, constants, threads):
+            if alone and is_large_product(program, c, target, constants):
                 return schedule_product(s, c, epilogue, target, threads)
             deep = alone and is_deep(program, c, target, constants, threads)
             if alone and (deep or is_stream(program, c, target, constants, threads)):

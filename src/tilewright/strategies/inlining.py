@@ -42,11 +42,9 @@ def inline_stages(s: Schedule) -> Schedule:
 
     Padding goes into the reductions that read it, which then leave its terms out.
     """
-    program = s.program
-    assert program is not None
+    program = s.require_program()
     for stage in program.stages:
-        now = s.program
-        assert now is not None
+        now = s.require_program()
         current = now.stage(stage.name)
         if _worth_inlining(now, current):
             s = s.inline_stage(stage.name)

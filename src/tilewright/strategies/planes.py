@@ -171,7 +171,7 @@ def schedule_planes(
     s = schedule_inner(s, c, block, target, p.epilogue)
     s = s.stage(p.source, at=block, name=read, layout=layout)
     s = s.stage(out, at=block, mode="write", name=made, layout=layout)
-    s = _copy_in(s, read, p, block, target)
+    s = _copy_in(s, read, p, block)
     s = _copy_out(s, f"{made}_out", p, block)
     work = prod(it.extent.as_int() for it in p.stage.iters)
     return parallelise(s, [*outer, block], work, threads)
@@ -187,7 +187,7 @@ def _plane(s: Schedule, name: str, p: Planes, within: str) -> tuple[Schedule, li
     return s, before, channel, plane[0]
 
 
-def _copy_in(s: Schedule, name: str, p: Planes, within: str, target: Target) -> Schedule:
+def _copy_in(s: Schedule, name: str, p: Planes, within: str) -> Schedule:
     """Squares of channels and neighbours in the plane: each is transposed."""
     s, before, channel, plane = _plane(s, name, p, within)
     size = min(p.size, s.loop(plane).extent.as_int())

@@ -18,11 +18,9 @@ def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Sc
 
     Only where the target then has an instruction for the products: elsewhere it would gain little.
     """
-    program = s.program
-    assert program is not None
+    program = s.require_program()
     for stage in program.stages:
-        now = s.program
-        assert now is not None
+        now = s.require_program()
         c = _contraction(now, stage.name, target)
         if c is None or c.b_logical is None:
             continue
@@ -32,8 +30,7 @@ def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Sc
             continue
         if c.a.dtype.is_float and len(now.consumers(buffer.name)) == 1:
             rounded = s.store_as(buffer.name, c.a.dtype.name)
-            assert rounded.program is not None
-            then = _contraction(rounded.program, stage.name, target)
+            then = _contraction(rounded.require_program(), stage.name, target)
             if then is not None and find_dot(then, target) is not None:
                 s = rounded
     return s

@@ -59,9 +59,7 @@ SET_SPAN, WAYS = 4096, 8
 MANY: Final = lcm(*range(1, MAX_ROWS + 1))
 
 
-def is_large_product(
-    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
-) -> bool:
+def is_large_product(program: Program, c: Contraction, target: Target, constants: Collection[str]) -> bool:
     """Whether a contraction is a product of two plain matrices, not constants, that are worth copying."""
     if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
         return False

@@ -25,7 +25,8 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.micro import expand_tile, loops_below
 from tilewright.strategies.requests import NEXT_SHARE, further, stride
 from tilewright.strategies.roles import Contraction, run_length
-from tilewright.strategies.tiles import is_tileable, vector_width
+from tilewright.strategies.shares import share_reductions
+from tilewright.strategies.tiles import vector_width
 from tilewright.target import Target
 
 #: Rows of the result that share what is read, at most: with more, register tiles do better.
@@ -71,22 +72,18 @@ def is_stream(
 
 def split_streams(s: Schedule, target: Target, constants: Collection[str], threads: int) -> Schedule:
     """Give each thread whole rows, where it can hold all results, and add up the threads' sums afterwards."""
-    program = s.program
-    assert program is not None
-    for stage in program.stages if threads > 1 else ():
-        now = s.program
-        assert now is not None
-        c = is_tileable(now, stage, target)
-        if c is None or not is_stream(now, c, target, constants, threads):
-            continue
+
+    def steps(program: Program, c: Contraction) -> int | None:
+        if not is_stream(program, c, target, constants, threads):
+            return None
         (k,) = c.axes("k", "window")
-        results = prod(c.extent(it.name) for it in stage.iters if it.kind == "par")
+        results = prod(c.extent(it.name) for it in c.stage.iters if it.kind == "par")
         even = prod(c.extent(a) for a in _outer(c)) % threads == 0
         small = results * c.write.value.dtype.bytes <= (target.level("l1").size or 0)
         long = c.extent(k) % threads == 0 and c.extent(k) >= MIN_STEPS * threads
-        if not even and small and long:
-            s = s.rfactor(stage.name, k, c.extent(k) // threads, name=f"{stage.name}_part")
-    return s
+        return c.extent(k) // threads if not even and small and long else None
+
+    return share_reductions(s, target, threads, steps)
 
 
 def _outer(c: Contraction) -> list[str]:

@@ -121,8 +121,7 @@ def schedule_winograd(
     ``blocks`` is one of :func:`tile_blocks`, ``last`` has the convolution's own stage inlined.
     Raises ScheduleError where a primitive refuses.
     """
-    program = s.program
-    assert program is not None
+    program = s.require_program()
     name = match.stage.name
     part = {p: f"{name}_{p}" for p in WINOGRAD_STAGES}
     points = program.stage(part["points"])

@@ -93,7 +93,7 @@ def decompose_init(func: LoopFunction, block: str, loop: str) -> LoopFunction:
                 hint="decompose at the outermost loop of the reduction",
                 at=[block, loop, *running],
             )
-    _check_motion(func, loop_place, loop_node, node)
+    _check_motion(func, loop_node, node)
     depth = len(loop_place.path)
     plan = _first_step(func, place, node, depth)
     _check_first(func, node, loop, plan)
@@ -174,7 +174,7 @@ def _check_first(func: LoopFunction, node: Block, loop: str, plan: _Plan) -> Non
             )
 
 
-def _check_motion(func: LoopFunction, place: Location, loop: For, node: Block) -> None:
+def _check_motion(func: LoopFunction, loop: For, node: Block) -> None:
     """Refuse where something inside ``loop`` stands in the way of initialising before it."""
     assert node.init is not None
     written = {name for name, _ in stmt_writes(node.init)}

@@ -119,7 +119,7 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     mine = frozenset(s.block.name for s in group)
     check_available(func, all_sites, mine, seq(*nests), (*at.loops, target), (block, loop))
     if keep_storage:
-        _check_kept(func, block, loop, at, target, group, nests, declared, env)
+        _check_kept(func, block, at, target, group, nests, declared, env)
     buffers, inside = below_allocs(target.body)
     first = next(n for n, s in enumerate(inside) if touching(s, made, "r"))
     inner = seq(*inside[:first], *nests, *inside[first:])
@@ -234,7 +234,6 @@ def _check(
 def _check_kept(
     func: LoopFunction,
     block: str,
-    loop: str,
     at: Location,
     target: For,
     group: list[Site],

@@ -116,7 +116,7 @@ def reverse_compute_at(
         raise refusal(
             func, f"nothing that {block!r} reads is produced inside loop {loop!r}", at=[block, loop]
         )
-    _check_order(job, mine, inputs, made, here)
+    _check_order(job, mine, inputs, made)
     boxes = {name: box for name in sorted(inputs) if (box := _final_box(job, name)) is not None}
     ranges = _solve(job, mine[0], operands, boxes, shared)
     body = without(func.body, job.own)
@@ -212,9 +212,7 @@ def _shared_depth(here: Location, at: Location) -> int:
     return depth
 
 
-def _check_order(
-    job: _Job, mine: list[Site], inputs: frozenset[str], made: frozenset[str], here: Location
-) -> None:
+def _check_order(job: _Job, mine: list[Site], inputs: frozenset[str], made: frozenset[str]) -> None:
     """Refuse where moving to an earlier place changes what is read or overwritten."""
     func, block, loop = job.func, job.block, job.loop
     root = job.root
