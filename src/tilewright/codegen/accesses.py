@@ -190,6 +190,10 @@ class Accesses(Indices):
                 return b.load(p, dtype, 1)
             return self._load_known(buf, p, 1, None)
         mask = st.mask
+        if guard is not None and guard.lanes == 1 and not irregular and lane == 1:
+            # all lanes or none: masked loads from where nothing is mapped cost hundreds of cycles
+            p = b.select(guard, self._address(buf, rest, products), b.zeros(buf.pointer.root))
+            return b.load(p, dtype, st.width, mask)
         if guard is not None:
             g = b.splat(guard, st.width)
             mask = b.both(mask, g)

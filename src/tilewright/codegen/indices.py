@@ -8,6 +8,7 @@ access decides between one scalar load, one vector load and a gather.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import gcd
 
 from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import Val, iota, mask_literal
@@ -244,6 +245,9 @@ class Indices(ABC):
         if lane and not rest.terms:
             values = [rest.const + lane * n for n in range(st.width)]
             return mask_literal([v >= 0 if op == "ge" else v == 0 for v in values])
+        lowest = rest + min(lane, 0) * (st.width - 1)
+        if lane and op == "ge" and LANE not in rest.vars and _agree(lowest, abs(lane) * (st.width - 1)):
+            return b.compare("icmp sge", self.index_value(lowest), b.const(0, I64))
         if lane and LANE not in rest.vars and abs(lane) * st.width < _CLAMP:
             # r + c*lane >= 0 as a comparison of 32-bit lanes with the clamped scalar r
             limit = b.const(_CLAMP, I64)
@@ -278,6 +282,12 @@ def new_plan(x: Index) -> Plan:
     rest = tuple((a, c) for a, c in x.terms if not isinstance(a, Var))
     names = tuple(sorted(Index(0, rest).vars)) if rest else ()
     return Plan(x.const, plain, rest, names)
+
+
+def _agree(lowest: Index, spread: int) -> bool:
+    """Whether ``lowest + n`` has one sign for all ``n`` up to ``spread``: its values lie too far apart."""
+    step = gcd(*(c for _, c in lowest.terms))
+    return lowest.const % step + spread < step
 
 
 def _by_depth(part: tuple[Val, int]) -> int:
