@@ -3,7 +3,8 @@
 A convolution's result has its channels, the axis that moves with the weights, outside of its spatial axes;
 vectors run along channels, so the value is stored in blocks of them, ``NCHW16c``. Point-wise kernels and
 pooling keep the layout of what they read. Kernels that read a blocked value as if it were plain stay right:
-layouts only say where elements lie.
+layouts only say where elements lie. Convolutions whose groups do not fill blocks read and write plain values:
+lanes of a block would read channels of several groups.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tilewright.ir import (
     CONST,
     F32,
     Buffer,
+    FloorDiv,
     If,
     Index,
     IndexMap,
@@ -80,6 +82,7 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
     """
     chosen: dict[str, Block] = {}
     out: list[Program] = []
+    fixed = {*fixed, *_read_along_rows(flows, target)}
     for flow in flows:
         program = flow.program
         known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
@@ -105,6 +108,59 @@ def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
             )
         )
     return tuple(out)
+
+
+def _read_along_rows(flows: Sequence[Flow], target: Target) -> set[str]:
+    """Values that contractions read, as they are or padded, whose vectors run along rows.
+
+    That are those by groups that do not fill blocks of results, and windows with few results each: what
+    blocks hold would be put in rows for every tap.
+    """
+    found: set[str] = set()
+    lanes = target.lanes(F32)
+    for flow in flows:
+        todo = [name for s in flow.program.stages for name in (*_small_groups(s, lanes), *_few(s, lanes))]
+        while todo:
+            name = todo.pop()
+            if name in flow.inputs:
+                found.add(flow.inputs[name])
+            todo += [b for s in flow.program.producers(name) if not s.is_reduction for b in s.reads]
+    return found
+
+
+def _few(stage: Stage, lanes: int) -> list[str]:
+    """What a sum of products reads by windows along rows, for fewer results each than any block holds."""
+    pars = [it for it in stage.iters if it.kind == "par"]
+    reds = {it.name for it in stage.iters if it.kind == "red" and it.extent != Index(1)}
+    if not reds or not pars or not all(it.extent.is_const for it in pars) or pars[-1].extent.as_int() < lanes:
+        return []
+    found = []
+    for ld in stmt_loads(stage.body):
+        moved = {v for i in ld.indices for v in i.vars}
+        results = [it.extent.as_int() for it in pars if it.name not in moved]
+        windowed = any(pars[-1].name in i.vars and reds & i.vars for i in ld.indices)
+        if windowed and results and prod(results) < lanes >> (SMALLEST_PART - 1):
+            found.append(ld.buffer)
+    return found
+
+
+def _small_groups(stage: Stage, lanes: int) -> list[str]:
+    """What a reduction reads, along an axis of its result, by groups that are not whole blocks of it."""
+    extents = {it.name: it.extent for it in stage.iters if it.kind == "par" and it.extent.is_const}
+    found = []
+    for ld in stmt_loads(stage.body) if stage.is_reduction else ():
+        for atom, _ in (term for i in ld.indices for term in i.terms):
+            axis = atom.arg.as_var() if isinstance(atom, FloorDiv) else None
+            if isinstance(atom, FloorDiv) and axis is not None and axis in extents:
+                size = _largest_block(extents[axis].as_int(), lanes)
+                if size is None or atom.divisor % size:
+                    found.append(ld.buffer)
+    return found
+
+
+def _largest_block(extent: int, lanes: int) -> int | None:
+    """The largest block that divides an extent, if there is one."""
+    return next((lanes >> k for k in range(SMALLEST_PART) if extent % (lanes >> k) == 0), None)
 
 
 def with_blocks(program: Program, target: Target) -> Program:
@@ -198,7 +254,7 @@ def preferred_block(
         return None
     if all(e == Index(1) for e in output.shape[2:]):
         return None
-    wanted = _trace(program, output.name, known, set())
+    wanted = _trace(program, output.name, known, set(), target.lanes(F32))
     if wanted is None:
         return None
     extent = output.shape[wanted.dim]
@@ -209,11 +265,13 @@ def preferred_block(
     sizes = [lanes >> k for k in range(SMALLEST_PART)]
     if wanted.size in sizes and extent.as_int() % wanted.size == 0:
         return wanted
-    fitting = [size for size in sizes if extent.as_int() % size == 0]
-    return Block(wanted.dim, fitting[0]) if fitting else None
+    size = _largest_block(extent.as_int(), lanes)
+    return Block(wanted.dim, size) if size else None
 
 
-def _trace(program: Program, name: str, known: Mapping[str, Block], seen: set[str]) -> Block | None:
+def _trace(
+    program: Program, name: str, known: Mapping[str, Block], seen: set[str], lanes: int
+) -> Block | None:
     """The block that a buffer's definition asks for, size 0 where only the dimension is known."""
     if name in seen:
         return None
@@ -222,13 +280,15 @@ def _trace(program: Program, name: str, known: Mapping[str, Block], seen: set[st
         dims = _dimensions(stage)
         if dims is None:
             continue
+        if _small_groups(stage, lanes):
+            return None
         channel = _channel(program, stage, dims)
         if channel is not None:
             return Block(channel, 0)
         for ld in stmt_loads(stage.body):
             if ld.buffer == name:
                 continue
-            source = known.get(ld.buffer) or _trace(program, ld.buffer, known, seen)
+            source = known.get(ld.buffer) or _trace(program, ld.buffer, known, seen, lanes)
             if source is None or source.dim >= len(ld.indices):
                 continue
             along = ld.indices[source.dim].as_var()
