@@ -122,6 +122,21 @@ def updated(
     return Operand(base.shape, base.dtype, tensor)
 
 
+def scanned(
+    shape: Sequence[int], axis: int, step: Callable[..., lang.Scalar], name: str, dtype: str
+) -> Operand:
+    """The operand whose element at `i, j, ...` is `step(made, i, j, ...)`, made in order along an axis.
+
+    `made` is the operand itself, which may be read at smaller indices along the axis.
+    """
+    sizes = tuple(shape)
+
+    def element(made: lang.Tensor, *i: Ix) -> lang.Scalar:
+        return step(Operand(sizes, dtype, made), *i)
+
+    return Operand(sizes, dtype, lang.scan(sizes, element, axis, dtype=dtype, role=name, hint=name))
+
+
 def bounded(x: Operand, value: float | int | bool) -> Readable:
     """The operand with `value` outside its bounds."""
     if x.tensor is None:

@@ -57,9 +57,12 @@ TILE_VECTORS: Final = 64
 def schedule_elementwise(
     s: Schedule, program: Program, stage: Stage, target: Target, threads: int
 ) -> Schedule:
-    """Parallel outer loops, the last one in vectors. Loops are those of the unscheduled program."""
+    """Parallel outer loops, the last one in vectors. Loops are those of the unscheduled program.
+
+    Ordered loops come after the parallel ones, and before the vectors.
+    """
     loops = list(s.loops(stage.name))
-    if not loops or any(it.kind == "ord" for it in stage.iters):
+    if not loops:
         return s
     total = elements(stage)
     found = best_vector_axis(program, stage)
@@ -76,11 +79,14 @@ def schedule_elementwise(
             loops[vector] = blocks_of
             pars = [blocks_of if loop == inner else loop for loop in pars]
             inner = lanes
-        outer = [loop for loop in loops if loop != inner]
-        if outer != loops or run is not None:
+        pars = [loop for loop in pars if loop != inner]
+        ordered = any(it.kind == "ord" for it in stage.iters)
+        outer = [*pars, *(loop for loop in loops if loop not in pars and loop != inner)]
+        if not ordered:
+            outer = [loop for loop in loops if loop != inner]
+        if [*outer, inner] != loops or run is not None:
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
-        pars = [loop for loop in pars if loop != inner]
     return parallelise(s, pars, total, threads)
 
 
@@ -185,7 +191,8 @@ def schedule_rows(
     if depth == 0:
         return s
     row = loops[depth - 1]
-    together = _rows_at_once(last, depth, target, threads)
+    side_by_side = _rows_side_by_side(program, [*stages, last], depth)
+    together = side_by_side or _rows_at_once(last, depth, target, threads)
     if together > 1:
         s = s.split(row, together, names=[f"{row}_block", f"{row}_own"])
         row = loops[depth - 1] = f"{row}_block"
@@ -199,10 +206,54 @@ def schedule_rows(
             folded.add(reduction)
         except ScheduleError as error:
             _log.info("%s takes a pass of its own: %s", reduction, error.what)
-    s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
+    if side_by_side:
+        s = _across_rows(s, (*stages, last), depth - 1, row)
+    else:
+        s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
     s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads)
+
+
+def _rows_side_by_side(program: Program, stages: Sequence[Stage], depth: int) -> int:
+    """Rows whose elements lie together where vectors along a row would find theirs apart; 0 for none.
+
+    So are channels in blocks: what is normalised over an image has its rows' elements a block apart.
+    """
+    count = 0
+    for stage in stages:
+        if len(stage.iters) < depth or not isinstance(stage.body, Store) or len(stage.body.writes) != 1:
+            return 0
+        row = stage.iters[depth - 1]
+        if row.kind != "par" or not row.extent.is_const or row.extent != stages[-1].iters[depth - 1].extent:
+            return 0
+        for ld in stmt_loads(stage.body):
+            place = physical(program, ld)
+            others = [it.name for it in stage.iters[depth:]]
+            if ld.buffer in stage.writes or not any(name in i.vars for i in place.indices for name in others):
+                continue
+            run = run_length(place, row.name)
+            if any(run_length(place, name) != 0 for name in others):
+                return 0
+            if run is not None and run >= MIN_RUN and row.extent.as_int() % run == 0 and count in (0, run):
+                count = run
+            else:
+                return 0
+    return count
+
+
+def _across_rows(s: Schedule, stages: Sequence[Stage], row_axis: int, within: str) -> Schedule:
+    """Vectors across the rows inside the loop ``within``: each lane computes one of them."""
+    for stage in stages:
+        own = list(s.loops(stage.name))
+        below = own[own.index(within) + 1 :]
+        across = next(v for v in below if v in s.block(stage.name).bind[row_axis].vars)
+        s = s.reorder(*(loop for loop in below if loop != across), across)
+        if stage.init is not None:
+            s = s.decompose_init(stage.name, _first_reduction(s, stage, below))
+            s = s.vectorize(s.loops(f"{stage.name}_init")[-1])
+        s = s.vectorize(across)
+    return s
 
 
 def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright import lang
-from tilewright.graph.operand import At, Ix, Operand, Place, compute
+from tilewright.graph.operand import At, Ix, Operand, Place, compute, scanned
 from tilewright.graph.ops.common import (
     Scalar,
     cast,
@@ -201,26 +201,30 @@ def global_pool(ctx: Context, x: Operand) -> Operand:
 def cumulative(ctx: Context, x: Operand, axis: Operand) -> Operand:
     """The sum or product of the elements before each one along an axis, itself included or not.
 
-    Written as a reduction with a triangular domain: quadratic, but parallel in every element.
+    Each is made of the one before it; rows are independent of each other.
     """
-    rank = len(x.shape)
-    along = ctx.normal_axis(ctx.static_int(1), rank)
+    along = ctx.normal_axis(ctx.static_int(1), len(x.shape))
     exclusive, backwards = bool(ctx.integer("exclusive", 0)), bool(ctx.integer("reverse", 0))
     inner = wide(x.dtype)
     wider = convert_tensor(ctx, x, inner)
-    combine = lang.sum if ctx.node.op == "CumSum" else lang.prod
-    k = lang.reduce_axis(x.shape[along], "k")
+    product = ctx.node.op == "CumProd"
+    last = x.shape[along] - 1
 
-    def of(*index: Ix) -> Scalar:
-        place = index[along]
-        if backwards:
-            inside = k > place if exclusive else k >= place
-        else:
-            inside = k < place if exclusive else k <= place
-        element = wider[tuple(k if a == along else i for a, i in enumerate(index))]
-        return combine(element, axis=k, where=inside)
+    def at(index: Sequence[Ix], place: Ix) -> Place:
+        return tuple(place if a == along else i for a, i in enumerate(index))
 
-    total = compute(x.shape, of, name=stem(ctx))
+    def step(made: Operand, *index: Ix) -> Scalar:
+        k = index[along]
+        before = made[at(index, k - 1)]
+        newest = k - 1 if exclusive else k
+        element = wider[at(index, last - newest if backwards else newest)]
+        first = number(1 if product else 0, inner) if exclusive else element
+        return lang.select(k < 1, first, before * element if product else before + element)
+
+    total = scanned(x.shape, along, step, stem(ctx), inner)
+    if backwards:
+        forwards = total
+        total = compute(x.shape, lambda *i: forwards[at(i, last - i[along])], name=f"{stem(ctx)}_back")
     return as_dtype(ctx, total, x.dtype)
 
 
