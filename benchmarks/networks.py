@@ -30,7 +30,8 @@ def measure(name: str, plan: BenchPlan) -> dict[str, Any]:
     exported = export(network, 17)
     feeds = {key: tensor.numpy() for key, tensor in network.inputs.items()}
     with torch.inference_mode():
-        expected = [network.module(*network.inputs.values()).numpy()]
+        made = network.module(*network.inputs.values())
+    expected = [each.numpy() for each in (made if isinstance(made, tuple) else (made,))]
     compiled = tilewright.compile(exported, threads=plan.threads)
     wrong = difference(compiled.run(None, feeds), expected)
     kernels = len(compiled.groups())

@@ -9,51 +9,14 @@ Read from the top: parts, images, sequences, then the table.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
+import torch_images as images
+import torch_sequences as sequences
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_models import TorchModel
-
-Layers = nn.ModuleList
-
-
-def conv(
-    before: int, after: int, kernel: int = 3, stride: int = 1, groups: int = 1, act: Any = nn.ReLU
-) -> nn.Sequential:
-    """Convolution, batch normalisation, activation."""
-    layer = nn.Conv2d(before, after, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(layer, nn.BatchNorm2d(after), nn.Identity() if act is None else act())
-
-
-def heads(x: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [batch, heads, tokens, size] of [batch, tokens, 3 * heads * size]."""
-    batch, tokens, width = x.shape
-    parts = x.reshape(batch, tokens, 3, count, width // 3 // count).permute(2, 0, 3, 1, 4)
-    return parts[0], parts[1], parts[2]
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Attention written out; the result is [batch, tokens, heads * size]."""
-    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
-    weights = (scores if bias is None else scores + bias).softmax(-1)
-    return (weights @ v).transpose(1, 2).flatten(2)
-
-
-class EncoderLayer(nn.Module):
-    """A transformer layer with the normalisation first."""
-
-    def __init__(self, width: int, count: int) -> None:
-        super().__init__()
-        self.count = count
-        self.norms = Layers(nn.LayerNorm(width) for _ in range(2))
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        x = x + self.out(attention(*heads(self.qkv(self.norms[0](x)), self.count), bias))
-        return x + self.down(functional.gelu(self.up(self.norms[1](x))))
+from torch_parts import EncoderLayer, Layers, RootMeanSquare, conv, heads
 
 
 class VisionTransformer(nn.Module):
@@ -315,17 +278,6 @@ class SuperResolution(nn.Module):
         return self.body(x) + large
 
 
-class RootMeanSquare(nn.Module):
-    """Normalisation by the root of the mean square."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
-
-
 class Decoder(nn.Module):
     """A decoder with rotary positions, keys shared by heads, and gated layers."""
 
@@ -424,12 +376,12 @@ class Experts(nn.Module):
         return (y * chosen[..., None]).sum(1)
 
 
-def _model(module: nn.Module, **inputs: Tensor) -> TorchModel:
+def _model(module: nn.Module, outputs: tuple[str, ...] = ("y",), **inputs: Tensor) -> TorchModel:
     """The module in evaluation mode, with weights that keep signals alive through many layers."""
     for part in module.modules():
         if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(part.weight)
-    return TorchModel(module.eval(), inputs, ("y",))
+    return TorchModel(module.eval(), inputs, outputs)
 
 
 def _image(size: int = 224, channels: int = 3) -> Tensor:
@@ -456,5 +408,51 @@ NETWORKS: dict[str, Callable[[], TorchModel]] = {
         Tagger(nn.GRU(40, 64, batch_first=True, bidirectional=True), 128, 30), x=torch.randn(1, 50, 40)
     ),
     "experts": lambda: _model(Experts(), x=torch.randn(37, 64)),
+    "mobilenet_v3": lambda: _model(images.mobilenet_v3(), x=_image()),
+    "inception": lambda: _model(images.Inception(), x=_image()),
+    "resnext": lambda: _model(images.resnext(), x=_image()),
+    "regnet": lambda: _model(images.regnet(), x=_image()),
+    "mixer": lambda: _model(images.Mixer(), x=_image()),
+    "bilinear_unet": lambda: _model(images.BilinearUNet(), x=_image(160)),
+    "yolo": lambda: _model(images.Yolo(), x=_image(320)),
+    "dilated_pyramid": lambda: _model(images.DilatedPyramid(), x=_image(256)),
+    "segformer": lambda: _model(images.Segformer(), x=_image(192)),
+    "generator": lambda: _model(images.generator(), x=torch.randn(1, 100, 1, 1)),
+    "discriminator": lambda: _model(images.discriminator(), x=_image(64)),
+    "style_generator": lambda: _model(images.StyleGenerator(), x=torch.randn(1, 128)),
+    "style_transfer": lambda: _model(images.StyleTransfer(), x=_image(128)),
+    "flow": lambda: _model(images.Flow(), x=_image(128), other=_image(128)),
+    "point_net": lambda: _model(images.PointNet(), x=torch.randn(1, 3, 1024)),
+    "volumes": lambda: _model(images.VolumeNet(), x=torch.randn(1, 1, 32, 32, 32)),
+    "radiance": lambda: _model(images.Radiance(), x=torch.randn(4096, 3)),
+    "decoder_step": lambda: _model(
+        sequences.DecoderStep(),
+        ("y", "new_keys", "new_values"),
+        token=torch.randint(0, 2000, (1, 1)),
+        position=torch.tensor([200]),
+        keys=torch.randn(2, 1, 2, 200, 64),
+        values=torch.randn(2, 1, 2, 200, 64),
+    ),
+    "relative_positions": lambda: _model(
+        sequences.RelativePositions(),
+        x=torch.randint(0, 1000, (1, 64)),
+        target=torch.randint(0, 1000, (1, 24)),
+    ),
+    "speech_encoder": lambda: _model(sequences.SpeechEncoder(), x=torch.randn(1, 80, 1000)),
+    "conformer": lambda: _model(sequences.Conformer(), x=torch.randn(1, 200, 144)),
+    "causal_windows": lambda: _model(sequences.CausalWindows(), x=torch.randn(1, 40, 400)),
+    "separator": lambda: _model(sequences.Separator(), x=torch.randn(1, 1, 8000)),
+    "reader": lambda: _model(sequences.Reader(), x=torch.randn(1, 1, 32, 160)),
+    "translator": lambda: _model(sequences.Translator(), x=torch.randint(0, 400, (1, 20))),
+    "selective_scan": lambda: _model(sequences.SelectiveScan(), x=torch.randn(1, 32, 64)),
+    "linear_attention": lambda: _model(sequences.LinearAttention(), x=torch.randn(1, 128, 64)),
+    "recommender": lambda: _model(
+        sequences.Recommender(), x=torch.randn(64, 13), categories=torch.randint(0, 5000, (64, 8, 4))
+    ),
+    "autoencoder": lambda: _model(sequences.autoencoder(), x=torch.randn(8, 784)),
+    "graph": lambda: _model(
+        sequences.GraphConvolution(), x=torch.randn(500, 32), edges=torch.randint(0, 500, (2, 3000))
+    ),
+    "tokens": lambda: _model(sequences.Tokens(), x=torch.randint(0, 1000, (2, 64))),
 }
 """The networks by name."""
