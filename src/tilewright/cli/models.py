@@ -30,7 +30,11 @@ def open_model(text: str) -> str | ModelProto:
         return text
     name, _, size = text.removeprefix(ZOO).partition(":")
     builders = zoo.SMALL if size == "small" else zoo.FULL
-    if name not in builders or size not in ("", "small"):
+    if name in builders and size not in ("", "small"):
+        raise click.UsageError(
+            f"there is no size {size!r} of {ZOO}{name}: write {ZOO}{name} or {ZOO}{name}:small"
+        )
+    if name not in builders:
         hint = known_names(name, builders, "the architectures")
         raise click.UsageError(f"there is no architecture {text!r}: {hint}")
     return builders[name]()

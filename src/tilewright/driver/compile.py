@@ -134,7 +134,7 @@ def _limits(memory: int) -> Limits:
 def _thread_count(threads: int | None, settings: Settings) -> int:
     if threads is None:
         return settings.thread_count
-    if threads < 1:
+    if type(threads) is not int or threads < 1:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     return threads
 
@@ -178,6 +178,8 @@ def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array 
 
 def _machine(target: str | Target) -> Target:
     """The target, which must be one that this machine can run."""
+    if not isinstance(target, str | Target):
+        raise TargetError(f"a target is a name or a Target, not {type(target).__name__}")
     found = find_target(target) if isinstance(target, str) else target
     host = detect()
     if found is host:

@@ -33,8 +33,9 @@ class PoolOptions:
     """Whether the workers are bound to CPUs, one each; the calling thread is never bound."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.threads <= MAX_THREADS:
-            raise ValueError(f"a pool has from 1 to {MAX_THREADS} threads, not {self.threads}")
+        # a truth value is a number to Python, and 2.0 compares like one
+        if type(self.threads) is not int or not 1 <= self.threads <= MAX_THREADS:
+            raise ValueError(f"threads must be a whole number from 1 to {MAX_THREADS}, got {self.threads!r}")
         if self.spin_ns < 0:
             raise ValueError(f"spin_ns must be at least 0, got {self.spin_ns}")
 
@@ -105,10 +106,12 @@ def pool_for(
     """
     try:
         policy = settings.wait_policy if wait_policy is None else WaitPolicy(wait_policy)
-        options = PoolOptions.of(replace(settings, wait_policy=policy), threads)
+    except ValueError:
+        raise InputError(f"there is no wait policy {wait_policy!r}", hint=_CHOICES) from None
+    try:
+        return shared_pool(PoolOptions.of(replace(settings, wait_policy=policy), threads))
     except ValueError as error:
-        raise InputError(str(error), hint=_CHOICES) from None
-    return shared_pool(options)
+        raise InputError(str(error)) from None
 
 
 def default_pool(threads: int | None = None) -> ThreadPool:

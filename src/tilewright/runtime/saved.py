@@ -23,6 +23,7 @@ from tilewright.runtime.results import Results
 from tilewright.runtime.tensors import checked_feeds, checked_names, draw_feeds, named_feeds
 from tilewright.support import (
     ArtefactError,
+    InputError,
     ResourceError,
     Settings,
     TargetError,
@@ -170,6 +171,8 @@ def load_model(
     ResourceError where a run cannot have its memory.
     """
     options = read_settings() if settings is None else settings
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a saved model is given by its path, not by {type(path).__name__}")
     file = Path(path)
     shown = quoted_path(file)
     container = open_container(file, verify=verify)

@@ -255,7 +255,7 @@ def test_options_follow_the_settings():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="not 0"):
+    with pytest.raises(ValueError, match="got 0"):
         PoolOptions(threads=0)
     with pytest.raises(ValueError, match="-1"):
         PoolOptions(threads=1, spin_ns=-1)

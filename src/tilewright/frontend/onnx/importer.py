@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
@@ -105,7 +106,10 @@ def declared_type(value: ValueInfoProto) -> TensorType:
     tensor = value.type.tensor_type
     dtype = DTYPES.get(tensor.elem_type)
     if dtype is None:
-        raise UnsupportedOperatorError(f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}")
+        raise UnsupportedOperatorError(
+            f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}, "
+            "which cannot be computed with"
+        )
     dims: list[Dim] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value"):
@@ -126,6 +130,7 @@ def _inputs(
     # Weights are listed as inputs by old models, and in the skeleton.
     values = [value for value in graph.input if value.name not in weights]
     names = [value.name for value in values]
+    _check_sizes(shapes)
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     dims = {dim for value in values for dim in declared_type(value).shape if isinstance(dim, str)}
     _check_keys([name for name in shapes if name not in sizes], names, "shapes= names the input")
@@ -133,13 +138,14 @@ def _inputs(
     _check_keys(fixed, names, "constants= names the input")
     types: dict[str, TensorType] = {}
     unknown: list[str] = []
+    examples: dict[str, str] = {}
     for value in values:
         given = shapes.get(value.name)
         whole = None if given is None or isinstance(given, int) else tuple(int(size) for size in given)
         if value.name in fixed:
             _check_fixed(value, fixed[value.name])
             continue
-        type_ = _settled(value, whole, sizes, unknown)
+        type_ = _settled(value, whole, sizes, unknown, examples)
         if type_.is_static:
             if type_.nbytes > limits.tensor_bytes:
                 raise ResourceError(
@@ -149,9 +155,23 @@ def _inputs(
     if unknown:
         raise InputError(
             "the model leaves sizes open: " + "; ".join(unknown),
-            hint="give them: shapes={'input': (1, 3, 224, 224)} or shapes={'name of the size': 1}",
+            hint=_how_to_settle(examples),
         )
     return types
+
+
+def _check_sizes(shapes: Mapping[str, object]) -> None:
+    for name, given in shapes.items():
+        for size in given if isinstance(given, Sequence) and not isinstance(given, str) else (given,):
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+                raise InputError(f"shapes= gives {quoted(name)} the size {size!r}, no whole number from 0")
+
+
+def _how_to_settle(examples: Mapping[str, str]) -> str:
+    """What to write for the sizes that are open, in Python and on the command line."""
+    python = ", ".join(f"{name!r}: {example}" for name, example in examples.items())
+    options = " ".join(f"--shape {name}={example.strip('()')}" for name, example in examples.items())
+    return f"give them, for example shapes={{{python}}}, on the command line {options}"
 
 
 def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -164,9 +184,13 @@ def _check_keys(given: Iterable[str], known: Iterable[str], what: str) -> None:
 
 
 def _settled(
-    value: ValueInfoProto, given: tuple[int, ...] | None, sizes: Mapping[str, int], unknown: list[str]
+    value: ValueInfoProto,
+    given: tuple[int, ...] | None,
+    sizes: Mapping[str, int],
+    unknown: list[str],
+    examples: dict[str, str],
 ) -> TensorType:
-    """The input's type with unknown sizes filled in; what stays unknown is noted."""
+    """The input's type with unknown sizes filled in; what stays unknown is noted, with an example of each."""
     type_ = declared_type(value)
     has_shape = value.type.tensor_type.HasField("shape")
     name = quoted(value.name)
@@ -182,6 +206,7 @@ def _settled(
         return replace(type_, shape=given)
     if not has_shape:
         unknown.append(f"{name}: its whole shape")
+        examples[value.name] = "(1,3,224,224)"
         return replace(type_, shape=("?",))
     shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in type_.shape)
     missing = [f"axis {axis} ({quoted(dim)})" for axis, dim in enumerate(shape) if isinstance(dim, str)]
@@ -189,6 +214,7 @@ def _settled(
         raise ModelError(f"the input {name} has a negative size: {type_}")
     if missing:
         unknown.append(f"{name}: {', '.join(missing)}")
+        examples.update({dim: "1" for dim in shape if isinstance(dim, str)})
     return replace(type_, shape=shape)
 
 

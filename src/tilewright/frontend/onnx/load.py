@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
-from tilewright.support import ModelError, ResourceError, format_bytes, quoted
+from tilewright.support import InputError, ModelError, ResourceError, format_bytes, quoted
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
 
@@ -65,6 +65,12 @@ def _parse(source: Source) -> tuple[ModelProto, Path | None, str]:
     folder: Path | None = None
     if isinstance(source, bytes):
         data, label = source, "the model"
+    elif not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise InputError(
+            f"a model is the path of an ONNX file, its bytes or an onnx.ModelProto, not {kind}",
+            hint="torch.onnx.export(module, example_inputs, 'model.onnx') writes a file of a torch module",
+        )
     else:
         path = Path(source)
         label = quoted(str(path), limit=200)
