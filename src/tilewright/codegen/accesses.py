@@ -24,6 +24,8 @@ from tilewright.support import InternalError, ScheduleError
 
 #: Lanes up to so many elements apart are picked from whole vectors; a gather costs about as much beyond.
 MOST_APART: Final = 4
+#: Bits of the vectors whose lanes mask registers choose.
+MASKED_BITS: Final = 512
 #: Vectors from which lanes at known places are picked, at most.
 MOST_RUNS: Final = 4
 #: Neighbours of a lane from which on vectors of them are transposed.
@@ -77,7 +79,10 @@ class Accesses(Indices):
         lanes = literal_lanes(mask)
         old = buf.get(b, key)
         if old is not None and (lanes is None or self.keeps_lanes or not buf.spares(key, lanes)):
-            v = b.select(mask if key[2] > 1 else b.reduce("or", mask), v, old)
+            chosen = mask if key[2] > 1 else b.reduce("or", mask)
+            if key[2] * v.dtype.bits == MASKED_BITS:
+                chosen = b.mask_register(chosen)
+            v = b.select(chosen, v, old)
         buf.put(b, key, v, lanes)
 
     # -- memory ---------------------------------------------------------------------------------------------

@@ -71,10 +71,17 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
         for loop in expanded:
             s = s.unroll(loop)
     else:
-        axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in reds])
-        last = reds.get(axis or "", (windows or ks)[-1])
-        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last], rows_of)
+        masking = _masking(c, reds, fmas)
+        fmas *= math.prod(c.extent(feeds[loop]) for loop in masking)
+        around = {a: loop for a, loop in reds.items() if loop not in masking}
+        windows = [loop for loop in windows if loop not in masking]
+        axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in around])
+        last = around.get(axis or "", (windows or ks)[-1])
         front = [loop for loop in (*ks, *windows) if loop != last]
+        if masking and ks and step is None:
+            # other windows outside of sums over channels, so that they can be cut where rows meet the padding
+            last, front = ks[-1], [*windows, *ks[:-1]]
+        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last], rows_of)
         if step is not None and steps > step:
             s = s.split(last, step)
             front.insert(0, f"{last}_o")
@@ -87,8 +94,11 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
             group, last, steps = [f"{last}_i"], f"{last}_o", steps // depth
         red = [*front, last]
         cut = [loop for loop in _met_by_rows(c, reds) if loop != last]
-        s = s.reorder(*red, *pars, *group) if len([*red, *pars, *group]) > 1 else s
+        order = [*red, *masking, *pars, *group]
+        s = s.reorder(*order) if len(order) > 1 else s
         s = s.decompose_init(block, red[0])
+        for loop in masking:
+            s = s.unroll(loop)
         if c.dot:
             s = s.tensorize(group[0], c.dot)
         most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if cut else MAX_STEPS_PER_TURN
@@ -119,6 +129,14 @@ def _expand_loops(s: Schedule, loops: list[str], vector: str) -> Schedule:
     for loop in loops:
         s = s.vectorize(loop) if loop == vector else s.unroll(loop)
     return s
+
+
+def _masking(c: Contraction, reds: dict[str, str], fmas: int) -> list[str]:
+    """Window loops that say which lanes are off: expanded, where that is not too much code, so are masks."""
+    tied = {v for cond in c.guard if c.vector in cond.vars for v in cond.vars}
+    axes = [a for a in c.axes("window") if a in tied and a in reds]
+    few = math.prod(c.extent(a) for a in axes) * fmas <= MAX_FMAS_PER_TURN
+    return [reds[a] for a in axes] if few and len(axes) < len(reds) and not c.dot else []
 
 
 def _met_by_rows(c: Contraction, reds: dict[str, str]) -> list[str]:

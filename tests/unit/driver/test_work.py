@@ -29,3 +29,21 @@ def test_of_a_table_as_much_counts_as_is_gathered():
     rows = lang.placeholder((3,), "i64", name="rows")
     out = lang.ops.gather(table, rows)
     assert moved_bytes(lang.program([table, rows], [out])) == 3 * 8 * 4 + 3 * 8 + 3 * 8 * 4
+
+
+def test_terms_that_a_sum_leaves_out_do_not_count():
+    a = lang.placeholder((4, 9), "f32", "a")
+    k, t = lang.reduce_axis(9, "k"), lang.reduce_axis(3, "t")
+
+    def of(i, r):
+        return lang.sum(a[i, k], [k, t], where=(r + 2 * t >= 1) & (r + 2 * t < 5))
+
+    program = lang.program([a], [lang.compute((4, 2), of, hint="c")])
+    assert flops(program) == 4 * 9 * (2 + 2)
+
+
+def test_conditions_on_many_places_count_as_holding():
+    a = lang.placeholder((100, 100), "f32", "a")
+    k = lang.reduce_axis(100, "k")
+    c = lang.compute((100,), lambda i: lang.sum(a[i, k], [k], where=k <= i), hint="c")
+    assert flops(lang.program([a], [c])) == 100 * 100

@@ -82,3 +82,18 @@ def test_conditions_on_other_loops_are_left_alone():
     y = lang.compute((16,), lambda i: lang.sum(padded[i + k - 1] * (c + 1), axis=[k, c]), name="Y")
     s = Schedule(lang.program([x], [y])).skip_padding("Y")
     assert cut_borders(s, "Y") is s
+
+
+def test_padding_is_skipped_beside_terms_that_are_left_out_already():
+    """A phase of a transposed convolution: taps that are none, and inputs that are none."""
+    x, w = lang.placeholder((9,), "f32", "X"), lang.placeholder((4,), "f32", "W")
+    padded = lang.boundary(x, value=0)
+    t = lang.reduce_axis(3, "t")
+
+    def of(q, r):
+        tap = r + 2 * t - 1
+        return lang.sum(padded[q - t + 1] * w[tap], axis=t, where=(tap >= 0) & (tap < 4))
+
+    s = Schedule(lang.program([x, w], [lang.compute((9, 2), of, name="Y")])).skip_padding("Y")
+    assert "select" not in str(s) and "if r + 2*t - 1 >= 0 and " in str(s)
+    assert_equal_results(s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.codegen.llvm.scopes import Scopes
 from tilewright.codegen.llvm.values import (
@@ -14,8 +15,11 @@ from tilewright.codegen.llvm.values import (
     suffix,
     type_text,
 )
-from tilewright.ir import BOOL, I32, DType
+from tilewright.ir import BOOL, I8, I16, I32, DType
 from tilewright.support import InternalError
+
+#: Integers whose bits are masks of so many lanes.
+_MASK_TYPES: Final = {8: I8, 16: I16}
 
 
 class Arithmetic(Scopes):
@@ -98,6 +102,26 @@ class Arithmetic(Scopes):
     def freeze(self, a: Val) -> Val:
         """The value itself; what follows is not merged with what made it."""
         return self.pure("freeze", a.dtype, a.lanes, (a,), lambda o: f"freeze {o[0].typed}")
+
+    def mask_register(self, mask: Val) -> Val:
+        """A literal mask of 8 or 16 lanes in a register of its own, a value that LLVM does not look into.
+
+        A choice by a literal is a shuffle to LLVM, done after the operation that it belongs to; by a mask
+        register it is a part of that operation, which then changes its accumulator in place.
+        """
+        lanes = literal_lanes(mask)
+        dtype = _MASK_TYPES.get(mask.lanes)
+        if lanes is None or dtype is None:
+            return mask
+        bits = literal(sum(1 << n for n, used in enumerate(lanes) if used), dtype)
+        known = self.pure(
+            f"mask register {bits.text}", dtype, 1, (bits,),
+            lambda o: f'call {o[0].type} asm "", "=r,0"({o[0].typed})',
+        )  # fmt: skip
+        return self.pure(
+            f"mask of {mask.lanes}", BOOL, mask.lanes, (known,),
+            lambda o: f"bitcast {o[0].typed} to <{mask.lanes} x i1>",
+        )  # fmt: skip
 
     def convert(self, name: str, a: Val, dtype: DType) -> Val:
         """A conversion instruction (``sext``, ``fptosi``, ``bitcast`` …)."""

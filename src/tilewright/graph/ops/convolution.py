@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Final, TypeVar
 
 from tilewright import lang
@@ -223,57 +224,69 @@ def _by_phases(
 ) -> Operand:
     """A transposed convolution without dilation: results by phase, then in their places.
 
-    Where there are enough channels for vectors they come last, and phases lie beside each other as in the
-    result, which is then a transposition of them. Else phases come before places, whose rows are vectors.
+    Result ``q * stride + r`` receives input ``q - u`` through tap ``r + pad + u * stride``, for every ``u``
+    that makes it one. Where there are enough channels for vectors they come last, and phases lie beside each
+    other as in the result, which is then a transposition of them. Else channels and phases are one axis, all
+    of which read the same rows of inputs: vectors lie along these.
     """
     batch, channels, *_ = x.shape
     _, per_group, *kernel = w.shape
     depth, inner, rank = channels // group, wide(x.dtype), len(kernel)
     strides, before = window.strides, window.before
-    first = [pad // stride for pad, stride in zip(before, strides, strict=True)]
-    last = [(out - 1 + pad) // s for out, pad, s in zip(out_sizes, before, strides, strict=True)]
-    counts = [hi - lo + 1 for lo, hi in zip(first, last, strict=True)]
+    counts = [-(-out // s) for out, s in zip(out_sizes, strides, strict=True)]
+    nearest = [-((s - 1 + pad) // s) for pad, s in zip(before, strides, strict=True)]
+    farthest = [(k - 1 - pad) // s for k, pad, s in zip(kernel, before, strides, strict=True)]
     taps = [
-        lang.reduce_axis(-(-size // stride), f"t{axis}")
-        for axis, (size, stride) in enumerate(zip(kernel, strides, strict=True))
+        lang.reduce_axis(max(0, hi - lo + 1), f"t{axis}")
+        for axis, (lo, hi) in enumerate(zip(nearest, farthest, strict=True))
     ]
     deep = lang.reduce_axis(depth, "ic")
     source = bounded(x, 0)
 
     outputs = per_group * group
     channels_last = outputs >= MANY_CHANNELS
+    # how far apart the phases along each axis are where they are one axis with the channels
+    turns = [prod(strides[axis:]) for axis in range(rank + 1)]
 
     def summed(n: Ix, *at: Ix) -> Scalar:
-        oc, place, phase = (
-            (at[-1], at[:-1:2], at[1:-1:2]) if channels_last else (at[0], at[rank + 1 :], at[1 : rank + 1])
-        )
+        if channels_last:
+            oc, place, phase = at[-1], at[:-1:2], list(at[1:-1:2])
+        else:
+            oc, place = at[0] // turns[0], at[1:]
+            phase = [at[0] // step % s for step, s in zip(turns[1:], strides, strict=True)]
         channel = deep if group == 1 else (oc // per_group) * depth + deep
         column = oc if group == 1 else oc % per_group
-        reach = [q + lo - t for q, lo, t in zip(place, first, taps, strict=True)]
-        tap = [r + t * s for r, t, s in zip(phase, taps, strides, strict=True)]
+        apart = [t + lo for t, lo in zip(taps, nearest, strict=True)]
+        reach = [q - u for q, u in zip(place, apart, strict=True)]
+        tap = [r + pad + u * s for r, pad, u, s in zip(phase, before, apart, strides, strict=True)]
         inside = None
-        for i, size, stride in zip(tap, kernel, strides, strict=True):
-            if size % stride:
-                inside = (i < size) if inside is None else inside & (i < size)
+        for i, size, stride, pad, lo, hi in zip(tap, kernel, strides, before, nearest, farthest, strict=True):
+            bounds = [i >= 0] if pad + lo * stride < 0 else []
+            bounds += [i < size] if pad + hi * stride + stride > size else []
+            for bound in bounds:
+                inside = bound if inside is None else inside & bound
         value = cast(source[(n, channel, *reach)], x.dtype, inner)
         weight = cast(w[(channel, column, *tap)], w.dtype, inner)
         return lang.sum(value * weight, axis=[deep, *taps], where=inside)
 
     letters = spatial_letters(rank)
-    offsets = [f"r{a}" for a in letters]
     places = [f"q{a}" for a in letters]
     if channels_last:
-        names = [*_interleaved(places, offsets), "oc"]
+        names = [*_interleaved(places, [f"r{a}" for a in letters]), "oc"]
         extents = [*_interleaved(counts, strides), outputs]
     else:
-        names, extents = ["oc", *offsets, *places], [outputs, *strides, *counts]
+        names, extents = ["ocr", *places], [outputs * turns[0], *counts]
     phases = compute((batch, *extents), summed, name=f"{stem(ctx)}_phases", axes=("n", *names))
 
     def placed(n: Ix, oc: Ix, *o: Ix) -> Scalar:
-        shifted_by = [at + pad for at, pad in zip(o, before, strict=True)]
-        phase = [at % s for at, s in zip(shifted_by, strides, strict=True)]
-        place = [at // s - lo for at, s, lo in zip(shifted_by, strides, first, strict=True)]
-        return phases[(n, *_interleaved(place, phase), oc) if channels_last else (n, oc, *phase, *place)]
+        phase = [at % s for at, s in zip(o, strides, strict=True)]
+        place = [at // s for at, s in zip(o, strides, strict=True)]
+        if channels_last:
+            return phases[(n, *_interleaved(place, phase), oc)]
+        row = oc * turns[0]
+        for r, step in zip(phase, turns[1:], strict=True):
+            row = row + r * step
+        return phases[(n, row, *place)]
 
     return compute((batch, outputs, *out_sizes), placed, name=stem(ctx))
 

@@ -67,9 +67,13 @@ def skip_padding(program: Program, stage: str) -> Program:
         raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
     old = program.stage(stage)
     body = old.body
+    known: Pred = ()
+    if isinstance(body, If) and body.orelse is None:
+        # terms that are left out already
+        known, body = body.cond, body.then
     found = None
     if old.is_reduction and isinstance(body, Store) and len(body.writes) == 1:
-        found = _rewrite(body)
+        found = _rewrite(body, known)
     if found is None:
         raise ScheduleError(
             f"stage {stage!r} has no term that padding makes neutral",
@@ -79,7 +83,7 @@ def skip_padding(program: Program, stage: str) -> Program:
     return program.with_stages(tuple(new if s.name == stage else s for s in program.stages))
 
 
-def _rewrite(body: Store) -> If | None:
+def _rewrite(body: Store, known: Pred) -> If | None:
     write = body.writes[0]
     value = write.value
     if not isinstance(value, Binary) or value.op not in _NEUTRAL:
@@ -93,7 +97,7 @@ def _rewrite(body: Store) -> If | None:
         return None
     pred, term = bare
     new = Binary(value.op, accumulator, term) if first else Binary(value.op, term, accumulator)
-    return If(pred, Store((replace(write, value=new),)))
+    return If((*known, *pred), Store((replace(write, value=new),)))
 
 
 def _without_padding(term: Expr, op: str) -> tuple[Pred, Expr] | None:
