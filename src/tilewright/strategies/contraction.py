@@ -58,6 +58,7 @@ class _Tile:
     panels: str | None  # the loop of which each iteration uses one panel of b
     shared: bool = False  # whether the outermost loop has one iteration a thread
     cuts: tuple[tuple[str, str], ...] = ()  # loops over tiles, and the axis of each
+    parts: tuple[str, ...] = ()  # the outer loops whose iterations make parts that lie together in the result
 
 
 def schedule_contraction(
@@ -82,7 +83,7 @@ def schedule_contraction(
     s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None, in_order=in_order)
     part = None
     if in_order is not None:
-        part = part_loop(s, in_order, tile.outer, tile.shared, threads, target)
+        part = part_loop(s, in_order, tile.parts, tile.shared, threads, target)
         if part is None:
             raise ScheduleError(f"{last.name} is not made in parts that threads could share")
         s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
@@ -242,6 +243,14 @@ def _tile(
         outside, other_m = [*other_m, *in_blocks], []
     columns, bands = n_outer[0] if n_outer and c.run is None else None, around
     outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
+    making = outer
+    if in_order is not None and in_order.phases:
+        # all phases of a row, so that a part is whole rows of the result
+        inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: chosen.vectors * width}
+        if c.b is None or footprint(c.b, inside) > CACHE_SHARE * (target.level("l2").size or 0):
+            raise ScheduleError(f"{last.name} reads too much for the phases of a row to share the caches")
+        making = [*share, *batch, *outside, *n_outer, *other_m]
+        outer = [*making, *other_n]
     if c.vector in c.axes("batch") and not outside:
         # nothing is shared but by neighbouring rows: in the order in which results lie in memory
         axes = [it.name for it in c.stage.iters]
@@ -260,7 +269,10 @@ def _tile(
         s = s.reorder(*order)
     panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
     cuts = tuple((part, axis) for part, axis in ((columns, c.vector), (bands, row)) if part and axis)
-    tiles = _Tile(tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts)
+    tiles = _Tile(
+        tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts,
+        tuple(part for part in making if part in outer),
+    )  # fmt: skip
     return s, tiles, chosen
 
 

@@ -248,7 +248,7 @@ def clusters(
             done.update(along[stage.name].stages)
             out.append(_lanes_rule(along[stage.name], stage, program))
             continue
-        ordered = find_in_order(program, stage)
+        ordered = find_in_order(program, stage, target)
         if ordered is not None and not {ordered.last.name} & {*done, *choices, *along}:
             made = _contraction_of(program, ordered.last, target)
             if made is not None:

@@ -40,6 +40,8 @@ def expected(x, w, stride, before, dilation, groups, out):
 CASES = {
     "4x4/2": ((1, 8, 16), (5, 7), (4, 4), (2, 2), {"before": (1, 1)}),
     "even sizes": ((1, 16, 32), (8, 8), (2, 2), (2, 2), {}),
+    "parts of rows": ((1, 32, 64), (28, 27), (2, 2), (2, 2), {}),
+    "parts of padded rows": ((2, 16, 32), (14, 12), (4, 4), (2, 2), {"before": (1, 1)}),
     "taps that do not divide": ((2, 5, 9), (6, 3), (3, 5), (2, 3), {"before": (1, 2)}),
     "few channels": ((1, 12, 3), (9, 11), (4, 4), (2, 2), {"before": (1, 1)}),
     "five channels": ((1, 6, 5), (7, 33), (4, 4), (2, 2), {"before": (1, 1)}),
@@ -105,12 +107,14 @@ def test_phases_compute_no_zeros():
 
 
 def test_phases_are_put_in_order_without_gathers():
-    """Results lie as they will, but for the channels: transposed in registers."""
+    """Results lie as they will, but for the channels: transposed in registers, part by part."""
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
     w = np.zeros((64, 32, 2, 2), np.float32)
     model = tiny.model(
         [node], [tiny.tensor("x", (1, 64, 12, 12))], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w}
     )
     (unit,) = make_units(fuse(simplify(import_onnx(model))), HOST, 1)
-    text = Native(default_schedule(unit.program, HOST, 1).func).text.text
+    s = default_schedule(unit.program, HOST, 1)
+    assert "alloc convtranspose_phases_part: " in str(s)
+    text = Native(s.func).text.text
     assert "shufflevector" in text and "gather" not in text

@@ -101,14 +101,29 @@ def test_long_rows_of_results_are_computed_as_they_are_stored():
 
 def test_steps_of_a_window_whose_rows_share_nothing_are_expanded():
     """Rows 0 and 1 of a tile read taps 0, 1 and 2, 3: no element twice."""
-    x, w = t(1, 8, LANES, name="X"), t(8, 2, 4, name="W")
+    x, w = t(1, 8, LANES + 1, name="X"), t(8, 2, 4, name="W")
     ic, k = lang.reduce_axis(8, "ic"), lang.reduce_axis(2, "k")
-    padded = lang.boundary(x, value=0)
     y = lang.compute(
         (1, 3, 2, LANES),
-        lambda n, oc, r, i: lang.sum(padded[n, ic, i - k] * w[ic, oc % 2, r + 2 * k], axis=[ic, k]),
+        lambda n, oc, r, i: lang.sum(x[n, ic, i + k] * w[ic, oc % 2, r + 2 * k], axis=[ic, k]),
         name="Y",
     )
     s = check(constant(lang.program([x, w], [y]), "W"))
     hints = [h for name in s.blocks() for loop in s.loops(name) for h in s.loop(loop).hints]
     assert ("unroll", "2") in hints
+
+
+def test_windows_that_mask_lanes_are_expanded():
+    """Taps at the ends of a row read padding: which lanes they leave out is known when compiling."""
+    x, w = t(1, 8, 2 * LANES, name="X"), t(3, 8, 3, name="W")
+    ic, k = lang.reduce_axis(8, "ic"), lang.reduce_axis(3, "k")
+    padded = lang.boundary(x, value=0)
+    y = lang.compute(
+        (1, 3, 2 * LANES),
+        lambda n, oc, i: lang.sum(padded[n, ic, i + k - 1] * w[oc, ic, k], axis=[ic, k]),
+        name="Y",
+    )
+    s = check(constant(lang.program([x, w], [y]), "W"))
+    block = s.block("Y")
+    (taps,) = (b.as_var() for it, b in zip(block.iters, block.bind, strict=True) if it.name == "k")
+    assert s.loop(taps).kind.name == "unroll"

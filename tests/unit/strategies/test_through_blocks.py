@@ -157,10 +157,10 @@ def test_only_copies_are_done_in_parts():
     """A copy of all of a blocked buffer that nobody else reads."""
     program = plain(conv_program(1, 16, 32, (8, 8), (3, 3), pad=1))
     copy = program.stages[-1]
-    found = find_in_order(program, copy)
+    found = find_in_order(program, copy, HOST)
     assert found is not None and (found.source, found.channel, found.size) == ("Y_blocks", 1, LANES)
-    assert find_in_order(program, program.stages[-2]) is None
+    assert find_in_order(program, program.stages[-2], HOST) is None
     unblocked = tuple(replace(b, layout=None) for b in program.temps)
-    assert find_in_order(replace(program, temps=unblocked), copy) is None
+    assert find_in_order(replace(program, temps=unblocked), copy, HOST) is None
     again = replace(copy, name="again", body=copy.body)
-    assert find_in_order(replace(program, stages=(*program.stages, again)), copy) is None
+    assert find_in_order(replace(program, stages=(*program.stages, again)), copy, HOST) is None
