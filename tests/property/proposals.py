@@ -2,30 +2,34 @@
 
 from hypothesis import strategies as st
 
+from property.program_proposals import (
+    TILES,
+    gather_operand,
+    layout_fuse,
+    layout_pad,
+    layout_reorder,
+    layout_split,
+    layout_unfold,
+    pick,
+    rfactor,
+    skip_padding,
+    store_as,
+    strassen,
+    winograd,
+)
 from tilewright.ir import (
     HINTS,
     Alloc,
-    Binary,
     Block,
     For,
     Index,
-    Select,
     Store,
     blocks,
     buffers_of,
-    fresh_name,
-    iter_env,
     locate,
-    prove_ge0,
-    prove_lt,
-    stmt_loads,
-    stmt_writes,
-    walk,
 )
-from tilewright.lang import match_product, match_winograd
 from tilewright.schedule import Schedule
 
-TILES = (2, 3, 4)
 TAILS = ("guard", "peel", "mask", "shift", "roundup")
 #: `tile` refuses to peel: the nest would not stay perfect.
 TILE_TAILS = tuple(tail for tail in TAILS if tail != "peel")
@@ -52,11 +56,6 @@ def _blocks(node: For):
 
 def _serial(s):
     return [p for p in loops_of(s) if p.node.kind.name == "serial"]
-
-
-def _pick(draw, items, label):
-    items = list(items)
-    return items[draw(st.integers(0, len(items) - 1), label=label)] if items else None
 
 
 def _splittable(s, tail):
@@ -96,10 +95,10 @@ def split(draw, s, tail=None, groups=False):
     """A loop and factors; with ``groups``, the neighbours that an instruction takes, of a sum of products."""
     if groups:
         found = [(p.node.var, depth) for p, depth in _sums_of_products(s) if p.node.extent.const > depth]
-        chosen = _pick(draw, found, "loop")
+        chosen = pick(draw, found, "loop")
         return None if chosen is None else (chosen, {})
     tail = tail or draw(st.sampled_from(TAILS), label="tail")
-    place = _pick(draw, _splittable(s, tail), "loop")
+    place = pick(draw, _splittable(s, tail), "loop")
     if place is None:
         return None
     factor = draw(st.sampled_from(TILES), label="factor")
@@ -138,44 +137,7 @@ def tensorize(draw, s):
         if found and p.node.extent == Index(found[1]) and _feeds(p.node) == {"red"}:
             if not any(p.node.var in c.vars for c in block.where):
                 options.append((p.node.var, found[0]))
-    chosen = _pick(draw, options, "loop")
-    return None if chosen is None else (chosen, {})
-
-
-def winograd(draw, s):
-    if s.program is None:
-        return None
-    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
-    name = _pick(draw, [x.name for x in s.program.stages if match_winograd(s.program, x)], "stage")
-    if name is None:
-        return None
-    # tiles of 4 have factors such as 1/24: sums of small integers are not exact
-    tiles = draw(st.integers(0, 3), label="tiles")
-    return (name, 2, fresh_name("U", taken)), {"tiles": tiles} if tiles else {}
-
-
-def strassen(draw, s):
-    if s.program is None:
-        return None
-    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
-    options = [(x.name, w) for x in s.program.stages for w in (1, 2, 3) if match_product(s.program, x, w)]
-    chosen = _pick(draw, options, "stage and width")
-    return None if chosen is None else ((*chosen, fresh_name("Q", taken)), {})
-
-
-#: Types that hold whatever arguments of each type hold in these programs.
-WIDER = {"f32": ("f64",), "i32": ("i64",)}
-NARROWER = {"i32": ("i8", "i16")}
-
-
-def store_as(draw, s):
-    if s.program is None:
-        return None
-    options = [(b.name, t) for b in s.program.outputs for t in WIDER.get(b.dtype.name, ())]
-    for b in s.program.inputs:
-        types = (*WIDER.get(b.dtype.name, ()), *NARROWER.get(b.dtype.name, ()))
-        options.extend((b.name, t) for t in types)
-    chosen = _pick(draw, options, "argument and type")
+    chosen = pick(draw, options, "loop")
     return None if chosen is None else (chosen, {})
 
 
@@ -198,7 +160,7 @@ def reorder(draw, s):
         free = [f for f in chain if f.kind.name in ("serial", "unroll")]
         if len(free) > 1:
             options.append(free)
-    chain = _pick(draw, options, "nest")
+    chain = pick(draw, options, "nest")
     if chain is None:
         return None
     names = [f.var for f in chain]
@@ -216,7 +178,7 @@ def fuse(draw, s):
         and a.body.extent.is_const
         and a.kind.name != "vector"
     ]
-    pair = _pick(draw, options, "pair")
+    pair = pick(draw, options, "pair")
     return None if pair is None else ((pair[0].var, pair[1].var), {})
 
 
@@ -224,7 +186,7 @@ def tile(draw, s, tail=None):
     tail = tail or draw(st.sampled_from(TILE_TAILS), label="tail")
     able = {p.node.var for p in _splittable(s, tail)}
     options = [c for c in _chains(s) if all(f.kind.name == "serial" and f.var in able for f in c[:2])]
-    chain = _pick(draw, options, "nest")
+    chain = pick(draw, options, "nest")
     if chain is None:
         return None
     most = [f.extent.const if tail == "shift" else max(TILES) for f in chain[:2]]
@@ -234,7 +196,7 @@ def tile(draw, s, tail=None):
 
 def partition(draw, s):
     options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "parallel", "unroll")]
-    place = _pick(draw, options, "loop")
+    place = pick(draw, options, "loop")
     if place is None:
         return None
     cuts = sorted(draw(st.sets(st.integers(1, 5), min_size=1, max_size=2), label="cuts"))
@@ -245,7 +207,7 @@ def partition(draw, s):
 
 def peel(draw, s, which=None):
     options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "parallel", "unroll")]
-    place = _pick(draw, options, "loop")
+    place = pick(draw, options, "loop")
     if place is None:
         return None
     return (place.node.var, which or draw(st.sampled_from(("first", "last")))), {}
@@ -273,13 +235,13 @@ def _independent(s):
 
 
 def parallel(draw, s):
-    place = _pick(draw, _independent(s), "loop")
+    place = pick(draw, _independent(s), "loop")
     return None if place is None else ((place.node.var,), {})
 
 
 def bind(draw, s):
     options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
-    place = _pick(draw, options, "loop")
+    place = pick(draw, options, "loop")
     if place is None or any(f.node.kind.name == "thread" for f in locate(place.node, For)):
         return None
     return (place.node.var, draw(st.sampled_from(("block.x", "block.y")))), {}
@@ -299,19 +261,19 @@ def vectorize(draw, s):
         if "red" in kinds and any(b.init is not None for b in _blocks(p.node)):
             continue
         options.append(p)
-    place = _pick(draw, options, "loop")
+    place = pick(draw, options, "loop")
     return None if place is None else ((place.node.var,), {})
 
 
 def unroll(draw, s):
-    place = _pick(draw, [p for p in _serial(s) if p.node.extent.is_const], "loop")
+    place = pick(draw, [p for p in _serial(s) if p.node.extent.is_const], "loop")
     return None if place is None else ((place.node.var,), {})
 
 
 def annotate(draw, s, key=None):
     """A hint: ``key``, or any of them; buffers are those that the loop touches."""
     key = key or draw(st.sampled_from(HINTS), label="hint")
-    place = _pick(draw, loops_of(s), "loop")
+    place = pick(draw, loops_of(s), "loop")
     if place is None:
         return None
     own = {b.name for b in place.node.allocated}
@@ -346,7 +308,7 @@ def decompose_init(draw, s, products=False):
         if first is None or red & par or shifted:
             continue
         options.append((b.name, [f.var for f in p.loops[: first + 1]]))
-    chosen = _pick(draw, options, "block")
+    chosen = pick(draw, options, "block")
     if chosen is None:
         return None
     return (chosen[0], draw(st.sampled_from(chosen[1]), label="loop")), {}
@@ -360,14 +322,14 @@ def blockize(draw, s):
         plain = plain and not any(f.kind.name == "vector" and "red" in _feeds(f) for f in inner)
         if plain and not any(f.kind.name in ("parallel", "thread") for f in inner):
             options.append(p.node.var)
-    loop = _pick(draw, options, "loop")
+    loop = pick(draw, options, "loop")
     return None if loop is None else ((loop,), {})
 
 
 def set_scope(draw, s):
     names = [p.node.buffer.name for p in locate(s.func.body, Alloc)]
     kinds = {f.node.kind.name for f in loops_of(s)}
-    name = _pick(draw, names, "buffer")
+    name = pick(draw, names, "buffer")
     scopes = ("global",) if kinds & {"parallel", "thread"} else ("global", "local")
     return None if name is None else ((name, draw(st.sampled_from(scopes))), {})
 
@@ -402,7 +364,7 @@ def compute_at(draw, s, sliding=False):
                 continue
             if readers and readers <= inside and producer.name not in inside:
                 options.append((producer.name, p.node.var))
-    chosen = _pick(draw, options, "producer and loop")
+    chosen = pick(draw, options, "producer and loop")
     return None if chosen is None else (chosen, {})
 
 
@@ -416,7 +378,7 @@ def stage(draw, s):
         options.extend((b, p.node.var, "read") for b in sorted(read - written - own))
         if all(b.is_reduction is False for b in _blocks(p.node)):
             options.extend((b, p.node.var, "write") for b in sorted((written - read - own) & args))
-    chosen = _pick(draw, options, "buffer and loop")
+    chosen = pick(draw, options, "buffer and loop")
     return None if chosen is None else (chosen[:2], {"mode": chosen[2]})
 
 
@@ -450,7 +412,7 @@ def reverse_compute_at(draw, s):
             served = p.node.kind.name != "vector" and _reads_in_place(consumer, inside, p.node.var)
             if after and read & made and not any({w for w, _ in b.writes} & read for b in between):
                 options.extend([(consumer.name, p.node.var)] if served else [])
-    chosen = _pick(draw, options, "consumer and loop")
+    chosen = pick(draw, options, "consumer and loop")
     return None if chosen is None else (chosen, {})
 
 
@@ -469,14 +431,14 @@ def _inlinable(s):
 
 
 def inline(draw, s):
-    chosen = _pick(draw, [b.name for b in _inlinable(s)], "block")
+    chosen = pick(draw, [b.name for b in _inlinable(s)], "block")
     return None if chosen is None else ((chosen,), {})
 
 
 def inline_stage(draw, s):
     if s.program is None:
         return None
-    chosen = _pick(draw, [b.stage for b in _inlinable(s)], "stage")
+    chosen = pick(draw, [b.stage for b in _inlinable(s)], "stage")
     return None if chosen is None else ((chosen,), {})
 
 
@@ -492,7 +454,7 @@ def hoist_alloc(draw, s):
             continue
         loops = [None, *(f.var for f in p.loops[:-1])]
         options.extend((p.node.buffer.name, v) for v in loops)
-    chosen = _pick(draw, options, "buffer and loop")
+    chosen = pick(draw, options, "buffer and loop")
     return None if chosen is None else (chosen, {})
 
 
@@ -508,7 +470,7 @@ def slide(draw, s):
         apart = any(len({ld for ld in b.reads if ld.buffer == name}) > 1 for b in readers)
         if len(makers) == 1 and apart and not makers[0].is_reduction:
             options.append((makers[0].name, loop.var))
-    chosen = _pick(draw, options, "block and loop")
+    chosen = pick(draw, options, "block and loop")
     return None if chosen is None else (chosen, {})
 
 
@@ -527,7 +489,7 @@ def roll(draw, s):
                 d for d in range(len(b.shape)) if len({x[d] for x in read}) > 1 and b.shape[d].const > 2
             ]
             options.extend((b.name, d) for d in apart)
-    chosen = _pick(draw, options, "buffer and dimension")
+    chosen = pick(draw, options, "buffer and dimension")
     return None if chosen is None else ((*chosen, 2), {})
 
 
@@ -536,118 +498,9 @@ def set_layout(draw, s):
     names = [
         n for n, b in buffers_of(s.func).items() if n not in args and b.layout is None and len(b.shape) == 2
     ]
-    name = _pick(draw, names, "buffer")
+    name = pick(draw, names, "buffer")
     layouts = (("d1", "d0"), ("d1//2", "d0", "d1%2"), ("d0//3", "d1", "d0%3"))
     return None if name is None else ((name, draw(st.sampled_from(layouts), label="layout")), {})
-
-
-def _pads(stage):
-    return any(isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Select) for e in _values(stage))
-
-
-def _values(stage):
-    return [e for w in getattr(stage.body, "writes", ()) for e in walk(w.value)]
-
-
-def skip_padding(draw, s):
-    if s.program is None:
-        return None
-    names = [x.name for x in s.program.stages if x.is_reduction and _pads(x)]
-    name = _pick(draw, names, "stage")
-    return None if name is None else ((name,), {})
-
-
-def rfactor(draw, s):
-    if s.program is None:
-        return None
-    options = []
-    for x in s.program.stages:
-        reds = [it for it in x.iters if it.kind == "red"]
-        if reds and len(x.writes) == 1 and not any(it.lo.vars or it.hi.vars for it in x.iters):
-            options.append((x.name, reds[0].name))
-    chosen = _pick(draw, options, "stage")
-    if chosen is None:
-        return None
-    part = draw(st.sampled_from(("outer", "inner")), label="part")
-    return (*chosen, draw(st.sampled_from((2, 3)), label="factor")), {"part": part}
-
-
-def _temps(s, most=4):
-    return [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most]
-
-
-def layout_split(draw, s):
-    b = _pick(draw, _temps(s), "tensor")
-    if b is None:
-        return None
-    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
-    return (b.name, d, (-1, draw(st.sampled_from(TILES)))), {}
-
-
-def layout_reorder(draw, s):
-    b = _pick(draw, _temps(s, 5), "tensor")
-    return None if b is None else ((b.name, tuple(draw(st.permutations(range(len(b.shape)))))), {})
-
-
-def layout_fuse(draw, s):
-    b = _pick(draw, [b for b in _temps(s) if len(b.shape) > 1 and b.shape[-1].is_const], "tensor")
-    return None if b is None else ((b.name, len(b.shape) - 2, 2), {})
-
-
-def layout_pad(draw, s):
-    b = _pick(draw, _temps(s), "tensor")
-    if b is None:
-        return None
-    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
-    return (b.name, d, draw(st.integers(0, 2)), draw(st.integers(0, 2))), {}
-
-
-def _rebuilt(s, b):
-    """Whether all stages that write a tensor have one iterator a dimension, and no triangle."""
-    for stage in s.program.producers(b.name):
-        its = {it.name: it for it in stage.iters}
-        places = [i for name, i in stmt_writes(stage.body) if name == b.name]
-        axes = {x.as_var() for x in places[0]}
-        if any(i != places[0] for i in places) or len(axes & its.keys()) < len(b.shape):
-            return False
-        if any((it.lo.vars | it.hi.vars) & axes for it in stage.iters):
-            return False
-    return True
-
-
-def layout_unfold(draw, s):
-    able = [b for b in _temps(s) if all(n.is_const for n in b.shape) and _rebuilt(s, b)]
-    b = _pick(draw, able, "tensor")
-    if b is None:
-        return None
-    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
-    stride = draw(st.integers(1, 3), label="stride")
-    return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
-
-
-def gather_operand(draw, s):
-    if s.program is None:
-        return None
-    options = []
-    for x in s.program.stages:
-        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
-        if any(it.lo.vars or it.hi.vars for it in x.iters):
-            continue
-        for n, ld in enumerate(found):
-            used = {v for i in ld.indices for v in i.vars}
-            env = iter_env(x.iters)
-            shape = s.program.buffer(ld.buffer).shape
-            inside = all(
-                prove_ge0(i, env) and prove_lt(i, m, env) for i, m in zip(ld.indices, shape, strict=True)
-            )
-            if used and inside:
-                options.append((x.name, n, tuple(it.name for it in x.iters if it.name in used)))
-    chosen = _pick(draw, options, "operand")
-    if chosen is None:
-        return None
-    stage, n, axes = chosen
-    name = fresh_name("G", {b.name for b in s.program.temps})
-    return (stage, n, tuple(draw(st.permutations(axes))), name), {}
 
 
 #: Every primitive (with what its test fixes) to its proposer.

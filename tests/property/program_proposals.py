@@ -1,0 +1,172 @@
+"""Legal-looking random steps of the program phase: rewrites and layouts."""
+
+from hypothesis import strategies as st
+
+from tilewright.ir import (
+    Binary,
+    Select,
+    fresh_name,
+    iter_env,
+    prove_ge0,
+    prove_lt,
+    stmt_loads,
+    stmt_writes,
+    walk,
+)
+from tilewright.lang import match_product, match_winograd
+
+TILES = (2, 3, 4)
+
+
+def pick(draw, items, label):
+    """One of some items, ``None`` where there are none."""
+    items = list(items)
+    return items[draw(st.integers(0, len(items) - 1), label=label)] if items else None
+
+
+def winograd(draw, s):
+    if s.program is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    name = pick(draw, [x.name for x in s.program.stages if match_winograd(s.program, x)], "stage")
+    if name is None:
+        return None
+    # tiles of 4 have factors such as 1/24: sums of small integers are not exact
+    tiles = draw(st.integers(0, 3), label="tiles")
+    return (name, 2, fresh_name("U", taken)), {"tiles": tiles} if tiles else {}
+
+
+def strassen(draw, s):
+    if s.program is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    options = [(x.name, w) for x in s.program.stages for w in (1, 2, 3) if match_product(s.program, x, w)]
+    chosen = pick(draw, options, "stage and width")
+    return None if chosen is None else ((*chosen, fresh_name("Q", taken)), {})
+
+
+#: Types that hold whatever arguments of each type hold in these programs.
+WIDER = {"f32": ("f64",), "i32": ("i64",)}
+
+
+NARROWER = {"i32": ("i8", "i16")}
+
+
+def store_as(draw, s):
+    if s.program is None:
+        return None
+    options = [(b.name, t) for b in s.program.outputs for t in WIDER.get(b.dtype.name, ())]
+    for b in s.program.inputs:
+        types = (*WIDER.get(b.dtype.name, ()), *NARROWER.get(b.dtype.name, ()))
+        options.extend((b.name, t) for t in types)
+    chosen = pick(draw, options, "argument and type")
+    return None if chosen is None else (chosen, {})
+
+
+def _pads(stage):
+    return any(isinstance(e, Binary) and e.op == "mul" and isinstance(e.a, Select) for e in _values(stage))
+
+
+def _values(stage):
+    return [e for w in getattr(stage.body, "writes", ()) for e in walk(w.value)]
+
+
+def skip_padding(draw, s):
+    if s.program is None:
+        return None
+    names = [x.name for x in s.program.stages if x.is_reduction and _pads(x)]
+    name = pick(draw, names, "stage")
+    return None if name is None else ((name,), {})
+
+
+def rfactor(draw, s):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        reds = [it for it in x.iters if it.kind == "red"]
+        if reds and len(x.writes) == 1 and not any(it.lo.vars or it.hi.vars for it in x.iters):
+            options.append((x.name, reds[0].name))
+    chosen = pick(draw, options, "stage")
+    if chosen is None:
+        return None
+    part = draw(st.sampled_from(("outer", "inner")), label="part")
+    return (*chosen, draw(st.sampled_from((2, 3)), label="factor")), {"part": part}
+
+
+def _temps(s, most=4):
+    return [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most]
+
+
+def layout_split(draw, s):
+    b = pick(draw, _temps(s), "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    return (b.name, d, (-1, draw(st.sampled_from(TILES)))), {}
+
+
+def layout_reorder(draw, s):
+    b = pick(draw, _temps(s, 5), "tensor")
+    return None if b is None else ((b.name, tuple(draw(st.permutations(range(len(b.shape)))))), {})
+
+
+def layout_fuse(draw, s):
+    b = pick(draw, [b for b in _temps(s) if len(b.shape) > 1 and b.shape[-1].is_const], "tensor")
+    return None if b is None else ((b.name, len(b.shape) - 2, 2), {})
+
+
+def layout_pad(draw, s):
+    b = pick(draw, _temps(s), "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    return (b.name, d, draw(st.integers(0, 2)), draw(st.integers(0, 2))), {}
+
+
+def _rebuilt(s, b):
+    """Whether all stages that write a tensor have one iterator a dimension, and no triangle."""
+    for stage in s.program.producers(b.name):
+        its = {it.name: it for it in stage.iters}
+        places = [i for name, i in stmt_writes(stage.body) if name == b.name]
+        axes = {x.as_var() for x in places[0]}
+        if any(i != places[0] for i in places) or len(axes & its.keys()) < len(b.shape):
+            return False
+        if any((it.lo.vars | it.hi.vars) & axes for it in stage.iters):
+            return False
+    return True
+
+
+def layout_unfold(draw, s):
+    able = [b for b in _temps(s) if all(n.is_const for n in b.shape) and _rebuilt(s, b)]
+    b = pick(draw, able, "tensor")
+    if b is None:
+        return None
+    d = draw(st.integers(0, len(b.shape) - 1), label="dim")
+    stride = draw(st.integers(1, 3), label="stride")
+    return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
+
+
+def gather_operand(draw, s):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        if any(it.lo.vars or it.hi.vars for it in x.iters):
+            continue
+        for n, ld in enumerate(found):
+            used = {v for i in ld.indices for v in i.vars}
+            env = iter_env(x.iters)
+            shape = s.program.buffer(ld.buffer).shape
+            inside = all(
+                prove_ge0(i, env) and prove_lt(i, m, env) for i, m in zip(ld.indices, shape, strict=True)
+            )
+            if used and inside:
+                options.append((x.name, n, tuple(it.name for it in x.iters if it.name in used)))
+    chosen = pick(draw, options, "operand")
+    if chosen is None:
+        return None
+    stage, n, axes = chosen
+    name = fresh_name("G", {b.name for b in s.program.temps})
+    return (stage, n, tuple(draw(st.permutations(axes))), name), {}
