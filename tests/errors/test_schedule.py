@@ -354,6 +354,11 @@ REFUSALS = {
         "'nontemporal' takes names of buffers, by commas, not ''",
         "",
     ),
+    "an intermediate that is not read": (
+        lambda: S(chain()).annotate("Y_i", "in_place", "Y"),
+        "the loop 'Y_i' does not read 'Y'",
+        "it reads T",
+    ),
     # decompose_init
     "nothing to decompose": (
         lambda: S(chain()).decompose_init("T", "i"),

@@ -285,6 +285,10 @@ def annotate(draw, s, key=None):
         return None
     elif key == "nontemporal":
         value = ",".join(draw(st.lists(st.sampled_from(written), min_size=1, unique=True), label="buffers"))
+    elif key == "in_place" and not read:
+        return None
+    elif key == "in_place":
+        value = ",".join(draw(st.lists(st.sampled_from(read), min_size=1, unique=True), label="buffers"))
     elif key == "prefetch":
         names = draw(st.lists(st.sampled_from(sorted({*written, *read})), min_size=1), label="buffers")
         forms = st.sampled_from(("", "@2", "@spread", "+5", "+64:1"))

@@ -8,12 +8,14 @@ from tilewright.ir import (
     CONST,
     Block,
     Exec,
+    For,
     Index,
     Iter,
     Load,
     Stmt,
     Store,
     Window,
+    in_place_hints,
     loads,
     stmt_children,
     stmt_loads,
@@ -40,6 +42,9 @@ def overwritable(schedule: Schedule) -> tuple[str, ...]:
         and b.scope != CONST
         and (b.shape, b.layout, b.halo, b.dtype.bytes) == (out.shape, out.layout, out.halo, out.dtype.bytes)
     ]
+    # an intermediate tensor may be kept where the output goes
+    if any(in_place_hints(loop) for loop in _loops(func.body)):
+        return ()
     # a tile that is shifted back computes some elements again, from inputs that are then overwritten
     if not like or any("shift" in (*step.args, *dict(step.kwargs).values()) for step in schedule.trace.steps):
         return ()
@@ -74,6 +79,13 @@ def _windows(stmt: Stmt) -> Iterator[Window]:
     parts = (stmt.body,) if isinstance(stmt, Block) else stmt_children(stmt)
     for part in parts:
         yield from _windows(part)
+
+
+def _loops(stmt: Stmt) -> Iterator[For]:
+    if isinstance(stmt, For):
+        yield stmt
+    for child in stmt_children(stmt):
+        yield from _loops(child)
 
 
 def _leaves(stmt: Stmt) -> Iterator[Stmt]:

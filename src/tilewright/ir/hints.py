@@ -13,7 +13,7 @@ from typing import Final
 from tilewright.ir.stmt import For
 
 #: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
-HINTS: Final = ("nontemporal", "outline", "pipeline", "prefetch", "unroll")
+HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "unroll")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")
 _PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
 
@@ -39,7 +39,9 @@ def hint_problem(key: str, value: str) -> str:
         return f"the hint {key!r} takes no value, not {value!r}"
     if key in ("unroll", "pipeline") and not _COUNT.fullmatch(value):
         return f"the hint {key!r} takes a number from 1 on, not {value!r}"
-    if key == "nontemporal" and not all(re.fullmatch(r"\w+", name) for name in value.split(",")):
+    if key in ("nontemporal", "in_place") and not all(
+        re.fullmatch(r"\w+", name) for name in value.split(",")
+    ):
         return f"the hint {key!r} takes names of buffers, by commas, not {value!r}"
     wrong = [part for part in value.split(",") if not _PREFETCH.fullmatch(part)]
     if key == "prefetch" and wrong:
@@ -63,6 +65,11 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
 def nontemporal_hints(loop: For) -> frozenset[str]:
     """The buffers that a loop's hints name for stores past the caches."""
     return frozenset(name for key, value in loop.hints if key == "nontemporal" for name in value.split(","))
+
+
+def in_place_hints(loop: For) -> frozenset[str]:
+    """The buffers that a loop's hints name to be kept where its result goes."""
+    return frozenset(name for key, value in loop.hints if key == "in_place" for name in value.split(","))
 
 
 def is_outlined(loop: For) -> bool:

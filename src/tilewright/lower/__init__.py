@@ -2,6 +2,7 @@
 
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
+from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math, expand_math_calls
 from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
@@ -14,6 +15,7 @@ __all__ = [
     "expand_math",
     "expand_math_calls",
     "flatten_blocks",
+    "keep_in_place",
     "lower",
     "trim_guards",
 ]

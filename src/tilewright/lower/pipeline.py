@@ -10,6 +10,7 @@ from typing import Protocol
 from tilewright.ir import LoopFunction
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
+from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math_calls
 
@@ -28,6 +29,7 @@ class Pass:
 PIPELINE: tuple[Pass, ...] = (
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
+    Pass("keep_in_place", lambda func, _: keep_in_place(func)),
     Pass("trim_guards", lambda func, _: trim_guards(func)),
     # last: its expressions share sub-expressions as objects, which rebuilding would lose
     Pass("expand_math", expand_math_calls),

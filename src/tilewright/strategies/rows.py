@@ -211,6 +211,7 @@ def schedule_rows(
     else:
         s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
     s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
+    s = _keep_in_place(s, program, stages, last, target)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads)
 
@@ -297,6 +298,30 @@ def _ask_for_next_rows(
         if wanted:
             hint = ",".join(f"{name}+{further}" for name, further in wanted.items())
             return s.annotate(s.loops(stage.name)[-1], "prefetch", hint)
+    return s
+
+
+def _keep_in_place(
+    s: Schedule, program: Program, stages: Sequence[Stage], last: Stage, target: Target
+) -> Schedule:
+    """Have what the last stage makes its rows of, element by element, kept in these rows themselves.
+
+    A buffer less competes for the caches. Results that are stored past the caches are not read again.
+    """
+    if not isinstance(last.body, Store) or len(last.body.writes) != 1:
+        return s
+    (w,) = last.body.writes
+    result = program.buffer(w.buffer)
+    if result not in program.outputs or buffer_bytes(result) >= last_cache(target):
+        return s
+    made = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
+    for ld in stmt_loads(last.body):
+        kept = made.get(ld.buffer)
+        if kept is None or ld.indices != w.indices:
+            continue
+        b = program.buffer(ld.buffer)
+        if (b.shape, b.dtype) == (result.shape, result.dtype):
+            return s.annotate(s.loops(last.name)[-1], "in_place", b.name)
     return s
 
 

@@ -28,6 +28,14 @@ def test_element_wise_functions_may_overwrite_what_they_read():
     assert overwritable(s.split("i", 4, tail="peel").parallel("j")) == ("x", "y")
 
 
+def test_an_intermediate_that_is_kept_where_the_output_goes_may_come_before_inputs_are_read():
+    twice = lang.compute((6, 6), lambda i, j: Y[i, j] * 2.0, name="twice")
+    out = lang.compute((6, 6), lambda i, j: X[i, j] + twice[i, j], name="out", axes=("i", "j"))
+    s = Schedule(lang.program([X, Y], [out])).compute_at("twice", "out_i")
+    assert overwritable(s) == ("x",)
+    assert overwritable(s.annotate("out_j", "in_place", "twice")) == ()
+
+
 def test_a_shifted_tile_computes_elements_twice():
     s = _schedule(lambda i, j: X[i, j] + 1.0)
     assert overwritable(s) == ("x", "y")  # y is not read at all

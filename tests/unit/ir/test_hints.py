@@ -10,6 +10,7 @@ from tilewright.ir import (
     PrefetchHint,
     Seq,
     hint_problem,
+    in_place_hints,
     is_outlined,
     nontemporal_hints,
     parse_function,
@@ -24,7 +25,9 @@ def loop(**hints):
 
 
 def test_values_are_read():
-    full = loop(prefetch="A,B@8,C+4096,D+64:1,E@spread", nontemporal="F,G", unroll="4", outline="")
+    full = loop(
+        prefetch="A,B@8,C+4096,D+64:1,E@spread", nontemporal="F,G", in_place="H", unroll="4", outline=""
+    )
     assert prefetch_hints(full) == (
         PrefetchHint("A"),
         PrefetchHint("B", ahead=8),
@@ -32,7 +35,7 @@ def test_values_are_read():
         PrefetchHint("D", further=64, level=1),
         PrefetchHint("E", spread=True),
     )
-    assert nontemporal_hints(full) == {"F", "G"}
+    assert nontemporal_hints(full) == {"F", "G"} and in_place_hints(full) == {"H"}
     assert unroll_factor(full) == 4 and is_outlined(full)
 
 
@@ -59,6 +62,8 @@ def test_no_hints_say_nothing():
         ("prefetch", "", False),
         ("nontemporal", "A,B", True),
         ("nontemporal", "A,", False),
+        ("in_place", "A", True),
+        ("in_place", "", False),
         ("of another back end", "anything", True),
     ],
 )
@@ -75,7 +80,7 @@ def test_buffers_may_have_moved_away_from_a_hint():
         parse_function("""
 function("f", outputs=[Y])
 Y = f32[4]
-for i in range(4, hints={"nontemporal": "gone", "prefetch": "gone@2"}):
+for i in range(4, hints={"nontemporal": "gone", "in_place": "gone", "prefetch": "gone@2"}):
     with block("S"):
         i = par(0, 4, i)
         Y[i] = f32(1.0)

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
-from tilewright.ir import Index, IndexMap, var
+from tilewright.ir import Index, IndexMap, blocks, var
 from tilewright.lang import ops
+from tilewright.lower import lower
 from tilewright.strategies import rows
 
 
@@ -106,6 +107,12 @@ def test_short_rows_are_computed_several_at_once(height, together, threads):
 def test_long_rows_are_computed_one_by_one():
     s = check(softmax(96, 16 * rows.SHORT_ROW * 2))
     assert not any(loop.endswith("_own") for loop in s.loops("Y"))
+
+
+def test_exponentials_are_kept_where_the_result_goes():
+    s = check(softmax(16, 600))
+    (loop,) = [f for place in blocks(s.func.body) for f in place.loops if dict(f.hints).get("in_place")]
+    assert dict(loop.hints)["in_place"] not in {b.name for b in lower(s.func).body.allocated}
 
 
 def hints(s):

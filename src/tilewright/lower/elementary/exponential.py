@@ -10,13 +10,13 @@ Polynomials: least maximal relative error by Lawson's iteration in 45 digits; er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tilewright.lower.elementary.num import INF, Num, call, fma, poly, rounded_product, select, with_sign
 
 LN2: Final = 0.6931471805599453
+LOG2E: Final = 1.4426950408889634
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,25 +175,17 @@ def expm1(x: Num) -> Num:
     """
     f = _format(x)
     limited = x.at_most(f.exp_bounds[1]).at_least(f.expm1_lowest)
-    return with_sign(2.0 * _half_expm1(limited, f, f.ln2), x)
-
-
-def half_expm1(x: Num) -> Num:
-    """``(e**x - 1) / 2`` of ``x`` between 0 and 40, as part of functions that flatten out.
-
-    One step reduces the range: its error is that of ``k`` times the rounding of ``ln 2``, at most 2 ulp at
-    the far end.
-    """
-    return _half_expm1(x, _format(x), (LN2,))
-
-
-def _half_expm1(x: Num, f: _Format, ln2: Sequence[float]) -> Num:
     magic = f.magic + (f.bias - 1)
-    shifted = fma(x, f.log2e, magic)
+    shifted = fma(limited, f.log2e, magic)
     k = shifted - magic
-    r = x
-    for part in ln2:
-        r = fma(k, -part, r)
+    r = fma(k, -f.ln2[1], fma(k, -f.ln2[0], limited))
     half_scale = (shifted.bits() << f.mantissa).from_bits()
     p = fma(r * r, poly(r, f.expm1_terms), r)
-    return fma(half_scale, p, half_scale - 0.5)
+    return with_sign(2.0 * fma(half_scale, p, half_scale - 0.5), x)
+
+
+def whole_power_of_two(x: Num, factor: float) -> tuple[Num, Num]:
+    """``k``, the whole number nearest to ``x * factor``, and ``2**k``; for ``|k|`` up to 100."""
+    f = _format(x)
+    shifted = fma(x, factor, f.magic + f.bias)
+    return shifted - (f.magic + f.bias), (shifted.bits() << f.mantissa).from_bits()

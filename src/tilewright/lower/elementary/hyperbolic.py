@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.lower.elementary.exponential import LN2, half_exp, half_expm1
+from tilewright.lower.elementary.exponential import LN2, LOG2E, half_exp, whole_power_of_two
 from tilewright.lower.elementary.logarithm import log1p
 from tilewright.lower.elementary.num import INF, NAN, Num, call, fma, poly, select, with_sign
 
 TANH_IS_ONE_SINGLE: Final = 10.0
 TANH_IS_ONE_DOUBLE: Final = 20.0
 
+_TANH_SINGLE: Final = (  # of (tanh(r)/r - 1) / r**2 in r**2 on |r| <= ln 2 / 4; 2**-24.1 of tanh
+    -0.3333127130499759, 0.13110584356974064,
+)  # fmt: skip
+_TANH_DOUBLE: Final = (  # 2**-57.8
+    -0.3333333333333249, 0.13333333332784114, -0.05396825278251215, 0.021869370739944945,
+    -0.008857309248054427, 0.003444839870211816,
+)  # fmt: skip
 _SINH_SINGLE: Final = (  # of (sinh(x)/x - 1) / x**2 in x**2 up to 1; 2**-34.2
     0.16666666497459573, 0.008333350063517226, 0.00019836158932632128, 2.8169553732331036e-06,
 )  # fmt: skip
@@ -28,12 +35,19 @@ _SINH_DOUBLE: Final = (  # 2**-73.8
 def tanh(x: Num) -> Num:
     """The hyperbolic tangent; error below 3 ulp.
 
-    ``H / (H + 1)`` with ``H = (e**(2|x|) - 1) / 2``: few roundings for small ``x``, and their effect vanishes
-    towards 1.
+    With ``x = k ln 2 / 2 + r``, ``s = 2**k`` and ``t = tanh r`` it is
+    ``(s - 1 + (s + 1) t) / (s + 1 + (s - 1) t)``. Odd as it stands, zeros included. One step reduces the
+    range: the error of ``k`` times the rounding of ``ln 2`` fades towards 1.
     """
-    a = abs(x).at_most(TANH_IS_ONE_SINGLE if x.single else TANH_IS_ONE_DOUBLE)
-    half = half_expm1(a + a)
-    return with_sign(half / (half + 1.0), x)
+    end = TANH_IS_ONE_SINGLE if x.single else TANH_IS_ONE_DOUBLE
+    limited = x.at_most(end).at_least(-end)
+    k, s = whole_power_of_two(limited, 2 * LOG2E)
+    r = fma(k, -0.5 * LN2, limited)
+    square = r * r
+    t = r * poly(square, (1.0, *(_TANH_SINGLE if x.single else _TANH_DOUBLE)))
+    # with 1 - s, not s - 1: of k = 0 a negative zero remains what it is
+    more, less = s + 1.0, 1.0 - s
+    return fma(t, more, -less) / fma(-t, less, more)
 
 
 def sinh(x: Num) -> Num:

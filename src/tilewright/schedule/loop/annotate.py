@@ -9,9 +9,11 @@ from tilewright.ir import (
     LoopFunction,
     buffers_of,
     hint_problem,
+    in_place_hints,
     nontemporal_hints,
     prefetch_hints,
     replace_at,
+    stmt_loads,
     stmt_writes,
 )
 from tilewright.schedule.common import find_loop, refusal
@@ -35,9 +37,13 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
       bodies.
     * ``nontemporal``: buffers, by commas, to which whole vectors are stored past the caches. For results that
       are larger than the caches, or that nobody reads soon.
+    * ``in_place``: intermediate buffers, by commas, that are kept where the result of the loop goes. Done
+      where the loop reads each element only for the one that it writes there, and nothing else stands in the
+      way (``lower/in_place.py``).
 
     Raises ScheduleError for an unknown hint, a value that it does not take, a buffer to ask for that there is
-    not, and a buffer named ``nontemporal`` that the loop does not write.
+    not, a buffer named ``nontemporal`` that the loop does not write, and one named ``in_place`` that it does
+    not read.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -77,6 +83,14 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
                 hint=f"of the buffers around it, it writes {', '.join(sorted(written)) or 'none'}",
                 at=[loop],
             )
+    read = {ld.buffer for ld in stmt_loads(node.body)}
+    for name in sorted(in_place_hints(made) - read):
+        raise refusal(
+            func,
+            f"the loop {loop!r} does not read {name!r}",
+            hint=f"it reads {', '.join(sorted(read)) or 'nothing'}",
+            at=[loop],
+        )
     for name in (p.name for p in prefetch_hints(made)):
         if name not in known:
             hint = known_names(name, sorted(known), "the buffers")
