@@ -10,25 +10,39 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from types import TracebackType
+from typing import Final
 
 import click
 
 from tilewright import __version__
-from tilewright.cli.commands.bench import bench
-from tilewright.cli.commands.compile import compile_
-from tilewright.cli.commands.demo import demo
-from tilewright.cli.commands.doctor import doctor
-from tilewright.cli.commands.explain import explain
-from tilewright.cli.commands.profile import profile
-from tilewright.cli.commands.run import run
-from tilewright.cli.commands.targets import targets
-from tilewright.cli.commands.verify import verify
 from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, WRONG_USE, State
 from tilewright.support import TilewrightError, UserError
 
+#: The commands, each a file of its name.
+_COMMANDS: Final = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+class _Commands(click.Group):
+    """Commands that are imported when they are wanted: inside of what reports errors and interruptions."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"tilewright.cli.commands.{cmd_name}")
+        command: click.Command = getattr(module, "compile_" if cmd_name == "compile" else cmd_name)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="tilewright")
 def cli() -> None:
     """Tilewright compiles tensor programs into fast native code.
@@ -36,12 +50,8 @@ def cli() -> None:
     A MODEL is an ONNX file, or zoo:NAME for one of the reference architectures with random weights
     (zoo:resnet18, or zoo:resnet18:small for a version made small).
 
-    Exit status: 0 done, 1 a check failed, 2 wrong use, 3 an internal error.
+    Exit status: 0 done, 1 a check failed, 2 wrong use, 3 an internal error, 130 interrupted.
     """
-
-
-for _command in (compile_, run, bench, verify, explain, profile, demo, targets, doctor):
-    cli.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

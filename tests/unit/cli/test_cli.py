@@ -287,3 +287,22 @@ def test_the_package_is_a_command_whose_status_is_the_command_lines():
         [sys.executable, "-m", "tilewright", "compile", "no.onnx"], capture_output=True, text=True
     )
     assert done.returncode == 2 and "no.onnx" in done.stderr
+
+
+def test_interrupted_while_packages_are_imported():
+    """What a command needs is imported where an interruption is reported, not before."""
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'onnx':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from tilewright.cli import main\n"
+        "sys.exit(main(['compile', 'model.onnx']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "interrupted" in done.stderr and "Traceback" not in done.stderr
