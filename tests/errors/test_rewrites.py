@@ -160,6 +160,11 @@ REFUSALS = {
         ("strassen", "C", 1, "Q"),
         "stage 'C' is no product with a constant f32 matrix that divides into quarters",
     ),
+    "strassen: height": (
+        _constant_matmul,
+        ("strassen", "C", 1, "Q", 3),
+        "panels of 3 rows do not divide half of the rows",
+    ),
     "strassen: taken stage": (
         _two_products,
         ("strassen", "C", 1, "Q"),

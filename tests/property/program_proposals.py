@@ -40,9 +40,14 @@ def strassen(draw, s):
     if s.program is None:
         return None
     taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
-    options = [(x.name, w) for x in s.program.stages for w in (1, 2, 3) if match_product(s.program, x, w)]
-    chosen = pick(draw, options, "stage and width")
-    return None if chosen is None else ((*chosen, fresh_name("Q", taken)), {})
+    found = {x.name: m for x in s.program.stages if (m := match_product(s.program, x)) is not None}
+    name = pick(draw, list(found), "stage")
+    if name is None:
+        return None
+    half = found[name].extent(found[name].m) // 2
+    height = pick(draw, [0, *(n for n in range(1, half + 1) if half % n == 0)], "height")
+    width = draw(st.integers(1, 3), label="width")
+    return (name, width, fresh_name("Q", taken)), {"height": height} if height else {}
 
 
 #: Types that hold whatever arguments of each type hold in these programs.

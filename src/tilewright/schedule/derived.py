@@ -49,7 +49,7 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
             )
         elif step.primitive == "strassen":
             stage, width, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
-            product = match_product(program, program.stage(stage), width)
+            product = match_product(program, program.stage(stage))
             assert product is not None
             out[name] = DerivedConstant(
                 product.weights.buffer,

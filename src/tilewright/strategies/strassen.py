@@ -11,6 +11,9 @@
 
 Weights are read once, one pair of panels after the other; the next pair is asked for while the present one is
 used: it is used half as long as a panel of the direct method.
+
+Where threads cannot share the pairs evenly they share the rows: each makes the sums of its own ones, and
+reads all weights. The last pair, if it is not whole, is a copy of its own.
 """
 
 from __future__ import annotations
@@ -44,17 +47,26 @@ CACHE_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StrassenChoice:
-    """A product to be done by the method, in register tiles of ``rows`` times ``vectors`` vectors."""
+    """A product to be done by the method, in register tiles of ``rows`` times ``vectors`` vectors.
+
+    Threads share pairs of panels, or the rows, ``height`` neighbours of each half (0: all).
+    """
 
     match: ProductMatch
     rows: int
     vectors: int
     lanes: int
+    height: int = 0
 
     @property
     def width(self) -> int:
         """Columns of a panel."""
         return self.vectors * self.lanes
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of panels, the last one perhaps not whole."""
+        return self.match.half(self.width) // self.width
 
     @property
     def weights(self) -> str:
@@ -70,38 +82,53 @@ class StrassenChoice:
 
 def choose_strassen(program: Program, stage: Stage, target: Target, threads: int) -> StrassenChoice | None:
     """The method for a product with a constant matrix, ``None`` for the direct one (or for other stages)."""
+    match = match_product(program, stage)
+    if match is None:
+        return None
     best: tuple[float, StrassenChoice] | None = None
     lanes = target.lanes(F32)
-    for vectors in (1, 2, 3, 4):
-        match = match_product(program, stage, vectors * lanes)
-        if match is None:
-            continue
-        half, columns = match.extent(match.m) // 2, match.extent(match.n) // 2
-        tile = register_tile(target, half, columns // lanes, (vectors,), max_rows=MAX_ROWS)
-        if half % tile.rows == 0 and (best is None or tile.cycles < best[0]):
-            best = (tile.cycles, StrassenChoice(match, tile.rows, vectors, lanes))
-    if best is None:
-        return None
-    choice = best[1]
     threads = threads_for(stage, threads)
-    pairs = choice.match.extent(choice.match.n) // (2 * choice.width)
-    return choice if pairs % threads == 0 and _pays(choice, target, threads) else None
+    half = match.extent(match.m) // 2
+    for vectors in (1, 2, 3, 4):
+        pairs = match.half(vectors * lanes) // (vectors * lanes)
+        whole = match.extent(match.n) == 2 * pairs * vectors * lanes
+        parts = 1 if whole and pairs % threads == 0 else threads
+        if half % parts:
+            continue
+        height = half // parts
+        tile = register_tile(target, height, pairs * vectors, (vectors,), max_rows=MAX_ROWS)
+        cost = tile.cycles * parts
+        if parts > 1 and not _keeps_sums(match, height, vectors * lanes, target):
+            continue
+        if height % tile.rows == 0 and (best is None or cost < best[0]):
+            best = (cost, StrassenChoice(match, tile.rows, vectors, lanes, height if parts > 1 else 0))
+    return best[1] if best is not None and _pays(best[1], target, threads) else None
+
+
+def _keeps_sums(match: ProductMatch, height: int, width: int, target: Target) -> bool:
+    """Whether sums of so many rows stay in the second cache level beside two pairs of panels of weights."""
+    depth = match.extent(match.k) // 2
+    nbytes = match.data.dtype.bytes * depth * (PRODUCTS * height + 2 * 4 * width)
+    return nbytes <= (target.level("l2").size or 0)
 
 
 def _pays(choice: StrassenChoice, target: Target, threads: int) -> bool:
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
     parts = min(threads, target.units)
-    direct = m * n * k / (choice.lanes * target.fma_per_cycle * parts)
+    columns = 2 * choice.pairs * choice.width
+    direct = m * -(-n // choice.lanes) * k / (target.fma_per_cycle * parts)
     memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
-    kept = match.data.dtype.bytes * m * k * (1 + threads * PRODUCTS / 4)
+    copies = 1 if choice.height else threads
+    kept = match.data.dtype.bytes * m * k * (1 + copies * PRODUCTS / 4)
     last = max((level.size for level in target.memory if level.size is not None), default=0)
     if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
         return False
-    tiles = m * n / (choice.rows * choice.width * parts)
-    sums = m * k / 4 / choice.lanes * SUM_CYCLES
+    tiles = m * columns / (choice.rows * choice.width * parts)
+    sums = m * k / 4 / choice.lanes * SUM_CYCLES / (parts if choice.height else 1)
     result = m * n / 4 / choice.lanes / parts * RESULT_CYCLES
-    faster = direct * PRODUCTS / 8 + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
+    products = m * columns * k / (choice.lanes * target.fma_per_cycle * parts) * PRODUCTS / 8
+    faster = products + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
     return faster * MARGIN < direct + tiles * TILE_CYCLES
 
 
@@ -117,9 +144,13 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads:
     names = [it.name for it in match.stage.iters if it.kind == "par"]
     loops = dict(zip(names, s.loops(last.name), strict=True))
     single = [loop for name, loop in loops.items() if name not in (match.m, match.n)]
-    half, pairs = match.extent(match.m) // 2, match.extent(match.n) // (2 * width)
-    s = s.split(loops[match.m], [half], names=["half", "row"])
-    s = s.split(loops[match.n], [pairs // threads, 2, width], names=["share", "pair", "side", "lane"])
+    half, pairs = match.extent(match.m) // 2, choice.pairs
+    if choice.height:
+        s = s.split(loops[match.m], [2, choice.height], names=["share", "half", "row"])
+        s = s.split(loops[match.n], [2, width], names=["pair", "side", "lane"])
+    else:
+        s = s.split(loops[match.m], [half], names=["half", "row"])
+        s = s.split(loops[match.n], [pairs // threads, 2, width], names=["share", "pair", "side", "lane"])
     s = s.reorder("share", "pair", "row", *single, "half", "side", "lane")
     if last.name != result:
         s = s.compute_at(result, "side").set_scope(match.stage.writes[0], "register")
@@ -136,7 +167,9 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads:
     number, row, k = loops_below(s, sums, "share")
     s = s.split(k, choice.lanes, names=["vector", "element"])
     s = s.reorder(row, "vector", number, "element").unroll(number).vectorize("element")
-    return s.parallel("share") if threads > 1 else s
+    if threads > 1:
+        s = s.parallel("share")
+    return s.partition("pair", -1) if match.extent(match.n) % (2 * width) else s
 
 
 def _product(s: Schedule, name: str, choice: StrassenChoice) -> Schedule:

@@ -63,6 +63,19 @@ def check(program, s, *, interpret=False):
     assert str(replay(s.source, s.trace)) == str(s)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "epilogue"), [(96, 600, "gelu"), (192, 301, "residual")])
+def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, monkeypatch):
+    monkeypatch.setattr("tilewright.strategies.strassen.MARGIN", 0.5)
+    program = product(m, n, 310, epilogue)
+    s = default_schedule(program, HOST, threads)
+    choice = choose_strassen(program, program.stage("C"), HOST, threads)
+    assert choice is not None
+    assert choice.height == (m // 2 // threads if threads > 1 else 0)
+    assert "strassen" in primitives(s)
+    check(program, s)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize(
     ("epilogue", "batch"), [("none", False), ("bias", True), ("gelu", True), ("residual", False)]
@@ -81,7 +94,7 @@ def test_default_schedules_with_epilogues(epilogue, batch, threads):
 def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, threads, monkeypatch):
     program = product(m, pairs * 2 * vectors * LANES, k, "bias")
     stage = program.stage("C")
-    match = lang.match_product(program, stage, vectors * LANES)
+    match = lang.match_product(program, stage)
     assert match is not None
     choice = StrassenChoice(match, rows, vectors, LANES)
     monkeypatch.setattr("tilewright.strategies.strassen.threads_for", lambda stage, n: n)
@@ -107,7 +120,6 @@ def test_chosen_where_it_pays():
     [
         (127, 768, 768),  # does not divide
         (128, 768, 767),
-        (128, 760, 768),
         (2, 768, 768),  # memory decides
         (128, 768, 48),  # sums and additions cost more than they save
         (8192, 768, 3072),  # sums of quarters do not stay in cache
@@ -119,11 +131,17 @@ def test_direct_elsewhere(m, n, k):
         assert "strassen" not in primitives(default_schedule(product(m, n, k), HOST, 2))
 
 
-def test_threads_that_do_not_share_panels_evenly_take_the_direct_method():
-    found = chosen(128, 768, 768, threads=1)
-    assert found is not None
-    pairs = 768 // (2 * found.width)
-    assert (chosen(128, 768, 768, threads=5) is None) == (pairs % 5 != 0)
+def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
+    assert chosen(128, 768, 768, threads=1) is not None
+    assert chosen(128, 768, 768, threads=5) is None
+
+
+def test_rows_are_shared_where_their_sums_stay_in_the_cache(monkeypatch):
+    monkeypatch.setattr("tilewright.strategies.strassen.MARGIN", 0.5)
+    size = HOST.level("l2").size
+    assert size is not None
+    assert chosen(128, 312, 312) is not None
+    assert chosen(128, 312, 2 * (size // (4 * 7 * 32) + 1)) is None
 
 
 def test_off_is_the_direct_method():

@@ -7,7 +7,9 @@ basis of as many elements: ``b11, b21, b22, b22 - b12 + b11``. In it the right o
 are stored blocks, and those of the other three are differences of two. Those are made where they are
 multiplied, in registers: nothing more is read or written for them.
 
-The halves of the columns alternate by panels of ``width``: what a pair of panels needs lies together.
+The halves of the columns alternate by panels of ``width``: what a pair of panels needs lies together. Columns
+that fill up the last pair are zeros, and left out of the result. The halves of the rows alternate likewise by
+panels of ``height``: threads that share the rows have neighbouring ones.
 """
 
 from __future__ import annotations
@@ -71,11 +73,15 @@ class ProductMatch:
         """Extent of an iterator."""
         return self.stage.extent(name)
 
+    def half(self, width: int) -> int:
+        """Columns of half of the result, in whole panels of ``width``."""
+        return -(-self.extent(self.n) // (2 * width)) * width
 
-def match_product(program: Program, stage: Stage, width: int) -> ProductMatch | None:
+
+def match_product(program: Program, stage: Stage) -> ProductMatch | None:
     """The parts of a product of f32 matrices that divides into quarters, ``None`` for other stages.
 
-    Rows and the reduction must be even, columns a multiple of two panels of ``width``.
+    Rows and the reduction must be even; columns are filled up to a multiple of two panels of ``width``.
     """
     body = stage.body
     pars = [it.name for it in stage.iters if it.kind == "par"]
@@ -102,7 +108,7 @@ def match_product(program: Program, stage: Stage, width: int) -> ProductMatch | 
     rows = [name for name in pars[:-1] if size[name] > 1]
     if len(rows) != 1 or any(n in i.vars for i in data.indices):
         return None
-    if size[rows[0]] % 2 or size[k] % 2 or size[n] % (2 * width):
+    if size[rows[0]] % 2 or size[k] % 2:
         return None
     return ProductMatch(stage, rows[0], n, k, data, weights)
 
@@ -111,13 +117,15 @@ def quarter_weights(
     match: ProductMatch, width: int, array: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.float32]:
     """The right matrix in the method's basis: blocks ``(4, k/2, n/2)``, sums computed in f64."""
-    return _in_basis(_by_columns(match, array), width)
+    return _in_basis(_by_columns(match, width, array), width)
 
 
-def _by_columns(match: ProductMatch, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
-    """The right matrix, its columns last."""
+def _by_columns(match: ProductMatch, width: int, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """The right matrix, its columns last, filled up with zeros to whole pairs of panels."""
     given = np.asarray(array, np.float32)
-    return given.T if match.weights.indices[0].as_var() == match.n else given
+    given = given.T if match.weights.indices[0].as_var() == match.n else given
+    more = 2 * match.half(width) - given.shape[1]
+    return np.pad(given, ((0, 0), (0, more))) if more else given
 
 
 def _in_basis(given: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.float32]:
@@ -131,19 +139,20 @@ def _in_basis(given: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.floa
     return out.reshape(BLOCKS, depth // 2, columns // 2)
 
 
-def strassen(program: Program, match: ProductMatch, width: int, weights: str) -> Program:
+def strassen(program: Program, match: ProductMatch, width: int, weights: str, height: int) -> Program:
     """The program with a product done by seven products of quarters.
 
     The constant input of the right matrix is replaced by the constant input ``weights``, which holds what
-    :func:`quarter_weights` gives. New stages are called after the product: ``_sums`` (quarters of the left
-    matrix and sums of them) and ``_product1`` to ``_product7``; the product's own stage adds those up. Equal
-    to the direct method in exact arithmetic; in f32 the error relative to the largest result about doubles.
+    :func:`quarter_weights` gives. ``height`` divides half of the rows. New stages are called after the
+    product: ``_sums`` (quarters of the left matrix and sums of them) and ``_product1`` to ``_product7``; the
+    product's own stage adds those up. Equal to the direct method in exact arithmetic; in f32 the error
+    relative to the largest result about doubles.
     """
     name, source = match.stage.name, match.stage.source
-    rows, columns, depth = (match.extent(a) // 2 for a in (match.m, match.n, match.k))
+    rows, columns, depth = match.extent(match.m) // 2, match.half(width), match.extent(match.k) // 2
     sums = f"{name}_sums"
     inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(PRODUCTS), rows, depth))]
-    stages = [_sums(match, sums, rows, depth)]
+    stages = [_sums(match, sums, height)]
     i, j, k = var("i"), var("j"), var("k")
     for number, blocks in enumerate(PRODUCTS):
         made = f"{name}_product{number + 1}"
@@ -156,7 +165,7 @@ def strassen(program: Program, match: ProductMatch, width: int, weights: str) ->
         iters = (*pars, Iter("k", Index(0), index(depth), "red"))
         body = store(made, (i, j), Binary("add", Load(made, (i, j), F32), Binary("mul", a, b)))
         stages.append(Stage(made, iters, body, store(made, (i, j), Const(0.0, F32)), source, "product"))
-    stages.append(_result(match, width, rows))
+    stages.append(_result(match, width, height))
     at = program.stages.index(match.stage)
     new = Buffer(weights, (index(BLOCKS), index(depth), index(columns)), F32, CONST)
     temps = [Buffer(buffer, tuple(map(index, shape)), F32, LOCAL) for buffer, shape in inner]
@@ -168,10 +177,10 @@ def strassen(program: Program, match: ProductMatch, width: int, weights: str) ->
     )
 
 
-def _quarter(match: ProductMatch, i: Index, k: Index, at: tuple[int, int]) -> Load:
+def _quarter(match: ProductMatch, i: Index, k: Index, at: tuple[int, int], height: int) -> Load:
     """Element ``(i, k)`` of a quarter of the left matrix."""
     place = {it.name: Index(0) for it in match.stage.iters}
-    place[match.m] = i + at[0] * (match.extent(match.m) // 2)
+    place[match.m] = floordiv(i, height) * (2 * height) + at[0] * height + mod(i, height)
     place[match.k] = k + at[1] * (match.extent(match.k) // 2)
     return Load(match.data.buffer, tuple(substitute_index(x, place) for x in match.data.indices), F32)
 
@@ -183,9 +192,10 @@ def _left(a11: Expr, a12: Expr, a21: Expr, a22: Expr) -> tuple[Expr, ...]:
     return (a11, a12, Binary("sub", a12, second), a22, first, second, Binary("sub", a11, a21))
 
 
-def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
+def _sums(match: ProductMatch, name: str, height: int) -> Stage:
     x, i, k = var("x"), var("i"), var("k")
-    values = _left(*(_quarter(match, i, k, (r, c)) for r in (0, 1) for c in (0, 1)))
+    rows, depth = match.extent(match.m) // 2, match.extent(match.k) // 2
+    values = _left(*(_quarter(match, i, k, (r, c), height) for r in (0, 1) for c in (0, 1)))
     value = values[-1]
     for number in reversed(range(len(values) - 1)):
         value = Select(_equal(x, number), values[number], value)
@@ -194,9 +204,9 @@ def _sums(match: ProductMatch, name: str, rows: int, depth: int) -> Stage:
     return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source, "sums")
 
 
-def _result(match: ProductMatch, width: int, rows: int) -> Stage:
+def _result(match: ProductMatch, width: int, height: int) -> Stage:
     m, n = var(match.m), var(match.n)
-    here = (mod(m, rows), floordiv(n, 2 * width) * width + mod(n, width))
+    here = (floordiv(m, 2 * height) * height + mod(m, height), floordiv(n, 2 * width) * width + mod(n, width))
     p1, p2, p3, p4, p5, p6, p7 = (Load(f"{match.stage.name}_product{x}", here, F32) for x in range(1, 8))
     both = Binary("add", p1, p6)
     lower = Binary("add", both, p7)
@@ -206,7 +216,7 @@ def _result(match: ProductMatch, width: int, rows: int) -> Stage:
         Binary("add", Binary("add", both, p5), p3),
     )
     below = Select(_equal(mod(floordiv(n, width), 2), 0), Binary("sub", lower, p4), Binary("add", lower, p5))
-    value = Select(_equal(floordiv(m, rows), 0), upper, below)
+    value = Select(_equal(mod(floordiv(m, height), 2), 0), upper, below)
     iters = tuple(it for it in match.stage.iters if it.kind == "par")
     target = tuple(var(it.name) for it in iters)
     stage = match.stage
@@ -230,7 +240,7 @@ def strassen_error(match: ProductMatch, width: int, array: npt.NDArray[np.generi
     infinite where the method leaves the range of f32.
     """
     with np.errstate(all="ignore"):
-        given = _by_columns(match, array)
+        given = _by_columns(match, width, array)
         parts = given.reshape(len(given), -1, 2, width)
         largest = np.maximum(given.max(axis=0), -given.min(axis=0)).reshape(-1, 2, width).max(axis=1).ravel()
         panel, column = np.divmod(np.argsort(-largest, kind="stable")[:PAIRS], width)

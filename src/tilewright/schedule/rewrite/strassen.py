@@ -10,12 +10,13 @@ from tilewright.support import ScheduleError
 
 
 @primitive("strassen", phase="program")
-def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
+def strassen(program: Program, stage: str, width: int, weights: str, height: int = 0) -> Program:
     """Compute the product ``stage`` with a constant f32 matrix by seven products of quarters, not eight.
 
     The constant input that holds the matrix is replaced by ``weights``, of shape ``(4, k/2, n/2)``;
     :func:`~tilewright.schedule.derived_constants` says how to make it. The halves of the columns alternate by
-    panels of ``width`` columns.
+    panels of ``width`` columns, the last ones filled up with zeros, those of the rows by panels of ``height``
+    (0: one panel, the upper and the lower half).
     The stages are described at :func:`tilewright.lang.algorithms.strassen`.
 
     In short, before and after ``strassen(program, "C", 16, "Q")``::
@@ -46,16 +47,21 @@ def strassen(program: Program, stage: str, width: int, weights: str) -> Program:
         raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
     if width < 1:
         raise ScheduleError(f"panels of {width} columns", hint="give their width, at least 1")
-    match = match_product(program, program.stage(stage), width)
+    match = match_product(program, program.stage(stage))
     if match is None:
         raise ScheduleError(
             f"stage {stage!r} is no product with a constant f32 matrix that divides into quarters",
-            hint=f"rows and reduction must be even, columns a multiple of {2 * width}",
+            hint="rows and reduction must be even",
+        )
+    half = match.extent(match.m) // 2
+    if height < 0 or (height and half % height):
+        raise ScheduleError(
+            f"panels of {height} rows do not divide half of the rows, {half}", hint="give a divisor, or 0"
         )
     taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
     if weights in taken or not weights.isidentifier():
         raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
-    new = rewrite(program, match, width, weights)
+    new = rewrite(program, match, width, weights, height or half)
     made = [t.name for t in new.temps if t not in program.temps]
     clash = next((name for name in made if name in taken | set(names)), None)
     if clash is not None:
