@@ -139,6 +139,8 @@ def _few(stage: Stage, lanes: int) -> list[str]:
         moved = {v for i in ld.indices for v in i.vars}
         results = [it.extent.as_int() for it in pars if it.name not in moved]
         windowed = any(pars[-1].name in i.vars and reds & i.vars for i in ld.indices)
+        # channels are summed: windows of single channels, as in pooling, keep the layout of what they read
+        windowed = windowed and any(i.as_var() in reds for i in ld.indices)
         if windowed and results and prod(results) < lanes >> (SMALLEST_PART - 1):
             found.append(ld.buffer)
     return found

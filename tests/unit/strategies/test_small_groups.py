@@ -4,6 +4,7 @@ import pytest
 from tests.native_kernel import HOST
 from tests.unit.strategies.test_default import conv_program
 
+from tilewright import lang
 from tilewright.ir import F32
 from tilewright.strategies import Flow, assign_layouts
 
@@ -72,3 +73,20 @@ def test_windows_with_few_results_read_rows():
     assert read_by(LANES // 2, 3) is not None
     assert read_by(3, 1) is not None
     assert read_by(3, 3, width=LANES // 2) is not None
+
+
+def test_windows_of_single_channels_keep_blocks():
+    """A batch of one may be read by a constant: it is no axis of few results."""
+    first = conv_program(1, 16, 2 * LANES, (9, 40), (1, 1))
+    x = lang.placeholder((1, 2 * LANES, 9, 40), name="X")
+    w = lang.placeholder((2 * LANES, 3), name="W")
+    k = lang.reduce_axis(3, "k")
+    y = lang.compute(
+        (1, 2 * LANES, 9, 38), lambda n, c, i, j: lang.sum(x[0, c, i, j + k] * w[c, k], axis=k), name="Y"
+    )
+    last = lang.program([x, w], [y])
+    flows = [
+        Flow(first, {"X": "input"}, {first.outputs[0].name: "between"}),
+        Flow(last, {"X": "between"}, {"Y": "output"}),
+    ]
+    assert assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout is not None
