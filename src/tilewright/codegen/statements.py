@@ -189,6 +189,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         form = self._forms.get(id(s))
         if form is None:
             form = self._forms[id(s)] = _Form.of(s)
+        if self.state.width > 1 and self.join_lanes(s):
+            return
         if form.nontemporal:
             self.past_caches(form.nontemporal, self.written(s), partial(self._loop_of, s, form))
         else:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.expressions import Expressions
+from tilewright.codegen.joins import can_join, join
 from tilewright.codegen.llvm.builder import Builder
-from tilewright.codegen.llvm.values import Val, iota, mask_literal
+from tilewright.codegen.llvm.values import Val, iota, literal_lanes, mask_literal
+from tilewright.codegen.memory import RegisterBuffer
 from tilewright.codegen.operations import binary, horizontal_extreme
-from tilewright.codegen.state import LANE_INDEX, State
+from tilewright.codegen.state import LANE, LANE_INDEX, State
 from tilewright.codegen.uses import loads_of, statement_loads
 from tilewright.ir import (
     BF16,
@@ -34,6 +36,7 @@ from tilewright.ir import (
     prove_ge0,
     stmt_children,
     stmt_writes,
+    substitute_index,
 )
 
 #: Vector loops of at most this many vectors are expanded, longer ones become loops over vectors.
@@ -43,6 +46,8 @@ REDUCTION_ACCUMULATORS = 4
 
 _JOINED = ("add", "mul", "min", "max")
 Emit = Callable[[Stmt], None]
+Flat = Callable[[Access], Index | None]
+"""The offset of an access in its buffer, where its strides are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,11 @@ def _leaves_alone(loop: For, before: tuple[Stmt, ...], place: str) -> bool:
     return place not in touched and lanes_apart(replace(loop, body=Seq(before)))
 
 
-def lanes_apart(loop: For) -> bool:
+def _unknown(_: Access) -> Index | None:
+    return None
+
+
+def lanes_apart(loop: For, flat: Flat = _unknown) -> bool:
     """Whether the iterations of a vector loop may run as lanes: no two write or carry the same place.
 
     Loops that may not (an argmax, storage of each iteration's own, bounds that depend on the lane) run one
@@ -122,7 +131,8 @@ def lanes_apart(loop: For) -> bool:
 
     def store(w: Access) -> bool:
         involved = [i for i in w.indices if v in i.vars]
-        distinct = any(_moves_with(i, v) for i in involved)
+        place = flat(w)
+        distinct = any(_moves_with(i, v) for i in involved) or (place is not None and _moves_with(place, v))
         carries = any(ld.buffer == w.buffer for ld in loads_of(w.value))
         if not involved:
             # every lane writes the same element: right only where all write the same value
@@ -245,7 +255,7 @@ class VectorLoops(Expressions):
         way = self._ways.get(id(s))
         if way is None:
             reduction = reduction_of(s)
-            apart = reduction is None and lanes_apart(s)
+            apart = reduction is None and lanes_apart(s, self._flat)
             moved = None if reduction or apart else sunk(s)
             size = self._element_bytes(s.body)
             n = s.extent.const if s.extent.is_const else None
@@ -255,6 +265,66 @@ class VectorLoops(Expressions):
                 chunks = tuple(_chunks(s.lo, n, lanes))
             way = self._ways[id(s)] = _Way(s, reduction, apart, moved, size, lanes, chunks)
         return way
+
+    def _flat(self, w: Access) -> Index | None:
+        """The offset of an access in its buffer, ``None`` where strides are symbolic."""
+        buf = self.state.buffers.get(w.buffer)
+        if buf is None:
+            return None
+        total = Index(0)
+        for i, stride in zip(buf.buffer.physical(w.indices), buf.strides, strict=True):
+            if not isinstance(stride, int):
+                return None
+            total = total + i * stride
+        return total
+
+    def join_lanes(self, s: For) -> bool:
+        """Emit a loop, in a vector loop, that adds up a register for each lane; ``False`` for others."""
+        st, r = self.state, reduction_of(s)
+        if r is None or r.cond or r.before or not isinstance(r.term, Load):
+            return False
+        buf = st.buffers[r.term.buffer]
+        lo, n = self.resolve(s.lo), self.resolve(s.hi) - self.resolve(s.lo)
+        if not isinstance(buf, RegisterBuffer) or not n.is_const or n.const < 2:
+            return False
+        used = (True,) * st.width if st.mask is None else literal_lanes(st.mask)
+        cells = self._cells_of_lanes(s.var, buf, r.term, (lo, lo + 1))
+        lanes = next((w for c, d, w in buf.values if c == cells[0][0] and d == 1), 0)
+        if not used or not lanes or n.const % lanes or any(b - a != 1 for a, b in cells):
+            return False
+        if not can_join(st.width, lanes, r.old.dtype.bytes):
+            return False
+        parts = [
+            [buf.values.get((cell + at, 1, lanes)) for cell, _ in cells] for at in range(0, n.const, lanes)
+        ]
+        known = next((v for v in parts[0] if v is not None), None)
+        if known is None or any(v is None and used[k] for part in parts for k, v in enumerate(part)):
+            return False
+        rows = [known if v is None else v for v in parts[0]]
+        for part in parts[1:]:
+            rows = [x if v is None else binary(self.b, r.op, x, v) for x, v in zip(rows, part, strict=True)]
+        total = binary(self.b, r.op, self.load(r.old), join(self.b, r.op, rows))
+        self.assign(r.write.buffer, r.write.indices, total)
+        return True
+
+    def _cells_of_lanes(
+        self, var: str, buf: RegisterBuffer, ld: Load, values: tuple[Index, Index]
+    ) -> list[tuple[int, int]]:
+        """For each lane the cells of a register that ``ld`` reads for two values of a variable."""
+        st = self.state
+        moving = {name: e for name, e in st.env.items() if LANE in e.vars}
+        cells: list[tuple[int, int]] = []
+        for lane in range(st.width):
+            for name, e in moving.items():
+                st.env[name] = substitute_index(e, {LANE: Index(lane)})
+            pair: list[int] = []
+            for value in values:
+                st.env[var] = value
+                pair.append(self.register_key(buf, ld.indices)[0])
+            cells.append((pair[0], pair[1]))
+        st.env.update(moving)
+        del st.env[var]
+        return cells
 
     def _loop_of_vectors(self, s: For, lo: Index, extent: Index, lanes: int) -> None:
         """Whole vectors in a loop, the rest under a mask."""

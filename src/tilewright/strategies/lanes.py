@@ -14,14 +14,23 @@ outermost reduction axis. The nest is then that of a contraction whose rows shar
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
+from tilewright.ir import Binary, Index, Iter, Load, Program, Stage, Store, loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.lane_chunks import (
+    ROWS,
+    chunk_steps,
+    next_tiles,
+    sum_chunks,
+    sums_in_registers,
+    tiles_of_block,
+)
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.products import rows_collide
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.requests import NEXT_SHARE, further, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
@@ -45,6 +54,8 @@ MIN_VECTORS: Final = 2
 #: Elements of a row from which on one row at a time, in so many vectors, comes faster from the caches than
 #: several do (one column, of reading: 2048x1024 79 and 97%, 3072x1024 86 and 96%; 512x512 97 and 89%).
 LONG_ROW, STREAM_VECTORS = 1024, 8
+#: Results of a tile are joined together, in vectors, where this divides their number.
+MIN_JOINED: Final = 4
 #: Elements along the reduction that an operand is laid out by.
 LINE: Final = 16
 #: Steps of the innermost loop that are unrolled.
@@ -69,6 +80,7 @@ class LaneReduction:
     rows: int
     panels: tuple[str, ...]
     streams: tuple[str, ...]
+    chunk: int = 0  # steps of the reduction that are done for a block of rows at a time; 0: all at once
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -211,6 +223,13 @@ def _rewrite(
         vectors, together = STREAM_VECTORS, 1
     vectors = max(1, min(vectors, extents[m.axis] // width, wanted))
     rows = min(max(1, wanted // vectors), together, row[1] if row else 1)
+    if width % prod(n for _, n in columns) == 0 and _is_kept(s, m, target):
+        # what fills a vector of results is joined at once; from memory more rows that share matter more
+        rows = min(rows, 1 << (rows.bit_length() - 1))
+    if m.shared and row is not None and rows > 1 and rows_collide(rows + 1, _apart(s, m, row[0])):
+        # with what they share, their lines need more of a set than it has: 3072x2x1024 78% of reading by
+        # 8 rows at a time, 86% by 4; 6144x1x2048 72 and 80%
+        rows //= 2
     units = prod(n for _, n in rest) // rows
     busy = elements(stage) >= MIN_PARALLEL_ELEMENTS and threads > 1
     if row is None or (busy and units < 2 * threads):
@@ -230,13 +249,48 @@ def _rewrite(
     s = s.rfactor(name, along, vectors * width, part="inner", name=partial)
     streams = _streams(program, m, row[0] if row else None, rows, prod(n for _, n in columns), target)
     choice = LaneReduction(partial, name, row[0] if row else None, rows, tuple(panels), streams)
-    return s, choice
+    chunked = _in_chunks(s.program, choice, m, pars, target) if s.program is not None else None
+    return s, choice if chunked is None else chunked
+
+
+def _in_chunks(
+    program: Program, choice: LaneReduction, m: _Match, pars: tuple[tuple[str, int], ...], target: Target
+) -> LaneReduction | None:
+    """The same in chunks, where few columns share a panel too large for the first cache level."""
+    partial = program.stage(choice.partial)
+    reds = [it for it in partial.iters if it.kind == "red"]
+    if (
+        len(choice.panels) != 1
+        or choice.row != pars[0][0]
+        or len(reds) != 1
+        or choice.final == choice.partial
+    ):
+        return None
+    (panel,) = (program.buffer(b) for b in program.stage(choice.panels[0]).writes)
+    moving = [program.buffer(ld.buffer) for ld in m.moving if ld not in m.gathered]
+    steps = reds[0].extent.as_int()
+    even = dict(m.reds)[m.axis] % steps == 0 and pars[0][1] % ROWS == 0
+    if len(moving) != 1 or not even or choice.rows < ROWS:
+        return None
+    chunk = chunk_steps(moving[0], panel, steps, target)
+    if not chunk:
+        return None
+    along = buffer_bytes(moving[0]) // moving[0].dtype.bytes // pars[0][1]
+    streams = next_tiles(moving[0], ROWS * along, target)
+    return replace(choice, rows=ROWS, chunk=chunk, streams=streams)
 
 
 def _is_kept(s: Schedule, m: _Match, target: Target) -> bool:
     """Whether all that a reduction reads may be in the last cache level."""
     assert s.program is not None
     return sum(buffer_bytes(s.program.buffer(ld.buffer)) for ld in m.moving) <= last_cache(target)
+
+
+def _apart(s: Schedule, m: _Match, row: str) -> int:
+    """Bytes between the rows of what moves with them, 1 where nothing does."""
+    assert s.program is not None
+    buffers = [(s.program.buffer(ld.buffer), ld) for ld in m.moving]
+    return max((abs(stride(b, ld, row)) * b.dtype.bytes for b, ld in buffers), default=0) or 1
 
 
 def _streams(
@@ -274,39 +328,71 @@ def schedule_lanes(
     pars = [it for it in final.iters if it.kind == "par"]
     loops = list(s.loops(last.name))[: len(pars)]
     ragged = False
+    parallel = threads > 1 and work >= MIN_PARALLEL_ELEMENTS
+    shared = block = None
     if choice.row is None:
         # the part of a thread: the first axis; all others are columns
         outer, inner = loops[:1], loops[1:]
     else:
         at = [it.name for it in pars].index(choice.row)
-        row = loops[at]
-        s = s.split(row, choice.rows, names=[f"{row}_tile", f"{row}_row"])
-        outer, inner = [*loops[:at], f"{row}_tile"], [f"{row}_row", *loops[at + 1 :]]
-        ragged = pars[at].extent.as_int() % choice.rows != 0
+        row, extent = loops[at], pars[at].extent.as_int()
+        names = (f"{row}_tile", f"{row}_row")
+        if at == 0 and choice.panels:
+            s, shared, block = _share_rows(s, row, extent, choice, names, threads if parallel else 1)
+        if shared is None:
+            s = s.split(row, choice.rows, names=names)
+        outer, inner = [*loops[:at], names[0]], [names[1], *loops[at + 1 :]]
+        ragged = extent % choice.rows != 0
     around = outer[-1]
     if last.name != final.name:
         s = s.compute_at(final.name, around).set_scope(final.writes[0], "register")
-    s = s.compute_at(partial.name, around).set_scope(partial.writes[0], "register")
-    s = _sum(s, choice, partial, around)
-    s = _join(s, final, around)
+    if block is not None:
+        s = sum_chunks(s, partial, block, choice.chunk, choice.streams)
+        s = sums_in_registers(s, partial, around)
+    else:
+        s = s.compute_at(partial.name, around).set_scope(partial.writes[0], "register")
+        s = _sum(s, choice, partial, around)
+    results = choice.rows * prod(it.extent.as_int() for it in _columns_of(final, choice))
+    together = last.name == final.name and choice.row is not None and results % MIN_JOINED == 0
+    s = _join(s, final, around, together)
     if last.name != final.name:
         for loop in inner:
             s = s.unroll(loop)
     if ragged:
         s = s.partition(around, -1)
     for name in choice.panels:
-        stage = program.stage(name)
-        s = _lay(s, name, elements(stage), threads)
-    return parallelise(s, outer, work, threads)
+        s, line = _lay(s, name, shared)
+        if shared is None:
+            s = parallelise(s, [line], elements(program.stage(name)), threads)
+    return s if shared is not None else parallelise(s, outer, work, threads)
 
 
-def _lay(s: Schedule, name: str, work: int, threads: int) -> Schedule:
-    """Copy an operand along the reduction: what lies together is read at a time."""
-    *others, k = s.loops(name)
+def _share_rows(
+    s: Schedule, row: str, extent: int, choice: LaneReduction, names: tuple[str, str], threads: int
+) -> tuple[Schedule, str | None, str | None]:
+    """Give each thread an equal part of the rows, in blocks for chunks: the loops over both, where there are.
+
+    Each thread lays the operand for itself: lines that the other one has written come from its cache.
+    """
+    if extent % (threads * choice.rows) or not (threads > 1 or choice.chunk):
+        return s, None, None
+    group, block, tiles = f"{row}_group", f"{row}_block", extent // threads // choice.rows
+    inside = tiles_of_block(tiles) if choice.chunk else 1
+    if inside > 1:
+        s = s.split(row, [tiles // inside, inside, choice.rows], names=[group, block, *names])
+    else:
+        s = s.split(row, [tiles, choice.rows], names=[group, *names])
+    return s.parallel(group) if threads > 1 else s, group, block if inside > 1 else None
+
+
+def _lay(s: Schedule, name: str, at: str | None) -> tuple[Schedule, str]:
+    """Copy an operand along the reduction: what lies together is read at a time. With the loop over lines."""
+    if at is not None:
+        s = s.compute_at(name, at)
+    *others, k = s.loops(name) if at is None else _below(s, name, at)
     line, vector = f"{name}_line", f"{name}_vector"
     s = s.set_scope(name, "global").split(k, LINE, names=[line, vector])
-    s = s.reorder(line, *others, vector).vectorize(vector)
-    return parallelise(s, [line], work, threads)
+    return s.reorder(line, *others, vector).vectorize(vector), line
 
 
 def _below(s: Schedule, block: str, loop: str) -> list[str]:
@@ -331,9 +417,20 @@ def _reductions(stage: Stage) -> int:
     return sum(1 for it in stage.iters if it.kind == "red")
 
 
-def _join(s: Schedule, final: Stage, around: str) -> Schedule:
-    """The sum over the lanes of each result."""
+def _columns_of(final: Stage, choice: LaneReduction) -> list[Iter]:
+    """The axes behind that of the rows."""
+    pars = [it for it in final.iters if it.kind == "par"]
+    return pars[[it.name for it in pars].index(choice.row) + 1 :] if choice.row is not None else pars
+
+
+def _join(s: Schedule, final: Stage, around: str, together: bool) -> Schedule:
+    """The sum over the lanes of each result; ``together`` a vector of results at a time."""
     *pars, lanes = _below(s, final.name, around)
+    if together:
+        first, *more = pars
+        for loop in more:
+            s, first = s.fuse(first, loop, names=[f"{first}_{loop}"[:60]]), f"{first}_{loop}"[:60]
+        return s.decompose_init(final.name, lanes).unroll(lanes).vectorize(first)
     s = s.decompose_init(final.name, lanes)
     for loop in pars:
         s = s.unroll(loop)

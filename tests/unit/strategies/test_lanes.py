@@ -7,7 +7,7 @@ from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
-from tilewright.strategies import default_schedule, lanes, rows
+from tilewright.strategies import default_schedule, lane_chunks, lanes, rows
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,34 @@ def test_products_of_few_columns(m, n, k):
 def test_threads_and_epilogue(threads, transposed):
     s = check(product(37, 3, 100, transposed=transposed, bias=True), threads=threads)
     assert used(s)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "chunked"),
+    [
+        (48, 4, 256, True),
+        (96, 2, 224, True),  # chunks of 7 steps, twice
+        (48, 3, 176, True),  # the last chunk is shorter
+        (24, 4, 128, True),
+        (50, 4, 256, False),  # rows that tiles do not divide
+        (48, 4, 250, False),  # a reduction that vectors do not divide
+    ],
+)
+def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, monkeypatch):
+    monkeypatch.setattr(lane_chunks, "WHOLE_SHARE", 0.0)
+    monkeypatch.setattr(lane_chunks, "CHUNK_SHARE", 1 / 32)
+    s = check(product(m, n, k), threads=threads)
+    assert any(name.endswith("_lanes_acc") for name in s.blocks()) == chunked
+    assert used(s)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_each_thread_lays_the_operand_for_itself(threads):
+    text = str(check(product(48, 2, 64), threads=threads))
+    assert f"for C_i_group in 0:{threads} parallel:\n        alloc C_panels" in text
+    # unequal parts: the operand is laid once, before
+    assert "C_i_group" not in str(check(product(49, 2, 64), threads=threads))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -115,7 +143,9 @@ def test_values_that_are_not_numbers_stay_so():
     ("shape", "asked"),
     [
         ((8448, 4, 2816), "prefetch=A+16896,A+16896,A+16896,A+16896:"),  # six rows of 2816, four columns
-        ((6144, 1, 2048), "prefetch=A+16384,A+16384:"),  # eight rows, less than twice the caches
+        ((4608, 4, 1536), "prefetch=A+6144,A+12288:"),  # nearly all of the last level, in chunks: two tiles
+        ((1024, 4, 4096), None),  # in chunks, from the third level
+        ((6144, 1, 2048), "prefetch=A+8192,A+8192:"),  # four rows, of one set; less than twice the caches
         ((512, 2, 500000), "prefetch=A@8,A@8,A@8,A@8:"),  # rows longer than the second cache level
         ((3072, 4, 1024), None),  # from the third level
     ],
