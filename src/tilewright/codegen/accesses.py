@@ -215,13 +215,16 @@ class Accesses(Indices):
             if on is not None and any(on):
                 which = range(on.index(True), st.width - on[::-1].index(True))
                 if all(on[n] for n in which):
+                    found = self._together(buf, access, mask) if guard is None and not products else None
+                    if found is not None:
+                        return found
                     return b.load_apart(self._address(buf, rest, products), dtype, st.width, lane, which)
         if guard is None and not products and irregular:
             found = self._at_known_places(buf, access, x, mask)
             if found is not None:
                 return found
         if guard is None and not products and not irregular and lane > MOST_APART:
-            found = self._transposed(buf, access, mask)
+            found = self._together(buf, access, mask)
             if found is not None:
                 return found
         on = (True,) * st.width if mask is None else literal_lanes(mask)
@@ -249,8 +252,8 @@ class Accesses(Indices):
             return None
         return self.b.load_places(self._address(buf, x - tied, ()), buf.buffer.dtype, places)
 
-    def _transposed(self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None) -> Val | None:
-        """Lanes far apart, of an access whose neighbours are read by other copies of expanded loops.
+    def _together(self, buf: MemoryBuffer, access: AccessPlan, mask: Val | None) -> Val | None:
+        """Lanes apart, of an access whose neighbours are read by other copies of expanded loops.
 
         What all of them read lies together in each lane: it is loaded so, and transposed in registers.
         """
@@ -269,12 +272,22 @@ class Accesses(Indices):
             if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
                 return v
         at, span = self._copies_together(access.plan)
-        inside = at % st.width
-        first, count = const - inside, min(st.width, span - at + inside)
-        if count < SMALLEST_SQUARE or not self._within(buf, r, first, count, on):
+        close = r.lane <= MOST_APART
+        if close and (span == 1 or r.lane & (r.lane - 1) or not all(on)):
             return None
-        p = b.gep(self._pointer(buf, place, r.terms), first, buf.buffer.dtype, local=True)
-        for n, v in enumerate(b.load_transposed(p, buf.buffer.dtype, r.lane, on, count)):
+        inside = at % (r.lane if close else st.width)
+        first = const - inside
+        count = r.lane if close else min(st.width, span - at + inside)
+        if (count < SMALLEST_SQUARE and not close) or not self._within(buf, r, first, count, on):
+            return None
+        p, dtype = self._pointer(buf, place, r.terms), buf.buffer.dtype
+        p = b.gep(p, first, dtype, local=True)
+        vectors = (
+            b.load_interleaved(p, dtype, st.width, count)
+            if close
+            else b.load_transposed(p, dtype, r.lane, on, count)
+        )
+        for n, v in enumerate(vectors):
             place.loads[first + n, st.width, 0, known] = (v, buf.version, b.scope)
         return place.loads[const, st.width, 0, known][0]
 

@@ -138,7 +138,7 @@ def _schedule_nests(
 ) -> Schedule:
     s = split_streams(s, target, constants, threads)
     s = split_deep(s, target, constants, threads)
-    s = gather_operands(s, target, constants)
+    s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
     current = s.program
     assert current is not None
     for cluster in clusters(current, target, constants, choices, along):
@@ -179,11 +179,18 @@ def apply_algorithms(
     return s, choices
 
 
-def gather_operands(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
-    """Make operands of contractions that vectors would have to gather tensors of their own, vectors last."""
+def gather_operands(
+    s: Schedule, target: Target, constants: Collection[str], but: Collection[str] = ()
+) -> Schedule:
+    """Make operands of contractions that vectors would have to gather tensors of their own, vectors last.
+
+    Stages ``but`` are left as they are.
+    """
     program = s.program
     assert program is not None
     for stage in program.stages:
+        if stage.name in but:
+            continue
         now = s.program
         assert now is not None
         current = now.stage(stage.name)
@@ -272,7 +279,7 @@ def clusters(
             done.add(planes.stage.name)
             out.append(_planes_rule(planes, program, target, constants))
             continue
-        rows, depth = _rows_before(program, stage, done, target)
+        rows, depth = _rows_before(program, stage, done | set(along), target)
         if rows:
             done.update(r.name for r in rows)
             out.append(_rows_rule(rows, stage, program, depth, target))

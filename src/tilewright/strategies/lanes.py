@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
-from tilewright.ir import Binary, Index, Iter, Load, Program, Stage, Store, loads
+from tilewright.ir import Binary, If, Index, Iter, Load, Program, Stage, Store, int_lower, loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.lane_chunks import (
@@ -41,8 +42,15 @@ from tilewright.target import Target
 MAX_COLUMNS: Final = 8
 #: Rows that share a load which vectors would have to gather, at most: with more, gathering it pays.
 MAX_GATHERED_ROWS: Final = 8
+#: Results, but for the columns of a tile, up to which lanes are picked from whole vectors of an operand, by
+#: how far apart they lie; others are copied along the reduction first. Copied, picked, ms: 512x2x4096 0.077,
+#: 0.063; 512x3x4096 0.091, 0.076; 4096x3x1024 0.137, 0.159; 64x4x100000 0.52, 0.39; 512x4x20000 0.68,
+#: 0.73.
+MAX_PICKED_ROWS: Final = MappingProxyType({2: 1 << 30, 3: 512, 4: 64})
 #: Accumulators: enough to hide the latency of additions, few enough for the registers.
 MAX_ACCUMULATORS: Final = 24
+#: The same where picking lanes from so many vectors, and more, takes registers.
+PICKED_VECTORS, MAX_ACCUMULATORS_PICKED = 4, 20
 #: Rows of a tile, at most: each is a stream of its own from memory.
 MAX_STREAMS: Final = 8
 #: Vectors along the reduction axis where rows share nothing.
@@ -92,7 +100,8 @@ class LaneReduction:
 class _Match:
     axis: str  # the reduction axis along memory
     moving: tuple[Load, ...]  # loads that move along it
-    gathered: tuple[Load, ...]  # those that do not move by single elements
+    gathered: tuple[Load, ...]  # those that do not move by single elements, nor by few
+    picked: int  # how far apart the elements of others lie, at most
     shared: bool  # whether several results use one load
     pars: tuple[tuple[str, int], ...]
     reds: tuple[tuple[str, int], ...]
@@ -154,12 +163,15 @@ def _match(program: Program, stage: Stage, target: Target, constants: Collection
     if not _suits(program, stage, target, constants):
         return None
     moving = [ld for ld in terms if any(axis in i.vars for i in ld.indices)]
-    gathered = tuple(ld for ld in moving if not _along(program, ld, axis))
     columns = {name for name, _ in _columns(pars)}
+    rows = prod(n for name, n in pars if name not in columns)
+    apart = {ld: _elements_apart(program, ld, axis) for ld in moving if not _along(program, ld, axis)}
+    gathered = tuple(ld for ld, n in apart.items() if rows > MAX_PICKED_ROWS.get(n, 0))
+    picked = max((n for ld, n in apart.items() if ld not in gathered), default=1)
     shared = (
         any(not any(v in columns for i in ld.indices for v in i.vars) for ld in moving) and len(moving) > 1
     )
-    return _Match(axis, tuple(moving), gathered, shared, pars, reds)
+    return _Match(axis, tuple(moving), gathered, picked, shared, pars, reds)
 
 
 def _suits(program: Program, stage: Stage, target: Target, constants: Collection[str]) -> bool:
@@ -181,6 +193,12 @@ def _along(program: Program, ld: Load, axis: str) -> bool:
     if not places or places[-1].coefficient(axis) != 1:
         return False
     return not any(axis in i.vars for i in places[:-1])
+
+
+def _elements_apart(program: Program, ld: Load, axis: str) -> int:
+    """Elements between what neighbours along an axis load; 0 where sizes are known only at run time."""
+    buffer = program.buffer(ld.buffer)
+    return stride(buffer, ld, axis) if all(e.is_const for e in buffer.shape) else 0
 
 
 def _columns(pars: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
@@ -212,7 +230,8 @@ def _rewrite(
     columns = _columns(pars)
     rest = pars[: len(pars) - len(columns)]
     row = rest[-1] if rest else None
-    wanted = MAX_ACCUMULATORS // prod(n for _, n in columns)
+    most = MAX_ACCUMULATORS if m.picked < PICKED_VECTORS else MAX_ACCUMULATORS_PICKED
+    wanted = most // prod(n for _, n in columns)
     vectors, together = (SHARED_VECTORS, MAX_STREAMS) if m.shared else (VECTORS, 1)
     if (
         m.shared
@@ -410,7 +429,23 @@ def _sum(s: Schedule, choice: LaneReduction, partial: Stage, around: str) -> Sch
         s = s.annotate(reds[-1], "prefetch", ",".join(choice.streams))
     for loop in pars[:-1]:
         s = s.unroll(loop).unroll(f"{loop}_init")
-    return s.vectorize(pars[-1]).vectorize(f"{pars[-1]}_init")
+    s = s.vectorize(pars[-1]).vectorize(f"{pars[-1]}_init")
+    whole = _whole_steps(partial)
+    return s.partition(reds[-1], whole) if 0 < whole < s.loop(reds[-1]).extent.as_int() else s
+
+
+def _whole_steps(partial: Stage) -> int:
+    """Steps of the innermost reduction all of whose lanes count in each thread's part; 0 if unknown."""
+    k = next(it for it in reversed(partial.iters) if it.kind == "red")
+    steps = k.extent.as_int()
+    ends = {it.name: (Index(0), it.extent - 1) for it in partial.iters} | {k.name: (Index(0), Index(0))}
+    for cond in partial.body.cond if isinstance(partial.body, If) else ():
+        lanes = 0 if cond.index is None else -cond.index.coefficient(k.name)
+        least = int_lower(cond.index, ends) if cond.index is not None and cond.op == "ge" else None
+        if least is None or lanes <= 0:
+            return 0
+        steps = min(steps, (least // lanes) + 1)
+    return steps
 
 
 def _reductions(stage: Stage) -> int:

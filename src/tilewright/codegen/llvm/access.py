@@ -116,6 +116,24 @@ class Access(Arithmetic):
             out = self.pick(out, part, [n if at is None else lanes + at for n, at in enumerate(here)])
         return out
 
+    def load_interleaved(self, p: Val, dtype: DType, lanes: int, stride: int) -> list[Val]:
+        """``stride`` vectors, of which number ``n`` has in lane ``k`` element ``n + k * stride`` of ``p``.
+
+        ``stride`` is a power of two. Whole vectors are loaded; those of each two neighbours that are even and
+        those that are odd make a shuffle each, and so on with both.
+        """
+
+        def parted(rows: list[Val]) -> list[Val]:
+            if len(rows) == 1:
+                return rows
+            pairs = list(zip(rows[::2], rows[1::2], strict=True))
+            halves = [parted([self.pick(a, b, range(odd, 2 * lanes, 2)) for a, b in pairs]) for odd in (0, 1)]
+            return [v for both in zip(*halves, strict=True) for v in both]
+
+        return parted(
+            [self.load(self.gep(p, lanes * k, dtype, local=True), dtype, lanes) for k in range(stride)]
+        )
+
     def load_transposed(self, p: Val, dtype: DType, apart: int, on: Sequence[bool], count: int) -> list[Val]:
         """``count`` vectors, of which number ``n`` has in lane ``k`` element ``n + k * apart`` of ``p``.
 
