@@ -63,3 +63,31 @@ def test_lanes_off_at_both_ends(stride, count):
     wanted = np.full(count, -1, np.float32)
     wanted[2 : 2 + len(x[::stride])] = x[::stride]
     np.testing.assert_array_equal(run({"X": x})["Y"], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
+@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("rows", [7, 16, 37])
+def test_columns_of_narrow_rows(rows, columns, dtype):
+    """Y[i, j] = X[j, i], i expanded and j in vectors: 2 and 4 columns come from the same loads."""
+    X = lang.placeholder((rows, columns), dtype, name="X")
+    Y = lang.compute((columns, rows), lambda i, j: X[j, i], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    i, j = s.loops("Y")
+    run = Native(s.unroll(i).vectorize(j).func)
+    x = (np.arange(rows * columns) % 120).reshape(rows, columns).astype(run.func.buffers[0].dtype.numpy)
+    np.testing.assert_array_equal(run({"X": x})["Y"], x.T)
+    if dtype == "f32" and rows == 16:
+        assert run.text.text.count("load <16 x float>") == (columns**2 if columns == 3 else columns)
+
+
+def test_vectors_shared_by_columns_end_where_the_buffer_does():
+    """The window's last column is the buffer's last element: nothing is read behind it for the others."""
+    X = lang.placeholder((2 * 16 + 1,), name="X")
+    Y = lang.compute((3, 16), lambda i, x: X[2 * x + i], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    i, x = s.loops("Y")
+    run = Native(s.unroll(i).vectorize(x).func)
+    given = np.arange(33, dtype=np.float32)
+    wanted = np.stack([given[n : n + 31 : 2] for n in range(3)])
+    np.testing.assert_array_equal(run({"X": given})["Y"], wanted)

@@ -85,6 +85,19 @@ def test_few_results_share_the_reduction(threads):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("k", [128, 333, 1000])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 4), (4, 4), (9, 4), (7, 3), (30, 2)])
+def test_few_columns_are_read_where_they_are(m, n, k, threads):
+    s = check(product(m, n, k), threads=threads, interpret=False)
+    assert used(s)
+    assert not any(name.endswith("_panels") for name in s.blocks())
+
+
+def test_columns_that_many_rows_use_are_copied_along_the_reduction():
+    assert any(name.endswith("_panels") for name in default_schedule(product(65, 4, 512), HOST, 2).blocks())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "k"), [(19, 256), (8, 300), (1, 500)])
 def test_long_rows_of_one_column_come_one_at_a_time(m, k, threads, monkeypatch):
     monkeypatch.setattr(lanes, "LONG_ROW", 200)
