@@ -33,6 +33,7 @@ from tilewright.strategies.stores import store_past_caches
 from tilewright.strategies.strassen import StrassenChoice, choose_strassen, schedule_strassen
 from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
 from tilewright.strategies.tiles import is_tileable
+from tilewright.strategies.wide import is_wide, schedule_wide
 from tilewright.strategies.winograd import schedule_winograd
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
@@ -346,9 +347,10 @@ def _contraction_rule(
             alone = ordered is None and panels is None
             if alone and is_large_product(program, c, target, constants):
                 return schedule_product(s, c, epilogue, target, threads)
-            deep = alone and is_deep(program, c, target, constants, threads)
-            if alone and (deep or is_stream(program, c, target, constants, threads)):
-                rule = schedule_deep if deep else schedule_stream
+            rules = ((is_deep, schedule_deep), (is_wide, schedule_wide), (is_stream, schedule_stream))
+            fitting = (do for fits, do in rules if alone and fits(program, c, target, constants, threads))
+            rule = next(fitting, None)
+            if rule is not None:
                 s = rule(s, c, target, threads)
                 return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
             return schedule_contraction(s, c, epilogue, target, threads, panels, ordered)

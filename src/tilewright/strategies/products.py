@@ -53,7 +53,8 @@ CACHE_SHARE: Final = 0.12
 #: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
 #: the first one's rows.
 COPIES_SHARE: Final = 0.5
-#: Bytes after which addresses fall into the same set of the first cache level, and lines that a set holds.
+#: Bytes after which addresses fall into the same set of the first cache level, and lines that a set of the
+#: first two levels holds.
 SET_SPAN, WAYS = 4096, 8
 #: An extent that tiles of up to 14 divide: what is left of the real ones matters little.
 MANY: Final = lcm(*range(1, MAX_ROWS + 1))
@@ -155,9 +156,12 @@ def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
     return ProductPlan(tile, shared, True, True, blocks)
 
 
-def rows_collide(rows: int, apart: int) -> bool:
-    """Whether so many rows, so many bytes apart, need more of a set of the first cache level than it has."""
-    return rows > WAYS * (SET_SPAN // gcd(SET_SPAN, apart))
+def rows_collide(rows: int, apart: int, span: int = SET_SPAN) -> bool:
+    """Whether so many rows, so many bytes apart, need more of a set of a cache than it has.
+
+    Addresses ``span`` bytes apart fall into the same set, by default those of the first level.
+    """
+    return rows > WAYS * (span // gcd(span, apart))
 
 
 def _parts(extent: int, size: int) -> int:

@@ -39,6 +39,13 @@ def test_products_of_few_rows(m, n, k):
     assert streamed(check(product(m, n, k), interpret=False))
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 300, 48), (8, 257, 35)])
+def test_more_rows_of_what_comes_from_memory(m, n, k, monkeypatch):
+    assert not streamed(default_schedule(product(m, n, k), machine(1024, 32 * 1024), 2))
+    monkeypatch.setattr(streams, "last_cache", lambda target: 0)
+    assert streamed(check(product(m, n, k), interpret=False))
+
+
 @pytest.mark.parametrize(
     ("threads", "batch", "bias"),
     [(1, (), True), (2, (), False), (3, (1,), True), (2, (4,), True), (2, (3,), False), (3, (3,), True)],

@@ -1,0 +1,119 @@
+"""Products of few rows with a large run-time matrix: as few tiles as there can be read each of its lines.
+
+::
+
+    parallel for groups of columns, one a thread:
+        rows[i / R][k / 16][i % R][k % 16] = a[i, k]          # only where rows of a tile lie in one cache set
+        c[i, j] = 0                                           # second cache level
+        for chunks of 512 steps:
+            for panels of columns:
+                for tiles of R rows:
+                    acc[R, vectors] = c[i, j]                 # registers
+                    for k in the chunk: acc += a[i, k] * b[k, j]
+                    c[i, j] = acc
+
+The lines of a panel lie a row apart, often in one set of the caches: each tile fetches them from the last
+level again. 32x4096x4096 has 4 tiles of 8x2 in the general rule, 7.6 ms; by hand 3 of 11x2 took 5.9, 2 of
+16x1 5.1, multiply-adds alone take 4.6. Packing the panels, also ahead of their use, took 6.9 to 8.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tilewright.ir import CONST, Program
+from tilewright.schedule import Schedule
+from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.micro import expand_tile, loops_below
+from tilewright.strategies.products import WAYS, copy_rows, rows_collide
+from tilewright.strategies.roles import Contraction
+from tilewright.strategies.tiles import row_axis, vector_width
+from tilewright.target import Target
+
+#: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).
+MIN_ROWS, MAX_ROWS = 9, 128
+#: Part of the last cache level that the matrix must exceed. Where its lines do not fall into one set, it must
+#: exceed all of it (32x4000x4096 6.7 -> 5.6 ms, 35x1500x2560 1.28 -> 1.56, 32x1024x4096 1.49 -> 1.27,
+#: 32x1024x1024 0.309 -> 0.325). Its rows are whole vectors (20x5000x3000, 5.8 ms, would take 10.1).
+MIN_SHARE: Final = 0.25
+#: Rows of a tile, at most.
+TILE_ROWS: Final = 24
+#: Accumulators of a tile, at most, and vectors beside each other.
+ACCUMULATORS, MAX_VECTORS = 28, 3
+#: Steps of a chunk, at most (32x4096x4096 by hand: 5.9, 5.4, 5.1, 5.5, 6.4 ms with 128, 256, 512, 1024, all).
+CHUNK: Final = 512
+#: Steps of the innermost loop that are unrolled.
+STEPS: Final = 4
+
+
+def is_wide(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of few rows with a large run-time matrix."""
+    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+        return False
+    row, (k,) = row_axis(c), c.axes("k")
+    wide = [name for name in c.axes("batch", "m", "n") if c.extent(name) > 1]
+    if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
+        return False
+    for ld in (c.a, c.b):
+        buffer = program.buffer(ld.buffer)
+        if buffer.layout is not None or buffer.scope == CONST or buffer.name in constants:
+            return False
+        if any(i.as_var() is None for i in ld.indices):
+            return False
+    if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
+        return False
+    if not MIN_ROWS <= c.extent(row) <= MAX_ROWS:
+        return False
+    width = vector_width(c, target)
+    if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
+        return False
+    read, last = buffer_bytes(program.buffer(c.b.buffer)), last_cache(target)
+    apart, span = c.extent(c.vector) * c.b.dtype.bytes, (target.level("l2").size or 0) // WAYS
+    return read > last or (read > MIN_SHARE * last and rows_collide(CHUNK, apart, span))
+
+
+def tile_of(rows: int) -> tuple[int, int]:
+    """The rows and vectors of tiles: as few tiles as there can be, about equal."""
+    tiles = -(-rows // TILE_ROWS)
+    each = -(-rows // tiles)
+    return each, max(1, min(MAX_VECTORS, ACCUMULATORS // each))
+
+
+def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
+    """Schedule such a product, without a stage that reads its result."""
+    stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
+    assert row is not None
+    rows, vectors = tile_of(c.extent(row))
+    columns = vectors * vector_width(c, target)
+    turns = -(-c.extent(k) // CHUNK)
+    steps = -(-c.extent(k) // (turns * STEPS)) * STEPS
+    panels = -(-c.extent(c.vector) // columns)
+    own = -(-panels // threads) * columns
+    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
+    ones = [loops[it.name] for it in stage.iters if it.name not in (row, c.vector, k)]
+    i, j, depth = loops[row], loops[c.vector], loops[k]
+    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
+    around, inner, turn, step = f"{i}_tile", f"{i}_row", f"{depth}_turn", f"{depth}_step"
+    s = s.split(j, own, names=[group, f"{j}_own"]).split(f"{j}_own", columns, names=[panel, vector])
+    s = s.split(i, rows, names=[around, inner]).split(depth, steps, names=[turn, step])
+    s = s.reorder(*ones, group, turn, panel, around, step, inner, vector).decompose_init(name, turn)
+    out = f"{name}_acc"
+    s = s.stage(stage.writes[0], at=around, scope="register", mode="accumulate", name=out)
+    s = s.annotate(around, "outline").annotate(step, "unroll", str(STEPS)).unroll(inner).vectorize(vector)
+    for block in (out, f"{out}_out"):
+        s = expand_tile(s, block, loops_below(s, block, around), c)
+    s = s.vectorize(s.loops(f"{name}_init")[-1])
+    if rows_collide(rows, c.extent(k) * c.a.dtype.bytes):
+        s = copy_rows(s, c, group, rows, c.extent(k))
+    # what every thread has of the columns; steps and rows
+    least = c.extent(c.vector) - (threads - 1) * own
+    sizes = ((turn, c.extent(k), steps), (panel, least, columns), (around, c.extent(row), rows))
+    for loop, extent, size in sizes:
+        if 0 < extent // size < s.loop(loop).extent.as_int():
+            copies = dict.fromkeys(x for b in s.blocks() for x in s.loops(b) if x.startswith(loop))
+            for x in copies:
+                s = s.partition(x, extent // size)
+    return s.parallel(group) if threads > 1 else s
