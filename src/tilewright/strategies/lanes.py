@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
-from types import MappingProxyType
 from typing import Final
 
 from tilewright.ir import Binary, If, Index, Iter, Load, Program, Stage, Store, int_lower, loads
@@ -42,11 +41,10 @@ from tilewright.target import Target
 MAX_COLUMNS: Final = 8
 #: Rows that share a load which vectors would have to gather, at most: with more, gathering it pays.
 MAX_GATHERED_ROWS: Final = 8
-#: Results, but for the columns of a tile, up to which lanes are picked from whole vectors of an operand, by
-#: how far apart they lie; others are copied along the reduction first. Copied, picked, ms: 512x2x4096 0.077,
-#: 0.063; 512x3x4096 0.091, 0.076; 4096x3x1024 0.137, 0.159; 64x4x100000 0.52, 0.39; 512x4x20000 0.68,
-#: 0.73.
-MAX_PICKED_ROWS: Final = MappingProxyType({2: 1 << 30, 3: 512, 4: 64})
+#: Elements apart, at most, and rows up to which lanes are picked from whole vectors of an operand; others are
+#: copied along the reduction first. Copied, picked, ms: 64x4x100000 0.52, 0.39; 512x2x4096 0.058, 0.069;
+#: 512x3x4096 0.065, 0.094; 512x4x20000 0.68, 0.73.
+MAX_PICKED_APART, MAX_PICKED_ROWS = 4, 64
 #: Accumulators: enough to hide the latency of additions, few enough for the registers.
 MAX_ACCUMULATORS: Final = 24
 #: The same where picking lanes from so many vectors, and more, takes registers.
@@ -166,7 +164,7 @@ def _match(program: Program, stage: Stage, target: Target, constants: Collection
     columns = {name for name, _ in _columns(pars)}
     rows = prod(n for name, n in pars if name not in columns)
     apart = {ld: _elements_apart(program, ld, axis) for ld in moving if not _along(program, ld, axis)}
-    gathered = tuple(ld for ld, n in apart.items() if rows > MAX_PICKED_ROWS.get(n, 0))
+    gathered = tuple(ld for ld, n in apart.items() if not 0 < n <= MAX_PICKED_APART or rows > MAX_PICKED_ROWS)
     picked = max((n for ld, n in apart.items() if ld not in gathered), default=1)
     shared = (
         any(not any(v in columns for i in ld.indices for v in i.vars) for ld in moving) and len(moving) > 1

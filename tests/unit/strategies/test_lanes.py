@@ -62,6 +62,7 @@ def test_threads_and_epilogue(threads, transposed):
     ],
 )
 def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, monkeypatch):
+    monkeypatch.setattr(lanes, "MAX_PICKED_ROWS", 0)
     monkeypatch.setattr(lane_chunks, "WHOLE_SHARE", 0.0)
     monkeypatch.setattr(lane_chunks, "CHUNK_SHARE", 1 / 32)
     s = check(product(m, n, k), threads=threads)
@@ -70,7 +71,8 @@ def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, m
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_each_thread_lays_the_operand_for_itself(threads):
+def test_each_thread_lays_the_operand_for_itself(threads, monkeypatch):
+    monkeypatch.setattr(lanes, "MAX_PICKED_ROWS", 0)
     text = str(check(product(48, 2, 64), threads=threads))
     assert f"for C_i_group in 0:{threads} parallel:\n        alloc C_panels" in text
     # unequal parts: the operand is laid once, before
