@@ -120,17 +120,15 @@ def test_phases_are_put_in_order_without_gathers():
     assert "shufflevector" in text and "gather" not in text
 
 
-def test_phases_that_read_more_than_the_caches_hold_are_put_in_order_at_the_end(monkeypatch, caplog):
+def test_phases_that_read_more_than_the_caches_hold_are_put_in_order_at_the_end(monkeypatch):
     monkeypatch.setattr(contraction, "CACHE_SHARE", 0.0)
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
     random = np.random.default_rng(5)
     x, w = (random.standard_normal(shape, np.float32) for shape in ((1, 64, 12, 12), (64, 32, 2, 2)))
     model = tiny.model([node], [tiny.tensor("x", x.shape)], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w})
     (unit,) = make_units(fuse(simplify(import_onnx(model))), HOST, 1)
-    with caplog.at_level("INFO"):
-        s = default_schedule(unit.program, HOST, 1)
+    s = default_schedule(unit.program, HOST, 1)
     assert "convtranspose_phases_part" not in str(s)
-    assert "reads too much for the phases of a row" in caplog.text
     (y,) = tilewright.compile(model, threads=1)(x)
     wanted = expected(x, w, (2, 2), (0, 0), 1, 1, (24, 24))
     np.testing.assert_allclose(y, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
