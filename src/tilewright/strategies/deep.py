@@ -23,10 +23,11 @@ from collections.abc import Collection
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, Condition, Index, Program, int_lower
+from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.micro import expand_tile, loops_below
+from tilewright.strategies.products import is_plain_input
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.shares import share_reductions
 from tilewright.strategies.tiles import register_tile, row_axis, vector_width
@@ -66,10 +67,8 @@ def is_deep(
     wide = [name for name in c.axes("m", "n") if c.extent(name) > 1]
     if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
         return False
-    for ld in (c.a, c.b):
-        buffer = program.buffer(ld.buffer)
-        if buffer.layout is not None or buffer.scope == CONST or buffer.name in constants:
-            return False
+    if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
+        return False
     if c.a.indices[-1].coefficient(k) != 1 or c.b.indices[-1].as_var() != c.vector:
         return False
     if sum(any(k in i.vars for i in ld.indices) for ld in (c.a, c.b)) != 2 or k in c.b.indices[-1].vars:

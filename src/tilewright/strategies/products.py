@@ -62,22 +62,38 @@ MANY: Final = lcm(*range(1, MAX_ROWS + 1))
 
 def is_large_product(program: Program, c: Contraction, target: Target, constants: Collection[str]) -> bool:
     """Whether a contraction is a product of two plain matrices, not constants, that are worth copying."""
-    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+    axes = plain_product(program, c, constants)
+    if axes is None:
         return False
+    row, k = axes
+    nbytes = c.extent(row) * c.extent(k) * c.a.dtype.bytes
+    return nbytes > MIN_SHARE * last_cache(target) and min(c.extent(row), c.extent(c.vector)) >= MIN_USES
+
+
+def plain_product(program: Program, c: Contraction, constants: Collection[str]) -> tuple[str, str] | None:
+    """The rows and the reduction of ``c[i, j] = sum_k a[i, k] b[k, j]``; None for any other contraction.
+
+    ``a`` and ``b`` are matrices given at run time as they are; columns are vectors, other axes have one step.
+    """
+    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+        return None
     row, (k,) = row_axis(c), c.axes("k")
     wide = [name for name in c.axes("batch", "m", "n") if c.extent(name) > 1]
-    if len(wide) != 2 or row not in wide or c.vector not in wide or c.vector not in c.axes("n"):
-        return False
-    for ld in (c.a, c.b):
-        buffer = program.buffer(ld.buffer)
-        if buffer.layout is not None or buffer.scope == CONST or buffer.name in constants:
-            return False
-        if any(i.as_var() is None for i in ld.indices):
-            return False
+    if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
+        return None
+    if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
+        return None
+    if any(i.as_var() is None for ld in (c.a, c.b) for i in ld.indices):
+        return None
     if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
-        return False
-    nbytes = c.extent(row) * c.extent(k) * c.a.dtype.bytes
-    return nbytes > MIN_SHARE * last_cache(target) and min(c.extent(name) for name in wide) >= MIN_USES
+        return None
+    return row, k
+
+
+def is_plain_input(program: Program, ld: Load, constants: Collection[str]) -> bool:
+    """Whether a load reads what is given at run time, stored as its indices say."""
+    buffer = program.buffer(ld.buffer)
+    return buffer.layout is None and buffer.scope != CONST and buffer.name not in constants
 
 
 def schedule_product(

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from tilewright.ir import CONST, Program
+from tilewright.ir import Program
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
 from tilewright.strategies.micro import expand_tile, loops_below
-from tilewright.strategies.products import WAYS, copy_rows, rows_collide
+from tilewright.strategies.products import WAYS, copy_rows, plain_product, rows_collide
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import row_axis, vector_width
 from tilewright.target import Target
@@ -51,20 +51,10 @@ def is_wide(
     program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
 ) -> bool:
     """Whether a contraction is a product of few rows with a large run-time matrix."""
-    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+    axes = plain_product(program, c, constants)
+    if axes is None or c.b is None:
         return False
-    row, (k,) = row_axis(c), c.axes("k")
-    wide = [name for name in c.axes("batch", "m", "n") if c.extent(name) > 1]
-    if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
-        return False
-    for ld in (c.a, c.b):
-        buffer = program.buffer(ld.buffer)
-        if buffer.layout is not None or buffer.scope == CONST or buffer.name in constants:
-            return False
-        if any(i.as_var() is None for i in ld.indices):
-            return False
-    if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
-        return False
+    row, _ = axes
     if not MIN_ROWS <= c.extent(row) <= MAX_ROWS:
         return False
     width = vector_width(c, target)
