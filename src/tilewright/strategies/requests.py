@@ -11,12 +11,6 @@ from tilewright.target import Target
 
 #: Part of the second cache level that what is asked for may take, until it is used.
 NEXT_SHARE: Final = 0.25
-#: How often it is asked for: what finds no room among the pending requests is dropped. Of reading, 8448x2816
-#: by 4 columns reached 47, 54, 79, 86% with 1 to 4 requests, by one column 76, 84, 86, 93%; 6144x2048, of
-#: which the last level keeps a part, 54, 66, 68, 56% and 81, 77, 72, 66%; 4x1024x65536 68, 80, 90, 96%.
-REQUESTS: Final = 2
-#: The same for what is larger than twice the caches.
-REQUESTS_FROM_MEMORY: Final = 4
 
 
 def stride(buffer: Buffer, load: Load, axis: str) -> int:
@@ -30,7 +24,8 @@ def requests(buffer: Buffer, target: Target) -> int:
     nbytes, kept = buffer_bytes(buffer), last_cache(target)
     if nbytes <= kept:
         return 0
-    return REQUESTS if nbytes <= 2 * kept else REQUESTS_FROM_MEMORY
+    near, far = target.far_requests
+    return near if nbytes <= 2 * kept else far
 
 
 def further(buffer: Buffer, elements: int, target: Target) -> str:

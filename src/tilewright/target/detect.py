@@ -97,7 +97,8 @@ def _x86(facts: Mapping[str, str]) -> Target:
         bandwidths = x86_avx512.BANDWIDTHS.get(cpu or "", tuple(level.bandwidth for level in table.memory))
         levels = zip(table.memory, bandwidths, strict=True)
         memory = tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels)
-        table = replace(table, fma_per_cycle=fma, memory=memory)
+        asked = x86_avx512.FAR_REQUESTS.get(cpu or "", table.far_requests)
+        table = replace(table, fma_per_cycle=fma, memory=memory, far_requests=asked)
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
     else:

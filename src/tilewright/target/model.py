@@ -136,6 +136,8 @@ class Target:
     single instructions. ``features`` are the CPU features in LLVM's spelling; those of the tables that a
     machine lacks are in ``missing_features``. ``memory`` goes from the level next to the registers outwards.
     ``functions`` are functions of the IR's ``CALLS`` that are instructions here, unlike elsewhere.
+    ``far_requests`` says how often instructions best ask ahead for each line of an operand in main memory:
+    one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -155,6 +157,7 @@ class Target:
     features: frozenset[str]
     missing_features: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
+    far_requests: tuple[int, int] = (1, 1)
     clock_hz: float | None = None
 
     def __post_init__(self) -> None:
@@ -173,6 +176,8 @@ class Target:
             )
         if self.vector_registers < 8 or self.fma_per_cycle <= 0 or self.fma_latency < 1:
             raise TargetError(f"target {self.name!r}: needs 8 vector registers, and an FMA rate and latency")
+        if min(self.far_requests) < 0:
+            raise TargetError(f"target {self.name!r}: far_requests must not be negative")
         if not self.memory:
             raise TargetError(f"target {self.name!r}: needs at least one memory level")
         for kind, names in (

@@ -227,7 +227,8 @@ def test_several_images_stay_apart(images):
     # a thread has images of its own: no lines change cores that one nest would save
     chain = chain_in(block(images, (28, 28), 32, 192, 32, residual=True))
     assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == images
-    assert choose_band(chain, HOST, 2) is None
+    # where computing takes long beside starting a kernel
+    assert choose_band(chain, replace(HOST, fma_per_cycle=1.0), 2) is None
 
 
 def test_a_convolution_for_winograd_is_no_part_of_a_chain():

@@ -171,3 +171,9 @@ def test_what_comes_from_memory_is_asked_for(shape, asked):
         assert "prefetch" not in text
     else:
         assert asked in text
+
+
+@pytest.mark.parametrize("shape", [(8448, 4, 2816), (6144, 1, 2048), (512, 2, 500000)])
+def test_a_core_that_fetches_ahead_itself_is_not_asked(shape):
+    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    assert "_lanes" in text and "prefetch" not in text

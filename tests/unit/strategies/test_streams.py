@@ -84,6 +84,11 @@ def test_the_next_rows_are_asked_for_where_they_come_from_memory(shape, hint):
     assert hint in text if hint else "prefetch" not in text
 
 
+def test_a_core_that_fetches_ahead_itself_is_not_asked():
+    text = str(default_schedule(product(4, 4096, 4096), machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    assert "_turn" in text and "prefetch" not in text
+
+
 def test_sums_over_rows_of_what_the_program_itself_makes():
     x = t(4, 64, 300, name="X")
     s = check(lang.program([x], [lang.ops.softmax(x, axis=1, name="Y")]), interpret=False)

@@ -59,6 +59,13 @@ def test_models(tmp_path, facts, cpu, bits, fma):
     assert (target.llvm_cpu, target.vector_bits, target.fma_per_cycle) == (cpu, bits, fma)
 
 
+def test_how_often_to_ask_for_far_lines(tmp_path):
+    assert found(tmp_path).far_requests == (2, 4)  # Zen 4
+    assert found(tmp_path, family=26, model=2).far_requests == (0, 0)
+    other = found(tmp_path, vendor="GenuineIntel", family=6, model=0x8F)
+    assert other.far_requests == X86_AVX512.far_requests
+
+
 def test_a_feature_that_the_model_has_but_the_machine_hides_is_off(tmp_path):
     target = found(tmp_path)  # Zen 4 has VNNI, a hypervisor may hide it
     assert "-avx512vnni" in target.llvm_features.split(",")
