@@ -20,8 +20,11 @@ def panel_layout(
 ) -> tuple[str, tuple[str, ...]] | None:
     """The constant operand of a contraction and its layout ``[n tiles][reduction][n within the tile]``.
 
-    Where the other operand is blocked along a reduction axis, that axis is split alike. ``None`` where there
-    is no such operand, it is small, it already has a layout, or others read it too.
+    Where the other operand is blocked along a reduction axis, that axis is split alike. What a reduction
+    takes steps through, as each phase of a transposed convolution does through its window, lies together
+    phase by phase (transposed 4x4/2 1x512-256 4x4 0.177 -> 0.126 ms, 1x1024-512 4x4 1.56 -> 0.67; with gaps
+    in the layout, 3x3/2, 0.64 -> 0.44). ``None`` where there is no such operand, it is small, it already has
+    a layout, or others read it too.
     """
     ld = c.b_logical  # the physical one, where it has no layout yet
     if ld is None:
@@ -43,18 +46,22 @@ def panel_layout(
     width = vector_width(c, target)
     if c.vector not in c.axes("batch"):
         width *= choose_tile(c, target).vectors
-    outer = [f"d{n}//{width}"]
+    phases: list[str] = []
+    outer: list[str] = []
     inner: list[str] = []
     for d, i in enumerate(ld.indices):
         if d == n:
             continue
-        run = _run_along(c.a, i)
-        if run is not None and run < _extent(buffer.shape[d]):
+        run, step = _run_along(c.a, i), _step_of(c, i)
+        if step > 1:
+            phases.append(f"d{d}%{step}")
+            outer.append(f"d{d}//{step}")
+        elif run is not None and run < _extent(buffer.shape[d]):
             outer.append(f"d{d}//{run}")
             inner.append(f"d{d}%{run}")
         else:
             outer.append(f"d{d}")
-    layout = [*outer, *inner, f"d{n}%{width}"]
+    layout = [f"d{n}//{width}", *phases, *outer, *inner, f"d{n}%{width}"]
     if found is not None:
         # the neighbours that an instruction sums innermost; what it counts is groups of them
         depth = found.instruction.depth
@@ -65,6 +72,12 @@ def panel_layout(
         layout[at] += f"//{depth}"
         layout.append(f"d{d}%{depth}")
     return ld.buffer, tuple(layout)
+
+
+def _step_of(c: Contraction, i: Index) -> int:
+    """How far apart the one reduction axis of an index reads; 1 where there is none, or another one."""
+    steps = [abs(i.coefficient(a)) for a in c.axes("k", "window") if a in i.vars]
+    return max(1, *steps) if len(steps) == 1 else 1
 
 
 def _extent(e: Index) -> int:
