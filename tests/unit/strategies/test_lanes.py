@@ -154,6 +154,23 @@ def test_values_that_are_not_numbers_stay_so():
     assert not np.isnan(made[[0, 1, 3]]).any()
 
 
+def extremum(rows, columns, fold=lang.max):
+    x, k = t(rows, columns, name="X"), lang.reduce_axis(columns, "k")
+    return lang.program([x], [lang.compute((rows,), lambda i: fold(x[i, k], axis=k), name="Y")])
+
+
+def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
+    here = machine(1024, 32 * 1024)
+    hints = {
+        shape: str(default_schedule(extremum(*shape), here, 2))
+        for shape in [(256, 4096), (4096, 2048), (64, 64)]
+    }
+    # a sixth of the first level, a quarter from about main memory
+    assert "prefetch=X+1365:1:" in hints[256, 4096] and "prefetch=X+2048:1:" in hints[4096, 2048]
+    assert "prefetch" not in hints[64, 64]
+    assert "prefetch" not in str(default_schedule(extremum(256, 4096, lang.sum), here, 2))
+
+
 @pytest.mark.parametrize(
     ("shape", "asked"),
     [
