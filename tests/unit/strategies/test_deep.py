@@ -44,3 +44,16 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
 )
 def test_only_long_reductions_of_much_that_is_read(shape, expected):
     assert chunked(default_schedule(product(*shape), machine(1024, 32 * 1024), 2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((64, 64, 262144), True),
+        ((16, 64, 1048576), False),  # few tiles for all that would be asked for
+        ((64, 100, 262144), False),  # rows that are not whole lines
+    ],
+)
+def test_many_tiles_ask_for_the_next_chunk(shape, expected):
+    s = default_schedule(product(*shape), machine(1024, 32 * 1024), 2)
+    assert chunked(s) and ("prefetch=B@spread" in str(s)) == expected
