@@ -32,7 +32,7 @@ from tilewright.strategies.lane_chunks import (
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.products import rows_collide
 from tilewright.strategies.readers import pointwise_reader
-from tilewright.strategies.requests import NEXT_SHARE, further, steps_ahead, stride
+from tilewright.strategies.requests import NEXT_SHARE, further, into_first_level, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
 from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
@@ -60,20 +60,16 @@ MIN_VECTORS: Final = 2
 #: Elements of a row from which on one row at a time, in so many vectors, comes faster from the caches than
 #: several do (one column, of reading: 2048x1024 79 and 97%, 3072x1024 86 and 96%; 512x512 97 and 89%).
 LONG_ROW, STREAM_VECTORS = 1024, 8
+#: The same for two columns on cores that fetch ahead by themselves, where the columns take no more than this
+#: part of the first level: Zen 5, from the third level, 4608x2x1536 0.178 -> 0.163 ms, 6144x2x2048 0.43
+#: -> 0.35.
+STREAM_COLUMNS, STREAM_SHARE = 2, 0.5
 #: Results of a tile are joined together, in vectors, where this divides their number.
 MIN_JOINED: Final = 4
 #: Elements along the reduction that an operand is laid out by.
 LINE: Final = 16
 #: Steps of the innermost loop that are unrolled.
 STEPS: Final = 2
-#: Part of the first cache level ahead of which extrema ask for what they read. They take three operations a
-#: vector, as NaN must stay, and a core has room for so many waiting ones only: the loads among them are too
-#: few to cover the way to the third level. Zen 5 (48 KB), us, 16, 67 and 67 MB of 4096, 4096 and 256 columns:
-#: 82, 573, 565; with a twelfth 68, 519, 548; a sixth 68, 473, 494; a quarter 73, 447, 468. Sums, one
-#: operation, 354 us: 421, 388, 386.
-EXTREMA_AHEAD: Final = 1 / 6
-#: The same from beyond this part of the last level.
-FAR, EXTREMA_AHEAD_FAR = 0.5, 1 / 4
 #: Steps ahead that operands from main memory are asked for where a tile's rows are longer. Measured with two
 #: and four columns: 20 and 27% less time. With one there is little else to do.
 AHEAD: Final = 8
@@ -239,12 +235,7 @@ def _rewrite(
     most = MAX_ACCUMULATORS if m.picked < PICKED_VECTORS else MAX_ACCUMULATORS_PICKED
     wanted = most // prod(n for _, n in columns)
     vectors, together = (SHARED_VECTORS, MAX_STREAMS) if m.shared else (VECTORS, 1)
-    if (
-        m.shared
-        and prod(n for _, n in columns) == 1
-        and extents[m.axis] >= LONG_ROW
-        and _is_kept(s, m, target)
-    ):
+    if m.shared and _in_one_stream(s, m, prod(n for _, n in columns), target):
         vectors, together = STREAM_VECTORS, 1
     vectors = max(1, min(vectors, extents[m.axis] // width, wanted))
     rows = min(max(1, wanted // vectors), together, row[1] if row else 1)
@@ -275,7 +266,7 @@ def _rewrite(
     streams = _streams(program, m, row[0] if row else None, rows, prod(n for _, n in columns), target)
     fold = stage.body.writes[0].value
     if isinstance(fold, Binary) and fold.op in ("max", "min") and extents[m.axis] > vectors * width:
-        streams = streams or _ahead(program, m, target)
+        streams = streams or _ahead(program, m, target, rows)
     choice = LaneReduction(partial, name, row[0] if row else None, rows, tuple(panels), streams)
     chunked = _in_chunks(s.program, choice, m, pars, target) if s.program is not None else None
     return s, choice if chunked is None else chunked
@@ -314,6 +305,21 @@ def _is_kept(s: Schedule, m: _Match, target: Target) -> bool:
     return sum(buffer_bytes(s.program.buffer(ld.buffer)) for ld in m.moving) <= last_cache(target)
 
 
+def _in_one_stream(s: Schedule, m: _Match, columns: int, target: Target) -> bool:
+    """Whether a row at a time comes faster than several."""
+    extent = dict(m.reds)[m.axis]
+    if columns == 1:
+        return extent >= LONG_ROW and _is_kept(s, m, target)
+    assert s.program is not None
+    kept = _panel_bytes(s.program, m, columns) <= STREAM_SHARE * (target.level("l1").size or 0)
+    return not any(target.far_requests) and columns <= STREAM_COLUMNS and extent > LONG_ROW and kept
+
+
+def _panel_bytes(program: Program, m: _Match, columns: int) -> int:
+    """Bytes of what so many columns share, laid along the reduction."""
+    return dict(m.reds)[m.axis] * columns * program.buffer(m.moving[0].buffer).dtype.bytes
+
+
 def _apart(s: Schedule, m: _Match, row: str) -> int:
     """Bytes between the rows of what moves with them, 1 where nothing does."""
     assert s.program is not None
@@ -331,6 +337,10 @@ def _streams(
     """
     if row is None:
         return ()
+    if not any(target.far_requests):
+        # the core follows rows by itself, but has room for few loads among several products each
+        kept = _panel_bytes(program, m, columns) <= STREAM_SHARE * (target.level("l1").size or 0)
+        return _ahead(program, m, target, rows) if columns > 1 and (rows == 1 or not kept) else ()
     found: dict[str, str] = {}
     for ld in m.moving:
         buffer = program.buffer(ld.buffer)
@@ -344,16 +354,10 @@ def _streams(
     return tuple(hint for hint in found.values() if hint)
 
 
-def _ahead(program: Program, m: _Match, target: Target) -> tuple[str, ...]:
-    """What extrema ask for ahead, as hints: operands that the second cache level cannot hold."""
-    l1, l2 = (target.level(name).size or 0 for name in ("l1", "l2"))
-    hints = []
-    for buffer in dict.fromkeys(program.buffer(ld.buffer) for ld in m.moving):
-        far = buffer_bytes(buffer) > FAR * last_cache(target)
-        elements = int((EXTREMA_AHEAD_FAR if far else EXTREMA_AHEAD) * l1) // buffer.dtype.bytes
-        if buffer_bytes(buffer) > l2:
-            hints.append(f"{buffer.name}+{elements}:1")
-    return tuple(hints)
+def _ahead(program: Program, m: _Match, target: Target, rows: int) -> tuple[str, ...]:
+    """What so many rows at a time ask for ahead, as hints: what the second cache level cannot hold."""
+    buffers = dict.fromkeys(program.buffer(ld.buffer) for ld in m.moving)
+    return tuple(hint for hint in (into_first_level(b, rows, target) for b in buffers) if hint)
 
 
 def schedule_lanes(

@@ -190,7 +190,20 @@ def test_what_comes_from_memory_is_asked_for(shape, asked):
         assert asked in text
 
 
-@pytest.mark.parametrize("shape", [(8448, 4, 2816), (6144, 1, 2048), (512, 2, 500000)])
-def test_a_core_that_fetches_ahead_itself_is_not_asked(shape):
+@pytest.mark.parametrize(
+    ("shape", "asked"),
+    [
+        ((6144, 1, 2048), None),  # one product a vector
+        ((3072, 4, 1024), None),  # what the rows share stays in the first level
+        ((7680, 4, 2560), "prefetch=A+341:1:"),  # six rows, a quarter of the first level ahead together
+        ((7680, 2, 2048), "prefetch=A+2048:1:"),  # one row
+        ((1024, 4, 4096), "prefetch=A+16384:1:"),  # in chunks: the next tile
+    ],
+)
+def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
     text = str(default_schedule(product(*shape), machine(1024, 32 * 1024, requests=(0, 0)), 2))
-    assert "_lanes" in text and "prefetch" not in text
+    assert "_lanes" in text
+    if asked is None:
+        assert "prefetch" not in text
+    else:
+        assert asked in text
