@@ -32,6 +32,7 @@ from tilewright.strategies.borders import cut_borders
 from tilewright.strategies.in_order import InOrder, keep_part, part_loop, shares_lines, transpose_parts
 from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction
+from tilewright.strategies.stores import is_mostly_stored
 from tilewright.strategies.tiles import RegisterTile, choose_tile, row_axis, vector_width
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -256,7 +257,7 @@ def _tile(
         axes = [it.name for it in c.stage.iters]
         of = dict(feeding) | dict.fromkeys(n_outer, c.vector)
         outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
-    if around is not None and outer and outer[-1] == columns and _rows_outside(c, target):
+    if around is not None and outer and outer[-1] == columns and _rows_outside(s, c, last, target):
         outer[-1], around = around, columns
     if around is None:
         if not outer:
@@ -276,15 +277,17 @@ def _tile(
     return s, tiles, chosen
 
 
-def _rows_outside(c: Contraction, target: Target) -> bool:
+def _rows_outside(s: Schedule, c: Contraction, last: Stage, target: Target) -> bool:
     """Whether tiles are done along the vectors first, then the next rows."""
     if c.vector in c.axes("batch") or c.b is None:
         # a band of rows from end to end, as it lies in memory
         return True
     # tiles with a border of their own, then, are no parallel loops of their own
     met = any(c.vector in cond.vars for cond in c.guard)
+    outputs = [b for b in s.func.buffers if b.name in s.func.outputs and b.name in last.writes]
+    stored = any(is_mostly_stored(c, b, target) for b in outputs)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
-    return met and read <= CACHE_SHARE * (target.level("l2").size or 0)
+    return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
 
 
 def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:

@@ -66,3 +66,23 @@ def test_sizes_known_only_at_run_time_are_small(tiny_cache):
     x = lang.placeholder((n, 1024), name="X")
     y = lang.compute((n, 1024), lambda i, j: x[i, j] + 1, name="Y")
     assert hinted(default_schedule(lang.program([x], [y]), HOST, 2)) == []
+
+
+def product(m, n, k):
+    a, b, r = t(m, k, name="A"), t(k, n, name="B"), lang.reduce_axis(k, "k")
+    c = lang.compute((m, n), lambda i, j: lang.sum(a[i, r] * b[r, j], axis=r), name="C")
+    return lang.program([a, b], [c])
+
+
+def inner_tiles(s):
+    """The loop over register tiles: that of rows, or that of columns."""
+    (loops,) = {s.loops(name) for name in s.blocks() if name == "C"}
+    order = [loop for loop in loops if loop.startswith(("i_", "j_"))]
+    return order[-3][0]
+
+
+def test_results_that_take_longer_to_store_than_to_compute_are_made_line_by_line(tiny_cache):
+    assert inner_tiles(default_schedule(product(512, 512, 4), HOST, 2)) == "j"
+    assert inner_tiles(default_schedule(product(512, 512, 128), HOST, 2)) == "i"
+    assert inner_tiles(default_schedule(product(512, 500, 4), HOST, 2)) == "i"
+    assert hinted(check(product(200, 320, 4), interpret=False)) != []
