@@ -26,7 +26,7 @@ from typing import Final
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
-from tilewright.strategies.micro import expand_tile, loops_below
+from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import is_plain_input
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.shares import share_reductions
@@ -156,20 +156,11 @@ def schedule_deep(s: Schedule, c: Contraction, target: Target, threads: int) -> 
     s = s.split(depth, steps, names=[turn, step])
     s = s.split(i, tile.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
     s = s.reorder(*parts, turn, around, panel, step, inner, vector).decompose_init(name, turn)
-    out = f"{name}_acc"
-    s = s.stage(stage.writes[0], at=panel, scope="register", mode="accumulate", name=out)
-    s = s.annotate(panel, "outline").annotate(step, "unroll", str(STEPS)).unroll(inner).vectorize(vector)
-    for block in (out, f"{out}_out"):
-        s = expand_tile(s, block, loops_below(s, block, panel), c)
-    s = s.vectorize(s.loops(f"{name}_init")[-1])
+    s = accumulate_tile(s, c, panel, (step, inner, vector), STEPS)
     whole_lines = c.extent(c.vector) * c.write.value.dtype.bytes % target.memory[0].line == 0
     if c.extent(row) >= MIN_TILES * tile.rows and whole_lines:
         s = s.annotate(turn, "prefetch", f"{c.b.buffer}@spread")
     # what every part has of the reduction; rows and columns
     sizes = ((turn, _least(c, k), steps), (around, c.extent(row), tile.rows))
-    for loop, extent, size in (*sizes, (panel, c.extent(c.vector), columns)):
-        if 0 < extent // size < s.loop(loop).extent.as_int():
-            copies = dict.fromkeys(x for b in s.blocks() for x in s.loops(b) if x.startswith(loop))
-            for x in copies:
-                s = s.partition(x, extent // size)
+    s = cut_whole(s, (*sizes, (panel, c.extent(c.vector), columns)))
     return s.parallel(parts[0]) if threads > 1 and parts else s

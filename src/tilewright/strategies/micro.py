@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.schedule import Schedule
@@ -39,6 +40,32 @@ def expand_tile(s: Schedule, block: str, loops: list[str], c: Contraction) -> Sc
     for loop in rest:
         s = s.unroll(loop)
     return s.vectorize(vector)
+
+
+def accumulate_tile(
+    s: Schedule, c: Contraction, at: str, loops: tuple[str, str, str], steps: int
+) -> Schedule:
+    """Keep a tile of the result in registers from ``at`` on: load it, add to it, store it again.
+
+    ``loops`` inside are those over the reduction, of which ``steps`` are unrolled, the rows, and a vector.
+    """
+    step, rows, vector = loops
+    out = f"{c.stage.name}_acc"
+    s = s.stage(c.stage.writes[0], at=at, scope="register", mode="accumulate", name=out)
+    s = s.annotate(at, "outline").annotate(step, "unroll", str(steps)).unroll(rows).vectorize(vector)
+    for block in (out, f"{out}_out"):
+        s = expand_tile(s, block, loops_below(s, block, at), c)
+    return s.vectorize(s.loops(f"{c.stage.name}_init")[-1])
+
+
+def cut_whole(s: Schedule, sizes: Sequence[tuple[str, int, int]]) -> Schedule:
+    """Give what is left of extents that sizes do not divide code of its own: loops, extents, sizes."""
+    for loop, extent, size in sizes:
+        if 0 < extent // size < s.loop(loop).extent.as_int():
+            copies = dict.fromkeys(x for b in s.blocks() for x in s.loops(b) if x.startswith(loop))
+            for x in copies:
+                s = s.partition(x, extent // size)
+    return s
 
 
 def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:

@@ -25,7 +25,7 @@ from typing import Final
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
-from tilewright.strategies.micro import expand_tile, loops_below
+from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import WAYS, copy_rows, plain_product, rows_collide
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import row_axis, vector_width
@@ -90,20 +90,11 @@ def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> 
     s = s.split(j, own, names=[group, f"{j}_own"]).split(f"{j}_own", columns, names=[panel, vector])
     s = s.split(i, rows, names=[around, inner]).split(depth, steps, names=[turn, step])
     s = s.reorder(*ones, group, turn, panel, around, step, inner, vector).decompose_init(name, turn)
-    out = f"{name}_acc"
-    s = s.stage(stage.writes[0], at=around, scope="register", mode="accumulate", name=out)
-    s = s.annotate(around, "outline").annotate(step, "unroll", str(STEPS)).unroll(inner).vectorize(vector)
-    for block in (out, f"{out}_out"):
-        s = expand_tile(s, block, loops_below(s, block, around), c)
-    s = s.vectorize(s.loops(f"{name}_init")[-1])
+    s = accumulate_tile(s, c, around, (step, inner, vector), STEPS)
     if rows_collide(rows, c.extent(k) * c.a.dtype.bytes):
         s = copy_rows(s, c, group, rows, c.extent(k))
     # what every thread has of the columns; steps and rows
     least = c.extent(c.vector) - (threads - 1) * own
     sizes = ((turn, c.extent(k), steps), (panel, least, columns), (around, c.extent(row), rows))
-    for loop, extent, size in sizes:
-        if 0 < extent // size < s.loop(loop).extent.as_int():
-            copies = dict.fromkeys(x for b in s.blocks() for x in s.loops(b) if x.startswith(loop))
-            for x in copies:
-                s = s.partition(x, extent // size)
+    s = cut_whole(s, sizes)
     return s.parallel(group) if threads > 1 else s
