@@ -8,13 +8,29 @@ present one computes. For operands that each iteration reads one run of, such as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
 from tilewright.codegen.prefetch import CACHE_LINE
 from tilewright.codegen.state import Spread
-from tilewright.ir import ZERO, Alloc, For, Index, Seq, Stmt, Store, imin, is_outlined, loads, prefetch_hints
+from tilewright.ir import (
+    ZERO,
+    Alloc,
+    For,
+    Index,
+    Seq,
+    Stmt,
+    Store,
+    imin,
+    int_upper,
+    is_outlined,
+    loads,
+    prefetch_hints,
+)
+
+#: Lines that a step of a reduction asks for, at most: more than it reads itself does not come in time.
+MOST_LINES: Final = 4
 
 Asked: TypeAlias = tuple[tuple[Spread, ...], Index]
 """What open loops ask for, and the steps since the iteration of the loop that does began."""
@@ -23,15 +39,16 @@ Asked: TypeAlias = tuple[tuple[Spread, ...], Index]
 def reduction_steps(s: Stmt, outlined: bool) -> int:
     """How often the innermost counted loops of outlined bodies run their bodies, all together.
 
-    ``outlined`` says whether ``s`` is in such a body. Loops whose extent is not constant count as 0.
+    ``outlined`` says whether ``s`` is in such a body. Loops whose extent varies count as the longest of them,
+    as 0 where that is not known.
     """
     match s:
         case Seq():
             return sum(reduction_steps(k, outlined) for k in s.stmts)
         case Alloc():
             return reduction_steps(s.body, outlined)
-        case For() if s.extent.is_const:
-            turns = -(-s.extent.as_int() // s.step)
+        case For():
+            turns = -(-(int_upper(s.extent, {}) or 0) // s.step)
             below = reduction_steps(s.body, outlined or is_outlined(s))
             innermost = outlined and not below and s.kind.name == "serial" and turns > 1
             return turns if innermost else turns * below
@@ -79,9 +96,15 @@ class Spreading(Accesses):
         if not steps or now is None or following is None or asked is None:
             return None
         apart = following[0] - now[0]
-        if not apart.is_const or apart.const < now[1]:
+        per_step = -(-asked[1] // steps)
+        if not apart.is_const or apart.const < now[1] or per_step > self._most_a_step(name):
             return None
-        return Spread(name, asked[0], -(-asked[1] // steps))
+        return Spread(name, asked[0], per_step)
+
+    def _most_a_step(self, name: str) -> int:
+        """Elements of a buffer that a step of a reduction asks for at most."""
+        buf = self.state.buffers.get(name)
+        return MOST_LINES * CACHE_LINE // buf.buffer.dtype.bytes if isinstance(buf, MemoryBuffer) else 0
 
     def _run_of(self, s: For, name: str, iteration: Index) -> tuple[Index, int] | None:
         """First offset and length of what an iteration of a loop reads of a buffer."""

@@ -189,7 +189,7 @@ def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: in
     line = target.level("l2").line
     sizes = {it.name: it.extent.as_int() for it in link.stage.iters if it.kind == "par"}
     nbytes = prod(sizes.values()) * link.c.write.value.dtype.bytes
-    cuts = [shared_axis(each.c, choose_tile(each.c, target), threads) for each in pair]
+    cuts = [shared_axis(each.c, choose_tile(each.c, target), target, threads) for each in pair]
     if cuts == [link.axis, after.axis]:
         # rows at the border of two threads' parts; their short pieces are not fetched ahead
         overlap = max(0, window(after).overlap) / 2

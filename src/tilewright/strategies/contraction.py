@@ -26,8 +26,8 @@ import numpy as np
 
 from tilewright.ir import Index, Stage
 from tilewright.schedule import Schedule
-from tilewright.strategies.ahead import ask_ahead
-from tilewright.strategies.blocking import CACHE_SHARE, choose_row_block, footprint
+from tilewright.strategies.ahead import ask_ahead, ask_for_panels
+from tilewright.strategies.blocking import CACHE_SHARE, bandwidth, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
 from tilewright.strategies.in_order import InOrder, keep_part, part_loop, shares_lines, transpose_parts
 from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
@@ -59,6 +59,7 @@ class _Tile:
     panels: str | None  # the loop of which each iteration uses one panel of b
     shared: bool = False  # whether the outermost loop has one iteration a thread
     cuts: tuple[tuple[str, str], ...] = ()  # loops over tiles, and the axis of each
+    columns: tuple[str, ...] = ()  # the loops over the panels of one result
     parts: tuple[str, ...] = ()  # the outer loops whose iterations make parts that lie together in the result
 
 
@@ -91,6 +92,10 @@ def schedule_contraction(
     s = _fill(s, c, epilogue, tile, size)
     feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
     written = None if in_order is not None else last.writes[0]
+    streamed = None
+    if panels is None:
+        columns = tile.panels if tile.panels in tile.columns else None
+        s, streamed = ask_for_panels(s, c, columns, (*tile.outer, tile.around), size, target)
     s = ask_ahead(s, c, feeds, tile.outer, tile.around, written, target)
     if in_order is not None and part is not None:
         s = keep_part(s, in_order, part)
@@ -99,7 +104,7 @@ def schedule_contraction(
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
     if threads > 1:
-        s = _parallelise(s, tile, last.name, threads)
+        s = _parallelise(s, tile, last.name, threads, streamed)
     if in_order is not None:
         s = transpose_parts(s, in_order)
     return cut_borders(s, c.stage.name)
@@ -182,7 +187,7 @@ def _tile(
     row = row_axis(c)
     around: str | None = None
     share: list[str] = []
-    cut = shared_axis(c, chosen, threads)
+    cut = shared_axis(c, chosen, target, threads)
     if in_order is not None and cut is not None:
         even = c.extent(c.vector) % (chosen.vectors * width * threads) == 0
         if even and shares_lines(in_order, names.index(cut), threads, target):
@@ -271,7 +276,7 @@ def _tile(
     panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
     cuts = tuple((part, axis) for part, axis in ((columns, c.vector), (bands, row)) if part and axis)
     tiles = _Tile(
-        tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts,
+        tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts, tuple(n_outer),
         tuple(part for part in making if part in outer),
     )  # fmt: skip
     return s, tiles, chosen
@@ -290,11 +295,12 @@ def _rows_outside(s: Schedule, c: Contraction, last: Stage, target: Target) -> b
     return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
 
 
-def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
+def shared_axis(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> str | None:
     """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
 
     What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
-    each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is the smaller part.
+    each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is a smaller part than
+    ``a``, which each thread would read once a panel where the second cache level does not keep it.
     """
     if threads == 1:
         return None
@@ -308,10 +314,27 @@ def shared_axis(c: Contraction, tile: RegisterTile, threads: int) -> str | None:
     k = math.prod(c.extent(a) for a in c.axes("k"))
     n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
     constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
-    if m // (tile.rows * threads) < TILES_PER_PANEL and constant > m * (k + n):
+    if m // (tile.rows * threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
+        c, tile, target, threads
+    ):
         return None
     step = tile.rows if axes[0] == row_axis(c) else 1
     return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
+
+
+def _again(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> float:
+    """Elements that a thread reads again where it reads all of ``a`` for each of its panels.
+
+    None where the second cache level keeps them; else they count by how much faster than memory they come.
+    """
+    full = {it.name: it.extent.as_int() for it in c.stage.iters}
+    if c.b is None or footprint(c.a, full) <= CACHE_SHARE * (target.level("l2").size or 0):
+        return 0.0
+    columns = math.prod(c.extent(a) for a in c.axes("n"))
+    panels = columns / (threads * tile.vectors * vector_width(c, target))
+    elements = math.prod(c.extent(a) for a in c.axes("m", "k") if a != c.vector)
+    rate = target.memory[-1].bandwidth / bandwidth(target, footprint(c.a, full), threads)
+    return max(0.0, panels - 1) * elements * rate
 
 
 def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
@@ -339,8 +362,10 @@ def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
     return s
 
 
-def _parallelise(s: Schedule, tile: _Tile, stage: str, threads: int) -> Schedule:
-    """The outer loops of all copies as one parallel loop each."""
+def _parallelise(
+    s: Schedule, tile: _Tile, stage: str, threads: int, innermost: str | None = None
+) -> Schedule:
+    """The outer loops of all copies as one parallel loop each, up to ``innermost`` if that is even."""
     started: set[str] = set()
     for name in s.blocks():
         loops = s.loops(name)
@@ -350,6 +375,8 @@ def _parallelise(s: Schedule, tile: _Tile, stage: str, threads: int) -> Schedule
             while len(around) > 1 and s.loop(around[0]).extent == Index(1) and not _nests(s, *around[:2]):
                 del around[0]
             wanted = 1 if tile.shared else len(around) - 1
+            if innermost in around[:wanted]:
+                wanted = around.index(innermost) + 1
             s, fused = _fuse(s, around, wanted, threads)
             started.add(fused)
             s = s.parallel(fused)

@@ -21,6 +21,11 @@ LOOP_OVERHEAD_CYCLES: Final = 1.0
 SPARE_WITH_BROADCASTS: Final = 1
 SPARE_ELSEWHERE: Final = 3
 
+#: Part of the second cache level that the present and the next panel of weights may take.
+PANELS_SHARE: Final = 0.6
+#: Part of the time to read weights from memory that products do not hide where panels are not asked for.
+SHOWN: Final = 0.5
+
 #: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
 PARTIAL_TILE_FACTOR: Final = 1.02
 #: Elements that lanes may lie apart in a reduction of one operand.
@@ -53,15 +58,20 @@ def register_tile(
     max_rows: int = 28,
     broadcast: bool = True,
     groups: int | None = None,
+    panel: tuple[int, int] | None = None,
 ) -> RegisterTile:
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
     ``row_extent`` is the extent of the tiled m axis, ``vector_extent`` the vectors along n, ``vector_counts``
     the allowed numbers of them in a tile (a partial tile counts as a full one). With ``broadcast`` each row
     costs a load of its own per step. ``groups`` are rows that a tile must not cross: its rows divide that.
+    ``panel`` are the bytes of weights that one vector reads in the whole reduction, and how often each is
+    used with other rows: where the second cache level does not hold two panels, the next one cannot be asked
+    for meanwhile, and products wait for memory.
     """
     best: RegisterTile | None = None
     for vectors in vector_counts:
+        waits = 0.0 if panel is None else _waiting(target, vectors, vector_extent, *panel)
         limit = min(max_rows, row_extent, _rows_in_registers(target, vectors, broadcast))
         for rows in range(1, max(1, limit) + 1):
             if groups is not None and groups % rows:
@@ -70,7 +80,7 @@ def register_tile(
             cost = whole * _step(target, rows, vectors, broadcast)
             if tail:
                 cost = (cost + _step(target, tail, vectors, broadcast)) * PARTIAL_TILE_FACTOR
-            cost *= -(-vector_extent // vectors)
+            cost = cost * -(-vector_extent // vectors) + waits
             if (
                 best is None
                 or cost < best.cycles - 1e-9
@@ -96,6 +106,16 @@ def _step(target: Target, rows: int, vectors: int, broadcast: bool) -> float:
     fma = rows * vectors / target.fma_per_cycle
     loads = (vectors + (rows if broadcast else 0)) / (LOADS_PER_FMA * target.fma_per_cycle)
     return max(fma, loads, float(target.fma_latency)) + LOOP_OVERHEAD_CYCLES / 4
+
+
+def _waiting(target: Target, vectors: int, vector_extent: int, nbytes: int, uses: int) -> float:
+    """Cycles of a reduction step in which all of its weights come from memory, for one of so many ``uses``.
+
+    0 where the next panel of ``vectors`` vectors can be asked for while the present one is used.
+    """
+    if 2 * vectors * nbytes <= PANELS_SHARE * (target.level("l2").size or 0):
+        return 0.0
+    return SHOWN * vector_extent * target.preferred_vector_bits / 8 / target.memory[-1].bandwidth / uses
 
 
 def is_tileable(
@@ -162,8 +182,21 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
     most = _most_rows(c, target)
     return register_tile(
         target, c.extent(rows) if rows else 1, whole, counts,
-        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None,
+        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None, panel=_panel(c, width),
     )  # fmt: skip
+
+
+def _panel(c: Contraction, width: int) -> tuple[int, int] | None:
+    """Bytes of weights that one vector reads, and how often; ``None`` where rows of one axis alone use them.
+
+    Also for narrow weights: the instructions that sum up their products take longer than multiply-adds, and
+    few rows of one vector would wait for them.
+    """
+    if c.b is None or c.b.dtype.bytes < c.write.value.dtype.bytes or c.vector in c.axes("batch"):
+        return None
+    uses = math.prod(c.extent(a) for a in c.axes("m") if a != row_axis(c))
+    read = math.prod(c.extent(a) for a in c.axes("k", "window"))
+    return (read * width * c.b.dtype.bytes, uses) if uses > 1 else None
 
 
 def _most_rows(c: Contraction, target: Target) -> int:

@@ -28,6 +28,7 @@ from typing import Final
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.schedule import Schedule
+from tilewright.strategies.ahead import LEAST_WAIT
 from tilewright.strategies.contraction import schedule_inner
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.tiles import MAX_ROWS, is_tileable, register_tile
@@ -152,7 +153,12 @@ def schedule_winograd(
         s = _expand(s, part[stage], "co")
     s = s.unroll("ti").unroll("tj").vectorize("cv")
     s = _input_transform(s, part["rows"], part["cols"], lanes)
-    s = _products(s, program, points, inner, target)
+    s, weights = _products(s, program, points, inner, target)
+    if _waits(match, m, blocks, target):
+        # for those of the next point while those of the present one are used
+        xy = f"{points.name}_xy"
+        s = s.fuse(f"{points.name}_x", f"{points.name}_y", names=[xy])
+        s = s.annotate(xy, "prefetch", f"{weights}@spread")
     if threads > 1:
         outer = "cs" if outside else "tb"
         if batch > 1:
@@ -190,8 +196,19 @@ def _input_transform(s: Schedule, rows: str, cols: str, lanes: int) -> Schedule:
     return _expand(s, rows, f"{c}_o") if own else s
 
 
-def _products(s: Schedule, program: Program, points: Stage, within: str, target: Target) -> Schedule:
-    """The matrix products of one block, weights in panels."""
+def _waits(match: WinogradMatch, m: int, blocks: TileBlocks, target: Target) -> bool:
+    """Whether reading the weights from memory once takes a part of the products' time that shows."""
+    taps = match.extent(match.kd) if match.kd is not None else 1
+    depth = match.extent(match.depth) if match.depth is not None else 1
+    steps = (m + 2) ** 2 * match.extent(match.ic) * taps
+    waiting = match.dtype.bytes * steps * match.extent(match.oc) / blocks.parts / target.memory[-1].bandwidth
+    return waiting > LEAST_WAIT * steps * depth * blocks.turns * blocks.cycles
+
+
+def _products(
+    s: Schedule, program: Program, points: Stage, within: str, target: Target
+) -> tuple[Schedule, str]:
+    """The matrix products of one block, weights in panels; and the name of the weights."""
     extents = dict(zip([it.name for it in points.iters], _below(s, points.name, within), strict=True))
     iters = tuple(
         replace(it, lo=Index(0), hi=s.loop(extents[it.name]).extent) if it.kind == "par" else it
@@ -209,4 +226,5 @@ def _products(s: Schedule, program: Program, points: Stage, within: str, target:
     ready = is_tileable(program, here, target)
     if ready is None:
         raise ScheduleError(f"{points.name} has no register tile")
-    return schedule_inner(s, ready, within, target)
+    assert ready.b is not None
+    return schedule_inner(s, ready, within, target), ready.b.buffer

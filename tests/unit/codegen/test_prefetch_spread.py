@@ -7,7 +7,9 @@ import pytest
 from tests.native_kernel import Native
 
 from tilewright import lang
+from tilewright.codegen import spread
 from tilewright.codegen.spread import reduction_steps
+from tilewright.ir import F32, SERIAL, ZERO, For, Index, Load, imax, store, var
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
 
@@ -70,3 +72,17 @@ def test_results_stay_the_same():
     a, b, packed = operands(s)
     got = Native(s.func)({"A": a, "B": packed})["C"]
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-4)
+
+
+def test_loops_of_varying_extent_count_as_the_longest():
+    body = store("Y", (var("i"),), Load("X", (var("k"),), F32))
+    rows = For("k", imax(0, 1 - var("i")), Index(3), For("j", ZERO, Index(16), body), SERIAL)
+    assert reduction_steps(rows, True) == 3 * 16
+    # of unknown extent
+    assert reduction_steps(For("k", ZERO, var("n"), For("j", ZERO, Index(16), body)), True) == 0
+
+
+def test_a_step_that_would_ask_for_too_many_lines_asks_for_none(monkeypatch):
+    assert prefetches(tiled(rows=8)) == 1
+    monkeypatch.setattr(spread, "MOST_LINES", 0.5)
+    assert prefetches(tiled(rows=8)) == 0

@@ -7,8 +7,9 @@ from tests.native_kernel import HOST
 from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, conv_program
 
-from tilewright.ir import Index, IndexMap, blocks, var
+from tilewright.ir import GLOBAL, Index, IndexMap, blocks, var
 from tilewright.strategies import default_schedule
+from tilewright.target import X86_AVX512
 
 
 def blocked(program):
@@ -62,3 +63,32 @@ def test_results_that_go_past_the_caches_are_not_asked_for():
 def test_results_stay_the_same(window, stride):
     program = blocked(conv_program(1, 32, 16, (3, 15), (window, window), stride=stride))
     check(program, winograd="off", interpret=window == 1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "pixels", "expected"),
+    [
+        # the first of a few tiles would wait for each panel
+        ((512, 256), (7, 7), True),
+        # so many tiles use a panel that waiting for it is no matter
+        ((64, 64), (112, 112), False),
+        # two panels are more than the second cache level holds
+        ((1 << 13, 64), (7, 7), False),
+    ],
+)
+def test_the_next_panel_of_weights_is_asked_for_where_waiting_for_it_shows(channels, pixels, expected):
+    program = blocked(conv_program(1, *channels, pixels, (1, 1), epilogue=False))
+    assert asking(program) == ({"parallel"} if expected else set())
+
+
+def test_weights_that_are_no_constants_are_not_asked_for():
+    program = blocked(conv_program(1, 512, 256, (7, 7), (1, 1), epilogue=False))
+    loose = tuple(b.with_(scope=GLOBAL) for b in program.inputs)
+    assert asking(replace(program, inputs=loose)) == set()
+
+
+def asking(program) -> set[str]:
+    """The kinds of the loops that ask for the weights of their next iteration, with two threads."""
+    s = default_schedule(program, X86_AVX512, 2, winograd="off")
+    loops = [loop for place in blocks(s.func.body) for loop in place.loops]
+    return {f.kind.name for f in loops if ("prefetch", "W@spread") in f.hints}

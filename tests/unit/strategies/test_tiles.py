@@ -39,3 +39,14 @@ def test_more_registers_never_cost_cycles():
             register_tile(more, rows, 8, (1, 2, 4)).cycles
             <= register_tile(X86_AVX2, rows, 8, (1, 2, 4)).cycles
         )
+
+
+def test_panels_are_narrow_where_two_wide_ones_exceed_the_second_level_and_are_used_a_few_times():
+    # 512 channels, 3x3: 295 KB a vector
+    given = (X86_AVX512, 7, 32, (1, 2, 3, 4))
+    assert register_tile(*given).vectors > 1
+    assert register_tile(*given, panel=(9 * 512 * 64, 7)).vectors == 1
+    # often enough, and memory is no matter
+    assert register_tile(*given, panel=(9 * 512 * 64, 28 * 7)).vectors > 1
+    # no panel fits, whatever it is
+    assert register_tile(*given, panel=(27 * 512 * 64, 7)).vectors > 1
