@@ -1,5 +1,7 @@
 """Contractions of a model joined in bands of rows: the same results, and where the rule joins them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -67,7 +69,10 @@ def test_one_thread_and_batches_in_parts_keep_their_kernels():
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet3d18"])
 def test_convolutions_for_winograd_stay_apart(name):
-    assert max(contractions(unit) for unit in units_of(zoo.FULL[name](), 2)) == 1
+    # with two multiply-adds a cycle the last stage of ResNet-50, which has no better method, may be joined
+    partition = fuse(simplify(import_onnx(zoo.FULL[name]())))
+    slower = replace(HOST, fma_per_cycle=1.0)
+    assert max(contractions(unit) for unit in make_units(partition, slower, 2)) == 1
 
 
 def test_products_of_a_feed_forward_layer_stay_apart():
