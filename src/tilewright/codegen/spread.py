@@ -2,7 +2,8 @@
 
 All that the loop's next iteration reads of ``A`` is asked for during the present one, a little in each step
 of the reductions in outlined bodies: what a long iteration will stream from memory then comes while the
-present one computes. For operands that each iteration reads one run of, such as panels of weights.
+present one computes. For operands that each iteration reads one run of, such as panels of weights, or equal
+runs at equal distances, such as columns of a matrix.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from tilewright.ir import (
     Alloc,
     For,
     Index,
+    Load,
     Seq,
     Stmt,
     Store,
+    floordiv,
     imin,
     int_upper,
     is_outlined,
@@ -31,6 +34,8 @@ from tilewright.ir import (
 
 #: Lines that a step of a reduction asks for, at most: more than it reads itself does not come in time.
 MOST_LINES: Final = 4
+#: The cache level that gets runs that lie apart: a panel is more than the first one holds.
+LEVEL: Final = 2
 
 Asked: TypeAlias = tuple[tuple[Spread, ...], Index]
 """What open loops ask for, and the steps since the iteration of the loop that does began."""
@@ -61,8 +66,9 @@ class Spreading(Accesses):
     def begin_spreading(self, s: For, variable: Index, hi: Index) -> Asked | None:
         """Begin to ask for what the next iteration of a loop reads; ``None`` where its hints name nothing.
 
-        The last iteration asks for its own elements again. A buffer of which iterations do not read one run
-        of elements after the other is left out. Returns what loops further out asked for until now.
+        The last iteration asks for its own elements again. A buffer of which iterations read neither one run
+        after the other nor equal runs at equal distances is left out. Returns what loops further out asked
+        for until now.
         """
         names = [p.name for p in prefetch_hints(s) if p.spread]
         found = [self._spread(s, name, variable, hi) for name in names]
@@ -83,10 +89,23 @@ class Spreading(Accesses):
         """Ask for the lines that belong to the next ``count`` steps of a reduction."""
         for spread in self.state.spreads:
             buf = self.state.buffers.get(spread.buffer)
-            if isinstance(buf, MemoryBuffer):
-                start = spread.first + self.state.step * spread.per_step
-                for n in range(0, spread.per_step * count, CACHE_LINE // buf.buffer.dtype.bytes):
+            if not isinstance(buf, MemoryBuffer):
+                continue
+            line = CACHE_LINE // buf.buffer.dtype.bytes
+            if spread.runs == 1:
+                each = -(-spread.length // spread.steps)
+                start = spread.first + self.state.step * each
+                for n in range(0, each * count, line):
                     self.b.prefetch(self._address(buf, start + n, ()), False, 1)
+                continue
+            # whole runs, in as many turns as that takes; the others ask for the last one again
+            each = -(-spread.runs * count // spread.steps)
+            turn = floordiv(self.state.step, count) * each
+            places = {*range(0, spread.length, line), *([spread.length - 1] if spread.apart % line else [])}
+            for n in range(each):
+                start = spread.first + imin(turn + n, spread.runs - 1) * spread.apart
+                for place in sorted(places):
+                    self.b.prefetch(self._address(buf, start + place, ()), False, LEVEL)
 
     def _spread(self, s: For, name: str, variable: Index, hi: Index) -> Spread | None:
         steps = reduction_steps(s.body, self.state.outlined or is_outlined(s))
@@ -96,15 +115,83 @@ class Spreading(Accesses):
         if not steps or now is None or following is None or asked is None:
             return None
         apart = following[0] - now[0]
-        per_step = -(-asked[1] // steps)
-        if not apart.is_const or apart.const < now[1] or per_step > self._most_a_step(name):
+        if not apart.is_const:
             return None
-        return Spread(name, asked[0], per_step)
+        most = self._most_a_step(name)
+        if apart.const >= now[1]:
+            return Spread(name, asked[0], asked[1], steps) if -(-asked[1] // steps) <= most else None
+        box = self._box_of(s, name, variable)
+        if box is None or not apart.const > 0 or apart.const < box[0]:
+            return None
+        length, runs, between = box
+        if -(-runs // steps) * length > most:
+            return None
+        return Spread(name, asked[0], length, steps, runs, between)
 
     def _most_a_step(self, name: str) -> int:
         """Elements of a buffer that a step of a reduction asks for at most."""
         buf = self.state.buffers.get(name)
         return MOST_LINES * CACHE_LINE // buf.buffer.dtype.bytes if isinstance(buf, MemoryBuffer) else 0
+
+    def _box_of(self, s: For, name: str, iteration: Index) -> tuple[int, int, int] | None:
+        """The length, number and distance of the runs that an iteration of a loop reads of a buffer.
+
+        ``None`` where these are no equal runs at equal distances.
+        """
+        self.state.env[s.var] = iteration
+        found = list(self._boxes(s.body, name, []))
+        self.state.env.pop(s.var, None)
+        known = [box for box in found if box is not None]
+        if not known or len(known) < len(found) or len({between for _, _, between in known}) > 1:
+            return None
+        return max(box[0] for box in known), max(box[1] for box in known), known[0][2]
+
+    def _boxes(
+        self, s: Stmt, name: str, loops: list[tuple[str, Index, Index]]
+    ) -> Iterator[tuple[int, int, int] | None]:
+        """The box of each load from a buffer; ``loops`` are those around: variable, first and last value."""
+        match s:
+            case Seq():
+                for k in s.stmts:
+                    yield from self._boxes(k, name, loops)
+            case Alloc():
+                yield from self._boxes(s.body, name, loops)
+            case For():
+                first, last = self.resolve(s.lo), self.resolve(s.hi - 1)
+                self.state.env[s.var] = first
+                yield from self._boxes(s.body, name, [*loops, (s.var, first, last)])
+                self.state.env.pop(s.var, None)
+            case Store():
+                for ld in (ld for w in s.writes for ld in loads(w.value) if ld.buffer == name):
+                    yield self._box(ld, loops)
+            case _:
+                pass
+
+    def _box(self, ld: Load, loops: list[tuple[str, Index, Index]]) -> tuple[int, int, int] | None:
+        """The box of one load."""
+        buf = self.state.buffers.get(ld.buffer)
+        if not isinstance(buf, MemoryBuffer):
+            return None
+        base, products = self._offset(self._access(buf, ld.indices))
+        moves: list[tuple[int, int]] = []
+        for var, first, last in loops:
+            self.state.env[var] = last
+            moved = self._offset(self._access(buf, ld.indices))[0] - base
+            self.state.env[var] = first
+            turns = last - first
+            if not (moved.is_const and turns.is_const) or moved.const < 0:
+                return None
+            if moved.const:
+                moves.append((moved.const // turns.const, turns.const + 1))
+        length, runs, apart = 1, 1, 0
+        for stride, extent in sorted(moves):
+            if runs == 1 and stride <= length:
+                length += stride * (extent - 1)
+            elif runs == 1 or stride == apart * runs:
+                runs, apart = runs * extent, apart or stride
+            else:
+                return None
+        return None if products else (length, runs, apart)
 
     def _run_of(self, s: For, name: str, iteration: Index) -> tuple[Index, int] | None:
         """First offset and length of what an iteration of a loop reads of a buffer."""

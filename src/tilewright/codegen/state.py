@@ -15,14 +15,18 @@ LANE_INDEX = Index(0, ((Var(LANE), 1),))
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Elements that are asked for while others are worked on: ``per_step`` more in each step of a reduction.
+    """What is asked for while other elements are worked on, a little in each of the ``steps`` of reductions.
 
-    ``first`` is the offset of the first one in ``buffer``.
+    These are ``runs`` of ``length`` elements of ``buffer``, ``apart`` elements from one to the next, and
+    ``first`` is the offset of the first one.
     """
 
     buffer: str
     first: Index
-    per_step: int
+    length: int
+    steps: int
+    runs: int = 1
+    apart: int = 0
 
 
 @dataclass(slots=True)

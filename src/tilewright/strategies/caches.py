@@ -1,8 +1,8 @@
-"""What default schedules ask about caches: the size of the last level, and what buffers take of it."""
+"""What default schedules ask about caches: sizes, what buffers take of them, and what falls into one set."""
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from tilewright.ir import Buffer
@@ -10,6 +10,11 @@ from tilewright.target import Target
 
 #: Bytes of the last cache level of a machine that does not say.
 UNKNOWN: Final = 1 << 23
+#: Bytes after which addresses fall into the same set of the first cache level: a page, since caches of this
+#: level are looked up while the page is; so the lines of a set follow from the size.
+SET_SPAN: Final = 4096
+#: Lines that a set of the first two levels holds at least.
+WAYS: Final = 8
 
 
 def last_cache(target: Target) -> int:
@@ -21,3 +26,16 @@ def buffer_bytes(b: Buffer) -> int:
     """Bytes of a buffer; 0 where its size is known only when it runs."""
     shape = b.physical_shape
     return prod(e.as_int() for e in shape) * b.dtype.bytes if all(e.is_const for e in shape) else 0
+
+
+def first_ways(target: Target) -> int:
+    """Lines that a set of the first cache level holds: 8 of 32 KiB, 12 of 48 KiB."""
+    return max(1, (target.memory[0].size or 0) // SET_SPAN)
+
+
+def rows_collide(rows: int, apart: int, span: int = SET_SPAN, ways: int = WAYS) -> bool:
+    """Whether so many rows, so many bytes apart, need more of a set of a cache than the ``ways`` it has.
+
+    Addresses ``span`` bytes apart fall into the same set, by default those of the first level.
+    """
+    return rows > ways * (span // gcd(span, apart))

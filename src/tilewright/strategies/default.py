@@ -345,7 +345,8 @@ def _contraction_rule(
             name = panels_of(c.stage)
             panels = name if name in {stage.name for stage in program.stages} else None
             alone = ordered is None and panels is None
-            if alone and is_large_product(program, c, target, constants):
+            wide = alone and is_wide(program, c, target, constants, threads)
+            if alone and not wide and is_large_product(program, c, target, constants, threads):
                 return schedule_product(s, c, epilogue, target, threads)
             rules = ((is_deep, schedule_deep), (is_wide, schedule_wide), (is_stream, schedule_stream))
             fitting = (do for fits, do in rules if alone and fits(program, c, target, constants, threads))

@@ -20,7 +20,7 @@ from typing import Final
 
 from tilewright.ir import Binary, If, Index, Iter, Load, Program, Stage, Store, int_lower, loads
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import buffer_bytes, last_cache, rows_collide
 from tilewright.strategies.lane_chunks import (
     ROWS,
     chunk_steps,
@@ -30,7 +30,6 @@ from tilewright.strategies.lane_chunks import (
     tiles_of_block,
 )
 from tilewright.strategies.packing import panel_layout
-from tilewright.strategies.products import rows_collide
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.requests import NEXT_SHARE, further, into_first_level, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise

@@ -1,19 +1,22 @@
-"""Products of two large matrices that are both given at run time: tiles as large as registers allow, copies.
+"""Products of two matrices that are both given at run time: tiles as large as registers allow, few copies.
 
-Where a few times the first operand fits into the last cache level, each thread takes a part of its rows::
+Where a few times the first operand fits into the last cache level, each thread takes a part of its rows, and
+asks for the next panel of the second operand while it works on one::
 
     parallel for groups of rows, one a thread:
         rows[i / R][k / 16][i % R][k % 16] = a[i, k]          # only where rows of a tile lie in one cache set
         for panels:                                         # each stays in the second cache level
             for tiles of R rows: the micro-kernel of a contraction
 
-Otherwise both operands are copied, and threads share the panels, or the rows where the second one is small::
+Where a panel's lines need more of a set of the second level than it has, threads share the panels, and each
+panel is copied just before its use; so are all panels of a thread where the first operand is larger, and
+threads then share the rows where the second one is small::
 
     parallel for groups of panels, one a thread:
         panels[j / P][k][j % P] = b[k, j]
         for blocks of rows:
-            rows[i / R][k / 16][i % R][k % 16] = a[i, k]        # whole cache lines move
-            for panels of the group:
+            rows[i / R][k / 16][i % R][k % 16] = a[i, k]        # as above; whole cache lines move
+            for panels of the group:                          # the next one is asked for
                 for tiles of R rows: the micro-kernel
 
 In place, rows whose distance is a multiple of a large power of two fall into the same sets of the first cache
@@ -28,15 +31,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import lcm
 from typing import Final
 
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import last_cache
+from tilewright.strategies.caches import WAYS, first_ways, last_cache, rows_collide
 from tilewright.strategies.micro import expand_tile, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.tiles import MAX_ROWS, RegisterTile, register_tile, row_axis, vector_width
+from tilewright.strategies.tiles import (
+    MAX_ROWS,
+    RegisterTile,
+    register_tile,
+    row_axis,
+    vector_width,
+)
 from tilewright.target import Target
 
 #: Part of the last cache level that the first operand must exceed: the general rule does as well for less
@@ -47,27 +56,37 @@ MIN_SHARE: Final = 1 / 12
 MOST_KEPT: Final = 3 / 8
 #: Rows and columns from which on copying the other operand pays: each element is used so often.
 MIN_USES: Final = 128
+#: Rows where a panel's lines need more of a set of the second cache level than it has: otherwise each tile
+#: fetches them from the third again (Zen 5, of cycles at the peak: 1024x1024x1024 78 -> 96%, 512x1024x1024
+#: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%).
+MIN_USES_COLLIDING: Final = 32
 #: Part of the last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96, 97,
 #: 90% of the peak with 0.03, 0.06, 0.12, 0.25).
 CACHE_SHARE: Final = 0.12
 #: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
 #: the first one's rows.
 COPIES_SHARE: Final = 0.5
-#: Bytes after which addresses fall into the same set of the first cache level, and lines that a set of the
-#: first two levels holds.
-SET_SPAN, WAYS = 4096, 8
+#: How much more cycles of multiply-adds a tile may need than the best one, if its operands come faster: 9x3
+#: as much as 14x2, 6x4 0.3% more.
+TILE_MARGIN: Final = 1.002
 #: An extent that tiles of up to 14 divide: what is left of the real ones matters little.
 MANY: Final = lcm(*range(1, MAX_ROWS + 1))
 
 
-def is_large_product(program: Program, c: Contraction, target: Target, constants: Collection[str]) -> bool:
-    """Whether a contraction is a product of two plain matrices, not constants, that are worth copying."""
+def is_large_product(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of two plain matrices, not constants, for the rules of this file."""
     axes = plain_product(program, c, constants)
     if axes is None:
         return False
     row, k = axes
-    nbytes = c.extent(row) * c.extent(k) * c.a.dtype.bytes
-    return nbytes > MIN_SHARE * last_cache(target) and min(c.extent(row), c.extent(c.vector)) >= MIN_USES
+    rows, columns = c.extent(row), c.extent(c.vector)
+    tile = product_tile(c, target)
+    if columns_collide(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
+        return rows >= MIN_USES_COLLIDING
+    nbytes = rows * c.extent(k) * c.a.dtype.bytes
+    return nbytes > MIN_SHARE * last_cache(target) and min(rows, columns) >= MIN_USES
 
 
 def plain_product(program: Program, c: Contraction, constants: Collection[str]) -> tuple[str, str] | None:
@@ -132,8 +151,12 @@ def schedule_product(
     s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile)
     s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
     s = s.annotate(f"{around}s", "outline")
+    assert c.b is not None
+    read = c.b.buffer
     if plan.columns:
-        s = _copy_panels(s, c, group, columns)
+        s, read = _copy_panels(s, c, panel if plan.each else group, columns)
+    if plan.ahead:
+        s = s.annotate(panel, "prefetch", f"{read}@spread")
     if plan.rows:
         s = copy_rows(s, c, block, rows, c.extent(k))
     # what the last thread has at least, which may have a little less than the others
@@ -147,7 +170,8 @@ def schedule_product(
 class ProductPlan:
     """``shared`` is the axis of which each thread has an equal part; its rows come in ``blocks``.
 
-    ``rows`` and ``columns`` say whether the first and the second operand are copied.
+    ``rows`` and ``columns`` say whether the first and the second operand are copied, ``each`` whether panels
+    of the second one are copied one by one, ``ahead`` whether the next one is asked for.
     """
 
     tile: RegisterTile
@@ -155,29 +179,53 @@ class ProductPlan:
     rows: bool
     columns: bool
     blocks: int
+    each: bool = False
+    ahead: bool = False
 
 
 def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
     """How a product of plain matrices is done, see the head of this file."""
     row, (k,) = row_axis(c), c.axes("k")
     assert row is not None and c.b is not None
-    tile = register_tile(target, MANY, MANY, (1, 2, 3, 4), max_rows=MAX_ROWS)
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
+    tile = product_tile(c, target)
+    copied = rows_collide(tile.rows, line, ways=first_ways(target))
     if c.extent(row) * line <= MOST_KEPT * last:
-        return ProductPlan(tile, row, rows_collide(tile.rows, line), False, 1)
+        if columns_collide(c, target):
+            return ProductPlan(tile, c.vector, copied, True, 1, each=True)
+        return ProductPlan(tile, row, copied, False, 1, ahead=True)
     small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
     shared = row if small else c.vector
     own = c.extent(row) // (threads if small else 1)
     blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
-    return ProductPlan(tile, shared, True, True, blocks)
+    return ProductPlan(tile, shared, copied, True, blocks, ahead=True)
 
 
-def rows_collide(rows: int, apart: int, span: int = SET_SPAN) -> bool:
-    """Whether so many rows, so many bytes apart, need more of a set of a cache than it has.
+def product_tile(c: Contraction, target: Target) -> RegisterTile:
+    """Of the tiles with the fewest cycles the one whose rows need no copy, or whose operands come fastest.
 
-    Addresses ``span`` bytes apart fall into the same set, by default those of the first level.
+    Rows come from the third cache level, panels from the second. Zen 5, of cycles at the peak, 9x3 instead of
+    14x2: 512x1500x2048, where 14 rows have to be copied, 94 -> 95%, 512x6000x2560 95.5 -> 97%, 512x1500x2816
+    the same.
     """
-    return rows > WAYS * (span // gcd(span, apart))
+    found = [register_tile(target, MANY, MANY, (n,), max_rows=MAX_ROWS) for n in (1, 2, 3, 4)]
+    least = min(tile.cycles for tile in found)
+    apart = c.extent(c.axes("k")[0]) * c.a.dtype.bytes
+    rates = [level.bandwidth for level in target.memory[1:3]]
+
+    def cost(tile: RegisterTile) -> tuple[bool, float]:
+        loaded = tile.vectors * target.preferred_vector_bits / 8 / rates[0]
+        loaded += tile.rows * c.a.dtype.bytes / rates[-1]
+        return rows_collide(tile.rows, apart, ways=first_ways(target)), loaded / (tile.rows * tile.vectors)
+
+    return min((tile for tile in found if tile.cycles <= TILE_MARGIN * least), key=cost)
+
+
+def columns_collide(c: Contraction, target: Target) -> bool:
+    """Whether a panel of the second operand needs more of a set of the second cache level than it has."""
+    assert c.b is not None
+    span = (target.level("l2").size or 0) // WAYS
+    return rows_collide(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, span)
 
 
 def _parts(extent: int, size: int) -> int:
@@ -219,16 +267,16 @@ def copy_rows(s: Schedule, c: Contraction, at: str, rows: int, steps: int) -> Sc
     return s.reorder(tile, line, row, vector).vectorize(vector)
 
 
-def _copy_panels(s: Schedule, c: Contraction, group: str, columns: int) -> Schedule:
-    """Copy a group of panels of the second operand."""
+def _copy_panels(s: Schedule, c: Contraction, at: str, columns: int) -> tuple[Schedule, str]:
+    """Copy the panels of the second operand that the loop ``at`` uses; returns the name of the copy, too."""
     assert c.b is not None
     name = f"{c.stage.name}_panels"
     b = _logical(c, c.b)
     *ones, k, j = [x.as_var() or f"d{n}" for n, x in enumerate(b.indices)]
-    s = s.stage(b.buffer, at=group, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
-    *_, k, j = loops_below(s, name, group)
+    s = s.stage(b.buffer, at=at, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
+    *_, k, j = loops_below(s, name, at)
     panel, vector = f"{name}_panel", f"{name}_vector"
-    return s.split(j, columns, names=[panel, vector]).reorder(panel, k, vector).vectorize(vector)
+    return s.split(j, columns, names=[panel, vector]).reorder(panel, k, vector).vectorize(vector), name
 
 
 def _micro_kernel(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir import I32, Load, Program, Stage
-from tilewright.strategies.caches import last_cache
+from tilewright.strategies.caches import first_ways, last_cache, rows_collide
 from tilewright.strategies.dots import without_groups
 from tilewright.strategies.roles import Contraction, contraction, run_length
 from tilewright.target import Target
@@ -28,6 +28,12 @@ SHOWN: Final = 0.5
 
 #: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
 PARTIAL_TILE_FACTOR: Final = 1.02
+#: Part of the second cache level from which on lines of a panel, read in place, have left it before the next
+#: tile, and how many of them the model counts. Zen 5, of cycles at the peak: tiles of 7x2 and 12x2 take
+#: 35x1000x1000 in 94 and 91%, 35x1500x2048 in 83 and 93%, 35x1500x2560 in 84 and 93%, 35x700x2560 in 79 and
+#: 89% (panels of 192, 393, 492 KB); 8x2 and 11x2 64x700x2560 in 94 and 91%, 64x1500x2048 in 91 and 94%.
+PANEL_SHARE: Final = 0.25
+LEFT: Final = 1 / 32
 #: Elements that lanes may lie apart in a reduction of one operand.
 MOST_APART: Final = 4
 #: Rows of a tile, at most.
@@ -59,6 +65,7 @@ def register_tile(
     broadcast: bool = True,
     groups: int | None = None,
     panel: tuple[int, int] | None = None,
+    stall: float = 0.0,
 ) -> RegisterTile:
     """The tile that needs the fewest cycles per reduction step for the whole result.
 
@@ -68,6 +75,7 @@ def register_tile(
     ``panel`` are the bytes of weights that one vector reads in the whole reduction, and how often each is
     used with other rows: where the second cache level does not hold two panels, the next one cannot be asked
     for meanwhile, and products wait for memory.
+    ``stall`` are cycles that a step waits for each of its vectors.
     """
     best: RegisterTile | None = None
     for vectors in vector_counts:
@@ -76,10 +84,14 @@ def register_tile(
         for rows in range(1, max(1, limit) + 1):
             if groups is not None and groups % rows:
                 continue
+            if stall and rows * -(-row_extent // rows) - row_extent >= -(-row_extent // rows):
+                # as many tiles of fewer rows: a small one waits as long as the others
+                continue
             whole, tail = divmod(row_extent, rows)
-            cost = whole * _step(target, rows, vectors, broadcast)
+            wait = stall * vectors
+            cost = whole * (_step(target, rows, vectors, broadcast) + wait)
             if tail:
-                cost = (cost + _step(target, tail, vectors, broadcast)) * PARTIAL_TILE_FACTOR
+                cost = (cost + _step(target, tail, vectors, broadcast) + wait) * PARTIAL_TILE_FACTOR
             cost = cost * -(-vector_extent // vectors) + waits
             if (
                 best is None
@@ -170,19 +182,27 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
     whole = -(-c.extent(c.vector) // width)
     rows = row_axis(c)
     broadcast = c.vector in c.axes("n")
+    stall = 0.0
     if not broadcast:
         counts: tuple[int, ...] = (1,)
     else:
         panel = run_length(c.b, c.vector) if c.b is not None else None
         counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        stall = 0.0 if panel else _stall(c, target)
         if c.run is not None and not panel:
             counts = tuple(v for v in counts if whole % v == 0)
         if c.group is not None:
             counts = tuple(v for v in counts if c.group % (v * width) == 0)
     most = _most_rows(c, target)
+    if stall:
+        # besides, rows that fit into a set of the first level
+        apart = c.extent(c.axes("k")[0]) * c.a.dtype.bytes
+        while rows_collide(most, apart, ways=first_ways(target)):
+            most -= 1
     return register_tile(
         target, c.extent(rows) if rows else 1, whole, counts,
         max_rows=most, broadcast=broadcast, groups=c.rows if rows else None, panel=_panel(c, width),
+        stall=stall,
     )  # fmt: skip
 
 
@@ -197,6 +217,19 @@ def _panel(c: Contraction, width: int) -> tuple[int, int] | None:
     uses = math.prod(c.extent(a) for a in c.axes("m") if a != row_axis(c))
     read = math.prod(c.extent(a) for a in c.axes("k", "window"))
     return (read * width * c.b.dtype.bytes, uses) if uses > 1 else None
+
+
+def _stall(c: Contraction, target: Target) -> float:
+    """Cycles that each step of a tile waits for a vector of ``b``, read in place, that has left its cache."""
+    second = target.memory[1] if len(target.memory) > 2 else None
+    if c.b is None or second is None or second.size is None or len(c.axes("k")) != 1 or c.axes("window"):
+        return 0.0
+    # two vectors, which begin anywhere in a line unless rows are whole lines
+    apart = c.extent(c.vector) * c.b.dtype.bytes
+    nbytes = 2 * target.preferred_vector_bits // 8 + (second.line if apart % second.line else 0)
+    if c.extent(c.axes("k")[0]) * nbytes <= PANEL_SHARE * second.size:
+        return 0.0
+    return LEFT * nbytes / 2 / target.memory[2].bandwidth
 
 
 def _most_rows(c: Contraction, target: Target) -> int:

@@ -24,9 +24,9 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import WAYS, buffer_bytes, last_cache, rows_collide
 from tilewright.strategies.micro import accumulate_tile, cut_whole
-from tilewright.strategies.products import WAYS, copy_rows, plain_product, rows_collide
+from tilewright.strategies.products import copy_rows, plain_product
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import row_axis, vector_width
 from tilewright.target import Target

@@ -16,8 +16,8 @@ from tilewright.schedule import Schedule
 M, N, K = 8, 48, 64
 
 
-def tiled(hint="B@spread", rows=4, unroll=1, panels=True):
-    a, b = lang.placeholder((M, K), name="A"), lang.placeholder((K, N), name="B")
+def tiled(hint="B@spread", rows=4, unroll=1, panels=True, n=N):
+    a, b = lang.placeholder((M, K), name="A"), lang.placeholder((K, n), name="B")
     s = Schedule(lang.program([a, b], [ops.matmul(a, b, name="C")]))
     if panels:
         s = s.set_layout("B", ("d1//16", "d0", "d1%16"))
@@ -29,7 +29,8 @@ def tiled(hint="B@spread", rows=4, unroll=1, panels=True):
         row, lanes = [loop for loop in s.loops(block)[2:] if loop != k]
         s = s.unroll(row).vectorize(lanes)
     s = s.annotate("it", "outline")
-    return s.annotate("p", "prefetch", hint) if hint else s
+    s = s.annotate("p", "prefetch", hint) if hint else s
+    return s.partition("p", n // 16) if n % 16 else s
 
 
 def prefetches(s):
@@ -62,9 +63,25 @@ def test_the_last_iteration_asks_for_its_own_elements_again():
     assert re.search(rf"call i64 @llvm\.smin\.i64\(i64 {N // 16 - 1}, ", text)
 
 
-def test_a_buffer_that_is_not_read_run_after_run_is_left_out():
-    assert prefetches(tiled(panels=False)) == 0
-    assert prefetches(tiled("A@spread")) == 0  # the same elements in each iteration
+def test_a_buffer_of_which_all_iterations_read_the_same_is_left_out():
+    assert prefetches(tiled("A@spread")) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "unroll", "expected"), [(4, 1, 1), (4, 4, 2), (2, 4, 1), (8, 1, 1), (8, 4, 4)]
+)
+def test_runs_that_lie_apart_are_asked_for_one_after_the_other(rows, unroll, expected):
+    # 64 runs of one line, 3 lines apart, in 64 steps of each tile of rows
+    assert prefetches(tiled(rows=rows, unroll=unroll, panels=False)) == expected
+
+
+def test_the_last_run_is_asked_for_again_where_turns_are_left():
+    text = Native(tiled(rows=2, unroll=4, panels=False).func).text.text
+    assert re.search(rf"call i64 @llvm\.smin\.i64\(i64 {K - 1}, ", text)
+
+
+def test_runs_that_begin_within_a_line_end_in_one_more():
+    assert prefetches(tiled(rows=8, panels=False, n=N + 8)) == 2 * prefetches(tiled(rows=8, panels=False))
 
 
 def test_results_stay_the_same():

@@ -1,5 +1,7 @@
 """Products of matrices that are both given at run time: right with copies in tiles, whatever divides."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
@@ -16,6 +18,7 @@ def copies_however_small(monkeypatch):
     monkeypatch.setattr(products, "MIN_SHARE", 0.0)
     monkeypatch.setattr(products, "MIN_USES", 2)
     monkeypatch.setattr(products, "MOST_KEPT", 0.0)
+    monkeypatch.setattr(products, "first_ways", lambda target: 0)
 
 
 def product(m, n, k, *, bias=False, batch=()):
@@ -29,8 +32,8 @@ def product(m, n, k, *, bias=False, batch=()):
     return lang.program([a, b, d], [y])
 
 
-def copied(s):
-    return any(name.endswith("_rows") for name in s.blocks())
+def copied(s, which="_rows"):
+    return any(name.endswith(which) for name in s.blocks())
 
 
 def tiled(s):
@@ -58,9 +61,34 @@ def test_parts_of_threads_are_not_whole_tiles(m, n, k, threads, share, monkeypat
 @pytest.mark.parametrize(("m", "n", "k"), [(45, 99, 24), (29, 64, 1024), (29, 33, 1024)])
 def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(products, "MOST_KEPT", 1.0)
+    monkeypatch.setattr(products, "first_ways", lambda target: 4)
     s = check(product(m, n, k, bias=bias), threads=threads, interpret=False)
-    assert tiled(s)
+    assert tiled(s) and not copied(s, "_panels")
     assert copied(s) == (k == 1024)  # rows 4 KiB apart
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n"), [(45, 1024), (33, 2048)])
+def test_panels_whose_lines_share_sets_are_copied_one_by_one(m, n, threads, bias, monkeypatch):
+    monkeypatch.setattr(products, "MOST_KEPT", 1.0)
+    monkeypatch.setattr(products, "MIN_SHARE", 1.0)
+    monkeypatch.setattr(products, "first_ways", lambda target: 12)
+    s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False)
+    assert copied(s, "_panels") and not copied(s)
+    assert not tiled(check(product(m, n + 8, 520), threads=threads, interpret=False))
+
+
+def test_the_tile_is_the_one_whose_rows_fit_into_a_set(monkeypatch):
+    monkeypatch.undo()
+    zen4 = machine(1024, 32 * 1024)
+    zen5 = replace(zen4, memory=(replace(zen4.memory[0], size=48 * 1024), *zen4.memory[1:]))
+    tiles = [
+        products.product_tile(contraction(p, p.stages[0]), target)
+        for p in (product(512, 1500, 2048), product(512, 1500, 2816))
+        for target in (zen4, zen5)
+    ]
+    assert [tile.rows for tile in tiles] == [14, 9, 14, 14]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +97,8 @@ def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch
         ((512, 1500, 2816), "i", False, False),
         ((512, 1500, 2048), "i", True, False),
         ((6144, 1500, 2048), "j", True, True),
+        ((6144, 1500, 2816), "j", False, True),
+        ((1024, 1024, 1024), "j", True, True),
         ((5124, 700, 2048), "i", True, True),
     ],
 )
@@ -78,7 +108,8 @@ def test_the_plan_follows_from_the_caches(shape, shared, rows, columns, monkeypa
     c = contraction(program, program.stages[0])
     plan = plan_product(c, machine(1024, 32 * 1024), 2)
     assert (plan.shared, plan.rows, plan.columns) == (shared, rows, columns)
-    assert (plan.blocks == 1) == (not columns)
+    assert (plan.blocks == 1) == (not columns or plan.each)
+    assert plan.each == (shape == (1024, 1024, 1024)) != plan.ahead
 
 
 @pytest.mark.parametrize("share", [0.0, 0.06])

@@ -50,3 +50,8 @@ def test_panels_are_narrow_where_two_wide_ones_exceed_the_second_level_and_are_u
     assert register_tile(*given, panel=(9 * 512 * 64, 28 * 7)).vectors > 1
     # no panel fits, whatever it is
     assert register_tile(*given, panel=(27 * 512 * 64, 7)).vectors > 1
+
+
+def test_tiles_that_wait_for_their_panel_are_few_and_about_equal():
+    assert register_tile(X86_AVX512, 35, 94, (2,)).rows == 7
+    assert register_tile(X86_AVX512, 35, 94, (2,), stall=0.2).rows == 12
