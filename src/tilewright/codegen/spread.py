@@ -18,6 +18,7 @@ from tilewright.codegen.state import Spread
 from tilewright.ir import (
     ZERO,
     Alloc,
+    Exec,
     For,
     Index,
     Load,
@@ -220,6 +221,14 @@ class Spreading(Accesses):
                 for ld in (ld for w in s.writes for ld in loads(w.value)):
                     if ld.buffer == name and isinstance(buf, MemoryBuffer):
                         x, products = self._offset(self._access(buf, ld.indices))
+                        if not products:
+                            yield x
+            case Exec():
+                buf = self.state.buffers.get(name)
+                for w in s.windows:
+                    if w.buffer == name and isinstance(buf, MemoryBuffer):
+                        far = tuple(i + n - 1 for i, n in zip(w.offsets, w.extents, strict=True))
+                        x, products = self._offset(self._access(buf, far if last else w.offsets))
                         if not products:
                             yield x
             case _:

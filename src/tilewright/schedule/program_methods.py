@@ -25,9 +25,9 @@ class ProgramMethods(Methods):
         """Compute a 3x3 convolution by F(m x m, 3x3)."""
         return self.apply("winograd", stage, m, weights, tiles=tiles)
 
-    def strassen(self, stage: str, width: int, weights: str, height: int = 0) -> Self:
+    def strassen(self, stage: str, width: int, weights: str, height: int = 0, copies: bool = True) -> Self:
         """Compute a product with a constant matrix by seven products of quarters."""
-        return self.apply("strassen", stage, width, weights, height=height)
+        return self.apply("strassen", stage, width, weights, height=height, copies=copies)
 
     def store_as(self, buffer: str, dtype: str) -> Self:
         """Store an argument in another type: see ``rewrite/store_as.py``."""

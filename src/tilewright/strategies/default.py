@@ -166,7 +166,7 @@ def apply_algorithms(
             # a part of a chain, which is scheduled as a whole
             continue
         if product is not None:
-            s = s.strassen(stage.name, product.width, product.weights, product.height)
+            s = s.strassen(stage.name, product.width, product.weights, product.height, product.copies)
             choices[stage.name if last is None else last.name] = product
             continue
         choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)

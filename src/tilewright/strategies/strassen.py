@@ -3,7 +3,7 @@
 ::
 
     parallel for threads:
-        quarters of the left matrix, and their sums    # each thread for itself: lines that another core
+        sums of quarters of the left matrix            # each thread for itself: lines that another core
         for pairs of panels:                           # has written cost as much as memory, again and again
             for each of the seven products:
                 for tiles of rows: micro-kernel        # differences of weights in registers
@@ -12,8 +12,10 @@
 Weights are read once, one pair of panels after the other; the next pair is asked for while the present one is
 used: it is used half as long as a panel of the direct method.
 
-Where threads cannot share the pairs evenly they share the rows: each makes the sums of its own ones, and
-reads all weights. The last pair, if it is not whole, is a copy of its own.
+Threads share the rows where reading all weights hides behind what the rows of each compute: a thread makes
+the sums of its own ones, and reads what it wrote itself, if the kernel before was shared so too. Otherwise
+they share the pairs, and each copies all rows and makes their sums. The last pair, if it is not whole, is a
+copy of its own.
 """
 
 from __future__ import annotations
@@ -24,23 +26,24 @@ from typing import Final
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.schedule import Schedule
+from tilewright.strategies.ahead import COMPUTE_BOUND, panels_hidden
 from tilewright.strategies.contraction import threads_for
 from tilewright.strategies.micro import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
-from tilewright.strategies.tiles import MAX_ROWS, register_tile
+from tilewright.strategies.tiles import MAX_ROWS, RegisterTile, register_tile
 from tilewright.target import Target
 
 #: Products of quarters, instead of eight.
 PRODUCTS: Final = 7
-#: Cycles of one vector of all sums of quarters: four loads, and seven stores to the second cache level.
-SUM_CYCLES: Final = 24.0
+#: Those of them that have a quarter of the left matrix itself for their left operand.
+QUARTERS: Final = 3
+#: Cycles of one vector of a sum of quarters: its part of four loads, and a store to the second cache level.
+SUM_CYCLES: Final = 3.5
 #: Cycles of one vector of each of the four quarters of the result: seven stores and loads, eight additions.
 RESULT_CYCLES: Final = 28.0
 #: Cycles of a register tile beside its multiply-adds (measured, between 768 and 1536 steps).
 TILE_CYCLES: Final = 150.0
 #: How much faster than direct the model must show the method to be, before it is chosen.
 MARGIN: Final = 1.05
-#: How many times longer than reading the weights from memory the products must take.
-COMPUTE_BOUND: Final = 2.0
 #: Part of the outermost cache that the left matrix and all threads' sums of it may take.
 CACHE_SHARE: Final = 0.5
 
@@ -69,6 +72,20 @@ class StrassenChoice:
         return self.match.half(self.width) // self.width
 
     @property
+    def copies(self) -> bool:
+        """Whether quarters that are operands themselves are copied like sums.
+
+        Of all rows a thread reads some that another core wrote: while those cost as much as memory, the ones
+        that are evicted from its caches and read again would too.
+        """
+        return self.height == 0
+
+    @property
+    def sums(self) -> int:
+        """Left operands of the products that are made first."""
+        return PRODUCTS if self.copies else PRODUCTS - QUARTERS
+
+    @property
     def weights(self) -> str:
         """The name of the constant that takes the right matrix's place."""
         return f"{self.match.weights.buffer}_quarters"
@@ -92,44 +109,56 @@ def choose_strassen(program: Program, stage: Stage, target: Target, threads: int
     for vectors in (1, 2, 3, 4):
         pairs = match.half(vectors * lanes) // (vectors * lanes)
         whole = match.extent(match.n) == 2 * pairs * vectors * lanes
-        parts = 1 if whole and pairs % threads == 0 else threads
-        if half % parts:
+        height = _height(half, whole and pairs % threads == 0, target, threads)
+        if height is None:
             continue
-        height = half // parts
-        tile = register_tile(target, height, pairs * vectors, (vectors,), max_rows=MAX_ROWS)
-        cost = tile.cycles * parts
-        if parts > 1 and not _keeps_sums(match, height, vectors * lanes, target):
-            continue
-        if height % tile.rows == 0 and (best is None or cost < best[0]):
-            best = (cost, StrassenChoice(match, tile.rows, vectors, lanes, height if parts > 1 else 0))
-    return best[1] if best is not None and _pays(best[1], target, threads) else None
+        rows = height or half
+        tile = register_tile(target, rows, pairs * vectors, (vectors,), max_rows=MAX_ROWS, groups=rows)
+        choice = StrassenChoice(match, tile.rows, vectors, lanes, height)
+        cost = _cycles(choice, tile, target, threads)
+        if best is None or cost < best[0]:
+            best = (cost, choice)
+    return best[1] if best is not None and _pays(best[1], best[0], target, threads) else None
 
 
-def _keeps_sums(match: ProductMatch, height: int, width: int, target: Target) -> bool:
-    """Whether sums of so many rows stay in the second cache level beside two pairs of panels of weights."""
-    depth = match.extent(match.k) // 2
-    nbytes = match.data.dtype.bytes * depth * (PRODUCTS * height + 2 * 4 * width)
-    return nbytes <= (target.level("l2").size or 0)
+def _height(half: int, even: bool, target: Target, threads: int) -> int | None:
+    """Neighbouring rows of each half that a thread has; 0: all, for pairs that threads share evenly.
+
+    ``None`` where threads can share neither.
+    """
+    hidden = threads == 1 or panels_hidden(target, 2 * half // threads)
+    if half % threads == 0 and (hidden or not even):
+        return half // threads
+    return 0 if even else None
 
 
-def _pays(choice: StrassenChoice, target: Target, threads: int) -> bool:
+def _cycles(choice: StrassenChoice, tile: RegisterTile, target: Target, threads: int) -> float:
+    """Cycles of a product by the method."""
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
     parts = min(threads, target.units)
     columns = 2 * choice.pairs * choice.width
-    direct = m * -(-n // choice.lanes) * k / (target.fma_per_cycle * parts)
+    tiles = m * columns / (choice.rows * choice.width * parts)
+    sums = m * k / 4 / choice.lanes * choice.sums * SUM_CYCLES / (parts if choice.height else 1)
+    result = m * n / 4 / choice.lanes / parts * RESULT_CYCLES
+    products = PRODUCTS * tile.cycles * k / 2 / (1 if choice.height else parts)
+    return products + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
+
+
+def _pays(choice: StrassenChoice, cycles: float, target: Target, threads: int) -> bool:
+    match = choice.match
+    m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
+    parts = min(threads, target.units)
+    tile = register_tile(target, m, -(-n // choice.lanes), (1, 2, 3, 4), max_rows=MAX_ROWS)
+    tiles = m * n / (tile.rows * tile.vectors * choice.lanes * parts)
+    direct = tile.cycles * k / parts
     memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
     copies = 1 if choice.height else threads
-    kept = match.data.dtype.bytes * m * k * (1 + copies * PRODUCTS / 4)
+    kept = match.data.dtype.bytes * m * k * (1 + copies * choice.sums / 4)
     last = max((level.size for level in target.memory if level.size is not None), default=0)
     if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
         return False
-    tiles = m * columns / (choice.rows * choice.width * parts)
-    sums = m * k / 4 / choice.lanes * SUM_CYCLES / (parts if choice.height else 1)
-    result = m * n / 4 / choice.lanes / parts * RESULT_CYCLES
-    products = m * columns * k / (choice.lanes * target.fma_per_cycle * parts) * PRODUCTS / 8
-    faster = products + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
-    return faster * MARGIN < direct + tiles * TILE_CYCLES
+    return cycles * MARGIN < direct + tiles * TILE_CYCLES
 
 
 def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads: int) -> Schedule:

@@ -42,11 +42,12 @@ def matched(program):
         (4, 1, 2, 3, 2, {}),
     ],
 )
-def test_equal_to_the_direct_product(m, n, k, width, height, options):
+@pytest.mark.parametrize("copies", [True, False])
+def test_equal_to_the_direct_product(m, n, k, width, height, options, copies):
     program = product(m, n, k, **options)
     match = matched(program)
     assert match is not None
-    rewritten = lang.strassen(program, match, width, "Q", height)
+    rewritten = lang.strassen(program, match, width, "Q", height, copies)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-9, 9, [e.as_int() for e in x.shape]).astype(np.float32) for x in program.inputs)
     q = lang.quarter_weights(match, width, b)

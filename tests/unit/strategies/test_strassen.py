@@ -71,7 +71,7 @@ def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, 
     s = default_schedule(program, HOST, threads)
     choice = choose_strassen(program, program.stage("C"), HOST, threads)
     assert choice is not None
-    assert choice.height == (m // 2 // threads if threads > 1 else 0)
+    assert choice.height == m // 2 // threads
     assert "strassen" in primitives(s)
     check(program, s)
 
@@ -136,12 +136,16 @@ def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
     assert chosen(128, 768, 768, threads=5) is None
 
 
-def test_rows_are_shared_where_their_sums_stay_in_the_cache(monkeypatch):
-    monkeypatch.setattr("tilewright.strategies.strassen.MARGIN", 0.5)
-    size = HOST.level("l2").size
-    assert size is not None
-    assert chosen(128, 312, 312) is not None
-    assert chosen(128, 312, 2 * (size // (4 * 7 * 32) + 1)) is None
+def test_threads_share_rows_where_reading_all_weights_hides(monkeypatch):
+    found = chosen(128, 768, 768)
+    assert found is not None
+    assert (found.height, found.copies) == (32, False)
+    monkeypatch.setattr("tilewright.strategies.strassen.panels_hidden", lambda target, rows: False)
+    found = chosen(128, 768, 768)
+    assert found is not None
+    assert (found.height, found.copies) == (0, True)
+    program = product(128, 768, 768, "bias")
+    check(program, default_schedule(program, HOST, 2))
 
 
 def test_off_is_the_direct_method():

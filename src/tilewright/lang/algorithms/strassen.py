@@ -14,7 +14,9 @@ panels of ``height``: threads that share the rows have neighbouring ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -49,8 +51,10 @@ from tilewright.ir import (
 from tilewright.lang.algorithms.terms import factors
 
 #: The right operands of the seven products: blocks of the right matrix in its basis, the second subtracted
-#: from the first. The left ones are the sums of :func:`_left` of the same number.
+#: from the first. The left ones are those of :func:`_left` of the same number.
 PRODUCTS: Final[tuple[tuple[int, ...], ...]] = ((0,), (1,), (2,), (3, 1), (2, 3), (3,), (3, 0))
+#: Those left operands that are quarters of the left matrix as it is, by row and column.
+QUARTERS: Final = MappingProxyType({0: (0, 0), 1: (0, 1), 3: (1, 1)})
 #: How many blocks the right matrix has in its basis.
 BLOCKS: Final = 4
 
@@ -139,25 +143,31 @@ def _in_basis(given: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.floa
     return out.reshape(BLOCKS, depth // 2, columns // 2)
 
 
-def strassen(program: Program, match: ProductMatch, width: int, weights: str, height: int) -> Program:
+def strassen(
+    program: Program, match: ProductMatch, width: int, weights: str, height: int, copies: bool
+) -> Program:
     """The program with a product done by seven products of quarters.
 
     The constant input of the right matrix is replaced by the constant input ``weights``, which holds what
     :func:`quarter_weights` gives. ``height`` divides half of the rows. New stages are called after the
-    product: ``_sums`` (quarters of the left matrix and sums of them) and ``_product1`` to ``_product7``; the
-    product's own stage adds those up. Equal to the direct method in exact arithmetic; in f32 the error
-    relative to the largest result about doubles.
+    product: ``_sums`` (sums of quarters of the left matrix, with ``copies`` also the quarters that are
+    operands themselves) and ``_product1`` to ``_product7``; the product's own stage adds those up. Equal to
+    the direct method in exact arithmetic; in f32 the error relative to the largest result about doubles.
     """
     name, source = match.stage.name, match.stage.source
     rows, columns, depth = match.extent(match.m) // 2, match.half(width), match.extent(match.k) // 2
     sums = f"{name}_sums"
-    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(PRODUCTS), rows, depth))]
-    stages = [_sums(match, sums, height)]
+    made_first = [number for number in range(len(PRODUCTS)) if copies or number not in QUARTERS]
+    inner: list[tuple[str, tuple[int, ...]]] = [(sums, (len(made_first), rows, depth))]
+    stages = [_sums(match, sums, height, made_first)]
     i, j, k = var("i"), var("j"), var("k")
     for number, blocks in enumerate(PRODUCTS):
         made = f"{name}_product{number + 1}"
         inner.append((made, (rows, columns)))
-        a = Load(sums, (index(number), i, k), F32)
+        if number in made_first:
+            a = Load(sums, (index(made_first.index(number)), i, k), F32)
+        else:
+            a = _quarter(match, i, k, QUARTERS[number], height)
         b: Expr = Load(weights, (index(blocks[0]), k, j), F32)
         if len(blocks) > 1:
             b = Binary("sub", b, Load(weights, (index(blocks[1]), k, j), F32))
@@ -192,10 +202,12 @@ def _left(a11: Expr, a12: Expr, a21: Expr, a22: Expr) -> tuple[Expr, ...]:
     return (a11, a12, Binary("sub", a12, second), a22, first, second, Binary("sub", a11, a21))
 
 
-def _sums(match: ProductMatch, name: str, height: int) -> Stage:
+def _sums(match: ProductMatch, name: str, height: int, numbers: Sequence[int]) -> Stage:
+    """The left operands of so many of the products."""
     x, i, k = var("x"), var("i"), var("k")
     rows, depth = match.extent(match.m) // 2, match.extent(match.k) // 2
-    values = _left(*(_quarter(match, i, k, (r, c), height) for r in (0, 1) for c in (0, 1)))
+    every = _left(*(_quarter(match, i, k, (r, c), height) for r in (0, 1) for c in (0, 1)))
+    values = [every[number] for number in numbers]
     value = values[-1]
     for number in reversed(range(len(values) - 1)):
         value = Select(_equal(x, number), values[number], value)

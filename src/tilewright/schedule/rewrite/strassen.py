@@ -10,13 +10,16 @@ from tilewright.support import ScheduleError
 
 
 @primitive("strassen", phase="program")
-def strassen(program: Program, stage: str, width: int, weights: str, height: int = 0) -> Program:
+def strassen(
+    program: Program, stage: str, width: int, weights: str, height: int = 0, copies: bool = True
+) -> Program:
     """Compute the product ``stage`` with a constant f32 matrix by seven products of quarters, not eight.
 
     The constant input that holds the matrix is replaced by ``weights``, of shape ``(4, k/2, n/2)``;
     :func:`~tilewright.schedule.derived_constants` says how to make it. The halves of the columns alternate by
     panels of ``width`` columns, the last ones filled up with zeros, those of the rows by panels of ``height``
-    (0: one panel, the upper and the lower half).
+    (0: one panel, the upper and the lower half). With ``copies`` those quarters of the left matrix that are
+    operands of products are copied like the sums of them; without, products read them where they are.
     The stages are described at :func:`tilewright.lang.algorithms.strassen`.
 
     In short, before and after ``strassen(program, "C", 16, "Q")``::
@@ -61,7 +64,7 @@ def strassen(program: Program, stage: str, width: int, weights: str, height: int
     taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
     if weights in taken or not weights.isidentifier():
         raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
-    new = rewrite(program, match, width, weights, height or half)
+    new = rewrite(program, match, width, weights, height or half, copies)
     made = [t.name for t in new.temps if t not in program.temps]
     clash = next((name for name in made if name in taken | set(names)), None)
     if clash is not None:
