@@ -26,7 +26,6 @@ from typing import Final
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.schedule import Schedule
-from tilewright.strategies.ahead import COMPUTE_BOUND, panels_hidden
 from tilewright.strategies.contraction import threads_for
 from tilewright.strategies.micro import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
 from tilewright.strategies.tiles import MAX_ROWS, RegisterTile, register_tile
@@ -42,6 +41,8 @@ SUM_CYCLES: Final = 3.5
 RESULT_CYCLES: Final = 28.0
 #: Cycles of a register tile beside its multiply-adds (measured, between 768 and 1536 steps).
 TILE_CYCLES: Final = 150.0
+#: How many times longer than reading the weights from memory the products must take.
+COMPUTE_BOUND: Final = 2.0
 #: How much faster than direct the model must show the method to be, before it is chosen.
 MARGIN: Final = 1.05
 #: Part of the outermost cache that the left matrix and all threads' sums of it may take.
@@ -130,6 +131,12 @@ def _height(half: int, even: bool, target: Target, threads: int) -> int | None:
     if half % threads == 0 and (hidden or not even):
         return half // threads
     return 0 if even else None
+
+
+def panels_hidden(target: Target, rows: int) -> bool:
+    """Whether reading panels from memory hides behind their use for so many rows, if asked for ahead."""
+    nbytes = target.vector_bits / 8 * target.fma_per_cycle / rows
+    return nbytes * COMPUTE_BOUND <= target.memory[-1].bandwidth
 
 
 def _cycles(choice: StrassenChoice, tile: RegisterTile, target: Target, threads: int) -> float:
