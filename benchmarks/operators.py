@@ -3,9 +3,10 @@
     python benchmarks/operators.py --against onnxruntime,openvino,torch --threads 2 --json > results.jsonl
     python benchmarks/operators.py --only softmax,gemv
 
-One line an operator: times, our fraction of the limit (the larger of FLOPs over the peak and bytes, each
-operand and result once, over the reading bandwidth for so many bytes; both measured in the same run, see
-`limits.py`) and the best peer's time as a multiple of ours.
+One line an operator: times, our fraction of the limit and the best peer's time as a multiple of ours. The
+limit is the larger of FLOPs over the peak and of bytes, each operand and result once, over the reading
+bandwidth for so many bytes, and for results larger than the caches of the time to copy as many bytes; all
+measured in the same run, see `limits.py`.
 
 An operator is one entry of OPERATORS, convolutions of `convolutions.py`. FLOPs are counted for products and
 sums of products; the arithmetic of exponentials and the like is not, so their limit is memory.

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ import onnx
 from arguments import add_engines, add_turns, engine_names
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import OURS, Bench, BenchPlan, peak_gflops, reading
+from tilewright.driver import OURS, Bench, BenchPlan, copying, peak_gflops, reading
 from tilewright.runtime import aligned_copy
 from tilewright.target import detect
 
@@ -85,18 +86,28 @@ class SideBySide:
         """One line of results: each engine's times, and our fraction of the limit.
 
         Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest
-        run, for more bytes than MOST_READ so much of it, is the limit of memory.
+        run, for more bytes than MOST_READ so much of it, is the limit of memory. Of a result that the caches
+        cannot hold, copying as many bytes is a limit as well: writing memory takes longer than reading it.
         """
         nbytes = int(min(case.nbytes, MOST_READ))
         read = reading(self._target, self.threads, nbytes)
+        written = _bytes_written(case)
         fastest: list[float] = []
+        copied: list[float] = []
+        kept = max(level.size or 0 for level in self._target.memory)
+        copy = copying(self._target, self.threads, written) if written > kept else None
+
+        def move() -> None:
+            fastest.append(min(turn(read, self._seconds)))
+            if copy is not None:
+                copied.append(min(turn(copy, self._seconds)))
+
         with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
             path = Path(folder, "model.onnx")
             onnx.save(case.model, path)
-            result = self._bench.measure(
-                case.name, path, case.feeds, each_round=lambda: fastest.append(min(turn(read, self._seconds)))
-            )
-        memory = min(fastest) * case.nbytes / nbytes
+            result = self._bench.measure(case.name, path, case.feeds, each_round=move)
+        reads = min(fastest) * case.nbytes / nbytes
+        memory = max(reads, min(copied, default=0.0))
         compute = case.flops / (self.gflops * 1e9)
         limit = max(memory, compute)
         engines: dict[str, dict[str, Any]] = {}
@@ -109,7 +120,8 @@ class SideBySide:
             "bytes": case.nbytes,
             "bound": "compute" if compute >= memory else "memory",
             "limit_ms": limit * 1e3,
-            "read_gb_s": case.nbytes / memory / 1e9,
+            "read_gb_s": case.nbytes / reads / 1e9,
+            **({"copy_gb_s": 2 * written / min(copied) / 1e9} if copied else {}),
             "engines": engines,
         }
         ours = engines.get(OURS, {}).get("median_ms")
@@ -120,6 +132,13 @@ class SideBySide:
             if others:
                 line["best_peer_to_ours"] = round(min(others) / ours, 3)
         return line
+
+
+def _bytes_written(case: Case) -> int:
+    """Bytes of the result that are written for as many that are read, at most."""
+    dims = (d.dim_value for d in case.model.graph.output[0].type.tensor_type.shape.dim)
+    result = 4 * prod(dims)
+    return min(result, int(case.nbytes) - result)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

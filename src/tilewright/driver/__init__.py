@@ -6,7 +6,7 @@ from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
-from tilewright.driver.limits import Limits, measure_limits, read_rate, reading
+from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.driver.profile import KernelProfile, Profile
@@ -45,6 +45,7 @@ __all__ = [
     "describe",
     "dot_gops",
     "flops",
+    "copying",
     "measure_limits",
     "model_samples",
     "no_progress",

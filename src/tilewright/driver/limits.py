@@ -16,6 +16,7 @@ from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.ir import F32
 from tilewright.runtime import aligned_copy
 from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
 from tilewright.target import Target
 
 #: Working sets whose reading is timed, in bytes: from the second cache level to main memory.
@@ -83,6 +84,17 @@ def reading(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
     table = [aligned_copy(np.ones((threads, turns, STREAMS, lanes), np.float32))]
     table.append(aligned_copy(np.zeros((threads, STREAMS, lanes), np.float32)))
     plan = kernel.plan(table)
+    return plan.bind([], []).run
+
+
+def copying(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
+    """A function that copies about so many bytes of f32 once, past the caches where they hold less."""
+    part = threads * target.lanes(F32)
+    elements = max(1, nbytes // (4 * part)) * part
+    X = lang.placeholder((elements,), "f32", name="X")
+    program = lang.program([X], [lang.compute((elements,), lambda i: X[i], name="Y")])
+    kernel = build(default_schedule(program, target, threads), target=target, threads=threads)
+    plan = kernel.plan([aligned_copy(np.full(elements, n, np.float32)) for n in (1, 0)])
     return plan.bind([], []).run
 
 

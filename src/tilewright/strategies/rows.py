@@ -80,6 +80,14 @@ def schedule_elementwise(
             pars = [blocks_of if loop == inner else loop for loop in pars]
             inner = lanes
         pars = [loop for loop in pars if loop != inner]
+        own = _own_parts(s, pars, inner, total, threads) if run is None else None
+        if own is not None:
+            # nothing else for threads to share
+            part = f"{inner}_part"
+            s = s.split(inner, own, names=[part, f"{inner}_own"])
+            inner = f"{inner}_own"
+            loops[vector : vector + 1] = [part, inner]
+            pars.append(part)
         ordered = any(it.kind == "ord" for it in stage.iters)
         outer = [*pars, *(loop for loop in loops if loop not in pars and loop != inner)]
         if not ordered:
@@ -438,6 +446,18 @@ def parallelise(s: Schedule, loops: list[str], total: int, threads: int) -> Sche
         s = s.fuse(name, outer, names=[fused])
         name, count = fused, count * (parts or extent)
     return s.parallel(name) if count > 1 else s
+
+
+def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: int) -> int | None:
+    """Elements of a thread's part of the vectors' loop, where the loops around it are too short for all."""
+    extents = [s.loop(loop).extent for loop in (*pars, inner)]
+    if threads == 1 or total < MIN_PARALLEL_ELEMENTS or not all(e.is_const for e in extents):
+        return None
+    *outer, extent = (e.as_int() for e in extents)
+    if prod(outer) >= threads:
+        return None
+    parts = _parts(prod(outer), extent, threads * ITERATIONS_PER_THREAD, threads)
+    return extent // parts if parts is not None else -(-extent // threads)
 
 
 def _parts(count: int, extent: int, wanted: int, threads: int) -> int | None:

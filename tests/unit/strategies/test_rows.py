@@ -156,3 +156,12 @@ def test_a_second_reduction_takes_a_pass_of_its_own():
     s = check(lang.program([x], [y]))
     shared = [name for name in ("S", "M") if s.loops("E")[-1] in s.loops(name)]
     assert len(shared) == 1
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("shape", [(4096,), (1009,), (1, 640), (1, 1, 37), (2, 513)])
+def test_threads_share_a_single_row(shape, threads):
+    x = t(*shape, name="X")
+    s = check(lang.program([x], [lang.compute(shape, lambda *i: x[i] * 2.0, name="Y")]), threads=threads)
+    assert "parallel" in str(s)
+    assert any(loop.endswith("_own") for loop in s.loops("Y")) == (shape[0] < threads or len(shape) == 1)

@@ -1,0 +1,54 @@
+"""Limits of the machine: the larger bound counts, and what is timed moves as many bytes as it says."""
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST
+
+from tilewright.driver import Limits, copying, limits, reading
+from tilewright.runtime import aligned_copy
+
+LIMITS = Limits(2, 100.0, {1 << 20: 200.0, 1 << 26: 50.0})
+
+
+def test_the_larger_of_both_is_the_limit():
+    assert LIMITS.bound(1e9, 1e6) == "compute"
+    assert LIMITS.seconds(1e9, 1e6) == pytest.approx(0.01)
+    assert LIMITS.bound(1e6, 1e8) == "memory"
+    assert LIMITS.seconds(1e6, 1e8) == pytest.approx(0.002)
+
+
+def test_bandwidth_is_that_of_the_next_larger_size():
+    assert LIMITS.bandwidth(1000) == 200e9
+    assert LIMITS.bandwidth(2 << 20) == 50e9
+    assert LIMITS.bandwidth(1 << 30) == 50e9
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("nbytes", [4, 100_000])
+def test_what_is_copied_is_all_there(nbytes, threads, monkeypatch):
+    arrays = []
+
+    def kept(array):
+        arrays.append(aligned_copy(array))
+        return arrays[-1]
+
+    monkeypatch.setattr(limits, "aligned_copy", kept)
+    copying(HOST, threads, nbytes)()
+    source, result = arrays
+    np.testing.assert_array_equal(source, np.ones_like(source))
+    np.testing.assert_array_equal(result, source)
+    assert abs(result.nbytes - nbytes) <= threads * HOST.vector_bits
+
+
+def test_what_is_read_is_all_there(monkeypatch):
+    arrays = []
+
+    def kept(array):
+        arrays.append(aligned_copy(array))
+        return arrays[-1]
+
+    monkeypatch.setattr(limits, "aligned_copy", kept)
+    reading(HOST, 2, 1 << 16)()
+    source, sums = arrays
+    assert source.nbytes == 1 << 16
+    np.testing.assert_array_equal(sums, source.sum(axis=1))
