@@ -127,10 +127,9 @@ def _height(half: int, even: bool, target: Target, threads: int) -> int | None:
 
     ``None`` where threads can share neither.
     """
-    hidden = threads == 1 or panels_hidden(target, 2 * half // threads)
-    if half % threads == 0 and (hidden or not even):
-        return half // threads
-    return 0 if even else None
+    own = half // threads
+    shared = half % threads == 0 and (threads == 1 or not even or panels_hidden(target, 2 * own))
+    return own if shared else 0 if even else None
 
 
 def panels_hidden(target: Target, rows: int) -> bool:

@@ -134,6 +134,7 @@ def test_direct_elsewhere(m, n, k):
 def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
     assert chosen(128, 768, 768, threads=1) is not None
     assert chosen(128, 768, 768, threads=5) is None
+    assert chosen(2, 4096, 4000, threads=3) is None  # fewer rows than threads
 
 
 def test_threads_share_rows_where_reading_all_weights_hides(monkeypatch):
