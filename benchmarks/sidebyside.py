@@ -17,7 +17,7 @@ import onnx
 from arguments import add_engines, add_turns, engine_names
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import OURS, Bench, BenchPlan, copying, peak_gflops, reading
+from tilewright.driver import OURS, Bench, BenchPlan, copying, peak_meter, reading
 from tilewright.runtime import aligned_copy
 from tilewright.target import detect
 
@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 
 #: Bytes whose reading is timed, at most.
 MOST_READ = 1 << 28
+#: Runs of a few milliseconds of which the best is the peak of a turn.
+PEAK_RUNS = 3
 _SHOWN = ("load_s", "runs", "median_ms", "min_ms", "max_difference", "error")
 
 
@@ -49,15 +51,13 @@ class Operator:
 
 
 class SideBySide:
-    """Measures operators one after another; the engines' processes have ended when the ``with`` does.
-
-    ``gflops`` is the peak of all threads, measured at the start (a second).
-    """
+    """Measures operators one after another; the engines' processes have ended when the ``with`` does."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.threads: int = arguments.threads
         self._target = detect()
-        self.gflops = peak_gflops(self._target) * self.threads
+        self._peak = peak_meter(self._target)
+        self._peaks: list[float] = []
         self._seconds: float = arguments.seconds
         self._bench = Bench(
             BenchPlan(
@@ -82,22 +82,30 @@ class SideBySide:
     ) -> None:
         self._bench.__exit__(kind, error, trace)
 
+    @property
+    def gflops(self) -> float:
+        """The middle of the peaks of all threads that were measured with the operators."""
+        return statistics.median(self._peaks)
+
     def measure(self, case: Case) -> dict[str, Any]:
         """One line of results: each engine's times, and our fraction of the limit.
 
         Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest
         run, for more bytes than MOST_READ so much of it, is the limit of memory. Of a result that the caches
         cannot hold, copying as many bytes is a limit as well: writing memory takes longer than reading it.
+        The peak, too, is the best of what is measured in turns: clocks change while a benchmark runs.
         """
         nbytes = int(min(case.nbytes, MOST_READ))
         read = reading(self._target, self.threads, nbytes)
         written = _bytes_written(case)
         fastest: list[float] = []
         copied: list[float] = []
+        peaks: list[float] = []
         kept = max(level.size or 0 for level in self._target.memory)
         copy = copying(self._target, self.threads, written) if written > kept else None
 
-        def move() -> None:
+        def bounds() -> None:
+            peaks.append(max(self._peak() for _ in range(PEAK_RUNS)) * self.threads)
             fastest.append(min(turn(read, self._seconds)))
             if copy is not None:
                 copied.append(min(turn(copy, self._seconds)))
@@ -105,10 +113,11 @@ class SideBySide:
         with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
             path = Path(folder, "model.onnx")
             onnx.save(case.model, path)
-            result = self._bench.measure(case.name, path, case.feeds, each_round=move)
+            result = self._bench.measure(case.name, path, case.feeds, each_round=bounds)
         reads = min(fastest) * case.nbytes / nbytes
         memory = max(reads, min(copied, default=0.0))
-        compute = case.flops / (self.gflops * 1e9)
+        self._peaks.append(max(peaks))
+        compute = case.flops / (max(peaks) * 1e9)
         limit = max(memory, compute)
         engines: dict[str, dict[str, Any]] = {}
         for each in result.engines:
@@ -120,6 +129,7 @@ class SideBySide:
             "bytes": case.nbytes,
             "bound": "compute" if compute >= memory else "memory",
             "limit_ms": limit * 1e3,
+            "peak_gflops": max(peaks),
             "read_gb_s": case.nbytes / reads / 1e9,
             **({"copy_gb_s": 2 * written / min(copied) / 1e9} if copied else {}),
             "engines": engines,

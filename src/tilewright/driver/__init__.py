@@ -8,7 +8,7 @@ from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.model import CompiledModel, GroupInfo
-from tilewright.driver.peak import dot_gops, peak_gflops
+from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
@@ -51,6 +51,7 @@ __all__ = [
     "no_progress",
     "pack",
     "peak_gflops",
+    "peak_meter",
     "read_rate",
     "reading",
     "run_benchmark",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,10 +36,15 @@ class _Kind:
 
 def peak_gflops(target: Target | None = None, seconds: float = 0.5) -> float:
     """The best rate of one core in f32, in GFLOP/s, from as many short runs as fit into so many seconds."""
+    return _best(peak_meter(target), seconds)
+
+
+def peak_meter(target: Target | None = None) -> Callable[[], float]:
+    """A function that measures the rate of one core in f32, in GFLOP/s, in a run of a few milliseconds."""
     machine = target or detect()
     lanes = machine.lanes(F32)
     vector = f"<{lanes} x float>"
-    return _rate(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes), seconds)
+    return _meter(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes))
 
 
 def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> float:
@@ -48,10 +54,17 @@ def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> f
     operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
     accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
     kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
-    return _rate(machine, kind, seconds)
+    return _best(_meter(machine, kind), seconds)
 
 
-def _rate(machine: Target, kind: _Kind, seconds: float) -> float:
+def _best(meter: Callable[[], float], seconds: float) -> float:
+    best, begin = 0.0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        best = max(best, meter())
+    return best
+
+
+def _meter(machine: Target, kind: _Kind) -> Callable[[], float]:
     code = load_object(compile_ir(_module(machine.llvm_triple, kind), machine))
     pool = shared_pool(PoolOptions.of(read_settings(), 1))
     builder = PlanBuilder(pool)
@@ -59,10 +72,8 @@ def _rate(machine: Target, kind: _Kind, seconds: float) -> float:
     sums = builder.constant(aligned_copy(np.zeros(kind.chains * 16, np.float32)))
     builder.step(code.address("peak"), [builder.constant(aligned_copy(factors)), sums], [ITERATIONS])
     plan = builder.build([code])
-    best, begin = float("inf"), time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        best = min(best, float(plan.measure([], []).min()))
-    return 2.0 * kind.chains * kind.products * ITERATIONS / best
+    operations = 2.0 * kind.chains * kind.products * ITERATIONS
+    return lambda: operations / float(plan.measure([], []).min())
 
 
 def _module(triple: str, kind: _Kind) -> str:

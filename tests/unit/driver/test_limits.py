@@ -1,10 +1,11 @@
-"""Limits of the machine: the larger bound counts, and what is timed moves as many bytes as it says."""
+"""Limits of the machine: the larger bound counts, and what is timed does what it says."""
 
 import numpy as np
 import pytest
 from tests.native_kernel import HOST
 
-from tilewright.driver import Limits, copying, limits, reading
+from tilewright.driver import Limits, copying, limits, peak_gflops, peak_meter, reading
+from tilewright.ir import F32
 from tilewright.runtime import aligned_copy
 
 LIMITS = Limits(2, 100.0, {1 << 20: 200.0, 1 << 26: 50.0})
@@ -52,3 +53,9 @@ def test_what_is_read_is_all_there(monkeypatch):
     source, sums = arrays
     assert source.nbytes == 1 << 16
     np.testing.assert_array_equal(sums, source.sum(axis=1))
+
+
+def test_the_peak_is_more_than_a_multiply_add_of_one_number_a_cycle_would_give():
+    rate = peak_meter(HOST)()
+    assert rate == pytest.approx(peak_gflops(HOST, 0.01), rel=0.9)
+    assert rate > HOST.lanes(F32) * 0.1
