@@ -1,10 +1,17 @@
-"""Resize and Upsample: separable interpolation, one axis after another, with tables of places and weights."""
+"""Resize and Upsample: separable interpolation with tables of places and weights.
+
+Few terms are one expression; otherwise one axis after another.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import add
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +24,9 @@ from tilewright.ir import dtype_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+#: Terms of a result that are one expression, at most: a linear interpolation in three dimensions.
+MOST_TERMS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +202,10 @@ def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, f
         result = _looked_up(ctx, x, active, method)
     else:
         result = convert_tensor(ctx, x, wide(x.dtype) if is_float(x.dtype) else "f32")
-        for axis in active:
-            result = _interpolated(ctx, result, axis, method)
+        tables = [_table(ctx, axis, method, result.dtype) for axis in active]
+        at_once = tables and prod(table.taps for table in tables) <= MOST_TERMS
+        for group in [tables] if at_once else [[table] for table in tables]:
+            result = _interpolated(ctx, result, group)
         if result.dtype != x.dtype:
             inner = result
             result = compute(inner.shape, lambda *i: lang.cast(inner[i], x.dtype), name=f"{stem(ctx)}_out")
@@ -233,20 +245,55 @@ def _arithmetic(index: Ints) -> tuple[int, int, int] | None:
     return None
 
 
-def _interpolated(ctx: Context, x: Operand, axis: _Axis, method: _Method) -> Operand:
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """For each place of the result along an axis: its ``taps`` places in the operand, and their weights."""
+
+    axis: _Axis
+    taps: int
+    places: Operand
+    weights: Operand
+
+
+def _table(ctx: Context, axis: _Axis, method: _Method, dtype: str) -> _Table:
     index, weights = _taps(axis, method)
     places = ctx.table(index, "places")
-    factors = ctx.table(weights.astype(dtype_of(x.dtype).numpy), "weights")
-    tap = lang.reduce_axis(index.shape[1], "tap")
+    return _Table(axis, index.shape[1], places, ctx.table(weights.astype(dtype_of(dtype).numpy), "weights"))
+
+
+def _interpolated(ctx: Context, x: Operand, tables: Sequence[_Table]) -> Operand:
+    """Weighted sums along the axes of tables: of few terms as expressions, of many as a reduction.
+
+    Expressions have vectors along any axis, and no intermediate tensor between two axes.
+    """
     shape = list(x.shape)
-    shape[axis.axis] = axis.out
+    for table in tables:
+        shape[table.axis.axis] = table.axis.out
+
+    def place(table: _Table, i: Sequence[Ix], tap: At) -> tuple[At, Scalar]:
+        here = (i[table.axis.axis], tap)
+        return clamped(table.places[here], table.axis.size), table.weights[here]
+
+    def expanded(i: Sequence[Ix], at: Sequence[At], rest: Sequence[_Table]) -> Scalar:
+        if not rest:
+            return x[tuple(at)]
+        table, n = rest[0], rest[0].axis.axis
+        terms = []
+        for tap in range(table.taps):
+            source, weight = place(table, i, tap)
+            terms.append(expanded(i, (*at[:n], source, *at[n + 1 :]), rest[1:]) * weight)
+        return reduce(add, terms)
 
     def of(*i: Ix) -> Scalar:
-        here = (i[axis.axis], tap)
-        source = clamped(places[here], axis.size)
-        return lang.sum(x[(*i[: axis.axis], source, *i[axis.axis + 1 :])] * factors[here], axis=tap)
+        if prod(table.taps for table in tables) <= MOST_TERMS:
+            return expanded(i, i, tables)
+        (table,) = tables
+        tap = lang.reduce_axis(table.taps, "tap")
+        source, weight = place(table, i, tap)
+        n = table.axis.axis
+        return lang.sum(x[(*i[:n], source, *i[n + 1 :])] * weight, axis=tap)
 
-    return compute(shape, of, name=f"{stem(ctx)}_axis{axis.axis}")
+    return compute(shape, of, name=f"{stem(ctx)}_axis{tables[-1].axis.axis}")
 
 
 def _filled(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, filling: float) -> Operand:
