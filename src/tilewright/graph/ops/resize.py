@@ -27,6 +27,8 @@ Ints = npt.NDArray[np.int64]
 
 #: Terms of a result that are one expression, at most: a linear interpolation in three dimensions.
 MOST_TERMS: Final = 8
+#: Channels of the smallest blocks that layouts have.
+BLOCK: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +205,9 @@ def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, f
     else:
         result = convert_tensor(ctx, x, wide(x.dtype) if is_float(x.dtype) else "f32")
         tables = [_table(ctx, axis, method, result.dtype) for axis in active]
-        at_once = tables and prod(table.taps for table in tables) <= MOST_TERMS
-        for group in [tables] if at_once else [[table] for table in tables]:
-            result = _interpolated(ctx, result, group)
+        at_once = prod(table.taps for table in tables) <= MOST_TERMS and _in_blocks(x, active)
+        for group in [tables] if tables and at_once else [[table] for table in tables]:
+            result = _interpolated(ctx, result, group, at_once)
         if result.dtype != x.dtype:
             inner = result
             result = compute(inner.shape, lambda *i: lang.cast(inner[i], x.dtype), name=f"{stem(ctx)}_out")
@@ -261,10 +263,17 @@ def _table(ctx: Context, axis: _Axis, method: _Method, dtype: str) -> _Table:
     return _Table(axis, index.shape[1], places, ctx.table(weights.astype(dtype_of(dtype).numpy), "weights"))
 
 
-def _interpolated(ctx: Context, x: Operand, tables: Sequence[_Table]) -> Operand:
-    """Weighted sums along the axes of tables: of few terms as expressions, of many as a reduction.
+def _in_blocks(x: Operand, axes: Sequence[_Axis]) -> bool:
+    """Whether channels may come in whole blocks, along which vectors need not gather; and all axes move."""
+    spatial = len(x.shape) > 2 and all(axis.axis > 1 and axis.size > 1 for axis in axes)
+    return spatial and x.shape[1] % BLOCK == 0
 
-    Expressions have vectors along any axis, and no intermediate tensor between two axes.
+
+def _interpolated(ctx: Context, x: Operand, tables: Sequence[_Table], at_once: bool) -> Operand:
+    """Weighted sums along the axes of tables: all at once as an expression, of one axis as a reduction.
+
+    Expressions have vectors along the channels, and no intermediate tensor between two axes. Where vectors
+    would run along the axes themselves, they gather each term, which a reduction does less often.
     """
     shape = list(x.shape)
     for table in tables:
@@ -285,7 +294,7 @@ def _interpolated(ctx: Context, x: Operand, tables: Sequence[_Table]) -> Operand
         return reduce(add, terms)
 
     def of(*i: Ix) -> Scalar:
-        if prod(table.taps for table in tables) <= MOST_TERMS:
+        if at_once:
             return expanded(i, i, tables)
         (table,) = tables
         tap = lang.reduce_axis(table.taps, "tap")
