@@ -15,11 +15,16 @@
 The lines of a panel lie a row apart, often in one set of the caches: each tile fetches them from the last
 level again. 32x4096x4096 has 4 tiles of 8x2 in the general rule, 7.6 ms; by hand 3 of 11x2 took 5.9, 2 of
 16x1 5.1, multiply-adds alone take 4.6. Packing the panels, also ahead of their use, took 6.9 to 8.1.
+
+Each line also lies in a page of its own. Where finding that takes longer than a tile's step, chunks are of as
+few steps as the pages whose addresses are at hand, tiles two lines wide: what several tiles read, and the
+panels beside them, stays in the second level anyway then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir import Program
@@ -45,6 +50,14 @@ ACCUMULATORS, MAX_VECTORS = 28, 3
 CHUNK: Final = 512
 #: Steps of the innermost loop that are unrolled.
 STEPS: Final = 4
+#: Bytes of a page, as far as one cannot rely on larger ones.
+PAGE: Final = 4096
+#: The same limits where finding pages takes longest. Emerald Rapids, ms: 12x4096x4096 13.3 -> 2.8,
+#: 16x4096x4096 21.8 -> 3.7, 20x6144x2048 19.2 -> 2.4, 32x4096x4096 30.1 -> 7.7 (tiles of 16 rows by one
+#: vector 9.5, chunks of 64 steps 16.5); with copied panels (`products.py`) 14.3, 14.8, 11.1, 8.0; 64 rows
+#: 12.9 so,
+#: and 15.0 by chunks.
+MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES = 32, 12, 32
 
 
 def is_wide(
@@ -55,7 +68,7 @@ def is_wide(
     if axes is None or c.b is None:
         return False
     row, _ = axes
-    if not MIN_ROWS <= c.extent(row) <= MAX_ROWS:
+    if not MIN_ROWS <= c.extent(row) <= _limits(c, target).rows:
         return False
     width = vector_width(c, target)
     if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
@@ -65,9 +78,30 @@ def is_wide(
     return read > last or (read > MIN_SHARE * last and rows_collide(CHUNK, apart, span))
 
 
-def tile_of(rows: int) -> tuple[int, int]:
-    """The rows and vectors of tiles: as few tiles as there can be, about equal."""
-    tiles = -(-rows // TILE_ROWS)
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Rows of the result, rows of a tile and steps of a chunk, at most."""
+
+    rows: int
+    tile_rows: int
+    chunk: int
+
+
+def _limits(c: Contraction, target: Target) -> _Limits:
+    """The limits for a matrix, by whether the address of each of its lines is waited for."""
+    assert c.b is not None
+    row = row_axis(c)
+    assert row is not None
+    rows, vectors = tile_of(c.extent(row), TILE_ROWS)
+    step = rows * vectors / target.fma_per_cycle
+    if c.extent(c.vector) * c.b.dtype.bytes >= PAGE and target.page_walk > step:
+        return _Limits(MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES)
+    return _Limits(MAX_ROWS, TILE_ROWS, CHUNK)
+
+
+def tile_of(rows: int, most: int) -> tuple[int, int]:
+    """The rows, at most so many, and vectors of tiles: as few tiles as there can be, about equal."""
+    tiles = -(-rows // most)
     each = -(-rows // tiles)
     return each, max(1, min(MAX_VECTORS, ACCUMULATORS // each))
 
@@ -76,9 +110,10 @@ def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> 
     """Schedule such a product, without a stage that reads its result."""
     stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
     assert row is not None
-    rows, vectors = tile_of(c.extent(row))
+    limits = _limits(c, target)
+    rows, vectors = tile_of(c.extent(row), limits.tile_rows)
     columns = vectors * vector_width(c, target)
-    turns = -(-c.extent(k) // CHUNK)
+    turns = -(-c.extent(k) // limits.chunk)
     steps = -(-c.extent(k) // (turns * STEPS)) * STEPS
     panels = -(-c.extent(c.vector) // columns)
     own = -(-panels // threads) * columns

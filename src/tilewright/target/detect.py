@@ -55,7 +55,7 @@ def detect(
         target,
         name="host",
         units=count,
-        memory=_caches(target.memory, system_cpus, count),
+        memory=_own_share(_caches(target.memory, system_cpus, count), target.llvm_cpu, count),
         clock_hz=_clock(system_cpus),
     )
 
@@ -98,7 +98,8 @@ def _x86(facts: Mapping[str, str]) -> Target:
         levels = zip(table.memory, bandwidths, strict=True)
         memory = tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels)
         asked = x86_avx512.FAR_REQUESTS.get(cpu or "", table.far_requests)
-        table = replace(table, fma_per_cycle=fma, memory=memory, far_requests=asked)
+        walk = x86_avx512.PAGE_WALKS.get(cpu or "", table.page_walk)
+        table = replace(table, fma_per_cycle=fma, memory=memory, far_requests=asked, page_walk=walk)
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
     else:
@@ -162,6 +163,19 @@ def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tu
     sizes = [level.size for level in levels if level.size is not None]
     # an emulator may report nonsense: the table is the better guess then
     return tuple(levels) if sizes and sizes == sorted(sizes) else table
+
+
+def _own_share(levels: tuple[MemoryLevel, ...], cpu: str, units: int) -> tuple[MemoryLevel, ...]:
+    """The levels with no more of the last cache than the cores of this process bring to it."""
+    share = x86_avx512.LAST_LEVEL_SHARES.get(cpu)
+    if share is None:
+        return levels
+    return tuple(
+        replace(level, size=min(level.size, units * share))
+        if level.name == "l3" and level.size is not None
+        else level
+        for level in levels
+    )
 
 
 def _count_cpus(text: str) -> int:

@@ -138,6 +138,8 @@ class Target:
     ``functions`` are functions of the IR's ``CALLS`` that are instructions here, unlike elsewhere.
     ``far_requests`` says how often instructions best ask ahead for each line of an operand in main memory:
     one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
+    ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
+    of its own, and those are many.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -158,6 +160,7 @@ class Target:
     missing_features: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
     far_requests: tuple[int, int] = (1, 1)
+    page_walk: float = 7
     clock_hz: float | None = None
 
     def __post_init__(self) -> None:
@@ -178,6 +181,8 @@ class Target:
             raise TargetError(f"target {self.name!r}: needs 8 vector registers, and an FMA rate and latency")
         if min(self.far_requests) < 0:
             raise TargetError(f"target {self.name!r}: far_requests must not be negative")
+        if self.page_walk < 0:
+            raise TargetError(f"target {self.name!r}: page_walk must not be negative")
         if not self.memory:
             raise TargetError(f"target {self.name!r}: needs at least one memory level")
         for kind, names in (

@@ -1,5 +1,7 @@
 """Products of few rows with a large run-time matrix: right for all sizes, and only where it is large."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_deep import product
@@ -43,7 +45,27 @@ def test_only_large_matrices(shape, expected):
     ("rows", "tile"), [(9, (9, 3)), (12, (12, 2)), (16, (16, 1)), (32, (16, 1)), (50, (17, 1))]
 )
 def test_as_few_tiles_as_there_can_be(rows, tile):
-    assert wide.tile_of(rows) == tile
+    assert wide.tile_of(rows, wide.TILE_ROWS) == tile
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps"), [((32, 4096, 4096), 32), ((12, 4096, 4096), 32), ((33, 4096, 4096), None)]
+)
+def test_where_finding_pages_takes_longest_chunks_are_of_few_steps(shape, steps):
+    slow = replace(machine(1024, 32 * 1024), page_walk=50)
+    s = default_schedule(product(*shape), slow, 2)
+    assert chunked(s) == (steps is not None)
+    if steps is not None:
+        step = next(name for name in s.loops("C") if name.endswith("_step"))
+        assert s.loop(step).extent.as_int() == steps
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 1104, 64), (9, 1040, 45), (32, 1024, 100)])
+def test_sizes_where_finding_pages_takes_longest(m, n, k, monkeypatch):
+    monkeypatch.setattr(wide, "MIN_SHARE", 0)
+    monkeypatch.setattr(wide, "last_cache", lambda target: 0)
+    monkeypatch.setattr(wide, "PAGE", 0)
+    assert chunked(check(product(m, n, k), threads=2, interpret=False))
 
 
 def test_rows_that_fall_into_one_set_are_copied():

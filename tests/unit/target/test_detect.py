@@ -66,6 +66,20 @@ def test_how_often_to_ask_for_far_lines(tmp_path):
     assert other.far_requests == X86_AVX512.far_requests
 
 
+def test_a_guest_counts_on_its_cores_share_of_the_last_level(tmp_path):
+    rows = [("Data", 1, "48K", "0"), ("Unified", 2, "2M", "0"), ("Unified", 3, "300M", "0-1")]
+    caches(tmp_path, rows)
+    guest = {"vendor": "GenuineIntel", "family": 6, "model": 0xCF}
+    assert found(tmp_path, units=2, **guest).level("l3").size == 10 << 20
+    assert found(tmp_path, units=64, **guest).level("l3").size == 300 << 20
+    assert found(tmp_path, units=2).level("l3").size == 300 << 20  # another model
+
+
+def test_cycles_of_finding_a_page(tmp_path):
+    assert found(tmp_path).page_walk == X86_AVX512.page_walk
+    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
+
+
 def test_a_feature_that_the_model_has_but_the_machine_hides_is_off(tmp_path):
     target = found(tmp_path)  # Zen 4 has VNNI, a hypervisor may hide it
     assert "-avx512vnni" in target.llvm_features.split(",")

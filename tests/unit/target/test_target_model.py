@@ -50,6 +50,7 @@ def test_unknown_names_suggest_a_near_one():
         ({"vector_registers": 0}, "8 vector registers"),
         ({"fma_latency": 0}, "FMA"),
         ({"far_requests": (0, -1)}, "far_requests must not be negative"),
+        ({"page_walk": -1.0}, "page_walk must not be negative"),
         ({"memory": ()}, "memory level"),
         ({"memory": (X86_AVX512.memory[1], X86_AVX512.memory[0])}, "grow outwards"),
         ({"memory": (X86_AVX512.memory[3], X86_AVX512.memory[0])}, "grow outwards"),
