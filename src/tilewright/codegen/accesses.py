@@ -172,12 +172,18 @@ class Accesses(Indices):
         lanes = st.width if r.lane else 1
         mask = st.mask if lanes > 1 else None
         key = (const, lanes, 0, "") if mask is None else (const, lanes, mask.depth, mask.text)
+        dtype = buf.buffer.dtype
+        if st.reloads is not None and lanes == 1 and st.width > 1:
+            use = st.reloads.next_use((id(place), const))
+            if use is not None:
+                # through a pointer of its own, or LLVM would load it once
+                p = b.hidden(self._pointer(buf, place, r.terms), use)
+                return b.load(b.gep(p, const, dtype, local=True), dtype, 1)
         hit = place.loads.get(key)
         if hit is not None:
             v, version, home = hit
             if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
                 return v
-        dtype = buf.buffer.dtype
         p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
         v = b.load(p, dtype, lanes, mask)
         place.loads[key] = (v, buf.version, b.scope)

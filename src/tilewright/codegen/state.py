@@ -30,6 +30,30 @@ class Spread:
 
 
 @dataclass(slots=True)
+class Reloads:
+    """Which single elements each instruction loads for itself: ``part`` of ``whole``, spread evenly.
+
+    ``uses`` counts how often an element, by its place and offset, was loaded in this copy of a loop's body.
+    """
+
+    part: int
+    whole: int
+    uses: dict[tuple[int, int], int] = field(default_factory=dict)
+    chosen: set[tuple[int, int]] = field(default_factory=set)
+
+    def next_use(self, element: tuple[int, int]) -> int | None:
+        """How often the element was loaded before; ``None`` where one load serves all that use it."""
+        if element not in self.uses:
+            n = len(self.uses)
+            if (n + 1) * self.part // self.whole > n * self.part // self.whole:
+                self.chosen.add(element)
+            self.uses[element] = 0
+        else:
+            self.uses[element] += 1
+        return self.uses[element] if element in self.chosen else None
+
+
+@dataclass(slots=True)
 class State:
     """Loop variables, values, buffers and masks."""
 
@@ -50,6 +74,7 @@ class State:
     outlined: bool = False  # within a body that is a function of its own
     spreads: tuple[Spread, ...] = ()  # of the innermost open loop that asks for what its next iteration reads
     step: Index = ZERO  # steps of reductions since that loop's present iteration began
+    reloads: Reloads | None = None  # of the innermost open loop that has a part of its elements loaded anew
     _symbols: int = 0
 
     def fresh(self) -> int:

@@ -14,7 +14,7 @@ from tilewright.codegen.memory import LanesReusedError, RegisterBuffer, Register
 from tilewright.codegen.nontemporal import NonTemporal
 from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
-from tilewright.codegen.state import State
+from tilewright.codegen.state import Reloads, State
 from tilewright.codegen.storage import Memory, Storage
 from tilewright.codegen.uses import operations_of
 from tilewright.ir import (
@@ -36,6 +36,7 @@ from tilewright.ir import (
     nontemporal_hints,
     prefetch_hints,
     prove_ge0,
+    reloaded_part,
     stmt_writes,
     unroll_factor,
 )
@@ -262,6 +263,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
 
     def serial_loop(self, s: For, lo: Index, hi: Index, unroll: int, emit: Callable[[Stmt], None]) -> None:
         """A counted loop, ``unroll`` copies of the body a turn; what is left over one by one."""
+        if (part := reloaded_part(s)) is not None:
+            emit = partial(self._reloading, emit, part)
         extent = hi - lo
         step = s.step * unroll
         if unroll > 1 and extent.is_const:
@@ -276,6 +279,12 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             self._run(s, lo + whole_symbolic, hi, s.step, emit)
         else:
             self._run(s, lo, hi, s.step, emit)
+
+    def _reloading(self, emit: Callable[[Stmt], None], part: tuple[int, int], body: Stmt) -> None:
+        """A copy of a loop's body in which instructions load a part of single elements for themselves."""
+        outside, self.state.reloads = self.state.reloads, Reloads(*part)
+        emit(body)
+        self.state.reloads = outside
 
     def _run(self, s: For, lo: Index, hi: Index, step: int, emit: Callable[[Stmt], None]) -> None:
         """A counted loop that carries the registers its body writes; several copies of the body a turn."""

@@ -86,6 +86,7 @@ from tilewright.ir.hints import (
     is_outlined,
     nontemporal_hints,
     prefetch_hints,
+    reloaded_part,
     unroll_factor,
 )
 from tilewright.ir.index import (
@@ -337,6 +338,7 @@ __all__ = [
     "parse_function",
     "parse_program",
     "prefetch_hints",
+    "reloaded_part",
     "print_expr",
     "print_function",
     "print_index",

@@ -13,8 +13,9 @@ from typing import Final
 from tilewright.ir.stmt import For
 
 #: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
-HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "unroll")
+HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")
+_PART: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
 _PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
 
 
@@ -43,6 +44,10 @@ def hint_problem(key: str, value: str) -> str:
         re.fullmatch(r"\w+", name) for name in value.split(",")
     ):
         return f"the hint {key!r} takes names of buffers, by commas, not {value!r}"
+    if key == "reload":
+        part = _PART.fullmatch(value)
+        if part is None or int(part[1]) > int(part[2]):
+            return f"the hint {key!r} takes a part such as '9/14', not {value!r}"
     wrong = [part for part in value.split(",") if not _PREFETCH.fullmatch(part)]
     if key == "prefetch" and wrong:
         return f"the hint {key!r} takes 'A', 'A@8', 'A@spread', 'A+4096' or 'A+4096:1', not {wrong[0]!r}"
@@ -70,6 +75,13 @@ def nontemporal_hints(loop: For) -> frozenset[str]:
 def in_place_hints(loop: For) -> frozenset[str]:
     """The buffers that a loop's hints name to be kept where its result goes."""
     return frozenset(name for key, value in loop.hints if key == "in_place" for name in value.split(","))
+
+
+def reloaded_part(loop: For) -> tuple[int, int] | None:
+    """How many of how many single elements each instruction loads for itself; ``None``: none of them."""
+    value = next((value for key, value in loop.hints if key == "reload"), "")
+    part = _PART.fullmatch(value)
+    return (int(part[1]), int(part[2])) if part else None
 
 
 def is_outlined(loop: For) -> bool:

@@ -89,7 +89,7 @@ def schedule_contraction(
         if part is None:
             raise ScheduleError(f"{last.name} is not made in parts that threads could share")
         s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
-    s = _fill(s, c, epilogue, tile, size)
+    s = _fill(s, c, epilogue, tile, size, target)
     feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
     written = None if in_order is not None else last.writes[0]
     streamed = None
@@ -124,25 +124,27 @@ def schedule_inner(
     last = epilogue or c.stage
     below = loops_below(s, last.name, within)
     s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in fed_by(s, last.name, below).items()})
-    s = _fill(s, c, epilogue, tile, size)
+    s = _fill(s, c, epilogue, tile, size, target)
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
     return cut_borders(s, c.stage.name)
 
 
-def _fill(s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile) -> Schedule:
+def _fill(
+    s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile, target: Target
+) -> Schedule:
     """The micro-kernel: the reduction in registers, and what becomes of its result."""
     block = c.stage.name
     if epilogue is not None:
         s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")
-        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size.rows * size.vectors)
+        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
         s = s.vectorize(tile.vector)
         for loop in tile.inner:
             s = s.unroll(loop)
         return s
     out = f"{block}_acc"
     s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size.rows * size.vectors)
+    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
 
 

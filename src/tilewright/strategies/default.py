@@ -322,7 +322,7 @@ def _planes_rule(p: Planes, program: Program, target: Target, constants: Collect
 def _algorithm_rule(choice: Choice, stage: Stage, target: Target) -> Cluster:
     # no fallback of its own: where a step is refused, the whole program takes the direct method
     if isinstance(choice, StrassenChoice):
-        return lambda s, n: schedule_strassen(s, choice, stage, n)
+        return lambda s, n: schedule_strassen(s, choice, stage, target, n)
     return lambda s, n: schedule_winograd(s, choice.match, choice.m, choice.blocks, stage, target, n)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.schedule import Schedule
+from tilewright.strategies.reloads import reloaded_rows
 from tilewright.strategies.roles import Contraction, contiguous_reduction
-from tilewright.strategies.tiles import row_axis, shared_windows
-from tilewright.target import find_instruction
+from tilewright.strategies.tiles import RegisterTile, row_axis, shared_windows
+from tilewright.target import Target, find_instruction
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
 MAX_FMAS_PER_TURN: Final = 120
@@ -68,8 +69,11 @@ def cut_whole(s: Schedule, sizes: Sequence[tuple[str, int, int]]) -> Schedule:
     return s
 
 
-def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas: int) -> Schedule:
+def reduce_tile(
+    s: Schedule, c: Contraction, block: str, loops: list[str], tile: RegisterTile, target: Target
+) -> Schedule:
     """Order, unroll and vectorise the nest of the contraction inside a tile, its start in front."""
+    fmas = tile.rows * tile.vectors
     kinds = {it.name: it.kind for it in c.stage.iters}
     if c.run is not None:
         # the same vectors as in the result, also where its runs are shorter than a register
@@ -128,13 +132,21 @@ def reduce_tile(s: Schedule, c: Contraction, block: str, loops: list[str], fmas:
             s = s.unroll(loop)
         if c.dot:
             s = s.tensorize(group[0], c.dot)
-        most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if cut else MAX_STEPS_PER_TURN
+        again = (
+            0
+            if c.dot or masking or c.vector in c.axes("batch")
+            else reloaded_rows(target, tile.rows, tile.vectors)
+        )
+        few = cut and not again
+        most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if few else MAX_STEPS_PER_TURN
         most = min(most, apart)
         unroll = next(
             u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
         )
         if unroll > 1:
             s = s.annotate(last, "unroll", str(unroll))
+        if again and steps > unroll:
+            s = s.annotate(last, "reload", f"{again}/{tile.rows}")
     s = _expand_loops(s, pars, vector)
     suffixed = {f"{loop}_init" for loop in pars}
     start = [loop for loop in s.loops(f"{block}_init") if loop in suffixed]

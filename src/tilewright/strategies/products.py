@@ -148,7 +148,7 @@ def schedule_product(
         a, b = var(row), var(k)
         place = (floordiv(a, rows), floordiv(b, run), mod(a, rows), mod(b, run))
         tiled = replace(c, a=replace(c.a, indices=place))
-    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile)
+    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile, target)
     s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
     s = s.annotate(f"{around}s", "outline")
     assert c.b is not None
@@ -285,18 +285,18 @@ def _micro_kernel(
     epilogue: Stage | None,
     loops: tuple[str, str, str],
     tile: RegisterTile,
+    target: Target,
 ) -> Schedule:
     """The tile of the result inside of the first loop in registers; the others are its rows and columns."""
     around, rows, vector = loops
     block = c.stage.name
-    fmas = tile.rows * tile.vectors
     if epilogue is not None:
         s = s.compute_at(block, around).set_scope(c.stage.writes[0], "register")
-        s = reduce_tile(s, c, block, loops_below(s, block, around), fmas)
+        s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
         return s.vectorize(vector).unroll(rows)
     out = f"{block}_acc"
     s = s.stage(c.stage.writes[0], at=around, scope="register", mode="write", name=out)
-    s = reduce_tile(s, c, block, loops_below(s, block, around), fmas)
+    s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", around), c)
 
 

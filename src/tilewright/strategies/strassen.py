@@ -28,6 +28,7 @@ from tilewright.lang import ProductMatch, match_product
 from tilewright.schedule import Schedule
 from tilewright.strategies.contraction import threads_for
 from tilewright.strategies.micro import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
+from tilewright.strategies.reloads import reloaded_rows
 from tilewright.strategies.tiles import MAX_ROWS, RegisterTile, register_tile
 from tilewright.target import Target
 
@@ -167,7 +168,9 @@ def _pays(choice: StrassenChoice, cycles: float, target: Target, threads: int) -
     return cycles * MARGIN < direct + tiles * TILE_CYCLES
 
 
-def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads: int) -> Schedule:
+def schedule_strassen(
+    s: Schedule, choice: StrassenChoice, last: Stage, target: Target, threads: int
+) -> Schedule:
     """Schedule the stages of a product whose result ``last`` consumes point by point, if it is not its own.
 
     Raises ScheduleError where a primitive refuses.
@@ -194,7 +197,7 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads:
             s = s.unroll(loop)
         s = s.vectorize(lane)
     for name in reversed(products):
-        s = _product(s.compute_at(name, "pair"), name, choice)
+        s = _product(s.compute_at(name, "pair"), name, choice, target)
     for loop in (*single, "half", "side"):
         s = s.unroll(loop)
     s = s.vectorize("lane").annotate("pair", "prefetch", f"{choice.weights}@spread")
@@ -207,7 +210,7 @@ def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, threads:
     return s.partition("pair", -1) if match.extent(match.n) % (2 * width) else s
 
 
-def _product(s: Schedule, name: str, choice: StrassenChoice) -> Schedule:
+def _product(s: Schedule, name: str, choice: StrassenChoice, target: Target) -> Schedule:
     """One product of quarters for a pair of panels, tile by tile in registers."""
     row, lane, k = loops_below(s, name, "pair")
     tile, inner, out = f"{row}_tile", f"{row}_in", f"{name}_acc"
@@ -222,6 +225,8 @@ def _product(s: Schedule, name: str, choice: StrassenChoice) -> Schedule:
         if steps % n == 0 and (n == 1 or n * fmas <= MAX_FMAS_PER_TURN)
     )
     s = s.annotate(k, "unroll", str(turn)) if turn > 1 else s
+    again = reloaded_rows(target, choice.rows, choice.vectors)
+    s = s.annotate(k, "reload", f"{again}/{choice.rows}") if again else s
     for block in (name, f"{name}_init", f"{out}_out"):
         *_, rows, lanes = loops_below(s, block, tile)
         s = s.unroll(rows).vectorize(lanes)

@@ -99,7 +99,15 @@ def _x86(facts: Mapping[str, str]) -> Target:
         memory = tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels)
         asked = x86_avx512.FAR_REQUESTS.get(cpu or "", table.far_requests)
         walk = x86_avx512.PAGE_WALKS.get(cpu or "", table.page_walk)
-        table = replace(table, fma_per_cycle=fma, memory=memory, far_requests=asked, page_walk=walk)
+        issue = x86_avx512.SHARED_ISSUE.get(cpu or "", table.shared_issue)
+        table = replace(
+            table,
+            fma_per_cycle=fma,
+            memory=memory,
+            far_requests=asked,
+            page_walk=walk,
+            shared_issue=issue,
+        )
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
     else:

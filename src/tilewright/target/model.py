@@ -140,6 +140,8 @@ class Target:
     one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
     ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
     of its own, and those are many.
+    ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
+    the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -161,6 +163,7 @@ class Target:
     functions: frozenset[str] = frozenset()
     far_requests: tuple[int, int] = (1, 1)
     page_walk: float = 7
+    shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
 
     def __post_init__(self) -> None:
@@ -183,6 +186,8 @@ class Target:
             raise TargetError(f"target {self.name!r}: far_requests must not be negative")
         if self.page_walk < 0:
             raise TargetError(f"target {self.name!r}: page_walk must not be negative")
+        if self.shared_issue is not None and min(self.shared_issue) <= 0:
+            raise TargetError(f"target {self.name!r}: shared_issue must be positive")
         if not self.memory:
             raise TargetError(f"target {self.name!r}: needs at least one memory level")
         for kind, names in (

@@ -117,3 +117,12 @@ PAGE_WALKS: Final = MappingProxyType({"emeraldrapids": 50.0})
 Emerald Rapids as a guest whose memory the host maps by 4 KiB, whatever the guest asks for: lines of 16384
 pages, 1 MB, in random order 26.7 ns each, side by side 7.6.
 """
+
+SHARED_ISSUE: Final = MappingProxyType({"sapphirerapids": (2.4, 1.75), "emeraldrapids": (2.4, 1.75)})
+"""Instructions and loads a cycle while the core's other hardware thread works, by LLVM's CPU name.
+
+A virtual CPU of Emerald Rapids is a hardware thread, the other one often another guest's. Multiply-adds of
+registers alone ran at 160 to 175 GFLOP/s all the time; tiles in the first level, 64 steps, at 175 or, most of
+the time, at 128 (14x2 and 7x2), 136 (7x3), 143 (9x3), 146 (6x4), 148 (5x5): all of them 2.4 instructions a
+cycle. With all broadcasts as operands of multiply-adds the limit was 1.76 loads a cycle (14x2 137, 28x1 138).
+"""

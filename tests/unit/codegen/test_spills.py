@@ -12,6 +12,7 @@ from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
 from tilewright.target import AARCH64_NEON, AARCH64_SVE, X86_AVX2, X86_AVX512
+from tilewright.target.x86_avx512 import SHARED_ISSUE
 
 
 def gemm(m, n, k):
@@ -71,7 +72,10 @@ def few_channels(filters, taps, across, size):
     return replace(program, outputs=tuple(b.with_(layout=placed[b.name]) for b in program.outputs))
 
 
-AVX512 = tuple(replace(X86_AVX512, llvm_cpu=cpu) for cpu in ("znver4", "sapphirerapids"))
+AVX512 = (
+    replace(X86_AVX512, llvm_cpu="znver4"),
+    replace(X86_AVX512, llvm_cpu="sapphirerapids", shared_issue=SHARED_ISSUE["sapphirerapids"]),
+)
 PROGRAMS = {
     "gemm 512": lambda: gemm(512, 512, 512),
     "gemm with tails": lambda: gemm(128, 312, 312),

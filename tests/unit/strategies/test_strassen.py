@@ -99,7 +99,7 @@ def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, th
     choice = StrassenChoice(match, rows, vectors, LANES)
     monkeypatch.setattr("tilewright.strategies.strassen.threads_for", lambda stage, n: n)
     s = Schedule(program).strassen("C", choice.width, choice.weights)
-    check(program, schedule_strassen(s, choice, s.program.stage("Y"), threads), interpret=True)
+    check(program, schedule_strassen(s, choice, s.program.stage("Y"), HOST, threads), interpret=True)
 
 
 def chosen(m, n, k, threads=2):

@@ -80,6 +80,12 @@ def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
 
 
+def test_what_starts_a_cycle_on_a_shared_core(tmp_path):
+    assert found(tmp_path).shared_issue is None  # Zen 4
+    instructions, loads = found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).shared_issue
+    assert loads < instructions
+
+
 def test_a_feature_that_the_model_has_but_the_machine_hides_is_off(tmp_path):
     target = found(tmp_path)  # Zen 4 has VNNI, a hypervisor may hide it
     assert "-avx512vnni" in target.llvm_features.split(",")

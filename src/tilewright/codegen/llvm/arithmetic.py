@@ -123,6 +123,16 @@ class Arithmetic(Scopes):
             lambda o: f"bitcast {o[0].typed} to <{mask.lanes} x i1>",
         )  # fmt: skip
 
+    def hidden(self, p: Val, n: int) -> Val:
+        """A pointer as a value that LLVM does not look into; another one for each ``n``.
+
+        What is loaded through it is a load of its own, and its address a register and a constant: with an
+        index in it, a processor may take an operand in memory apart again.
+        """
+        return self.pure(
+            f"hidden {n}", p.dtype, 1, (p,), lambda o: f'call ptr asm "", "=r,0"({o[0].typed})', root=p.root
+        )
+
     def convert(self, name: str, a: Val, dtype: DType) -> Val:
         """A conversion instruction (``sext``, ``fptosi``, ``bitcast`` …)."""
         target = type_text(dtype.name, a.lanes)

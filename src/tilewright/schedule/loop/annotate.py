@@ -37,6 +37,8 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
       bodies.
     * ``nontemporal``: buffers, by commas, to which whole vectors are stored past the caches. For results that
       are larger than the caches, or that nobody reads soon.
+    * ``reload``: a part, such as ``9/14``, of the single elements in a serial loop that vectors are
+      multiplied with. Each instruction loads these for itself, as an operand: more loads, less to start.
     * ``in_place``: intermediate buffers, by commas, that are kept where the result of the loop goes. Done
       where the loop reads each element only for the one that it writes there, and nothing else stands in the
       way (``lower/in_place.py``).
