@@ -1,4 +1,4 @@
-"""Elementary functions become arithmetic.
+"""Elementary functions become arithmetic, and divisions by constants.
 
 What remains for code generation: arithmetic, ``fma``, comparisons and selections, bit casts and shifts, and
 the functions that machines have (:data:`NATIVE`). No branch and no table, so that the result vectorises as it
@@ -13,7 +13,19 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.ir import F32, F64, Call, Cast, Expr, LoopFunction, children, map_exprs, with_children
+from tilewright.ir import (
+    F32,
+    F64,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    LoopFunction,
+    children,
+    map_exprs,
+    with_children,
+)
 from tilewright.lower.elementary.error_function import erf
 from tilewright.lower.elementary.exponential import exp, exp2, exp_by_ldexp, expm1, ldexp
 from tilewright.lower.elementary.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
@@ -21,6 +33,7 @@ from tilewright.lower.elementary.inverse_trigonometric import acos, asin, atan, 
 from tilewright.lower.elementary.logarithm import log, log1p, log2
 from tilewright.lower.elementary.num import Num
 from tilewright.lower.elementary.power import pow
+from tilewright.lower.elementary.quotient import by_constant
 from tilewright.lower.elementary.trigonometric import cos, sin, tan
 
 NATIVE: Final = frozenset(
@@ -63,7 +76,9 @@ _WITH_LDEXP: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType
 
 
 def expand_math(e: Expr, native: frozenset[str] = frozenset()) -> Expr:
-    """Replace calls of elementary functions by arithmetic; ``e`` itself where there are none.
+    """Replace calls of elementary functions by arithmetic, and divisions by constants.
+
+    ``e`` itself where there are none.
 
     ``native`` are functions that the machine has besides :data:`NATIVE` (``ldexp``): they stay, and others
     make use of them. Calls in f16 and bf16 are computed in f32. The result shares sub-expressions as objects:
@@ -86,9 +101,18 @@ def _expand(e: Expr, memo: dict[int, tuple[Expr, Expr]], native: frozenset[str])
     new = with_children(e, tuple(_expand(k, memo, native) for k in children(e)))
     if isinstance(new, Call):
         new = _expand_call(new, native)
+    elif isinstance(new, Binary) and new.op == "div" and isinstance(new.b, Const):
+        new = _quotient(new, new.b)
     # the key's object is kept, so that its identity is not used again
     memo[id(e)] = (e, new)
     return new
+
+
+def _quotient(e: Binary, divisor: Const) -> Expr:
+    if e.dtype not in (F32, F64):
+        return e
+    quotient = by_constant(Num(e.a), float(divisor.value))
+    return e if quotient is None else quotient.e
 
 
 def _expand_call(e: Call, native: frozenset[str]) -> Expr:
