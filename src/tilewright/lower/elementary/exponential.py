@@ -18,9 +18,8 @@ from tilewright.lower.elementary.num import INF, Num, call, fma, poly, rounded_p
 LN2: Final = 0.6931471805599453
 LOG2E: Final = 1.4426950408889634
 #: Arguments are limited to this where ``ldexp`` is an instruction. Results just below the smallest number
-#: take 200 cycles on Intel's cores (Emerald Rapids, ns a vector: 2**-126 0.4, 2**-130 to 2**-400 75, 2**-14427
-#: 0.4), and what masks make of softmax's arguments, often -10000 or less, would have such results at a
-#: tighter limit.
+#: take 200 cycles on Intel's cores (Emerald Rapids, ns a vector: 2**-126 0.4, 2**-130 75, 2**-400 75, but
+#: 2**-14427 0.4): a tighter limit would make such results of what masks leave to a softmax, -10000 or less.
 LOWEST: Final = -1.0e4
 
 
