@@ -107,6 +107,7 @@ def _x86(facts: Mapping[str, str]) -> Target:
             far_requests=asked,
             page_walk=walk,
             shared_issue=issue,
+            store_requests=cpu in x86_avx512.STORE_REQUESTS,
         )
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS

@@ -142,6 +142,7 @@ class Target:
     of its own, and those are many.
     ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
+    ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -163,6 +164,7 @@ class Target:
     functions: frozenset[str] = frozenset()
     far_requests: tuple[int, int] = (1, 1)
     page_walk: float = 7
+    store_requests: bool = False
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
 

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
 from tilewright.ir import Index, IndexMap, blocks, var
 from tilewright.lang import ops
 from tilewright.lower import lower
-from tilewright.strategies import rows
+from tilewright.strategies import default_schedule, rows
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,19 @@ def test_transposed(shape, threads):
     x = t(*shape, name="X")
     y = lang.compute(shape[::-1], lambda i, j: x[j, i] * 2.0, name="Y")
     assert tiled(check(lang.program([x], [y]), threads=threads))
+
+
+def test_lines_of_the_next_tile_are_asked_for_where_stores_wait_for_them():
+    def asked(n, **facts):
+        x = t(n, n, name="X")
+        program = lang.program([x], [lang.compute((n, n), lambda i, j: x[j, i], name="Y")])
+        s = default_schedule(program, replace(machine(2048, 10 * 1024), **facts), 2)
+        return {value for _, value in hints(s)}
+
+    assert asked(1000, store_requests=True) == {"Y+64:1"}
+    assert asked(1000) == set()
+    assert asked(400, store_requests=True) == set()  # stays near
+    assert asked(1700, store_requests=True) == set()  # goes past the caches
 
 
 def test_two_operands_one_of_them_across():

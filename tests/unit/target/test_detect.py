@@ -75,6 +75,11 @@ def test_a_guest_counts_on_its_cores_share_of_the_last_level(tmp_path):
     assert found(tmp_path, units=2).level("l3").size == 300 << 20  # another model
 
 
+def test_stores_that_wait_for_lines(tmp_path):
+    assert not found(tmp_path).store_requests
+    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).store_requests
+
+
 def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path).page_walk == X86_AVX512.page_walk
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
