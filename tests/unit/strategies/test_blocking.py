@@ -18,14 +18,14 @@ KIB = 1024
 
 
 def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
-    """This machine with caches of other sizes, in KiB, and so many requests for what lies beyond."""
+    """This machine with caches of other sizes, in KiB, and so many requests for what lies beyond them."""
     levels = (
         MemoryLevel(name="l1", size=min(32, second) * KIB, line=64, latency=5, bandwidth=128),
         MemoryLevel(name="l2", size=second * KIB, line=64, latency=14, bandwidth=32),
         MemoryLevel(name="l3", size=third * KIB, line=64, latency=50, bandwidth=16, shared_by=2),
         MemoryLevel(name="memory", size=None, line=64, latency=300, bandwidth=4, shared_by=2),
     )
-    return replace(HOST, memory=levels, far_requests=requests)
+    return replace(HOST, memory=levels, far_requests=requests, page_walk=7, store_requests=False)
 
 
 def roles(program) -> Contraction:
