@@ -5,7 +5,8 @@ block, each a few lines long a tile: more than the hardware follows, and every l
 waited for. So each step over the blocks asks for the same block of the next row (Zen 4, 28 images, 256
 channels to 64 at 56 pixels: 78% of the peak without, 95% with). Lines side by side are best asked for into
 the second cache level (91% into the first); a stride leaves lines out, and what is then asked for into the
-second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided).
+second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided; the
+target says which level is best).
 
 The lines of a tile's results are asked for before its reduction, which hides that another core or the memory
 has them (0.2 to 1.3% of such convolutions; nothing where their results fit in the second cache level).
@@ -63,7 +64,7 @@ def ask_ahead(
     taps = [v for v, a in fed.items() if a in tied]
     loop = max((blocks, *taps), key=list(fed).index)
     strided = any(abs(i.coefficient(a)) > 1 for i in c.a.indices for a in c.axes("m"))
-    level = ":1" if strided else ""
+    level = f":{target.gaps_level}" if strided else ""
     return s.annotate(loop, "prefetch", f"{c.a.buffer}+{further}{level}")
 
 

@@ -107,6 +107,7 @@ def _x86(facts: Mapping[str, str]) -> Target:
             far_requests=asked,
             page_walk=walk,
             shared_issue=issue,
+            gaps_level=x86_avx512.GAPS_LEVELS.get(cpu or "", table.gaps_level),
             store_requests=cpu in x86_avx512.STORE_REQUESTS,
         )
     elif present >= AVX2_LEVEL:

@@ -140,6 +140,7 @@ class Target:
     one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
     ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
     of its own, and those are many.
+    ``gaps_level`` is the cache level into which lines are best asked for that do not lie side by side.
     ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
@@ -165,6 +166,7 @@ class Target:
     far_requests: tuple[int, int] = (1, 1)
     page_walk: float = 7
     store_requests: bool = False
+    gaps_level: int = 1
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
 
@@ -188,6 +190,8 @@ class Target:
             raise TargetError(f"target {self.name!r}: far_requests must not be negative")
         if self.page_walk < 0:
             raise TargetError(f"target {self.name!r}: page_walk must not be negative")
+        if self.gaps_level not in (1, 2, 3):
+            raise TargetError(f"target {self.name!r}: gaps_level must be 1, 2 or 3, got {self.gaps_level}")
         if self.shared_issue is not None and min(self.shared_issue) <= 0:
             raise TargetError(f"target {self.name!r}: shared_issue must be positive")
         if not self.memory:

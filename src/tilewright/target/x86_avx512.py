@@ -88,7 +88,13 @@ FMA_PER_CYCLE: Final = MappingProxyType(
 pipes.
 """
 
-BANDWIDTHS: Final = MappingProxyType({"znver4": (64.0, 32.0, 16.0, 6.0), "znver5": (128.0, 64.0, 16.0, 6.0)})
+BANDWIDTHS: Final = MappingProxyType(
+    {
+        "znver4": (64.0, 32.0, 16.0, 6.0),
+        "znver5": (128.0, 64.0, 16.0, 6.0),
+        "emeraldrapids": (128.0, 45.0, 10.0, 6.0),
+    }
+)
 """Bytes a cycle of L1, L2, L3 and memory by LLVM's CPU name, where not the table's."""
 
 FAR_REQUESTS: Final = MappingProxyType({"znver4": (2, 4), "znver5": (0, 0), "emeraldrapids": (0, 0)})
@@ -132,4 +138,12 @@ STORE_REQUESTS: Final = frozenset({"emeraldrapids"})
 
 Emerald Rapids: 1000x1000 transposed in squares, by hand, 409 us; with the result's lines asked for, to be
 written, 64 elements ahead 214; copying takes 143.
+"""
+
+GAPS_LEVELS: Final = MappingProxyType({"sapphirerapids": 2, "emeraldrapids": 2})
+"""The cache level for lines that are asked for with gaps between, by LLVM's CPU name, where not the table's.
+
+Strided 1x1 convolutions, 28 images, of which each line is asked for a row ahead (``strategies/ahead.py``), in
+turns: into the second instead of the first level 256-128 at 56 pixels 8.89 -> 8.16 ms, 512-1024 at 28 29.2 ->
+27.8, 256-512 at 56 30.6 -> 30.0. On Zen 4 the second level gains nothing.
 """

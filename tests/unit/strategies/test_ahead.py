@@ -45,7 +45,12 @@ def hints(program, target=HOST) -> set[tuple[str, str]]:
     ],
 )
 def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride, expected):
-    assert hints(blocked(conv_program(*given, stride=stride))) == expected
+    assert hints(blocked(conv_program(*given, stride=stride)), replace(HOST, gaps_level=1)) == expected
+
+
+def test_the_target_says_which_level_gets_lines_with_gaps_between():
+    strided = blocked(conv_program(1, 32, 32, (8, 28), (1, 1), stride=2))
+    assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, replace(HOST, gaps_level=2))
 
 
 def test_plain_operands_are_followed_by_the_hardware():

@@ -85,6 +85,11 @@ def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
 
 
+def test_where_lines_with_gaps_between_are_asked_for(tmp_path):
+    assert found(tmp_path).gaps_level == 1
+    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).gaps_level == 2
+
+
 def test_what_starts_a_cycle_on_a_shared_core(tmp_path):
     assert found(tmp_path).shared_issue is None  # Zen 4
     instructions, loads = found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).shared_issue

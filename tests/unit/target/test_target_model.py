@@ -51,6 +51,7 @@ def test_unknown_names_suggest_a_near_one():
         ({"fma_latency": 0}, "FMA"),
         ({"far_requests": (0, -1)}, "far_requests must not be negative"),
         ({"page_walk": -1.0}, "page_walk must not be negative"),
+        ({"gaps_level": 0}, "gaps_level must be 1, 2 or 3"),
         ({"shared_issue": (2.0, 0.0)}, "shared_issue must be positive"),
         ({"memory": ()}, "memory level"),
         ({"memory": (X86_AVX512.memory[1], X86_AVX512.memory[0])}, "grow outwards"),
