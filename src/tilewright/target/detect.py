@@ -109,6 +109,7 @@ def _x86(facts: Mapping[str, str]) -> Target:
             shared_issue=issue,
             gaps_level=x86_avx512.GAPS_LEVELS.get(cpu or "", table.gaps_level),
             store_requests=cpu in x86_avx512.STORE_REQUESTS,
+            far_chunks=cpu in x86_avx512.FAR_CHUNKS,
         )
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS

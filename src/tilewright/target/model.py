@@ -144,6 +144,7 @@ class Target:
     ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
+    ``far_chunks`` says whether rows from main memory that share an operand are best summed in chunks of it.
     ``clock_hz`` is the highest clock where known.
     """
 
@@ -166,6 +167,7 @@ class Target:
     far_requests: tuple[int, int] = (1, 1)
     page_walk: float = 7
     store_requests: bool = False
+    far_chunks: bool = False
     gaps_level: int = 1
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None

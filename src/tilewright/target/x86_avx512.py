@@ -147,3 +147,10 @@ Strided 1x1 convolutions, 28 images, of which each line is asked for a row ahead
 turns: into the second instead of the first level 256-128 at 56 pixels 8.89 -> 8.16 ms, 512-1024 at 28 29.2 ->
 27.8, 256-512 at 56 30.6 -> 30.0. On Zen 4 the second level gains nothing.
 """
+
+FAR_CHUNKS: Final = frozenset({"emeraldrapids"})
+"""LLVM's names of the CPUs that take rows from main memory faster in chunks of the columns they share.
+
+Emerald Rapids, 4 columns, ms: 512x4x500000 48.4 -> 39.4, 6144x4x2048 1.40 -> 1.33, 8448x4x2816 2.99 -> 2.61,
+7680x4x2560 2.03 -> 1.93; on Zen 4 requests for the rows do as well (`strategies/lane_chunks.py`).
+"""

@@ -25,7 +25,8 @@ def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
         MemoryLevel(name="l3", size=third * KIB, line=64, latency=50, bandwidth=16, shared_by=2),
         MemoryLevel(name="memory", size=None, line=64, latency=300, bandwidth=4, shared_by=2),
     )
-    return replace(HOST, memory=levels, far_requests=requests, page_walk=7, store_requests=False)
+    host = replace(HOST, page_walk=7, store_requests=False, far_chunks=False)
+    return replace(host, memory=levels, far_requests=requests)
 
 
 def roles(program) -> Contraction:

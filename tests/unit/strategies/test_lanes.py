@@ -1,5 +1,7 @@
 """Reductions along memory: right for rows, dot products and whole tensors of all sizes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.native_kernel import HOST, Native
@@ -207,3 +209,15 @@ def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
         assert "prefetch" not in text
     else:
         assert asked in text
+
+
+def test_rows_from_memory_in_chunks_where_the_target_wants_them():
+    here = machine(1024, 32 * 1024, requests=(0, 0))
+    program = product(7680, 4, 2560)
+    assert not any(name.endswith("_lanes_acc") for name in default_schedule(program, here, 2).blocks())
+    s = default_schedule(program, replace(here, far_chunks=True), 2)
+    (block,) = (name for name in s.blocks() if name.endswith("_lanes_acc"))
+    assert any(loop.endswith("_turn") for loop in s.loops(block))
+    step = next(loop for name in s.blocks() for loop in s.loops(name) if loop.endswith("_step"))
+    # 40 KiB of columns in chunks of a sixth of 32 KiB
+    assert s.loop(step).extent.as_int() == 160 // 8

@@ -75,9 +75,10 @@ def test_a_guest_counts_on_its_cores_share_of_the_last_level(tmp_path):
     assert found(tmp_path, units=2).level("l3").size == 300 << 20  # another model
 
 
-def test_stores_that_wait_for_lines(tmp_path):
-    assert not found(tmp_path).store_requests
-    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).store_requests
+def test_stores_that_wait_for_lines_and_chunks_of_columns(tmp_path):
+    assert not found(tmp_path).store_requests and not found(tmp_path).far_chunks
+    target = found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF)
+    assert target.store_requests and target.far_chunks
 
 
 def test_cycles_of_finding_a_page(tmp_path):
