@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
+from tilewright.codegen.tiles import Tiles, uses_tiles
 from tilewright.ir import Exec, Load, Window
 from tilewright.support import ScheduleError, TargetError
-from tilewright.target import Instruction, find_instruction
+from tilewright.target import Instruction, Move, find_operation
 
 LANE_BITS: Final = 32
 """Bits of a lane of every instruction here: one element of the result, or the operands' elements together."""
@@ -23,13 +23,16 @@ _INTRINSICS: Final = MappingProxyType(
 _OPERAND_TYPES: Final = MappingProxyType({"vdpbf16ps": ("bfloat", 16), "vpdpbusd": ("i32", 32)})
 
 
-class Instructions(Accesses):
-    """Emits calls of instructions."""
+class Instructions(Tiles):
+    """Emits calls of instructions, and tiles."""
 
     def execute(self, s: Exec) -> None:
         """Emit one call; lanes come from the vector loop around it."""
-        instruction = find_instruction(s.instr)
-        if s.instr not in _INTRINSICS:
+        instruction = find_operation(s.instr)
+        if uses_tiles(instruction):
+            self.execute_on_tiles(s, instruction)
+            return
+        if isinstance(instruction, Move) or s.instr not in _INTRINSICS:
             raise TargetError(f"no code can be generated for the instruction {s.instr}")
         b, width = self.b, self.state.width
         result, *operands = s.windows

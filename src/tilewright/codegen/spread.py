@@ -9,12 +9,14 @@ runs at equal distances, such as columns of a matrix.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Final, TypeAlias
 
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
 from tilewright.codegen.prefetch import CACHE_LINE
 from tilewright.codegen.state import Spread
+from tilewright.codegen.uses import executions
 from tilewright.ir import (
     ZERO,
     Alloc,
@@ -118,7 +120,7 @@ class Spreading(Accesses):
         apart = following[0] - now[0]
         if not apart.is_const:
             return None
-        most = self._most_a_step(name)
+        most = self._most_a_step(name, s.body)
         if apart.const >= now[1]:
             return Spread(name, asked[0], asked[1], steps) if -(-asked[1] // steps) <= most else None
         box = self._box_of(s, name, variable)
@@ -129,10 +131,13 @@ class Spreading(Accesses):
             return None
         return Spread(name, asked[0], length, steps, runs, between)
 
-    def _most_a_step(self, name: str) -> int:
-        """Elements of a buffer that a step of a reduction asks for at most."""
+    def _most_a_step(self, name: str, body: Stmt) -> int:
+        """Elements of a buffer that a step of a reduction asks for at most, or what an instruction takes."""
         buf = self.state.buffers.get(name)
-        return MOST_LINES * CACHE_LINE // buf.buffer.dtype.bytes if isinstance(buf, MemoryBuffer) else 0
+        if not isinstance(buf, MemoryBuffer):
+            return 0
+        taken = [prod(w.extents) for e in executions(body) for w in e.windows if w.buffer == name]
+        return max(MOST_LINES * CACHE_LINE // buf.buffer.dtype.bytes, *taken, 0)
 
     def _box_of(self, s: For, name: str, iteration: Index) -> tuple[int, int, int] | None:
         """The length, number and distance of the runs that an iteration of a loop reads of a buffer.

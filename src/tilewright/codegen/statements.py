@@ -114,7 +114,8 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         for n, buf in enumerate(func.buffers):
             slot = b.gep(table, n, PTR, local=True)
             self.declare(buf, b.load_pointer(slot, buf.alias or buf.name))
-        self.stmt(func.body)
+        with self.tiles_configured(func.body, parallel=False):
+            self.stmt(func.body)
         b.end_kernel(symbol, args)
         return self.needs()
 
@@ -368,7 +369,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         args = b.begin_function([("%closure", PTR), ("%begin", I64), ("%end", I64), ("%scratch", PTR)])
         _, begin, end, scratch = args
         self.forget(written)
-        with self.in_parallel(scratch):
+        with self.in_parallel(scratch), self.tiles_configured(s.body, parallel=True):
             first = b.op("add nsw", begin, start)
             last = b.op("add nsw", end, start)
             i, _ = b.begin_loop(first, last, 1, [], True)
@@ -382,6 +383,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         if st.nontemporal & written:
             b.order_nontemporal()
         b.end_parallel(f"{self._name}_par", self._ctx, count, args)
+        self.configure_again(s.body)
         self.forget(written)
         st.forget_symbol(var)
 

@@ -11,8 +11,9 @@ from tilewright.codegen.llvm.builder import Builder
 from tilewright.codegen.llvm.values import BYTE, PTR, Val
 from tilewright.codegen.memory import ROW_GAP, MemoryBuffer, RegisterBuffer
 from tilewright.codegen.state import State
+from tilewright.codegen.tiles import Tiles
 from tilewright.codegen.vectors import VectorLoops
-from tilewright.ir import I64, REGISTER, Alloc, Buffer, Stmt, prove_ge0
+from tilewright.ir import I64, REGISTER, TILE, Alloc, Buffer, Stmt, prove_ge0
 from tilewright.support import InternalError, ScheduleError
 
 _ALIGN = 64
@@ -36,7 +37,7 @@ class _Arena:
     kept: bool = False
 
 
-class Storage(VectorLoops):
+class Storage(VectorLoops, Tiles):
     """Emits allocations."""
 
     _ctx: Val
@@ -104,6 +105,9 @@ class Storage(VectorLoops):
     def alloc(self, s: Alloc) -> None:
         """Emit the body of an allocation with its buffer."""
         buf = s.buffer
+        if buf.scope == TILE:
+            self.alloc_tiles(s, self.stmt)
+            return
         buffers = self.state.buffers
         hidden = buffers.get(buf.name)
         if buf.scope == REGISTER:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tilewright.ir import Expr, Load, Stmt, children, indices_of, stmt_exprs, walk_index
+from collections.abc import Iterator
+
+from tilewright.ir import (
+    Exec,
+    Expr,
+    Load,
+    Stmt,
+    Store,
+    children,
+    indices_of,
+    stmt_children,
+    stmt_exprs,
+    walk_index,
+)
 
 
 def loads_of(e: Expr, seen: set[int] | None = None) -> list[Load]:
@@ -43,3 +56,24 @@ def operations_of(e: Expr) -> int:
         count += bool(below) and not isinstance(node, Load)
         stack.extend(below)
     return count
+
+
+def executions(s: Stmt) -> Iterator[Exec]:
+    """The instructions in a statement."""
+    if isinstance(s, Exec):
+        yield s
+    for k in stmt_children(s):
+        yield from executions(k)
+
+
+def element_wise(s: Stmt) -> set[str]:
+    """Buffers that a statement reads or writes by elements, not by instructions."""
+    return {ld.buffer for ld in statement_loads(s)} | set(_stored(s))
+
+
+def _stored(s: Stmt) -> Iterator[str]:
+    """The buffers that stores write."""
+    if isinstance(s, Store):
+        yield from (w.buffer for w in s.writes)
+    for k in stmt_children(s):
+        yield from _stored(k)

@@ -193,6 +193,7 @@ def _tables(parts: Parts, prefix: str) -> str:
     line, flags = cpuinfo_flags(manifest.requires.arch, manifest.requires.features)
     numbers = {
         "THREADS": manifest.threads,
+        "TILES": int("amx-tile" in manifest.requires.features),
         "FLAG_COUNT": len(flags),
         "INPUT_COUNT": len(manifest.inputs),
         "OUTPUT_COUNT": len(manifest.outputs),

@@ -10,16 +10,19 @@ from typing import Final
 import numpy as np
 
 from tilewright.codegen import compile_ir, load_object
-from tilewright.ir import F32
+from tilewright.ir import F32, TILE
 from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
 from tilewright.support import read_settings
-from tilewright.target import Target, detect
+from tilewright.target import ROW_BYTES, ROWS, TILES, Instruction, Target, detect
 
 CHAINS: Final = 12
 """Independent sums: more than latency times throughput of any unit, and within 16 registers."""
 DOT_CHAINS: Final = 24
 """The same for dot products, which take longer and come with 32 registers."""
 ITERATIONS: Final = 2_000_000
+TILE_CHAINS: Final = 4
+"""The same for products of tiles, of which eight are registers."""
+TILE_ITERATIONS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,14 @@ def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> f
     """The best rate of one core with the instruction ``name`` of the target, in GOP/s."""
     machine = target or detect()
     instruction = machine.instruction(name)
+    if instruction.result.scope == TILE:
+        operations = 2.0 * TILE_CHAINS * instruction.products * TILE_ITERATIONS
+        return _best(
+            _meter_of(
+                _tile_module(machine.llvm_triple, instruction), machine, 1, TILE_ITERATIONS, operations
+            ),
+            seconds,
+        )
     operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
     accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
     kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
@@ -65,15 +76,57 @@ def _best(meter: Callable[[], float], seconds: float) -> float:
 
 
 def _meter(machine: Target, kind: _Kind) -> Callable[[], float]:
-    code = load_object(compile_ir(_module(machine.llvm_triple, kind), machine))
+    operations = 2.0 * kind.chains * kind.products * ITERATIONS
+    return _meter_of(_module(machine.llvm_triple, kind), machine, kind.chains, ITERATIONS, operations)
+
+
+def _meter_of(
+    module: str, machine: Target, sums_of: int, iterations: int, operations: float
+) -> Callable[[], float]:
+    code = load_object(compile_ir(module, machine))
     pool = shared_pool(PoolOptions.of(read_settings(), 1))
     builder = PlanBuilder(pool)
     factors = np.concatenate([np.full(16, 0.999, np.float32), np.full(16, 0.001, np.float32)])
-    sums = builder.constant(aligned_copy(np.zeros(kind.chains * 16, np.float32)))
-    builder.step(code.address("peak"), [builder.constant(aligned_copy(factors)), sums], [ITERATIONS])
+    sums = builder.constant(aligned_copy(np.zeros(sums_of * 16, np.float32)))
+    builder.step(code.address("peak"), [builder.constant(aligned_copy(factors)), sums], [iterations])
     plan = builder.build([code])
-    operations = 2.0 * kind.chains * kind.products * ITERATIONS
     return lambda: operations / float(plan.measure([], []).min())
+
+
+def _tile_module(triple: str, instruction: Instruction) -> str:
+    """Products of whole tiles; which numbers they hold does not matter."""
+    configuration = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * TILES, *[0] * 16, *[ROWS] * TILES, *[0] * 8])
+    text = "".join(f"\\{byte:02x}" for byte in configuration)
+    name = instruction.emitter
+    zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(TILES))
+    calls = "\n".join(
+        f"  call void @{name}(i8 {n}, i8 {TILE_CHAINS + n // 2}, i8 {TILE_CHAINS + 2 + n % 2})"
+        for n in range(TILE_CHAINS)
+    )
+    return f"""
+target triple = "{triple}"
+@tiles = internal constant [64 x i8] c"{text}", align 64
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilerelease()
+declare void @llvm.x86.tilezero(i8 immarg)
+declare void @{name}(i8 immarg, i8 immarg, i8 immarg)
+define i32 @peak(ptr %context, ptr %buffers, ptr %params, ptr %workspace, ptr %scratch) {{
+entry:
+  %n = load i64, ptr %params
+  call void @llvm.x86.ldtilecfg(ptr @tiles)
+{zeros}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+{calls}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+"""
 
 
 def _module(triple: str, kind: _Kind) -> str:

@@ -15,6 +15,10 @@ from tilewright.ir.index import Index, IndexLike, index, var
 from tilewright.ir.substitution import substitute_index
 
 GLOBAL, CONST, LOCAL, SHARED, REGISTER = "global", "const", "local", "shared", "register"
+TILE = "tile"
+"""Registers that hold a matrix each: only instructions read and write them."""
+PRIVATE = frozenset({LOCAL, REGISTER, TILE})
+"""Scopes of which every thread has its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ class Leaves(ABC):
         place = scope.place(w.buffer)
         offsets = [index_fn(i, scope) for i in w.offsets]
         flat, dtype, data, shadow = flat_fn(place), place.buffer.dtype, place.data, place.shadow
-        box = list(itertools.product(*(range(n) for n in w.extents)))
+        box, shape = _elements(w)
         note = self._write(w.buffer, scope, None) if w.mode != "r" else None
         tracked = w.mode != "w" and is_tracked(place, scope)
         garbage = constant(float("nan") if dtype.is_float else 57, dtype)
@@ -290,7 +290,7 @@ class Leaves(ABC):
                         raise poison_error(place, n)
                     if tracked:
                         e[shadow].note_read(n, e[TASK])
-            array = np.array(values, dtype.numpy).reshape(w.extents)
+            array = np.array(values, dtype.numpy).reshape(shape)
 
             def close() -> None:
                 if w.mode != "r":
@@ -302,6 +302,20 @@ class Leaves(ABC):
             return array, close
 
         return open_
+
+
+def _elements(w: Window) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """The elements of a window, from its first, as an instruction gets them, and the shape they make."""
+    if not w.axes:
+        return list(itertools.product(*(range(n) for n in w.extents))), w.extents
+    shape = tuple(a.count for a in w.axes)
+    found: list[tuple[int, ...]] = []
+    for at in itertools.product(*(range(n) for n in shape)):
+        place = [0] * len(w.extents)
+        for n, a in zip(at, w.axes, strict=True):
+            place[a.dim] += n * a.step
+        found.append(tuple(place))
+    return found, shape
 
 
 def _written(s: Stmt) -> Iterable[Any]:

@@ -8,7 +8,7 @@ from random import Random
 from typing import TypeAlias
 
 from tilewright.ir.bounds import int_upper
-from tilewright.ir.buffer import LOCAL, REGISTER, SHARED, Buffer
+from tilewright.ir.buffer import PRIVATE, SHARED, Buffer
 from tilewright.ir.index import Index
 from tilewright.ir.interp_block import (
     Action,
@@ -161,7 +161,7 @@ class Compiler(Leaves):
         shared = False
         if region is not None:
             scope_name = s.buffer.scope
-            shared = scope_name == SHARED or not (region.under_loop or scope_name in (LOCAL, REGISTER))
+            shared = scope_name == SHARED or not (region.under_loop or scope_name in PRIVATE)
             place.level = region.level - 1 if shared else scope.level
             place.private = not shared
         inner = scope.inner()

@@ -31,6 +31,7 @@ from tilewright.ir.program import Program, Stage
 from tilewright.ir.stmt import (
     Access,
     Alloc,
+    Along,
     Barrier,
     Block,
     Condition,
@@ -318,14 +319,16 @@ class _Parser(ExprParser):
 
     def _window(self, node: ast.expr) -> Window:
         assert isinstance(node, ast.Call)
-        args = arguments(node, 2, ANY)
+        args = arguments(node, 2, ANY, ("axes",))
         mode = _WINDOW_MODES.get(string_of(args[0]))
         if mode is None:
             raise failure(args[0], 'the mode of a window is "r", "w" or "rw"')
         if not isinstance(args[1], ast.Subscript):
             raise failure(args[1], "expected the first element of the window such as A[i, 0]")
         name, offsets = name_of(args[1].value), self.indices(args[1].slice)
-        return Window(name, offsets, tuple(map(integer, args[2:])), mode)
+        axes = keyword(node, "axes")
+        found = () if axes is None else tuple(_along(a) for a in _elements(axes, 0))
+        return Window(name, offsets, tuple(map(integer, args[2:])), mode, found)
 
     # ---- whole things ----
 
@@ -367,3 +370,17 @@ class _Parser(ExprParser):
         iters, _, n = self._iters(s.body, False)
         init, inner = self._init_and_body(s.body[n:])
         return Stage(name, tuple(iters), inner, init, role="" if role is None else string_of(role))
+
+
+def _along(node: ast.expr) -> Along:
+    """An axis of a window: dimension, count and step."""
+    return Along(*map(integer, _elements(node, 3)))
+
+
+def _elements(node: ast.expr, count: int) -> list[ast.expr]:
+    """The elements of a tuple, ``count`` of them if that is not 0."""
+    if not isinstance(node, ast.Tuple) or (count and len(node.elts) != count):
+        raise failure(
+            node, "expected axes such as ((0, 16, 1), (2, 32, 1)): dimension, count and step of each"
+        )
+    return node.elts

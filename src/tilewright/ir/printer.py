@@ -343,6 +343,9 @@ class Printer:
 
     def _window(self, w: Window) -> str:
         parts = [f"{print_name(w.buffer)}[{self.indices(w.offsets)}]", *map(str, w.extents)]
+        if w.axes:
+            axes = "".join(f"({a.dim}, {a.count}, {a.step}), " for a in w.axes)
+            parts.append(f"axes=({axes.rstrip()})")
         return f"window({_string(w.mode)}, {', '.join(parts)})"
 
     # ---- whole things ----

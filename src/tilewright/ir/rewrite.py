@@ -22,7 +22,6 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
-    Window,
     stmt_children,
     with_stmt_children,
 )
@@ -272,7 +271,7 @@ def map_accesses(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[
             ):
                 return s
             pairs = zip(s.windows, offsets, strict=True)
-            return Exec(s.instr, tuple(Window(w.buffer, new, w.extents, w.mode) for w, new in pairs), args)
+            return Exec(s.instr, tuple(replace(w, offsets=new) for w, new in pairs), args)
         case _:
             return s
 

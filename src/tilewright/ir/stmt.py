@@ -312,13 +312,27 @@ class Store(_Stmt):
 
 
 @dataclass(frozen=True, slots=True)
+class Along:
+    """An axis of an operand: ``count`` elements along dimension ``dim`` of a buffer, ``step`` apart."""
+
+    dim: int
+    count: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
-    """A box of a buffer passed to an instruction: per dimension an offset and a constant extent."""
+    """A box of a buffer passed to an instruction: per dimension an offset and a constant extent.
+
+    ``axes`` say how the elements that are passed lie in it, one for each axis of the instruction's operand;
+    two may be along one dimension, as of rows that overlap. Empty: all elements, in the buffer's order.
+    """
 
     buffer: str
     offsets: tuple[Index, ...]
     extents: tuple[int, ...]
     mode: WindowMode
+    axes: tuple[Along, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

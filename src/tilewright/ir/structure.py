@@ -43,7 +43,6 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
-    Window,
 )
 from tilewright.support import digest_text
 
@@ -211,7 +210,5 @@ class _Renamer:
         if isinstance(new, Store):
             return Store(tuple(Access(known.get(w.buffer, w.buffer), w.indices, w.value) for w in new.writes))
         assert isinstance(new, Exec)
-        windows = tuple(
-            Window(known.get(w.buffer, w.buffer), w.offsets, w.extents, w.mode) for w in new.windows
-        )
+        windows = tuple(replace(w, buffer=known.get(w.buffer, w.buffer)) for w in new.windows)
         return Exec(new.instr, windows, new.args)

@@ -36,6 +36,7 @@ from tilewright.ir.stmt import (
     Pred,
     Stmt,
     Store,
+    Window,
     stmt_children,
     stmt_writes,
 )
@@ -291,6 +292,10 @@ class _Walker:
                 b = check_access(win.buffer, win.offsets, names, "window of")
                 if len(win.extents) != len(b.shape) or any(n < 1 for n in win.extents):
                     names.fail(f"window of {quoted(win.buffer)} has the extents {win.extents}")
+                if win.axes and _spans(win) != win.extents:
+                    names.fail(
+                        f"the axes of a window of {quoted(win.buffer)} span {_spans(win)}, not its extents"
+                    )
                 if win.mode not in ("r", "w", "rw"):
                     names.fail(f"window of {quoted(win.buffer)} has the unknown mode {quoted(win.mode)}")
             for a in s.args:
@@ -298,6 +303,16 @@ class _Walker:
         for name, _ in stmt_writes(s):
             if name not in self.writable:
                 names.fail(f"{quoted(name)} is written, but is an argument that is not among the outputs")
+
+
+def _spans(w: Window) -> tuple[int, ...] | None:
+    """The elements that the axes of a window span along each dimension; ``None`` for impossible axes."""
+    out = [1] * len(w.extents)
+    for a in w.axes:
+        if not 0 <= a.dim < len(out) or a.count < 1 or a.step < 1:
+            return None
+        out[a.dim] += (a.count - 1) * a.step
+    return tuple(out)
 
 
 def _corner_values(params: Iterable[Param]) -> Iterator[dict[str, int]]:

@@ -15,8 +15,7 @@ from typing import TypeAlias
 import islpy as isl
 
 from tilewright.ir import (
-    LOCAL,
-    REGISTER,
+    PRIVATE,
     SERIAL,
     Alloc,
     Barrier,
@@ -281,9 +280,7 @@ class _Extractor:
     def alloc(self, s: Alloc, c: _Context) -> _Context:
         name = fresh_name(s.buffer.name, self.buffers)
         self.buffers[name] = s.buffer.with_(name=name)
-        own = s.buffer.scope in (LOCAL, REGISTER) and any(
-            k.name == "thread" and not is_thread(k) for k in c.kinds
-        )
+        own = s.buffer.scope in PRIVATE and any(k.name == "thread" and not is_thread(k) for k in c.kinds)
         return replace(c, storage={**c.storage, s.buffer.name: (name, c.dims, own)})
 
     def block(self, b: Block, c: _Context) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.ir import (
-    LOCAL,
-    REGISTER,
+    PRIVATE,
     Buffer,
     For,
     Index,
@@ -99,7 +98,7 @@ class Memory:
         strides: dict[str, int] = {}
         count = 1
         # every thread has its own registers and local memory, wherever they are declared
-        if buffer.scope in (LOCAL, REGISTER) and f.team is not None:
+        if buffer.scope in PRIVATE and f.team is not None:
             for axis, extent in sorted(self.axes.items()):
                 if axis not in f.threads:
                     strides[axis] = count

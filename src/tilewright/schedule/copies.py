@@ -21,7 +21,6 @@ from tilewright.ir import (
     Pred,
     Stmt,
     Store,
-    Window,
     buffers_of,
     fresh_name,
     int_upper,
@@ -149,9 +148,7 @@ def rename_buffers(s: Stmt, names: Mapping[str, str]) -> Stmt:
                     tuple(Access(names.get(w.buffer, w.buffer), w.indices, w.value) for w in node.writes)
                 )
             case Exec():
-                wins = tuple(
-                    Window(names.get(w.buffer, w.buffer), w.offsets, w.extents, w.mode) for w in node.windows
-                )
+                wins = tuple(replace(w, buffer=names.get(w.buffer, w.buffer)) for w in node.windows)
                 return Exec(node.instr, wins, node.args)
             case Block():
                 init = None if node.init is None else written(node.init)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import LOCAL, ONE, REGISTER, SHARED, For, Location, LoopFunction, buffers_of, simplify
+from tilewright.ir import ONE, PRIVATE, SHARED, For, Location, LoopFunction, buffers_of, simplify
 from tilewright.schedule.carried import conflicts
 from tilewright.schedule.common import env_at, refusal
 from tilewright.schedule.nests import allocated_below, blocks_below, fed
@@ -41,7 +41,7 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
     private = allocated_below(node)
     for block in blocks_below(node.body):
         for name, _ in block.writes:
-            if name not in private and buffers[name].scope in (LOCAL, REGISTER):
+            if name not in private and buffers[name].scope in PRIVATE:
                 raise refusal(
                     func,
                     f"block {block.name!r} writes {name!r}, of scope {buffers[name].scope}, "

@@ -53,5 +53,7 @@ def _lines(s: Stmt, depth: int) -> list[str]:
 
 def _window(w: Window) -> str:
     """``A[i, k:+2]``: the elements ``k`` and ``k + 1``."""
-    at = [f"{i}:+{n}" if n > 1 else str(i) for i, n in zip(w.offsets, w.extents, strict=True)]
+    steps = {a.dim: f":{a.step}" for a in w.axes if a.step > 1}
+    parts = zip(w.offsets, w.extents, strict=True)
+    at = [f"{i}:+{n}{steps.get(d, '')}" if n > 1 else str(i) for d, (i, n) in enumerate(parts)]
     return f"{w.buffer}[{', '.join(at)}]"

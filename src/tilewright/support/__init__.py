@@ -33,6 +33,7 @@ from tilewright.support.numerics import (
     max_error_ratio,
     unit_roundoff,
 )
+from tilewright.support.permissions import allow_tiles
 from tilewright.support.pretty import (
     counted,
     format_bytes,
@@ -67,6 +68,7 @@ __all__ = [
     "VerificationError",
     "WaitPolicy",
     "assert_close",
+    "allow_tiles",
     "available_cpus",
     "canonical_bytes",
     "compare",

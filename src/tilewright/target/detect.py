@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tilewright.support import TargetError, available_cpus, get_logger
-from tilewright.target import aarch64_neon, x86_avx2, x86_avx512
+from tilewright.support import TargetError, allow_tiles, available_cpus, get_logger
+from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, x86_cpu_name
 from tilewright.target.model import Instruction, MemoryLevel, Target
 
@@ -43,7 +43,8 @@ def detect(
     kind = (machine or platform.machine()).lower()
     facts = _first_processor(cpuinfo)
     if kind in ("x86_64", "amd64"):
-        target = _x86(facts)
+        # of another machine, what it says; here also what the kernel allows
+        target = _x86(facts, cpuinfo != CPUINFO or allow_tiles())
     elif kind in ("aarch64", "arm64"):
         target = _aarch64(facts)
     else:
@@ -81,18 +82,25 @@ def _number(text: str | None) -> int:
         return -1
 
 
-def _x86(facts: Mapping[str, str]) -> Target:
+def _x86(facts: Mapping[str, str], tiles: bool) -> Target:
     if not facts:
         return x86_avx2.X86_AVX2
     flags = frozenset(facts.get("flags", "").split())
     present = frozenset(name for flag, name in X86_FEATURES.items() if flag in flags)
+    if not tiles:
+        present -= frozenset(name for name in present if name.startswith("amx-"))
     missing = frozenset(X86_FEATURES.values()) - present
     cpu = x86_cpu_name(
         facts.get("vendor_id", ""), _number(facts.get("cpu family")), _number(facts.get("model"))
     )
     instructions: tuple[Instruction, ...]
     if present >= AVX512_LEVEL:
-        table, instructions = x86_avx512.X86_AVX512, x86_avx512.INSTRUCTIONS
+        table = x86_avx512.X86_AVX512
+        instructions = (*x86_amx.INSTRUCTIONS, *x86_avx512.INSTRUCTIONS)
+        instructions = tuple(
+            replace(known, per_cycle=x86_avx512.RATES.get((cpu or "", known.name), known.per_cycle))
+            for known in instructions
+        )
         fma = x86_avx512.FMA_PER_CYCLE.get(cpu or "", table.fma_per_cycle)
         bandwidths = x86_avx512.BANDWIDTHS.get(cpu or "", tuple(level.bandwidth for level in table.memory))
         levels = zip(table.memory, bandwidths, strict=True)
@@ -122,6 +130,8 @@ def _x86(facts: Mapping[str, str]) -> Target:
         features=present,
         missing_features=missing,
         instructions=_usable(instructions, present),
+        moves=tuple(move for move in x86_amx.MOVES if move.features <= present),
+        tiles=x86_amx.TILES if "amx-tile" in present else 0,
     )
 
 

@@ -58,11 +58,26 @@ class ParallelLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """An operand of an :class:`Instruction`: its element type and the axes it spans, slowest first."""
+    """An operand of an instruction: its element type and the axes it spans, slowest first.
+
+    Of the slowest axis, ``group`` neighbours lie together, faster than all other axes. ``scope`` is where the
+    operand is: empty for memory.
+    """
 
     name: str
     dtype: DType
     axes: tuple[str, ...]
+    group: int = 1
+    scope: str = ""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether its rows may be any distance apart: those of a matrix in memory, which may overlap."""
+        return len(self.axes) > 1 and self.group == 1 and not self.scope
+
+    def strided(self, axis: str) -> bool:
+        """Whether elements along an axis may lie any distance apart."""
+        return self.overlaps and axis == self.axes[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +88,8 @@ class Instruction:
     Every operand spans the axes in ``lanes`` first: along those each lane works alone, so a program runs them
     as a vector loop around the instruction, in as many lanes as it has. ``emitter`` names the intrinsic,
     ``features`` the CPU features that it needs (in LLVM's spelling), ``latency`` is in cycles, ``per_cycle``
-    how many of them start in one cycle.
+    how many of them start in one cycle. Along axes in ``partial`` one execution may do less than the extent,
+    by whole groups, in the same time.
     """
 
     name: str
@@ -86,9 +102,12 @@ class Instruction:
     latency: float
     per_cycle: float
     lanes: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         extents = dict(self.axes)
+        if not set(self.partial) <= set(extents):
+            raise TargetError(f"instruction {self.name!r}: a partial axis is none of its axes")
         if len(extents) != len(self.axes) or any(n < 1 for n in extents.values()):
             raise TargetError(f"instruction {self.name!r}: axes must be distinct and their extents positive")
         for operand in (self.result, self.a, self.b):
@@ -125,6 +144,29 @@ class Instruction:
             count *= 1 if name in self.result.axes else extent
         return count
 
+    @property
+    def together(self) -> int:
+        """Neighbours along the reduction that lie together in ``b``."""
+        return self.b.group if self.b.group > 1 else self.depth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """``result[...] = source[...]`` over ``axes`` by one instruction; without a source, zeros.
+
+    The other fields are those of an :class:`Instruction`.
+    """
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    result: Operand
+    source: Operand | None
+    emitter: str
+    features: frozenset[str]
+    latency: float
+    per_cycle: float
+    partial: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -145,7 +187,8 @@ class Target:
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
     ``far_chunks`` says whether rows from main memory that share an operand are best summed in chunks of it.
-    ``clock_hz`` is the highest clock where known.
+    ``clock_hz`` is the highest clock where known. ``moves`` bring operands of instructions to and from scopes
+    other than memory; ``tiles`` are the registers of scope ``tile``.
     """
 
     name: str
@@ -171,6 +214,8 @@ class Target:
     gaps_level: int = 1
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
+    moves: tuple[Move, ...] = ()
+    tiles: int = 0
 
     def __post_init__(self) -> None:
         if self.units < 1:
@@ -200,7 +245,7 @@ class Target:
             raise TargetError(f"target {self.name!r}: needs at least one memory level")
         for kind, names in (
             ("memory level", [level.name for level in self.memory]),
-            ("instruction", [instruction.name for instruction in self.instructions]),
+            ("instruction", [known.name for known in self.instructions] + [move.name for move in self.moves]),
         ):
             if len(set(names)) != len(names):
                 raise TargetError(f"target {self.name!r}: two of its {kind}s have the same name")
@@ -208,10 +253,12 @@ class Target:
         finite = [size for size in sizes if size is not None]
         if finite != sorted(finite) or None in sizes[:-1]:
             raise TargetError(f"target {self.name!r}: memory levels must grow outwards")
-        for instruction in self.instructions:
-            if not instruction.features <= self.features:
-                lacking = ", ".join(sorted(instruction.features - self.features))
-                raise TargetError(f"target {self.name!r}: instruction {instruction.name!r} needs {lacking}")
+        needs = {known.name: known.features for known in self.instructions}
+        needs |= {move.name: move.features for move in self.moves}
+        for name, features in needs.items():
+            if not features <= self.features:
+                lacking = ", ".join(sorted(features - self.features))
+                raise TargetError(f"target {self.name!r}: instruction {name!r} needs {lacking}")
         if self.features & self.missing_features:
             raise TargetError(f"target {self.name!r}: a feature is both present and missing")
 

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.support import TargetError, known_names
-from tilewright.target import aarch64_neon, x86_avx2, x86_avx512
+from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
-from tilewright.target.model import Instruction, Target
+from tilewright.target.model import Instruction, Move, Target
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
@@ -26,10 +26,24 @@ _TABLES: Final = MappingProxyType(
 _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
     {
         instruction.name: instruction
-        for table in (x86_avx2, x86_avx512, aarch64_neon)
+        for table in (x86_avx2, x86_avx512, x86_amx, aarch64_neon)
         for instruction in table.INSTRUCTIONS
     }
 )
+
+
+_MOVES: Final[Mapping[str, Move]] = MappingProxyType({move.name: move for move in x86_amx.MOVES})
+
+
+def find_operation(name: str) -> Instruction | Move:
+    """The instruction or move called ``name``, of any machine. Raises TargetError for an unknown name."""
+    found = _INSTRUCTIONS.get(name) or _MOVES.get(name)
+    if found is None:
+        raise TargetError(
+            f"there is no instruction {name!r}",
+            hint=known_names(name, instruction_names(), "the instructions"),
+        )
+    return found
 
 
 def find_instruction(name: str) -> Instruction:
@@ -62,5 +76,5 @@ def find_target(name: str) -> Target:
 
 
 def instruction_names() -> tuple[str, ...]:
-    """All names that :func:`find_instruction` knows."""
-    return tuple(_INSTRUCTIONS)
+    """All names that :func:`find_operation` knows."""
+    return (*_INSTRUCTIONS, *_MOVES)

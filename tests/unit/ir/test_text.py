@@ -278,6 +278,10 @@ HEAD = 'function("f", outputs=[y])\ny = f32[8]\n'
             "expected index_map([dims], [physical indices], [physical shape])",
         ),
         (HEAD + "z = alloc(f99[2])", "line 3, column 11: expected an element type"),
+        (
+            HEAD + 'execute("e", window("r", y[0], 1, axes=0))',
+            "expected axes such as ((0, 16, 1), (2, 32, 1))",
+        ),
         (HEAD + 'execute("e", window("x", y[0], 1))', 'the mode of a window is "r", "w" or "rw"'),
         (HEAD + "y[" + "(" * 300 + "0" + ")" * 300 + "] = f32(0.0)", "not a program's text"),
         (HEAD + "y[0] = " + "-" * 50000 + "y[0]", "nested too deeply|not a program's text"),

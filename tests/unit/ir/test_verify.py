@@ -242,3 +242,29 @@ def test_broken_programs(old, new, message):
         return
     with pytest.raises(VerificationError, match=re.escape(message)):
         verify_program(p)
+
+
+WINDOW = """
+function("f", outputs=[C])
+A = f32[8, 4]
+C = f32[8, 4]
+with block("copy"):
+    execute("copy", window("w", C[0, 0], 2, 4, axes=((1, 4, 1), (0, 2, 1))), \
+window("r", A[0, 0], 3, 4, axes=((0, 2, 2), (1, 4, 1))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(0, 2, 1))", "(1, 2, 1))", r"the axes of a window of 'C' span \(1, 5\), not its extents"),
+        ("(0, 2, 1))", "(2, 2, 1))", "the axes of a window of 'C' span None, not its extents"),
+        ("(0, 2, 2)", "(0, 2, 3)", r"the axes of a window of 'A' span \(4, 4\), not its extents"),
+        ("(0, 2, 2)", "(0, 2, 0)", "the axes of a window of 'A' span None, not its extents"),
+        ("2, 4, axes", "0, 4, axes", r"window of 'C' has the extents \(0, 4\)"),
+    ],
+)
+def test_windows(old, new, message):
+    verify(parse_function(WINDOW))
+    with pytest.raises(VerificationError, match=message):
+        verify(parse_function(WINDOW.replace(old, new, 1)))

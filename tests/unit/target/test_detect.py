@@ -1,6 +1,10 @@
+import platform
+import sys
+from pathlib import Path
+
 import pytest
 
-from tilewright.support import TargetError, available_cpus
+from tilewright.support import TargetError, allow_tiles, available_cpus
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512, detect
 
 V4 = "avx2 fma f16c bmi2 avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -181,3 +185,44 @@ def test_arm(tmp_path):
 def test_table_is_not_changed_by_detection(tmp_path):
     found(tmp_path)
     assert X86_AVX512.fma_per_cycle == 2
+
+
+AMX = V4 + " avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16"
+SAPPHIRE_RAPIDS = {"vendor": "GenuineIntel", "family": 6, "model": 0x8F}
+
+
+def test_tiles_of_another_machine_are_what_it_says(tmp_path):
+    target = found(tmp_path, flags=AMX, **SAPPHIRE_RAPIDS)
+    assert target.tiles == 8
+    # tiles before lanes
+    assert [i.name for i in target.instructions] == ["tdpbf16ps", "tdpbusd", "vpdpbusd", "vdpbf16ps"]
+    assert [m.name for m in target.moves] == [
+        "tilezero_f32",
+        "tilezero_i32",
+        "tilestored_f32",
+        "tilestored_i32",
+    ]
+    assert target.instruction("vdpbf16ps").per_cycle == 0.5
+    bytes_only = found(tmp_path, flags=AMX.removesuffix(" amx_bf16"), **SAPPHIRE_RAPIDS)
+    assert "tdpbf16ps" not in [i.name for i in bytes_only.instructions]
+    none = found(tmp_path, flags=V4, **SAPPHIRE_RAPIDS)
+    assert (none.tiles, none.moves) == (0, ())
+
+
+def test_tiles_of_this_machine_need_the_kernels_permission(tmp_path, monkeypatch):
+    file = cpuinfo(tmp_path, flags=AMX, **SAPPHIRE_RAPIDS)
+    module = sys.modules["tilewright.target.detect"]
+    monkeypatch.setattr(module, "CPUINFO", file)
+    for allowed in (True, False):
+        monkeypatch.setattr(module, "allow_tiles", lambda allowed=allowed: allowed)
+        target = detect(cpuinfo=file, system_cpus=tmp_path, machine="x86_64", units=1)
+        assert (target.tiles, len(target.moves)) == ((8, 4) if allowed else (0, 0))
+        assert ("amx-tile" in target.features) == ("amx-bf16" in target.features) == allowed
+        assert ("-amx-tile" in target.llvm_features.split(",")) == (not allowed)
+        assert "vpdpbusd" in [i.name for i in target.instructions]
+
+
+def test_permission_is_asked_for_where_there_is_any(monkeypatch):
+    assert allow_tiles() == (detect().tiles > 0) or "amx" not in Path("/proc/cpuinfo").read_text()
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert not allow_tiles.__wrapped__()

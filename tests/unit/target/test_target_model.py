@@ -11,6 +11,8 @@ from tilewright.target import (
     X86_AVX512,
     MemoryLevel,
     ParallelLevel,
+    find_instruction,
+    find_operation,
     find_target,
     target_names,
 )
@@ -87,6 +89,22 @@ def test_an_instruction_validates_itself():
         replace(good, per_cycle=0)
     with pytest.raises(TargetError, match="count"):
         ParallelLevel(kind="vector", count=0)
+
+
+def test_instructions_on_tiles_validate_themselves():
+    good = find_instruction("tdpbf16ps")
+    assert (good.products, good.depth, good.together) == (16 * 16 * 32, 32, 2)
+    with pytest.raises(TargetError, match="'tdpbf16ps': a partial axis is none of its axes"):
+        replace(good, partial=("m", "q"))
+    moves = tuple(find_operation(name) for name in ("tilezero_f32", "tilestored_f32"))
+    with pytest.raises(TargetError, match="'tilezero_f32' needs amx-tile"):
+        replace(X86_AVX512, moves=moves)
+    features = X86_AVX512.features | {"amx-tile"}
+    assert replace(X86_AVX512, moves=moves, features=features, tiles=8).moves == moves
+    with pytest.raises(TargetError, match="same name"):
+        replace(X86_AVX512, moves=moves[:1] * 2, features=features)
+    with pytest.raises(TargetError, match="there is no instruction 'tilezero_f32'"):
+        find_instruction("tilezero_f32")
 
 
 def test_llvm_features_are_sorted_and_signed():

@@ -24,6 +24,7 @@ class Builder(Access):
         self.attributes = attributes  # of every function
         self.functions: dict[str, str] = {}  # text without its name -> name
         self.finished: list[str] = []
+        self.tables: dict[str, bytes] = {}  # constants of the module
         self.overlapping: frozenset[str] = frozenset()  # roots of arguments that may share memory
 
     # -- control flow ---------------------------------------------------------------------------------------
@@ -255,6 +256,9 @@ class Builder(Access):
         head = [f'target triple = "{self.triple}"']
         if self.uses_zero:
             head.append("@tw_zeros = internal constant [512 x i8] zeroinitializer, align 64")
+        for name, content in self.tables.items():
+            text = "".join(f"\\{byte:02x}" for byte in content)
+            head.append(f'@{name} = internal constant [{len(content)} x i8] c"{text}", align 64')
         tail = ["!0 = !{i32 1}"] if self.uses_nontemporal else []
         return "\n".join([*head, *self.declared.values(), *self.finished, *tail]) + "\n"
 

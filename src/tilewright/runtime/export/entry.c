@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if TW_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum { ACTIVE_SPIN_NS = 500000, PASSIVE_SPIN_NS = 2000, MAX_THREADS = 1024 }; /* as in runtime/pool.py */
 
@@ -45,6 +49,16 @@ static int suits_cpu(void) {
     return suits;
 }
 
+/* Whether the process, all its threads, may use the tile registers of AMX: asks the kernel, if the code has any. */
+static int may_use_tiles(void) {
+#if TW_TILES
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return 1;
+#endif
+}
+
 /* More threads than CPUs never spin long: each would keep another from its work. */
 static int64_t spin_ns(int32_t threads, int32_t wait) {
     cpu_set_t cpus;
@@ -79,7 +93,7 @@ static tw_plan *create_plan(tw_pool *pool) {
 static int32_t open_model(tw_model **model, int32_t threads, int32_t wait) {
     if (threads < 1 || threads > MAX_THREADS) return TW_MODEL_BAD_ARGUMENT;
     if (wait != TW_MODEL_ACTIVE && wait != TW_MODEL_PASSIVE) return TW_MODEL_BAD_ARGUMENT;
-    if (!suits_cpu()) return TW_MODEL_WRONG_CPU;
+    if (!suits_cpu() || !may_use_tiles()) return TW_MODEL_WRONG_CPU;
     *model = calloc(1, sizeof **model);
     if (!*model) return TW_MODEL_NO_MEMORY;
     (*model)->pool = tw_pool_create(threads, spin_ns(threads, wait), NULL);
@@ -139,7 +153,7 @@ const char *TW_NAME(explain)(int32_t status) {
     switch (status) {
         case TW_MODEL_OK: return "done";
         case TW_MODEL_NO_MEMORY: return "no memory, or threads cannot be had";
-        case TW_MODEL_WRONG_CPU: return "this CPU lacks features that the model was compiled for";
+        case TW_MODEL_WRONG_CPU: return "this CPU lacks features that the model was compiled for, or the kernel refuses them";
         case TW_MODEL_BAD_ARGUMENT: return "an argument is not what the header asks for";
         default: return "the contents of the inputs are not what the model can work on";
     }

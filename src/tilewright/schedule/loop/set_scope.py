@@ -6,8 +6,7 @@ import re
 
 from tilewright.ir import (
     CONST,
-    LOCAL,
-    REGISTER,
+    PRIVATE,
     Alloc,
     For,
     LoopFunction,
@@ -73,7 +72,7 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
             hint="scopes are global, local, shared, register and the target's own",
             buffers=[buffer],
         )
-    if scope in (LOCAL, REGISTER):
+    if scope in PRIVATE:
         _check_private(func, buffer, scope)
     return func.with_body(
         map_buffers(func.body, lambda b: b.with_(scope=scope) if b.name == buffer and b.scope != scope else b)

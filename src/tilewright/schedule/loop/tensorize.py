@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tilewright.ir import (
+    GLOBAL,
+    TILE,
     ZERO,
+    Along,
     Binary,
     Block,
     Cast,
+    Const,
     Env,
     Exec,
     Expr,
@@ -23,6 +27,8 @@ from tilewright.ir import (
     Stmt,
     Store,
     Window,
+    WindowMode,
+    buffers_of,
     replace_at,
     simplify,
     substitute_index,
@@ -33,7 +39,7 @@ from tilewright.schedule.loop.blockize import opaque_block
 from tilewright.schedule.nests import chain
 from tilewright.schedule.registry import primitive
 from tilewright.support import TargetError
-from tilewright.target import Instruction, Operand, find_instruction
+from tilewright.target import Instruction, Move, Operand, find_operation
 
 
 class _MismatchError(Exception):
@@ -47,7 +53,8 @@ def tensorize(func: LoopFunction, loop: str, instr: str) -> LoopFunction:
     The nest must compute what the instruction does: ``c[...] += cast(a[...]) * cast(b[...])`` in the element
     types of its operands, one loop for each of its axes. Which loop is which axis, and which factor which
     operand, is found. Axes along which the instruction works lane by lane are not part of the nest: a vector
-    loop around it has as many lanes as it takes.
+    loop around it has as many lanes as it takes. Instructions that move or clear tiles are nests of
+    ``t[...] = s[...]`` and ``t[...] = 0``. An operand with a scope, such as ``tile``, must be there.
 
     Code generation asks that the last axis of ``a`` and ``b`` lies together in memory, and operands that move
     with the lanes side by side: ``set_layout`` and ``stage`` put them there.
@@ -86,7 +93,7 @@ def tensorize(func: LoopFunction, loop: str, instr: str) -> LoopFunction:
     """
     place, node = find_loop(func, loop)
     try:
-        instruction = find_instruction(instr)
+        instruction = find_operation(instr)
     except TargetError as error:
         raise refusal(func, error.what, hint=error.hint, at=[loop]) from None
     nest = chain(node)
@@ -115,7 +122,8 @@ def tensorize(func: LoopFunction, loop: str, instr: str) -> LoopFunction:
             )
     env = {**env_at(place), **{name: (ZERO, Index(n - 1)) for name, n in extents.items()}}
     try:
-        windows = _windows(term, instruction, extents, env)
+        scopes = {name: known.scope for name, known in buffers_of(func).items()}
+        windows = _windows(term, instruction, extents, env, scopes)
     except _MismatchError as error:
         raise refusal(func, f"block {inner.name!r} is not what {instr} does: {error}", at=[loop]) from None
     # where the block runs stays its own condition; those inside of its body go around the instruction
@@ -137,30 +145,73 @@ def _innermost(s: Stmt) -> tuple[Pred, Stmt]:
 
 
 def _windows(
-    s: Stmt, instruction: Instruction, extents: Mapping[str, int], env: Env
-) -> tuple[Window, Window, Window]:
-    """The operands of the instruction, in its order: result, a, b."""
-    axes = dict(instruction.inner_axes)
-    if sorted(axes.values()) != sorted(extents.values()):
+    s: Stmt,
+    operation: Instruction | Move,
+    extents: Mapping[str, int],
+    env: Env,
+    scopes: Mapping[str, str],
+) -> tuple[Window, ...]:
+    """The operands of the instruction, in its order: result, a, b, or result and source."""
+    axes = dict(operation.axes if isinstance(operation, Move) else operation.inner_axes)
+    if not _fits(axes, extents, operation.partial):
         wanted = ", ".join(f"{name} of {n}" for name, n in axes.items())
         given = ", ".join(f"{name} of {n}" for name, n in extents.items())
-        raise _MismatchError(f"its axes are {wanted}, the loops {given}")
-    result, left, right = _product(s, instruction)
+        most = ", or less" if operation.partial else ""
+        raise _MismatchError(f"its axes are {wanted}{most}, the loops {given}")
+    candidates: list[list[tuple[Load, Operand]]]
+    if isinstance(operation, Move):
+        moved = _moved(s, operation)
+        operands = [operation.result, *([operation.source] if operation.source is not None else [])]
+        candidates = [list(zip(moved, operands, strict=True))]
+    else:
+        result, left, right = _product(s, operation)
+        candidates = [
+            [(result, operation.result), (a, operation.a), (b, operation.b)]
+            for a, b in ((left, right), (right, left))
+        ]
+    written: WindowMode = "w" if isinstance(operation, Move) else "rw"
     reason = ""
     for names in itertools.permutations(extents):
         loops = dict(zip(axes, names, strict=True))
-        if any(extents[loops[axis]] != n for axis, n in axes.items()):
+        if not all(_part_of(axis, extents[loops[axis]], n, operation.partial) for axis, n in axes.items()):
             continue
-        for a, b in ((left, right), (right, left)):
+        for candidate in candidates:
             try:
-                return (
-                    _window(result, instruction.result, instruction, loops, env, "rw"),
-                    _window(a, instruction.a, instruction, loops, env, "r"),
-                    _window(b, instruction.b, instruction, loops, env, "r"),
+                return tuple(
+                    _window(load, operand, axes, extents, loops, env, scopes, "r" if n else written)
+                    for n, (load, operand) in enumerate(candidate)
                 )
             except _MismatchError as error:
                 reason = reason or str(error)
     raise _MismatchError(reason)
+
+
+def _fits(axes: Mapping[str, int], extents: Mapping[str, int], partial: Collection[str]) -> bool:
+    """Whether the loops can be the axes, in some order."""
+    return len(axes) == len(extents) and any(
+        all(_part_of(axis, got, n, partial) for (axis, n), got in zip(axes.items(), given, strict=True))
+        for given in itertools.permutations(extents.values())
+    )
+
+
+def _part_of(axis: str, extent: int, most: int, partial: Collection[str]) -> bool:
+    return extent == most or (axis in partial and extent < most)
+
+
+def _moved(s: Stmt, move: Move) -> list[Load]:
+    """The element that a move writes, and the one that it reads, if any."""
+    form = "a copy of elements" if move.source is not None else "a store of zeros"
+    if not isinstance(s, Store) or len(s.writes) != 1:
+        raise _MismatchError(f"{form} is needed")
+    w = s.writes[0]
+    written = Load(w.buffer, w.indices, w.value.dtype)
+    if move.source is None:
+        if not isinstance(w.value, Const) or w.value.value != 0:
+            raise _MismatchError(f"{form} is needed")
+        return [written]
+    if not isinstance(w.value, Load):
+        raise _MismatchError(f"{form} is needed")
+    return [written, w.value]
 
 
 def _product(s: Stmt, instruction: Instruction) -> tuple[Load, Load, Load]:
@@ -189,13 +240,25 @@ def _product(s: Stmt, instruction: Instruction) -> tuple[Load, Load, Load]:
 
 
 def _window(
-    ld: Load, operand: Operand, instruction: Instruction, loops: Mapping[str, str], env: Env, mode: str
+    ld: Load,
+    operand: Operand,
+    axes: Mapping[str, int],
+    extents: Mapping[str, int],
+    loops: Mapping[str, str],
+    env: Env,
+    scopes: Mapping[str, str],
+    mode: WindowMode,
 ) -> Window:
     """The elements of ``ld`` that one execution touches."""
     if ld.dtype != operand.dtype:
         raise _MismatchError(f"{ld.buffer} has elements of {ld.dtype}, {operand.name} is of {operand.dtype}")
-    extents = dict(instruction.inner_axes)
-    along: dict[int, str] = {}
+    scope = scopes.get(ld.buffer, "")
+    # lanes of an operand in memory may be in vector registers, too
+    if (operand.scope or scope == TILE) and scope != operand.scope:
+        raise _MismatchError(
+            f"{ld.buffer} is in {scope or GLOBAL} scope, {operand.name} in {operand.scope or 'memory'}"
+        )
+    along: dict[str, Along] = {}
     indices = [simplify(i, env) for i in ld.indices]
     for axis, loop in loops.items():
         moved = [d for d, i in enumerate(indices) if loop in i.vars]
@@ -203,21 +266,29 @@ def _window(
             if moved:
                 raise _MismatchError(f"{ld.buffer} moves with {loop!r}, {operand.name} has no such axis")
             continue
-        if len(moved) != 1 or moved[0] in along or loop in (indices[moved[0]] - var(loop)).vars:
+        step = indices[moved[0]].coefficient(loop) if len(moved) == 1 else 0
+        if step < 1 or loop in (indices[moved[0]] - var(loop) * step).vars:
+            raise _MismatchError(f"{loop!r} must move {ld.buffer} along one dimension, by equal steps")
+        alone = all(a.dim != moved[0] for a in along.values())
+        if not operand.strided(axis) and (step > 1 or not (alone or operand.overlaps)):
             raise _MismatchError(
                 f"{loop!r} must move {ld.buffer} along one dimension of its own by single elements"
             )
-        along[moved[0]] = axis
-    order = [along[d] for d in sorted(along)]
-    wanted = [axis for axis in operand.axes if axis in loops]
-    if order != wanted:
+        along[axis] = Along(moved[0], extents[loop], step)
+    slowest = loops.get(operand.axes[0])
+    if slowest is not None and extents[slowest] % operand.group:
         raise _MismatchError(
-            f"{ld.buffer} has the axes in the order {', '.join(order)}, {operand.name} {', '.join(wanted)}"
+            f"{slowest!r} must have a multiple of {operand.group} iterations, "
+            f"as {operand.name} has groups of so many"
         )
     start = dict.fromkeys(loops.values(), ZERO)
+    spans = [1] * len(indices)
+    for a in along.values():
+        spans[a.dim] += (a.count - 1) * a.step
     return Window(
         ld.buffer,
         tuple(substitute_index(i, start) for i in indices),
-        tuple(extents[along[d]] if d in along else 1 for d in range(len(indices))),
-        "rw" if mode == "rw" else "r",
+        tuple(spans),
+        mode,
+        tuple(along[axis] for axis in operand.axes if axis in along) if len(axes) > 1 else (),
     )

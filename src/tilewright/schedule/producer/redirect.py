@@ -14,7 +14,6 @@ from tilewright.ir import (
     Load,
     Stmt,
     Store,
-    Window,
     map_loads,
     stmt_children,
     with_stmt_children,
@@ -41,9 +40,7 @@ def redirect(s: Stmt, old: str, new: str, mode: Mode) -> Stmt:
                 return replace(
                     node,
                     windows=tuple(
-                        Window(new, w.offsets, w.extents, w.mode)
-                        if w.buffer == old and set(w.mode) <= set(mode)
-                        else w
+                        replace(w, buffer=new) if w.buffer == old and set(w.mode) <= set(mode) else w
                         for w in node.windows
                     ),
                 )
