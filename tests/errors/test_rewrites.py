@@ -115,7 +115,143 @@ def _scan():
     return Schedule(lang.program([X], [Y]))
 
 
+def _guarded(where=None, shape=10, **changed):
+    """A padded sum of which the terms in the padding are left out."""
+    X, W = lang.placeholder((8,), name="X"), lang.placeholder((3,), name="W")
+    k = lang.reduce_axis(3, "k")
+    if where is None:
+        P = lang.compute((10,), lambda i: lang.select((i >= 1) & (i < 9), X[i - 1], 0.0), name="P")
+        C = lang.compute((8,), lambda i: lang.sum(P[i + k] * W[k], axis=k), name="C")
+        return Schedule(lang.program([X, W], [C])).inline_stage("P").skip_padding("C")
+    C = lang.compute((6,), lambda i: lang.sum(X[i + k] * W[k], axis=k, where=where(i, k)), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
+def _largest():
+    A = lang.placeholder((4, 5), name="A")
+    k = lang.reduce_axis(5, "k")
+    return Schedule(lang.program([A], [lang.compute((4,), lambda i: lang.max(A[i, k], axis=k), name="C")]))
+
+
+def _symbolic():
+    n = lang.param("n")
+    A, B = lang.placeholder((4, n), name="A"), lang.placeholder((n, 6), name="B")
+    k = lang.reduce_axis(n, "k")
+    C = lang.compute((4, 6), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
+    return Schedule(lang.program([A, B], [C]))
+
+
+def _lines(strides=(1, 1), own=True, window=True):
+    """A sum over windows of a copy, `P`, along lines and from line to line."""
+    X, W = lang.placeholder((9, 9, 3), name="X"), lang.placeholder((2, 3, 4), name="W")
+    r, k = lang.reduce_axis(2, "r"), lang.reduce_axis(3, "k")
+    P = lang.compute((9, 9, 3), lambda y, x, c: X[y, x, c], name="P") if own else X
+    down, across = strides
+
+    def term(y, x, n):
+        at = across * x + r if window else x
+        return P[down * y, at, k] * W[r, k, n]
+
+    C = lang.compute((4, 4, 4), lambda y, x, n: lang.sum(term(y, x, n), (r, k)), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
+def _both_move():
+    A = lang.placeholder((4, 5, 6), name="A")
+    P = lang.compute((4, 5, 6), lambda y, x, c: A[y, x, c], name="P")
+    k = lang.reduce_axis(6, "k")
+    C = lang.compute((4, 5), lambda y, x: lang.sum(P[y, x, k] * A[y, x, k], axis=k), name="C")
+    return Schedule(lang.program([A], [C]))
+
+
+def _turned():
+    """A temporary whose elements are not made at the iterators in order."""
+    A, W = lang.placeholder((5, 4, 6), name="A"), lang.placeholder((6,), name="W")
+    P = lang.compute((4, 5, 6), lambda y, x, c: A[x, y, c], name="P")
+    k = lang.reduce_axis(6, "k")
+    C = lang.compute((4, 5), lambda y, x: lang.sum(P[y, x, k] * W[k], axis=k), name="C")
+    s = Schedule(lang.program([A, W], [C]))
+    maker = s.program.stages[0]
+    turned = replace(maker, iters=tuple(reversed(maker.iters)))
+    return Schedule(s.program.with_stages((turned, *s.program.stages[1:])))
+
+
+def _hidden():
+    """The condition lets an index go beyond its buffer: nothing says that it does not."""
+    s = _guarded()
+    stage = s.program.stages[-1]
+    looser = tuple(replace(c, index=c.index + 1) for c in stage.body.cond)
+    body = replace(stage.body, cond=looser)
+    return Schedule(s.program.with_stages((*s.program.stages[:-1], replace(stage, body=body))))
+
+
 REFUSALS = {
+    "pad: no stage": (_matmul, ("pad_operand", "D", 0, "P"), "there is no stage 'D'"),
+    "pad: taken name": (_matmul, ("pad_operand", "C", 0, "B"), "the name 'B' is taken or no identifier"),
+    "pad: no identifier": (_matmul, ("pad_operand", "C", 0, "a b"), "the name 'a b' is taken or no"),
+    "pad: no operand": (
+        _matmul,
+        ("pad_operand", "C", 2, "P"),
+        "stage 'C' has 2 operands, there is no number 2",
+    ),
+    "pad: no sum": (
+        _largest,
+        ("pad_operand", "C", 0, "P"),
+        r"stage 'C' is no sum of products with A\[i, k\]: zeros would not be neutral",
+    ),
+    "pad: order": (
+        _guarded,
+        ("pad_operand", "C", 0, "Q", (0, 1)),
+        r"order=\(0, 1\) does not name each dimension of 'X' once",
+    ),
+    "pad: symbolic": (_symbolic, ("pad_operand", "C", 0, "P"), r"A\[i, k\]: the range of k is not constant"),
+    "pad: other conditions": (
+        lambda: _guarded(lambda i, k: k <= 2 * i),
+        ("pad_operand", "C", 0, "Q"),
+        r"a condition of stage 'C' bounds no index of X\[i \+ k\]",
+    ),
+    "pad: out of bounds": (
+        _hidden,
+        ("pad_operand", "C", 0, "Q"),
+        r"X\[i \+ k - 1\] may lie outside of 'X' where a condition of stage 'C' hides it",
+    ),
+    "flatten: no stage": (_lines, ("flatten_rows", "D", "y", "x", 8, "Q"), "there is no stage 'D'"),
+    "flatten: taken name": (_lines, ("flatten_rows", "C", "y", "x", 8, "W"), "the name 'W' is taken or no"),
+    "flatten: rows": (
+        _lines,
+        ("flatten_rows", "C", "y", "x", 0, "Q"),
+        "rows come in multiples from 1, not 0",
+    ),
+    "flatten: conditions": (
+        _guarded,
+        ("flatten_rows", "C", "i", "i", 8, "Q"),
+        "stage 'C' is no sum without conditions along 'i' and 'i'",
+    ),
+    "flatten: one axis": (
+        _lines,
+        ("flatten_rows", "C", "y", "y", 8, "Q"),
+        "1 operands of 'C' move along 'y' or 'y', not one",
+    ),
+    "flatten: two operands": (
+        _both_move,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "2 operands of 'C' move along 'y' or 'x', not one",
+    ),
+    "flatten: steps": (
+        lambda: _lines((2, 1)),
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        r"P\[2\*y, r \+ x, k\] does not move by single elements along 'y'",
+    ),
+    "flatten: an argument": (
+        lambda: _lines(own=False),
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "'X' is no tensor that is copied for 'C' alone",
+    ),
+    "flatten: not in order": (
+        _turned,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "'P' is not made element by element",
+    ),
     "gather: no stage": (_matmul, ("gather_operand", "D", 0, ("i", "k"), "P"), "there is no stage 'D'"),
     "gather: no operand": (
         _matmul,

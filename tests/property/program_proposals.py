@@ -4,7 +4,10 @@ from hypothesis import strategies as st
 
 from tilewright.ir import (
     Binary,
+    If,
+    Load,
     Select,
+    Store,
     fresh_name,
     iter_env,
     prove_ge0,
@@ -175,3 +178,64 @@ def gather_operand(draw, s):
     stage, n, axes = chosen
     name = fresh_name("G", {b.name for b in s.program.temps})
     return (stage, n, tuple(draw(st.permutations(axes))), name), {}
+
+
+def pad_operand(draw, s, lines=False):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        body = x.body.then if isinstance(x.body, If) else x.body
+        if not isinstance(body, Store) or not isinstance(body.writes[0].value, Binary):
+            continue
+        value = body.writes[0].value
+        if value.op != "add" or not isinstance(value.b, Binary) or value.b.op != "mul":
+            continue
+        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        sizes = [n for it in x.iters for n in (it.lo, it.hi)]
+        sizes += [n for ld in found for n in s.program.buffer(ld.buffer).shape]
+        plain = all(isinstance(e, Load) for e in (value.b.a, value.b.b))
+        if plain and x.is_reduction and all(n.is_const for n in sizes):
+            options.extend(
+                (x.name, n, len(ld.indices))
+                for n, ld in enumerate(found)
+                if not lines or len(_lines(x, ld, found)) > 1
+            )
+    chosen = pick(draw, options, "operand")
+    if chosen is None:
+        return None
+    stage, n, rank = chosen
+    name = fresh_name("Z", {b.name for b in s.program.temps})
+    return (stage, n, name, tuple(draw(st.permutations(range(rank))))), {}
+
+
+def flatten_rows(draw, s):
+    if s.program is None:
+        return None
+    options = []
+    for x in s.program.stages:
+        if not x.is_reduction or not isinstance(x.body, Store):
+            continue
+        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        for ld in found:
+            makers, readers = s.program.producers(ld.buffer), s.program.consumers(ld.buffer)
+            if len(makers) != 1 or makers[0].is_reduction or len(readers) != 1:
+                continue
+            lines = _lines(x, ld, found)
+            options.extend((x.name, a, b) for n, a in lines for m, b in lines if n != m)
+    chosen = pick(draw, options, "lines")
+    if chosen is None:
+        return None
+    name = fresh_name("Z", {b.name for b in s.program.temps})
+    return (*chosen, draw(st.integers(1, 16)), name), {}
+
+
+def _lines(stage, load, loads):
+    """Dimensions of a load that iterators move by single elements, which move no other load, and those."""
+    others = {v for other in loads if other != load for i in other.indices for v in i.vars}
+    return [
+        (n, it.name)
+        for it in stage.iters
+        for n, i in enumerate(load.indices)
+        if it.kind == "par" and it.name not in others and i.coefficient(it.name) == 1
+    ]

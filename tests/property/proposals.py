@@ -4,12 +4,14 @@ from hypothesis import strategies as st
 
 from property.program_proposals import (
     TILES,
+    flatten_rows,
     gather_operand,
     layout_fuse,
     layout_pad,
     layout_reorder,
     layout_split,
     layout_unfold,
+    pad_operand,
     pick,
     rfactor,
     skip_padding,
@@ -534,6 +536,8 @@ PROPOSERS = {
     "set_layout": set_layout,
     "skip_padding": skip_padding,
     "gather_operand": gather_operand,
+    "pad_operand": pad_operand,
+    "flatten_rows": flatten_rows,
     "rfactor": rfactor,
     "layout_split": layout_split,
     "layout_reorder": layout_reorder,

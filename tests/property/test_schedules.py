@@ -61,6 +61,8 @@ START = {
     "inline_stage": (ELEMENTWISE,),
     "rfactor": (REDUCTIONS[:-2],),
     "skip_padding": (("padconv",),),
+    "pad_operand": (("padconv", "conv", "matmul"),),
+    "flatten_rows": (("padconv", "conv"),),
     "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
     "tensorize": (("dots",),),
@@ -86,6 +88,8 @@ STAGES = {
 _SLIDING = ("compute_at", {"sliding": True})
 BEFORE = {
     "tile-shift": (),
+    "pad_operand": (("skip_padding", {}),),
+    "flatten_rows": (("skip_padding", {}), ("pad_operand", {"lines": True})),
     "hoist_alloc": (("compute_at", {}),),
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),

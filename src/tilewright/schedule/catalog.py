@@ -37,7 +37,9 @@ from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
+from tilewright.schedule.rewrite.flatten_rows import flatten_rows
 from tilewright.schedule.rewrite.gather_operand import gather_operand
+from tilewright.schedule.rewrite.pad_operand import pad_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.strassen import strassen
@@ -72,6 +74,8 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # layouts and other program-phase primitives
     skip_padding,
     gather_operand,
+    pad_operand,
+    flatten_rows,
     winograd,
     strassen,
     store_as,

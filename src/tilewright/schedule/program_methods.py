@@ -21,6 +21,14 @@ class ProgramMethods(Methods):
         """Compute an operand of a stage into a tensor of its own first."""
         return self.apply("gather_operand", stage, operand, axes, name)
 
+    def pad_operand(self, stage: str, operand: int, name: str, order: Sequence[int] = ()) -> Self:
+        """Copy an operand of a sum with its padding: see ``rewrite/pad_operand.py``."""
+        return self.apply("pad_operand", stage, operand, name, order)
+
+    def flatten_rows(self, stage: str, lines: str, line: str, multiple: int, name: str) -> Self:
+        """Compute two iterators of a sum as one: see ``rewrite/flatten_rows.py``."""
+        return self.apply("flatten_rows", stage, lines, line, multiple, name)
+
     def winograd(self, stage: str, m: int, weights: str, tiles: int = 0) -> Self:
         """Compute a 3x3 convolution by F(m x m, 3x3)."""
         return self.apply("winograd", stage, m, weights, tiles=tiles)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import run_function, to_function
+from tilewright.ir import If, run_function, to_function
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import arguments, assert_same, conv, gemm
@@ -112,3 +112,57 @@ def test_factoring_is_refused():
     p = lang.program([A], [lang.compute((3,), lambda i: lang.argmax(A[i, k], axis=k), name="M")])
     with pytest.raises(ScheduleError, match="not one running value"):
         Schedule(p).rfactor(p.stages[0].name, "k", 2)
+
+
+def _padded_sum(stride=1, shift=1):
+    """A sum over a window of two dimensions with padding in both."""
+    X, W = lang.placeholder((5, 7), name="X"), lang.placeholder((3, 3), name="W")
+    B = lang.boundary(X)
+    P = lang.compute((7, 9), lambda i, j: B[i - shift, j - shift], name="P")
+    a, b = lang.reduce_axis(3, "a"), lang.reduce_axis(3, "b")
+    C = lang.compute(
+        (5 // stride, 7 // stride),
+        lambda i, j: lang.sum(P[stride * i + a, stride * j + b] * W[a, b], axis=(a, b)),
+        name="C",
+    )
+    return lang.program([X, W], [C])
+
+
+@pytest.mark.parametrize(("stride", "shift"), [(1, 1), (2, 1), (1, 0), (1, 2)])
+@pytest.mark.parametrize("order", [(), (1, 0)])
+def test_padding_is_stored(stride, shift, order):
+    p = _padded_sum(stride, shift)
+    s = Schedule(p).inline_stage("P").skip_padding("C").pad_operand("C", 0, "Q", order)
+    assert not any(isinstance(x.body, If) for x in s.program.stages)
+    shape = [n.as_int() for n in s.program.buffer("Q").shape]
+    # what the window reaches
+    assert shape == [stride * (5 // stride - 1) + 3, stride * (7 // stride - 1) + 3]
+    assert [n.as_int() for n in s.program.buffer("Q").physical_shape] == [shape[d] for d in order or (0, 1)]
+    assert_same(p, s.func)
+
+
+def test_an_operand_without_padding_is_copied():
+    p = gemm(3, 4, 5)
+    s = Schedule(p).pad_operand("C", 1, "Q")
+    assert "select" not in str(s)
+    assert_same(p, s.func)
+
+
+@pytest.mark.parametrize("multiple", [1, 8, 64])
+@pytest.mark.parametrize("consumed", [False, True])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_short_lines_are_one(multiple, consumed, order):
+    X, W = lang.placeholder((3, 5, 6), name="X"), lang.placeholder((4, 3, 2, 3), name="W")
+    c, r, q = (lang.reduce_axis(n, name) for n, name in ((3, "c"), (2, "r"), (3, "q")))
+    C = lang.compute(
+        (4, 4, 4), lambda n, y, x: lang.sum(X[c, y + r, x + q] * W[n, c, r, q], (c, r, q)), name="C"
+    )
+    outs = lang.compute((4, 4, 4), lambda n, y, x: lang.maximum(C[n, y, x], 0) + C[n, x, y], name="D")
+    p = lang.program([X, W], [outs if consumed else C])
+    s = Schedule(p).pad_operand("C", 0, "Q", order).flatten_rows("C", "y", "x", multiple, "R")
+    rows = [n.as_int() for n in s.program.buffer("R").shape]
+    # three lines of six, of which four are results, and the last line
+    assert rows == [4, -(-22 // multiple) * multiple]
+    assert [n.as_int() for n in s.program.buffer("R").physical_shape] == rows[::-1]
+    assert ("R_lines" in {x.name for x in s.program.stages}) != consumed
+    assert_same(p, s.func)
