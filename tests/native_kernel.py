@@ -14,16 +14,28 @@ import signal
 import traceback
 import warnings
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
-from tilewright.ir import evaluate_index
+from tilewright.ir import TILE, evaluate_index
 from tilewright.lower import lower
 from tilewright.runtime import address_of, guarded_array
 from tilewright.target import detect
 
 HOST = detect()
+#: This machine without tile registers, its instructions for lanes at a rate that pays, as on all machines.
+LANES = replace(
+    HOST,
+    instructions=tuple(
+        replace(known, per_cycle=HOST.fma_per_cycle)
+        for known in HOST.instructions
+        if known.result.scope != TILE
+    ),
+    moves=(),
+    tiles=0,
+)
 POISON = 0xA5
 
 _PARALLEL = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_int64)

@@ -1,6 +1,7 @@
 """The compile-time budgets of the design, at twice their value.
 
-What is compared is processor time, the least of several runs, so that other work on the machine hardly shows.
+What is compared is processor time, the least of several runs, so that other work on the machine hardly shows,
+in proportion to how fast plain Python runs at that moment: work of other guests on a shared core does show.
 ``benchmarks/compile_time.py`` measures, and prints the same figures as a table.
 """
 
@@ -36,8 +37,9 @@ def test_every_primitive_is_measured(primitives):
 
 
 def test_primitives(primitives):
-    assert statistics.median(primitives.values()) <= SLACK * BUDGETS["primitive"]
-    slow = {k: v for k, v in primitives.items() if v > SLACK * SLOWEST * BUDGETS["primitive"]}
+    budget = SLACK * BUDGETS["primitive"] * compile_time.slowness()
+    assert statistics.median(primitives.values()) <= budget
+    slow = {k: v for k, v in primitives.items() if v > SLOWEST * budget}
     assert slow == {}
 
 
@@ -51,6 +53,7 @@ def test_primitives(primitives):
     ],
 )
 def test_budget(what, measure, repeats):
+    slower = compile_time.slowness()
     ms = measure(repeats)
-    print(f"{what:30} {ms:8.2f} ms, budget {BUDGETS[what]} ms")
-    assert 0 <= ms <= SLACK * BUDGETS[what]
+    print(f"{what:30} {ms:8.2f} ms, budget {BUDGETS[what]} ms, machine {slower:.1f} times slower")
+    assert 0 <= ms <= SLACK * BUDGETS[what] * slower

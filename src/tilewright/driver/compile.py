@@ -19,7 +19,7 @@ from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import INTEGER_PASSES, PASSES, Graph, Limits, NarrowInputs, Pass, fuse, simplify
 from tilewright.ir import BF16, F32, I8, I32, U8
 from tilewright.runtime import pool_for, return_free_memory
-from tilewright.strategies import WINOGRAD_MODES, WinogradMode
+from tilewright.strategies import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
 
@@ -141,11 +141,13 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
 
 def _passes(machine: Target, precision: Precision) -> tuple[Pass, ...]:
     """Sums of products of bytes, and first layers, by the instructions that the machine has for them."""
-    depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.depth for i in machine.instructions}
+    fast = [i for i in machine.instructions if is_fast(i, machine)]
+    depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
     passes = INTEGER_PASSES if (U8, I8, I32) in depth else PASSES
     narrow = (BF16, BF16, F32)
     if precision == "bf16" and narrow in depth:
-        return (*passes, NarrowInputs(BF16.name, depth[narrow]))
+        deepest = max(matrix_depths(BF16, machine), default=0)
+        return (*passes, NarrowInputs(BF16.name, depth[narrow], deepest))
     return passes
 
 

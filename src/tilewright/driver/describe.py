@@ -40,6 +40,7 @@ from tilewright.ir import (
 from tilewright.schedule import Schedule, scheduled_program
 from tilewright.strategies import Contraction, roles_of
 from tilewright.support import InternalError
+from tilewright.target import Instruction, find_operation
 
 #: Letters of the dimensions of values with channels, as oneDNN and TVM write layouts.
 _LETTERS: Final = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -216,9 +217,9 @@ def _nests(body: Stmt) -> Iterator[Stmt]:
 
 
 def _instructions(schedule: Schedule) -> Iterator[str]:
-    """The instructions that nests became."""
+    """The instructions for products that nests became."""
     for step in schedule.trace.steps:
-        if step.primitive == "tensorize":
+        if step.primitive == "tensorize" and isinstance(find_operation(str(step.args[1])), Instruction):
             yield str(step.args[1])
 
 

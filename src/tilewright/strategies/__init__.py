@@ -2,6 +2,7 @@
 
 from tilewright.strategies.algorithms import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.strategies.default import default_schedule
+from tilewright.strategies.dots import is_fast, matrix_depths
 from tilewright.strategies.joins import choose_joins
 from tilewright.strategies.layouts import Flow, assign_layouts
 from tilewright.strategies.roles import Contraction
@@ -19,6 +20,8 @@ __all__ = [
     "choose_joins",
     "choose_parts",
     "default_schedule",
+    "is_fast",
+    "matrix_depths",
     "resized",
     "roles_of",
     "slice_program",

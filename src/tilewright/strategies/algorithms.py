@@ -9,7 +9,7 @@ from typing import Final, Literal
 from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.strategies.blocking import bandwidth
-from tilewright.strategies.dots import products_at_once
+from tilewright.strategies.dots import products_rate
 from tilewright.strategies.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
 from tilewright.target import Target
 
@@ -121,7 +121,7 @@ def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
     # taps that meet padding are skipped
     inside = (3 * rows - 2) * (3 * cols - 2) if match.inside else 9 * rows * cols
     # narrow data is multiplied by an instruction with narrow weights
-    depth = products_at_once(match.data.dtype, match.dtype, target)
+    depth = products_rate(match.data.dtype, match.dtype, target)
     weights = 9 * channels * _taps(match) * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
     products = points * inside * channels / (depth * _rate(match, target, threads))
     return _with_weights(products, 0.0, target, weights, 1, threads)

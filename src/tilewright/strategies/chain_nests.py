@@ -17,9 +17,9 @@ from tilewright.strategies.contraction import (
 )
 from tilewright.strategies.micro import loops_below
 from tilewright.strategies.packing import panel_layout
-from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import Contraction, row_axis
 from tilewright.strategies.rows import elements, parallelise, schedule_inner_rows
-from tilewright.strategies.tiles import MAX_ROWS, choose_tile, is_tileable, row_axis
+from tilewright.strategies.tiles import MAX_ROWS, choose_tile, is_tileable
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 

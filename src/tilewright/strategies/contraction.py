@@ -29,11 +29,13 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead, ask_for_panels
 from tilewright.strategies.blocking import CACHE_SHARE, bandwidth, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
+from tilewright.strategies.dots import is_matrix
 from tilewright.strategies.in_order import InOrder, keep_part, part_loop, shares_lines, transpose_parts
+from tilewright.strategies.matrix_nests import fill_matrix
 from tilewright.strategies.micro import expand_tile, fed_by, loops_below, reduce_tile
-from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import Contraction, row_axis
 from tilewright.strategies.stores import is_mostly_stored
-from tilewright.strategies.tiles import RegisterTile, choose_tile, row_axis, vector_width
+from tilewright.strategies.tiles import RegisterTile, choose_tile, vector_width
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
@@ -134,6 +136,8 @@ def _fill(
     s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile, target: Target
 ) -> Schedule:
     """The micro-kernel: the reduction in registers, and what becomes of its result."""
+    if is_matrix(c):
+        return fill_matrix(s, c, epilogue, tile.around, target)
     block = c.stage.name
     if epilogue is not None:
         s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")

@@ -23,6 +23,7 @@ from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
+from tilewright.strategies.padding import pad_for_matrices
 from tilewright.strategies.planes import Planes, find_planes, schedule_planes
 from tilewright.strategies.precision import round_weights
 from tilewright.strategies.products import is_large_product, schedule_product
@@ -89,7 +90,7 @@ def _schedule_clusters(
     constants: Collection[str],
     choices: Mapping[str, Choice],
 ) -> Schedule:
-    s = round_weights(s, target, constants)
+    s = round_weights(pad_for_matrices(s, target, constants), target, constants)
     chained = _schedule_chain(s, target, threads, constants)
     if chained is not None:
         return chained

@@ -8,10 +8,15 @@ the vector axis has them side by side where that axis is its last; the other one
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-from tilewright.ir import Binary, Cast, DType, Expr, Load, Mod, Var
-from tilewright.strategies.roles import Contraction, contiguous_reduction
-from tilewright.target import Instruction, Target
+from tilewright.ir import F32, Binary, Cast, DType, Expr, Load, Mod, Var
+from tilewright.strategies.matrix import MatrixTile, matrix_tile
+from tilewright.strategies.roles import Contraction, contiguous_reduction, row_axis, run_length
+from tilewright.target import Instruction, Target, find_instruction
+
+#: Axes of an instruction that multiplies whole matrices.
+MATRIX_AXES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +27,118 @@ class Dot:
     axis: str
 
 
+@dataclass(frozen=True, slots=True)
+class Matrix(Dot):
+    """One that multiplies whole matrices: the parts that it does, and what clears and stores its results."""
+
+    tile: MatrixTile
+    clear: str
+    store: str
+
+
 def find_dot(c: Contraction, target: Target) -> Dot | None:
     """The instruction of the target for a contraction's products; ``None`` where there is none."""
-    if c.b is None or c.vector in (v for i in c.a.indices for v in i.vars):
+    matrix = find_matrix(c, target)
+    if matrix is not None:
+        return matrix
+    found = _factors_and_axis(c)
+    if found is None:
         return None
-    axis, run = contiguous_reduction(c)
-    if axis is None:
-        return None
-    factors = _factors(c)
-    if factors is None:
-        return None
+    factors, axis, run = found
     for instruction in target.instructions:
         depth = instruction.depth
         if len(instruction.inner_axes) != 1 or c.extent(axis) % depth or (run or depth) % depth:
             continue
-        types = [(instruction.a.dtype, instruction.b.dtype), (instruction.b.dtype, instruction.a.dtype)]
-        if c.write.value.dtype == instruction.result.dtype and factors in types:
+        if not is_fast(instruction, target):
+            continue
+        if _multiplies(instruction, factors, c):
             return Dot(instruction, axis)
     return None
 
 
-def products_at_once(factor: DType, total: DType, target: Target) -> int:
-    """How many products of two such factors each lane of an instruction sums at once; 1 without one."""
+def find_matrix(c: Contraction, target: Target) -> Matrix | None:
+    """The instruction for whole matrices, and how the contraction is cut for it; ``None`` where none fits."""
+    row = row_axis(c)
+    if row is None or c.guard or c.group is not None or c.rows is not None or c.vector not in c.axes("n"):
+        return None
+    found = _factors_and_axis(c)
+    if found is None or not target.tiles:
+        return None
+    factors, axis, run = found
+    panel = run_length(c.b, c.vector) if c.b is not None and c.dot else None
+    for instruction in target.instructions:
+        if len(instruction.inner_axes) != MATRIX_AXES or not _multiplies(instruction, factors, c):
+            continue
+        clear = _move(target, instruction, loads=False)
+        stores = _move(target, instruction, loads=True)
+        depth = run or c.extent(axis)
+        tile = matrix_tile(instruction, c.extent(row), c.extent(c.vector), depth, panel=panel, run=c.run)
+        if tile is not None and clear and stores:
+            return Matrix(instruction, axis, tile, clear, stores)
+    return None
+
+
+def matrix_depths(dtype: DType, target: Target) -> tuple[int, ...]:
+    """How many neighbours of a type the instructions for whole matrices take from each row at once."""
+    found = [i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES and i.a.dtype == dtype]
+    return tuple(sorted({dict(i.axes)[i.a.axes[-1]] for i in found}, reverse=True))
+
+
+def matrix_rows(target: Target) -> int:
+    """Rows of the largest matrix of an instruction."""
+    found = [i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES]
+    return max((dict(i.axes)[i.a.axes[0]] for i in found), default=1)
+
+
+def is_matrix(c: Contraction) -> bool:
+    """Whether an instruction for whole matrices does a contraction's products."""
+    return bool(c.dot) and len(find_instruction(c.dot).inner_axes) == MATRIX_AXES
+
+
+def _move(target: Target, instruction: Instruction, *, loads: bool) -> str:
+    """The move that stores results of an instruction to memory, or clears them; empty where there is none."""
+    total, scope = instruction.result.dtype, instruction.result.scope
+    for move in target.moves:
+        source = move.source
+        stores = source is not None and source.scope == scope and source.dtype == total
+        clears = source is None and move.result.scope == scope and move.result.dtype == total
+        if stores if loads else clears:
+            return move.name
+    return ""
+
+
+def _factors_and_axis(c: Contraction) -> tuple[tuple[object, object], str, int | None] | None:
+    """The types of the factors, the reduction axis whose neighbours lie together in ``a``, and their run."""
+    if c.b is None or c.vector in (v for i in c.a.indices for v in i.vars):
+        return None
+    axis, run = contiguous_reduction(c)
+    factors = _factors(c)
+    return None if axis is None or factors is None else (factors, axis, run)
+
+
+def _multiplies(instruction: Instruction, factors: tuple[object, object], c: Contraction) -> bool:
+    types = [(instruction.a.dtype, instruction.b.dtype), (instruction.b.dtype, instruction.a.dtype)]
+    return c.write.value.dtype == instruction.result.dtype and factors in types
+
+
+def products_rate(factor: DType, total: DType, target: Target) -> float:
+    """How many times faster products of two such factors are than multiply-adds of f32, at least 1."""
+    best = 1.0
     for instruction in target.instructions:
         types = {instruction.a.dtype, instruction.b.dtype}
-        if types == {factor} and instruction.result.dtype == total and len(instruction.inner_axes) == 1:
-            return instruction.depth
-    return 1
+        if types == {factor} and instruction.result.dtype == total:
+            best = max(best, _rate(instruction, target))
+    return best
+
+
+def is_fast(instruction: Instruction, target: Target) -> bool:
+    """Whether an instruction's products are faster than multiply-adds of the same numbers."""
+    return not instruction.result.dtype.is_float or _rate(instruction, target) > 1
+
+
+def _rate(instruction: Instruction, target: Target) -> float:
+    """Products of an instruction in the time of one multiply-add of f32."""
+    return instruction.products * instruction.per_cycle / (target.fma_per_cycle * target.lanes(F32))
 
 
 def without_groups(c: Contraction, target: Target) -> Contraction:
@@ -66,12 +156,14 @@ def without_groups(c: Contraction, target: Target) -> Contraction:
     grouped = (
         isinstance(atom, Mod)
         and coefficient == 1
-        and atom.divisor == found.instruction.depth
+        and atom.divisor == found.instruction.together
         and atom.arg.as_var() == found.axis
     )
     # a whole reduction of one group has no remainder to take
     single = (
-        isinstance(atom, Var) and atom.name == found.axis and c.extent(found.axis) == found.instruction.depth
+        isinstance(atom, Var)
+        and atom.name == found.axis
+        and c.extent(found.axis) == found.instruction.together
     )
     if not (grouped or (single and coefficient == 1)):
         return c

@@ -35,6 +35,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule import rename_buffers
+from tilewright.strategies.dots import matrix_depths
 from tilewright.strategies.readers import pointwise_reader
 from tilewright.strategies.roles import contraction, run_length
 from tilewright.strategies.tiles import is_tileable
@@ -265,9 +266,10 @@ def preferred_block(
     # narrower floats are computed with in f32: a block is a vector there
     lanes = target.lanes(output.dtype if output.dtype.bytes > F32.bytes else F32)
     sizes = [lanes >> k for k in range(SMALLEST_PART)]
+    sizes[:0] = [n for n in matrix_depths(output.dtype, target) if n > lanes]
     if wanted.size in sizes and extent.as_int() % wanted.size == 0:
         return wanted
-    size = _largest_block(extent.as_int(), lanes)
+    size = next((n for n in sizes if extent.as_int() % n == 0), None)
     return Block(wanted.dim, size) if size else None
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from tilewright.schedule import Schedule
 from tilewright.strategies.reloads import reloaded_rows
-from tilewright.strategies.roles import Contraction, contiguous_reduction
-from tilewright.strategies.tiles import RegisterTile, row_axis, shared_windows
+from tilewright.strategies.roles import Contraction, contiguous_reduction, row_axis
+from tilewright.strategies.tiles import RegisterTile, shared_windows
 from tilewright.target import Target, find_instruction
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.

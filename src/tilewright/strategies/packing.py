@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
-from tilewright.strategies.dots import find_dot
+from tilewright.strategies.dots import Matrix, find_dot
 from tilewright.strategies.roles import Contraction
 from tilewright.strategies.tiles import choose_tile, vector_width
 from tilewright.target import Target
@@ -44,7 +44,9 @@ def panel_layout(
         return None
     n = along[0]
     width = vector_width(c, target)
-    if c.vector not in c.axes("batch"):
+    if isinstance(found, Matrix):
+        width = found.tile.columns * found.tile.column_tiles
+    elif c.vector not in c.axes("batch"):
         width *= choose_tile(c, target).vectors
     phases: list[str] = []
     outer: list[str] = []
@@ -64,7 +66,7 @@ def panel_layout(
     layout = [f"d{n}//{width}", *phases, *outer, *inner, f"d{n}%{width}"]
     if found is not None:
         # the neighbours that an instruction sums innermost; what it counts is groups of them
-        depth = found.instruction.depth
+        depth = found.instruction.together
         d = next(d for d, i in enumerate(ld.indices) if i.as_var() == found.axis)
         at = max(
             p for p, term in enumerate(layout) if term.startswith((f"d{d}%", f"d{d}/")) or term == f"d{d}"

@@ -21,7 +21,7 @@ def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Sc
     program = s.require_program()
     for stage in program.stages:
         now = s.require_program()
-        c = _contraction(now, stage.name, target)
+        c = contraction_of(now, stage.name, target)
         if c is None or c.b_logical is None:
             continue
         buffer = now.buffer(c.b_logical.buffer)
@@ -30,12 +30,13 @@ def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Sc
             continue
         if c.a.dtype.is_float and len(now.consumers(buffer.name)) == 1:
             rounded = s.store_as(buffer.name, c.a.dtype.name)
-            then = _contraction(rounded.require_program(), stage.name, target)
+            then = contraction_of(rounded.require_program(), stage.name, target)
             if then is not None and find_dot(then, target) is not None:
                 s = rounded
     return s
 
 
-def _contraction(program: Program, name: str, target: Target) -> Contraction | None:
+def contraction_of(program: Program, name: str, target: Target) -> Contraction | None:
+    """The contraction of the stage ``name``, however its operands lie; ``None`` for other stages."""
     stage = program.stage(name)
     return is_tileable(program, stage, target, pointwise_reader(program, stage), packed=False)

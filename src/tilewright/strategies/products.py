@@ -38,12 +38,11 @@ from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import WAYS, first_ways, last_cache, rows_collide
 from tilewright.strategies.micro import expand_tile, loops_below, reduce_tile
-from tilewright.strategies.roles import Contraction
+from tilewright.strategies.roles import Contraction, row_axis
 from tilewright.strategies.tiles import (
     MAX_ROWS,
     RegisterTile,
     register_tile,
-    row_axis,
     vector_width,
 )
 from tilewright.target import Target

@@ -265,3 +265,9 @@ def contiguous_reduction(c: Contraction, axes: Sequence[str] | None = None) -> t
             if name in known:
                 return name, atom.divisor
     return None, None
+
+
+def row_axis(c: Contraction) -> str | None:
+    """The m axis whose results share a register tile: the one that lies closest together."""
+    axes = [a for a in c.axes("m") if a != c.vector]
+    return axes[-1] if axes else None

@@ -8,8 +8,9 @@ from typing import Final
 
 from tilewright.ir import I32, Load, Program, Stage
 from tilewright.strategies.caches import first_ways, last_cache, rows_collide
-from tilewright.strategies.dots import without_groups
-from tilewright.strategies.roles import Contraction, contraction, run_length
+from tilewright.strategies.dots import Matrix, find_matrix, is_matrix, without_groups
+from tilewright.strategies.roles import Contraction, contraction, row_axis, run_length
+from tilewright.support import InternalError
 from tilewright.target import Target
 
 #: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
@@ -171,13 +172,25 @@ def _moving(ld: Load) -> frozenset[str]:
 
 
 def vector_width(c: Contraction, target: Target) -> int:
-    """Lanes of the vectors along the contiguous axis of the result."""
+    """Lanes of the vectors along the contiguous axis of the result; columns of a matrix."""
+    if is_matrix(c):
+        return _matrix(c, target).tile.columns
     lanes = target.lanes(c.write.value.dtype)
     return lanes if c.run is None else min(lanes, c.run)
 
 
+def _matrix(c: Contraction, target: Target) -> Matrix:
+    found = find_matrix(c, target)
+    if found is None:
+        raise InternalError(f"{c.stage.name} is done by {c.dot}, but there is no way to cut it")
+    return found
+
+
 def choose_tile(c: Contraction, target: Target) -> RegisterTile:
     """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
+    if is_matrix(c):
+        tile = _matrix(c, target).tile
+        return RegisterTile(tile.rows * tile.row_tiles, tile.column_tiles, 0.0)
     width = vector_width(c, target)
     whole = -(-c.extent(c.vector) // width)
     rows = row_axis(c)
@@ -249,9 +262,3 @@ def shared_windows(c: Contraction) -> tuple[str, ...]:
     if row is None or c.vector in c.axes("n"):
         return ()
     return tuple(a for a in c.axes("window") if any(a in i.vars and row in i.vars for i in c.a.indices))
-
-
-def row_axis(c: Contraction) -> str | None:
-    """The m axis whose results share a register tile: the one that lies closest together."""
-    axes = [a for a in c.axes("m") if a != c.vector]
-    return axes[-1] if axes else None

@@ -32,8 +32,8 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.caches import WAYS, buffer_bytes, last_cache, rows_collide
 from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import copy_rows, plain_product
-from tilewright.strategies.roles import Contraction
-from tilewright.strategies.tiles import row_axis, vector_width
+from tilewright.strategies.roles import Contraction, row_axis
+from tilewright.strategies.tiles import vector_width
 from tilewright.target import Target
 
 #: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).

@@ -10,8 +10,12 @@ from onnx_models import tensor
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
 from tilewright.ir import BF16, F32
+from tilewright.strategies import is_fast
 from tilewright.support import InputError
 from tilewright.target import detect
+
+#: Instructions for products of bf16 that pay on this machine.
+FAST = {i.name for i in detect().instructions if i.a.dtype == BF16 and is_fast(i, detect())}
 
 
 def relative(a, b):
@@ -37,7 +41,8 @@ def test_values_between_kernels_and_weights_are_rounded():
     made = [b for group in groups[:-1] for b in group.kernel.program.outputs]
     assert {b.dtype for b in made} == {BF16}
     assert [b.dtype for b in groups[-1].kernel.program.outputs] == [F32]
-    if any(i.name == "vdpbf16ps" for i in detect().instructions):
+    # few channels make no good tiles, but lanes
+    if "vdpbf16ps" in FAST:
         assert any("vdpbf16ps(" in str(group.kernel.schedule) for group in groups)
     assert compiled.precision == "bf16"
 
@@ -126,6 +131,5 @@ def test_first_layers_use_the_instruction():
     """The input that a caller gives in f32 is rounded for the convolution that reads it."""
     compiled = tilewright.compile(zoo.SMALL["resnet18"](), precision="bf16")
     first = next(group for group in compiled.groups() if "Conv" in group.operators)
-    narrow = any(i.name == "vdpbf16ps" for i in detect().instructions)
-    assert ("vdpbf16ps(" in str(first.kernel.schedule)) == narrow
+    assert ("vdpbf16ps(" in str(first.kernel.schedule)) == ("vdpbf16ps" in FAST)
     assert [i.dtype for i in compiled.inputs] == [np.float32]

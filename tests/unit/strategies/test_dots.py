@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from native_kernel import HOST, Native
+from native_kernel import LANES, Native
 from tilewright import lang
 from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import BF16, CONST, run_function, verify
@@ -20,7 +20,7 @@ SIZES = [(3, 32, 16), (16, 48, 64), (17, 40, 52), (29, 200, 24), (1, 64, 16), (5
 
 
 def needs(kind):
-    if not find_instruction(kind).features <= HOST.features:
+    if not find_instruction(kind).features <= LANES.features:
         pytest.skip(f"this machine lacks {kind}")
 
 
@@ -32,7 +32,7 @@ def test_products_of_constants(kind, m, n, k, threads):
     if threads > 1 and m < 16:
         return  # a single tile, which no threads share
     program = product(m, n, k, kind)
-    s = default_schedule(program, HOST, threads, constants=("B",))
+    s = default_schedule(program, LANES, threads, constants=("B",))
     verify(s.func)
     assert f"{kind}(" in str(s)
     given = arrays(program)
@@ -48,7 +48,7 @@ def test_products_of_constants(kind, m, n, k, threads):
 def test_groups_that_do_not_divide_are_multiplied_one_by_one():
     needs("vdpbf16ps")
     program = product(6, 32, 9, "vdpbf16ps")
-    s = default_schedule(program, HOST, 1, constants=("B",))
+    s = default_schedule(program, LANES, 1, constants=("B",))
     assert "vdpbf16ps(" not in str(s)
     given = arrays(program)
     wanted = expected(given)
@@ -94,7 +94,7 @@ def blocked(b):
 def test_convolutions(channels, results, size, window, stride, pad, winograd):
     needs("vdpbf16ps")
     program = convolution(channels, results, size, window, stride, pad)
-    s = default_schedule(program, HOST, 1, winograd=winograd)
+    s = default_schedule(program, LANES, 1, winograd=winograd)
     transformed = winograd == "f2" and window == 3 and stride == 1 and channels % 16 == results % 16 == 0
     assert ("vdpbf16ps(" in str(s)) != transformed
     rng = np.random.default_rng(0)

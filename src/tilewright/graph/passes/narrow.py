@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.graph.model import Graph, Node, TensorType
 from tilewright.graph.ops.convolution import WIDE_DOMAIN
-from tilewright.graph.passes.taps import by_taps, grouped_taps
+from tilewright.graph.passes.taps import by_rows, by_taps, grouped_taps
 from tilewright.graph.rewrite import Rewriter
 from tilewright.ir import dtype_of
 
@@ -27,11 +27,13 @@ from tilewright.ir import dtype_of
 class NarrowInputs:
     """Round f32 inputs of the model to ``dtype`` for convolutions that read them.
 
-    ``group`` products of neighbours are what an instruction of the machine sums at once.
+    ``group`` products of neighbours are what an instruction of the machine sums at once. With ``depth``, the
+    most that one sums up, channels and taps of a row are such neighbours where they are no more than that.
     """
 
     dtype: str
     group: int
+    depth: int = 0
     name: ClassVar[str] = "narrow-inputs"
 
     def __call__(self, graph: Graph) -> Graph:
@@ -68,6 +70,8 @@ class NarrowInputs:
         rewriter.emit(cast, [type_])
         weights = graph.constants[node.inputs[1]]
         fill = np.zeros((), dtype_of(self.dtype).numpy)
-        made = by_taps(rewriter, node, (rounded, type_), weights, fill, self.group)
+        with_channels = weights.shape[1] * weights.shape[-1] <= self.depth
+        change = by_rows if with_channels else by_taps
+        made = change(rewriter, node, (rounded, type_), weights, fill, self.group)
         made = replace(made, op="ConvWide", domain=WIDE_DOMAIN, inputs=(*made.inputs, *node.inputs[2:]))
         rewriter.emit(made, [graph.types[output]])

@@ -5,7 +5,10 @@
                                 y = Conv(t, w with zeros)   taps along the last axis rounded up to groups
 
 Where there are three channels, groups of channels would be filled with zeros as well, and elements would have
-to be interleaved first.
+to be interleaved first. That pays where an instruction sums a whole row of taps and channels at once:
+
+    y = Conv(x, w)              t = Pad(Reshape(Transpose(x)))    one channel, pixels' channels side by side
+                                y = Conv(t, w reordered)          taps times channels along the last axis
 """
 
 from __future__ import annotations
@@ -67,3 +70,39 @@ def by_taps(
         names = (padded, names[1])
     attributes = {"strides": window.strides, "dilations": window.dilations}
     return replace(node, inputs=names, attributes=attributes)
+
+
+def by_rows(
+    rewriter: Rewriter, node: Node, source: tuple[str, TensorType], weights: Array, fill: Array, group: int
+) -> Node:
+    """The convolution ``node`` of ``source`` with the channels of pixels side by side.
+
+    It has one channel, and along its last axis all taps and channels of a row, rounded up to whole groups.
+    As :func:`by_taps` otherwise.
+    """
+    graph = rewriter.graph
+    (output,) = node.outputs
+    value, type_ = source
+    batch, channels, *outer, width = type_.sizes
+    rank = weights.ndim
+    last = (0, *range(2, rank), 1)
+    beside, one = rewriter.fresh(f"{output}.beside"), rewriter.fresh(f"{output}.pixels")
+    turned = replace(node, op="Transpose", inputs=(value,), outputs=(beside,), attributes={"perm": last})
+    rewriter.emit(
+        replace(turned, version=_PAD_VERSION), [replace(type_, shape=(batch, *outer, width, channels))]
+    )
+    flat = (batch, 1, *outer, width * channels)
+    shape = rewriter.constant(np.array(flat), f"{output}.shape")
+    joined = replace(node, op="Reshape", inputs=(beside, shape), outputs=(one,), attributes={})
+    rewriter.emit(replace(joined, version=_PAD_VERSION), [replace(type_, shape=flat)])
+    window = window_of(context_of(node, graph.types, graph.constants), weights.shape[2:], type_.sizes[2:])
+    rows = weights.transpose(last).reshape(weights.shape[0], 1, *weights.shape[2:-1], -1)
+    *before, left = window.before
+    *after, right = window.after
+    attributes = {
+        "strides": (*window.strides[:-1], window.strides[-1] * channels),
+        "dilations": (*window.dilations[:-1], 1),
+        "pads": (*before, left * channels, *after, right * channels),
+    }
+    single = replace(node, inputs=(one, *node.inputs[1:]), attributes=attributes)
+    return by_taps(rewriter, single, (one, replace(type_, shape=flat)), rows, fill, group)

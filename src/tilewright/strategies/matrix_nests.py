@@ -1,0 +1,97 @@
+"""The nest of a contraction by instructions that multiply whole matrices.
+
+Results stay in tile registers while the reduction passes; then they are stored to memory for what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.ir import TILE, Stage
+from tilewright.schedule import Schedule
+from tilewright.strategies.dots import find_matrix
+from tilewright.strategies.matrix import MatrixTile
+from tilewright.strategies.micro import fed_by, loops_below
+from tilewright.strategies.roles import Contraction, row_axis
+from tilewright.support import InternalError
+from tilewright.target import Target
+
+
+def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str, target: Target) -> Schedule:
+    """The nest inside of ``around``: products in tile registers, stored for the epilogue, or as they are."""
+    found = find_matrix(c, target)
+    if found is None:
+        raise InternalError(f"{c.stage.name} is done by {c.dot}, but there is no way to cut it")
+    tile = found.tile
+    block, result = c.stage.name, c.stage.writes[0]
+    stored = f"{block}_rows"
+    if epilogue is not None:
+        s = s.compute_at(block, around).set_scope(result, TILE)
+        s = s.stage(result, at=around, name=stored)
+        # columns last, as tiles have them
+        names = _result_axes(c)
+        columns = names.index(c.vector)
+        order = [*(n for n in range(len(names)) if n != columns), columns]
+        s = s.set_layout(stored, tuple(f"d{n}" for n in order))
+    else:
+        s = s.stage(result, at=around, scope=TILE, mode="write", name=f"{block}_tiles")
+        stored = f"{block}_tiles_out"
+    loops = loops_below(s, block, around)
+    feeds = fed_by(s, block, loops)
+    s, others, rows, columns_of = _cut(s, c, loops, feeds, tile)
+    reductions = [loop for loop in others if feeds[loop] in c.axes("k", "window")]
+    deep = next(loop for loop in reductions if feeds[loop] == found.axis)
+    s = s.split(deep, tile.depth)
+    outer = [*(loop for loop in reductions if loop != deep), f"{deep}_o"]
+    around_it = [loop for loop in others if loop not in reductions]
+    front = [*rows[:-1], *columns_of[:-1]]
+    s = s.reorder(*around_it, *outer, *front, rows[-1], columns_of[-1], f"{deep}_i")
+    s = s.decompose_init(block, outer[0])
+    for loop in front:
+        s = s.unroll(loop)
+    s = s.tensorize(rows[-1], c.dot)
+    s = _move(s, c, f"{block}_init", around, tile, found.clear)
+    s = _move(s, c, stored, around, tile, found.store)
+    if epilogue is not None:
+        s = s.vectorize(loops_below(s, epilogue.name, around)[-1])
+    return s
+
+
+def _move(s: Schedule, c: Contraction, block: str, around: str, tile: MatrixTile, instr: str) -> Schedule:
+    """A nest over the results as moves of tiles."""
+    loops = loops_below(s, block, around)
+    # dimensions in the order of the result, whoever named them
+    axes = dict(zip([it.name for it in s.block(block).iters], _result_axes(c), strict=True))
+    feeds = {loop: axes[name] for loop, name in fed_by(s, block, loops).items()}
+    s, others, rows, columns = _cut(s, c, loops, feeds, tile)
+    front = [*rows[:-1], *columns[:-1]]
+    # loops around the products too stay where they are
+    shared = s.loops(c.stage.name)
+    own = [loop for loop in others if loop not in shared]
+    s = s.reorder(*own, *front, rows[-1], columns[-1])
+    for loop in front:
+        if s.loop(loop).kind.name != "unroll":
+            s = s.unroll(loop)
+    return s.tensorize(rows[-1], instr)
+
+
+def _result_axes(c: Contraction) -> list[str | None]:
+    """The iterator along each dimension of the result."""
+    return [i.as_var() for i in c.write.indices]
+
+
+def _cut(
+    s: Schedule, c: Contraction, loops: Sequence[str], feeds: Mapping[str, str | None], tile: MatrixTile
+) -> tuple[Schedule, list[str], list[str], list[str]]:
+    """Loops over rows and columns, those over tiles before those within one, and all others before them."""
+    row = row_axis(c)
+    found: list[list[str]] = []
+    for axis, size in ((row, tile.rows), (c.vector, tile.columns)):
+        along = [loop for loop in loops if feeds.get(loop) == axis]
+        if len(along) == 1 and s.loop(along[0]).extent.as_int() > size:
+            s = s.split(along[0], size)
+            along = [f"{along[0]}_o", f"{along[0]}_i"]
+        found.append(along)
+    rows, columns = found
+    mine = {loop for loop in loops if feeds.get(loop) in (row, c.vector)}
+    return s, [loop for loop in loops if loop not in mine], rows, columns

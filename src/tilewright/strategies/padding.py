@@ -1,0 +1,89 @@
+"""Operands with their padding stored, where instructions for whole matrices then do a contraction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tilewright.ir import Stage, stmt_loads
+from tilewright.schedule import Schedule
+from tilewright.strategies.dots import find_matrix, matrix_depths, matrix_rows
+from tilewright.strategies.precision import contraction_of, round_weights
+from tilewright.strategies.roles import Contraction
+from tilewright.support import ScheduleError, get_logger
+from tilewright.target import Target
+
+_log = get_logger(__name__)
+
+#: How many times fewer matrices short lines must make as one line, which is copied once more.
+FEWER: Final = 1.3
+
+
+def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
+    """Store operands of guarded contractions with zeros around them, what is summed up innermost.
+
+    Rows of a matrix cannot be left out one by one where a tap meets the padding. Where lines are much shorter
+    than a matrix has rows, they are computed as one line.
+    """
+    if not target.tiles:
+        return s
+    for stage in s.require_program().stages:
+        now = s.require_program()
+        c = contraction_of(now, stage.name, target)
+        if c is None or c.b is None:
+            continue
+        lines = _short_lines(c, target)
+        place = _place(now.stage(stage.name), c)
+        if place is None or not (c.guard or lines):
+            continue
+        try:
+            padded = s.pad_operand(stage.name, *place)
+            made = padded
+            if lines is not None:
+                made = padded.flatten_rows(stage.name, *lines, f"{stage.name}_lines")
+        except ScheduleError as error:
+            _log.info("stage %s reads its operand as it is: %s", stage.name, error.what)
+            continue
+        for candidate in dict.fromkeys((made, padded if c.guard else made)):
+            then = contraction_of(
+                round_weights(candidate, target, constants).require_program(), stage.name, target
+            )
+            if then is not None and find_matrix(then, target) is not None:
+                s = candidate
+                break
+    return s
+
+
+def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
+    """Two iterators whose lines leave much of matrices unused, and the rows of those; else ``None``."""
+    axes = [a for a in c.axes("m") if a != c.vector]
+    if len(axes) < 2 or not matrix_depths(c.a.dtype, target):
+        return None
+    lines, line = axes[-2:]
+    along = [i for i in c.a.indices if line in i.vars]
+    across = [i for i in c.a.indices if lines in i.vars]
+    if len(along) != 1 or len(across) != 1 or along[0].coefficient(line) != 1:
+        return None
+    if across[0].coefficient(lines) != 1:
+        return None
+    rows = matrix_rows(target)
+    taps = sum(along[0].coefficient(a) * (c.extent(a) - 1) for a in c.axes("window") if a in along[0].vars)
+    pitch = c.extent(line) + taps
+    apart = c.extent(lines) * -(-c.extent(line) // rows)
+    together = -(-((c.extent(lines) - 1) * pitch + c.extent(line)) // rows)
+    return (lines, line, rows) if apart > FEWER * together else None
+
+
+def _place(stage: Stage, c: Contraction) -> tuple[int, str, tuple[int, ...]] | None:
+    """Which operand of the stage is ``a``, the name of its copy, and its dimensions, the summed one last."""
+    operands = [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in stage.writes]
+    found = [n for n, ld in enumerate(operands) if ld.buffer == c.a.buffer]
+    if len(found) != 1:
+        return None
+    load = operands[found[0]]
+    sums = [d for d, i in enumerate(load.indices) if i.as_var() in c.axes("k")]
+    if not sums:
+        return None
+    along = max(sums, key=lambda d: c.extent(load.indices[d].as_var() or ""))
+    order = (*(d for d in range(len(load.indices)) if d != along), along)
+    return found[0], f"{stage.name}_padded", order

@@ -1,0 +1,169 @@
+"""Models in bf16 by tile registers: near f32, the same in each run, saved, loaded and exported to C."""
+
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import onnx_models as tiny
+import tilewright
+from tilewright.driver import export_c as exporting
+from tilewright.driver.peak import dot_gops
+from tilewright.frontend import zoo
+from tilewright.target import detect
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "c"
+HAS_TILES = any(i.name == "tdpbf16ps" for i in detect().instructions)
+needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="this machine has no tile registers for bf16")
+
+
+def by_tiles(compiled):
+    return sum("tdpbf16ps(" in str(group.kernel.schedule) for group in compiled.groups())
+
+
+def convolutions(batch, channels, size, window, stride, pad, dims=2):
+    """Three of them, so that what lies between is as the compiler likes it."""
+    rng = np.random.default_rng(0)
+    spatial = [window] * dims
+    constants, nodes = {}, []
+    names = ["x", "a", "b", "y"]
+    shapes = [channels, 2 * channels, channels, channels]
+    for n, (source, target) in enumerate(itertools.pairwise(names)):
+        fan = shapes[n] * window**dims
+        weights = rng.normal(size=(shapes[n + 1], shapes[n], *spatial)) / np.sqrt(fan)
+        constants[f"w{n}"] = weights.astype(np.float32)
+        step = stride if n == 1 else 1
+        attributes = {"strides": [step] * dims, "pads": [pad] * 2 * dims}
+        nodes.append(helper.make_node("Conv", [source, f"w{n}"], [f"{target}_raw"], **attributes))
+        nodes.append(helper.make_node("Relu", [f"{target}_raw"], [target]))
+    after = size
+    for n in range(3):
+        after = (after + 2 * pad - window) // (stride if n == 1 else 1) + 1
+    x = (batch, channels, *[size] * dims)
+    return tiny.model(
+        nodes, [tiny.tensor("x", x)], [tiny.tensor("y", (batch, channels, *[after] * dims))], constants
+    )
+
+
+CONVOLUTIONS = {
+    "3x3 padded": (1, 32, 14, 3, 1, 1),
+    "3x3 stride 2": (1, 32, 16, 3, 2, 1),
+    "1x1": (1, 64, 16, 1, 1, 0),
+    "two pictures": (2, 32, 14, 3, 1, 1),
+    "5x5": (1, 16, 12, 5, 1, 2),
+    "no padding": (1, 32, 13, 3, 1, 0),
+    "volume": (1, 32, 8, 3, 1, 1, 3),
+}
+
+
+def near(got, want, bound=0.03):
+    assert got.dtype == want.dtype
+    error = np.linalg.norm((got - want).astype("f8")) / np.linalg.norm(want.astype("f8"))
+    assert error < bound
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_convolutions(case, threads):
+    model = convolutions(*CONVOLUTIONS[case])
+    exact = tilewright.compile(model, threads=1)
+    compiled = tilewright.compile(model, precision="bf16", threads=threads)
+    feeds = exact.sample_feeds()
+    want = exact.run(None, feeds)[0]
+    first = compiled.run(None, feeds)[0]
+    near(first, want)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled.run(None, feeds)[0], first)
+
+
+def products(m=48, k=128):
+    rng = np.random.default_rng(1)
+    constants = {f"w{n}": (rng.normal(size=(k, k)) / np.sqrt(k)).astype(np.float32) for n in range(3)}
+    names = ["x", "a", "b", "y"]
+    nodes = [
+        helper.make_node("MatMul", [source, f"w{n}"], [target])
+        for n, (source, target) in enumerate(itertools.pairwise(names))
+    ]
+    return tiny.model(nodes, [tiny.tensor("x", (m, k))], [tiny.tensor("y", (m, k))], constants)
+
+
+@needs_tiles
+def test_tiles_are_used_and_said_to_be():
+    compiled = tilewright.compile(products(), precision="bf16")
+    assert by_tiles(compiled) > 0
+    assert "matmul by tdpbf16ps" in {each.algorithm for each in compiled.descriptions()}
+    assert "amx-tile" in compiled.target.features
+
+
+@pytest.mark.parametrize("rows", [1, 7, 17, 48])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_products(rows, threads):
+    model = products(rows)
+    exact = tilewright.compile(model, threads=1)
+    compiled = tilewright.compile(model, precision="bf16", threads=threads)
+    feeds = exact.sample_feeds()
+    near(compiled.run(None, feeds)[0], exact.run(None, feeds)[0])
+
+
+@needs_tiles
+def test_saved_models_run_the_same(tmp_path):
+    compiled = tilewright.compile(products(), precision="bf16", threads=2)
+    assert by_tiles(compiled) > 0
+    feeds = compiled.sample_feeds()
+    compiled.save(tmp_path / "m.tw")
+    loaded = tilewright.load(tmp_path / "m.tw")
+    np.testing.assert_array_equal(loaded.run(None, feeds)[0], compiled.run(None, feeds)[0])
+
+
+def test_architectures_in_bf16():
+    model = zoo.SMALL["resnet18"]()
+    exact, rounded = (tilewright.compile(model, precision=p) for p in ("f32", "bf16"))
+    feeds = exact.sample_feeds()
+    near(rounded.run(None, feeds)[0], exact.run(None, feeds)[0])
+
+
+@needs_tiles
+def test_the_peak_of_tiles_exceeds_that_of_lanes():
+    """Products of tiles are counted as such: 8192 each."""
+    assert dot_gops("tdpbf16ps", seconds=0.02) > 0
+
+
+def _program(folder):
+    cc = next(filter(None, map(shutil.which, ["cc", "gcc", "clang"])), None)
+    assert cc, "the tests need a C compiler"
+    command = [cc, "-std=c11", f"-I{folder}", str(EXAMPLE / "main.c"), str(folder / "model.so")]
+    subprocess.run([*command, "-pthread", "-Wl,-rpath,$ORIGIN", "-o", str(folder / "main")], check=True)
+    return folder / "main"
+
+
+@needs_tiles
+def test_a_program_in_c_asks_for_tiles(tmp_path):
+    """A process of its own, which nobody has asked for."""
+    compiled = tilewright.compile(products(), precision="bf16", threads=2)
+    assert by_tiles(compiled) > 0
+    compiled.export_c(tmp_path / "model.h")
+    program = _program(tmp_path)
+    feeds = compiled.sample_feeds()
+    feeds["x"].tofile(tmp_path / "input0.bin")
+    done = subprocess.run([str(program), "input0.bin"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (want,) = compiled.run(None, feeds)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "output0.bin", np.float32).reshape(want.shape), want)
+
+
+def test_only_programs_with_tiles_ask(tmp_path, monkeypatch):
+    """A kernel that refuses makes the CPU a wrong one; models without tiles never ask."""
+    source = exporting.ENTRY_PATH.read_text()
+    refusing = tmp_path / "entry.c"
+    assert source.count("syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0") == 1
+    refusing.write_text(source.replace("REQUEST_STATE, TILE_DATA) == 0", "REQUEST_STATE, 999) == 0"))
+    monkeypatch.setattr(exporting, "ENTRY_PATH", refusing)
+    compiled = tilewright.compile(tiny.mlp())
+    compiled.export_c(tmp_path / "model.h")
+    # the example is run without its inputs: a model that opens complains about those
+    done = subprocess.run([str(_program(tmp_path))], cwd=tmp_path, capture_output=True, text=True)
+    assert ("the kernel refuses" in done.stderr) == ("amx-tile" in compiled.target.features)
