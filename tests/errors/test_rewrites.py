@@ -176,6 +176,19 @@ def _turned():
     return Schedule(s.program.with_stages((turned, *s.program.stages[1:])))
 
 
+def _selected():
+    """What is read depends on the line in another way, too: a choice by place."""
+    X, W = lang.placeholder((4, 5), name="X"), lang.placeholder((2,), name="W")
+    k = lang.reduce_axis(2, "k")
+    P = lang.compute((4, 5), lambda y, x: X[y, x], name="P")
+
+    def term(y, x):
+        return lang.select(y + x >= 1, P[y, x + k], 0.0) * W[k]
+
+    C = lang.compute((4, 4), lambda y, x: lang.sum(term(y, x), axis=k), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
 def _hidden():
     """The condition lets an index go beyond its buffer: nothing says that it does not."""
     s = _guarded()
@@ -246,6 +259,11 @@ REFUSALS = {
         lambda: _lines(own=False),
         ("flatten_rows", "C", "y", "x", 8, "Q"),
         "'X' is no tensor that is copied for 'C' alone",
+    ),
+    "flatten: a choice by place": (
+        _selected,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        r"stage 'C' reads more than P\[y, k \+ x\] by 'y' and 'x'",
     ),
     "flatten: not in order": (
         _turned,

@@ -180,6 +180,9 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
     deep = {depth, kd}
     along = tuple(c for c in guard if c.vars <= deep)
     inside = tuple(c for c in guard if not c.vars & deep)
+    if not all(c.vars & {kh, kw} for c in inside):
+        # not padding of the data: results that are left out, as in a padded layout
+        return None
     if len(along) + len(inside) != len(guard) or any(c.index is None for c in guard):
         return None
     if any(not c.vars <= {*spatial, *windows} for c in guard):

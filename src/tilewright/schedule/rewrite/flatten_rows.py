@@ -133,6 +133,13 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
         body=stores(map_loads(old.body, inside)),
         init=None if old.init is None else stores(old.init),
     )
+    assert isinstance(summed.body, Store)
+    left = {lines, line} & summed.body.writes[0].value.vars
+    if left or any(ld.buffer == load.buffer and ld not in (along, load) for ld in stmt_loads(old.body)):
+        raise ScheduleError(
+            f"stage {stage!r} reads more than {load} by {lines!r} and {line!r}",
+            hint="skip_padding and pad_operand first, where that is padding",
+        )
     stages: list[Stage] = []
     for s in program.stages:
         if s.name == stage:
