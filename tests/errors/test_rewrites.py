@@ -305,6 +305,11 @@ REFUSALS = {
         ("winograd", "C", 2, "U"),
         "stage 'C' is no 3x3 convolution of stride 1 with constant f32 weights",
     ),
+    "winograd: results left out": (
+        lambda: _conv().layout_pad("C", 2, 1, 0),
+        ("winograd", "C", 2, "U"),
+        "stage 'C' is no 3x3 convolution of stride 1",
+    ),
     "winograd: taken name": (_conv, ("winograd", "C", 2, "X"), "the name 'X' is taken or no identifier"),
     "winograd: size": (_conv, ("winograd", "C", 3, "U"), "no Winograd method for tiles of 3x3"),
     "strassen: no stage": (_matmul, ("strassen", "D", 16, "Q"), "there is no stage 'D'"),
