@@ -176,6 +176,31 @@ def _turned():
     return Schedule(s.program.with_stages((turned, *s.program.stages[1:])))
 
 
+def _scanned():
+    """A temporary each of whose elements is made from the one before."""
+    A, W = lang.placeholder((4, 5), name="A"), lang.placeholder((2,), name="W")
+    k = lang.reduce_axis(2, "k")
+
+    def step(P, y, x):
+        return lang.select(x >= 1, P[y, x - 1], 0.0) + A[y, x]
+
+    P = lang.scan((4, 5), step, axis=1, name="P")
+    return Schedule(
+        lang.program(
+            [A, W], [lang.compute((4, 4), lambda y, x: lang.sum(P[y, x + k] * W[k], axis=k), name="C")]
+        )
+    )
+
+
+def _many_lines():
+    n = lang.param("n", hi=8)
+    A, W = lang.placeholder((8, 9), name="A"), lang.placeholder((2,), name="W")
+    P = lang.compute((8, 9), lambda y, x: A[y, x], name="P")
+    k = lang.reduce_axis(2, "k")
+    C = lang.compute((n, 8), lambda y, x: lang.sum(P[y, x + k] * W[k], axis=k), name="C")
+    return Schedule(lang.program([A, W], [C]))
+
+
 def _selected():
     """What is read depends on the line in another way, too: a choice by place."""
     X, W = lang.placeholder((4, 5), name="X"), lang.placeholder((2,), name="W")
@@ -240,6 +265,11 @@ REFUSALS = {
         ("flatten_rows", "C", "i", "i", 8, "Q"),
         "stage 'C' is no sum without conditions along 'i' and 'i'",
     ),
+    "flatten: symbolic": (
+        _many_lines,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "stage 'C' is no sum without conditions along 'y' and 'x', of constant extents",
+    ),
     "flatten: one axis": (
         _lines,
         ("flatten_rows", "C", "y", "y", 8, "Q"),
@@ -267,6 +297,11 @@ REFUSALS = {
     ),
     "flatten: not in order": (
         _turned,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "'P' is not made element by element",
+    ),
+    "flatten: a scan": (
+        _scanned,
         ("flatten_rows", "C", "y", "x", 8, "Q"),
         "'P' is not made element by element",
     ),

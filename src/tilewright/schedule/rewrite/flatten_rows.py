@@ -165,9 +165,12 @@ def _operand(program: Program, old: Stage, lines: str, line: str) -> tuple[Load,
         for ld in dict.fromkeys(stmt_loads(old.body))
         if ld.buffer not in old.writes and any({lines, line} & i.vars for i in ld.indices)
     ]
-    known = {it.name for it in old.iters if it.kind == "par"}
+    known = {it.name for it in old.iters if it.kind == "par" and it.extent.is_const}
     if not old.is_reduction or not isinstance(old.body, Store) or not {lines, line} <= known:
-        raise ScheduleError(f"stage {old.name!r} is no sum without conditions along {lines!r} and {line!r}")
+        raise ScheduleError(
+            f"stage {old.name!r} is no sum without conditions along {lines!r} and {line!r}, "
+            "of constant extents"
+        )
     if len(moved) != 1 or lines == line:
         raise ScheduleError(
             f"{len(moved)} operands of {old.name!r} move along {lines!r} or {line!r}, not one"
@@ -180,14 +183,16 @@ def _operand(program: Program, old: Stage, lines: str, line: str) -> tuple[Load,
     makers = program.producers(load.buffer)
     buffer = program.buffer(load.buffer)
     own = load.buffer in {b.name for b in program.temps} and len(program.consumers(load.buffer)) == 1
-    if not own or len(makers) != 1 or makers[0].is_reduction or not all(e.is_const for e in buffer.shape):
+    if not own or len(makers) != 1 or not all(e.is_const for e in buffer.shape):
         raise ScheduleError(
             f"{load.buffer!r} is no tensor that is copied for {old.name!r} alone",
             hint="pad_operand makes one",
         )
     body = makers[0].body
     here = tuple(var(it.name) for it in makers[0].iters)
-    if not isinstance(body, Store) or len(body.writes) != 1 or body.writes[0].indices != here:
+    # a scan reads what it made before, by the old lines
+    ordered = any(it.kind != "par" for it in makers[0].iters)
+    if ordered or not isinstance(body, Store) or len(body.writes) != 1 or body.writes[0].indices != here:
         raise ScheduleError(f"{load.buffer!r} is not made element by element")
     return load, makers[0]
 
