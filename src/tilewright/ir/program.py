@@ -78,6 +78,11 @@ class Program:
     stages: tuple[Stage, ...]
     assumes: Pred = ()
 
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Inputs, outputs and intermediate buffers."""
+        return (*self.inputs, *self.outputs, *self.temps)
+
     def stage(self, name: str) -> Stage:
         """The stage called ``name``; ``KeyError`` where there is none."""
         for s in self.stages:
@@ -87,7 +92,7 @@ class Program:
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called ``name``; ``KeyError`` where there is none."""
-        for b in (*self.inputs, *self.outputs, *self.temps):
+        for b in self.buffers:
             if b.name == name:
                 return b
         raise KeyError(name)

@@ -87,7 +87,7 @@ def verify(func: LoopFunction, level: Level = ANY) -> None:
 
 def verify_program(program: Program) -> None:
     """Check a program; VerificationError names the broken invariant and the stage that breaks it."""
-    buffers = (*program.inputs, *program.outputs, *program.temps)
+    buffers = program.buffers
     names = _check_head(
         program.params, program.assumes, buffers, Names({}, where=f"program {quoted(program.name)}")
     )

@@ -160,7 +160,7 @@ def sequences(draw):
     }[kind]()
     s = Schedule(p)
     for _ in range(draw(st.integers(1, 5))):
-        tensors = [b.name for b in (*s.program.inputs, *s.program.outputs, *s.program.temps)]
+        tensors = [b.name for b in s.program.buffers]
         t = draw(st.sampled_from(tensors))
         shape = [n.as_int() for n in s.program.buffer(t).shape]
         d = draw(st.integers(0, len(shape) - 1))

@@ -144,9 +144,7 @@ def _factored(
     program: Program, node: Stage, red: Iter, form: _Form, factor: int, part: str, name: str | None
 ) -> Program:
     found = find_tensor(program, form.buffer)
-    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)} | {
-        s.name for s in program.stages
-    }
+    taken = {*(s.name for s in program.stages), *(b.name for b in program.buffers)}
     new = fresh_name(f"{node.name}_rf", taken) if name is None else name
     if new in taken or not (new.isascii() and new.isidentifier()):
         raise refused(node, f"the name {new[:80]!r} is taken or no identifier")

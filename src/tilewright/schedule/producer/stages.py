@@ -20,7 +20,7 @@ def find_stage(program: Program, name: str) -> Stage:
 
 def find_tensor(program: Program, name: str) -> Buffer:
     """The buffer of that name; ScheduleError where there is none."""
-    known = {b.name: b for b in (*program.inputs, *program.outputs, *program.temps)}
+    known = {b.name: b for b in program.buffers}
     if name not in known:
         raise ScheduleError(
             f"program {program.name!r} has no tensor {name[:80]!r}",

@@ -31,6 +31,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import check_name, operands, stage_called, taken_names
 from tilewright.support import ScheduleError
 
 
@@ -75,15 +76,10 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
 
     Raises ScheduleError where the stage is no such sum, or a name is taken.
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
-    taken = {*names, *(b.name for b in (*program.inputs, *program.outputs, *program.temps))}
-    if {name, f"{name}_lines"} & taken or not name.isidentifier():
-        raise ScheduleError(f"the name {name!r} is taken or no identifier", hint="choose another name")
+    old = stage_called(program, stage)
+    check_name(name, taken_names(program), f"{name}_lines")
     if multiple < 1:
         raise ScheduleError(f"rows come in multiples from 1, not {multiple}")
-    old = program.stage(stage)
     load, maker = _operand(program, old, lines, line)
     assert isinstance(old.body, Store)
     write = old.body.writes[0]
@@ -154,17 +150,13 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
         copy = flat(Load(write.buffer, tuple(map(var, dims)), result.dtype))
         domain = tuple(Iter(d, ZERO, e, "par") for d, e in zip(dims, result.shape, strict=True))
         body = Store((Access(write.buffer, tuple(map(var, dims)), copy),))
-        stages.insert(names.index(stage) + 1, Stage(f"{name}_lines", domain, body, None, old.source))
+        stages.insert(program.stages.index(old) + 1, Stage(f"{name}_lines", domain, body, None, old.source))
     return replace(program, stages=tuple(stages), temps=(*temps, stored[0], new))
 
 
 def _operand(program: Program, old: Stage, lines: str, line: str) -> tuple[Load, Stage]:
     """The load that moves along both iterators by single elements, and the stage that makes what it reads."""
-    moved = [
-        ld
-        for ld in dict.fromkeys(stmt_loads(old.body))
-        if ld.buffer not in old.writes and any({lines, line} & i.vars for i in ld.indices)
-    ]
+    moved = [ld for ld in operands(old) if any({lines, line} & i.vars for i in ld.indices)]
     known = {it.name for it in old.iters if it.kind == "par" and it.extent.is_const}
     if not old.is_reduction or not isinstance(old.body, Store) or not {lines, line} <= known:
         raise ScheduleError(

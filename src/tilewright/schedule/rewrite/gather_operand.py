@@ -18,10 +18,10 @@ from tilewright.ir import (
     map_loads,
     prove_ge0,
     prove_lt,
-    stmt_loads,
     var,
 )
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import check_name, operand_of, stage_called, taken_names, with_operand
 from tilewright.support import ScheduleError
 
 
@@ -66,18 +66,9 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
     Raises ScheduleError for an unknown stage or operand, axes that are not those of the load, ranges that
     depend on other axes, indices that may be out of bounds, or a name that is taken.
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
-    old = program.stage(stage)
-    own = set(old.writes)
-    found = [ld for ld in dict.fromkeys(stmt_loads(old.body)) if ld.buffer not in own]
-    if not 0 <= operand < len(found):
-        raise ScheduleError(f"stage {stage!r} has {len(found)} operands, there is no number {operand}")
-    taken = {*names, *(b.name for b in (*program.inputs, *program.outputs, *program.temps))}
-    if name in taken or not name.isidentifier():
-        raise ScheduleError(f"the name {name!r} is taken or no identifier", hint="choose another name")
-    load = found[operand]
+    old = stage_called(program, stage)
+    load = operand_of(old, operand)
+    check_name(name, taken_names(program))
     iters = {it.name: it for it in old.iters}
     used = {v for i in load.indices for v in i.vars}
     if set(axes) != used or len(set(axes)) != len(axes):
@@ -102,6 +93,4 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
     made = Stage(name, domain, Store((Access(name, indices, load),)), None, old.source, old.role)
     new_load = Load(name, indices, load.dtype)
     body = map_loads(old.body, lambda ld: new_load if ld == load else ld)
-    at = names.index(stage)
-    stages = (*program.stages[:at], made, replace(old, body=body), *program.stages[at + 1 :])
-    return replace(program, stages=stages, temps=(*program.temps, buffer))
+    return with_operand(program, old, replace(old, body=body), made, buffer)

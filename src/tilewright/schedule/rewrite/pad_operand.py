@@ -30,10 +30,10 @@ from tilewright.ir import (
     int_upper,
     iter_env,
     map_loads,
-    stmt_loads,
     var,
 )
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import check_name, operand_of, stage_called, taken_names, with_operand
 from tilewright.support import ScheduleError
 
 
@@ -78,17 +78,9 @@ def pad_operand(program: Program, stage: str, operand: int, name: str, order: Se
     Raises ScheduleError for an unknown stage or operand, a stage that is no sum of products, ranges that are
     not constant, conditions that are not bounds of the operand's indices, or a name that is taken.
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
-    old = program.stage(stage)
-    taken = {*names, *(b.name for b in (*program.inputs, *program.outputs, *program.temps))}
-    if name in taken or not name.isidentifier():
-        raise ScheduleError(f"the name {name!r} is taken or no identifier", hint="choose another name")
-    found = [ld for ld in dict.fromkeys(stmt_loads(old.body)) if ld.buffer not in old.writes]
-    if not 0 <= operand < len(found):
-        raise ScheduleError(f"stage {stage!r} has {len(found)} operands, there is no number {operand}")
-    load = found[operand]
+    old = stage_called(program, stage)
+    check_name(name, taken_names(program))
+    load = operand_of(old, operand)
     guard: Pred = ()
     body = old.body
     if isinstance(body, If) and body.orelse is None:
@@ -140,11 +132,9 @@ def pad_operand(program: Program, stage: str, operand: int, name: str, order: Se
         old.source,
     )
     padded = Load(name, tuple(i - low for i, low in zip(load.indices, starts, strict=True)), load.dtype)
-    at = names.index(stage)
     new = replace(old, body=map_loads(body, lambda ld: padded if ld == load else ld))
     buffer = Buffer(name, tuple(extents), load.dtype, layout=layout)
-    stages = (*program.stages[:at], made, new, *program.stages[at + 1 :])
-    return replace(program, stages=stages, temps=(*program.temps, buffer))
+    return with_operand(program, old, new, made, buffer)
 
 
 def _is_sum_of_products(body: Store, load: Load) -> bool:

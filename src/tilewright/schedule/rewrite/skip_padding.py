@@ -23,6 +23,7 @@ from tilewright.ir import (
     ge0,
 )
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import stage_called
 from tilewright.support import ScheduleError
 
 _NEUTRAL: Final = {"add": 0.0, "max": float("-inf"), "min": float("inf"), "mul": 1.0}
@@ -62,10 +63,7 @@ def skip_padding(program: Program, stage: str) -> Program:
                     if i + k - 1 >= 0 and -i - k + 8 >= 0:
                         C[i] = (C[i] + (X[i + k - 1] * W[k]))
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
-    old = program.stage(stage)
+    old = stage_called(program, stage)
     body = old.body
     known: Pred = ()
     if isinstance(body, If) and body.orelse is None:

@@ -6,6 +6,7 @@ from tilewright.ir import Program
 from tilewright.lang import match_product
 from tilewright.lang import strassen as rewrite
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
 from tilewright.support import ScheduleError
 
 
@@ -45,12 +46,10 @@ def strassen(
 
     Raises ScheduleError for a stage that is no such product or does not divide, or a name that is taken.
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
+    old = stage_called(program, stage)
     if width < 1:
         raise ScheduleError(f"panels of {width} columns", hint="give their width, at least 1")
-    match = match_product(program, program.stage(stage))
+    match = match_product(program, old)
     if match is None:
         raise ScheduleError(
             f"stage {stage!r} is no product with a constant f32 matrix that divides into quarters",
@@ -61,12 +60,10 @@ def strassen(
         raise ScheduleError(
             f"panels of {height} rows do not divide half of the rows, {half}", hint="give a divisor, or 0"
         )
-    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
-    if weights in taken or not weights.isidentifier():
-        raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
+    check_name(weights, {b.name for b in program.buffers})
     new = rewrite(program, match, width, weights, height or half, copies)
     made = [t.name for t in new.temps if t not in program.temps]
-    clash = next((name for name in made if name in taken | set(names)), None)
+    clash = next((name for name in made if name in taken_names(program)), None)
     if clash is not None:
         raise ScheduleError(f"the name {clash!r}, which a new stage would have, is taken", hint="rename it")
     return new

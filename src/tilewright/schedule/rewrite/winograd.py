@@ -6,6 +6,7 @@ from tilewright.ir import Program
 from tilewright.lang import match_winograd
 from tilewright.lang import winograd as rewrite
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.rewrite.common import check_name, stage_called
 from tilewright.support import ScheduleError
 
 
@@ -47,18 +48,14 @@ def winograd(program: Program, stage: str, m: int, weights: str, tiles: int = 0)
 
     Raises ScheduleError for a stage that is no such convolution, a name that is taken, or another ``m``.
     """
-    names = [s.name for s in program.stages]
-    if stage not in names:
-        raise ScheduleError(f"there is no stage {stage!r}", hint=f"the stages are {', '.join(names)}")
-    match = match_winograd(program, program.stage(stage))
+    old = stage_called(program, stage)
+    match = match_winograd(program, old)
     if match is None:
         raise ScheduleError(
             f"stage {stage!r} is no 3x3 convolution of stride 1 with constant f32 weights",
             hint="skip_padding first where there is padding",
         )
-    taken = {b.name for b in (*program.inputs, *program.outputs, *program.temps)}
-    if weights in taken or not weights.isidentifier():
-        raise ScheduleError(f"the name {weights!r} is taken or no identifier", hint="choose another name")
+    check_name(weights, {b.name for b in program.buffers})
     if m not in (2, 4):
         raise ScheduleError(f"there is no Winograd method for tiles of {m}x{m}", hint="use 2 or 4")
     return rewrite(program, match, m, weights, tiles)

@@ -1,0 +1,50 @@
+"""What rewrites of programs share: finding a stage and its operands, names that are free, a new operand."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from tilewright.ir import Buffer, Load, Program, Stage, stmt_loads
+from tilewright.support import ScheduleError
+
+
+def stage_called(program: Program, name: str) -> Stage:
+    """The stage of that name; ScheduleError, with the names of all, where there is none."""
+    for s in program.stages:
+        if s.name == name:
+            return s
+    names = ", ".join(s.name for s in program.stages)
+    raise ScheduleError(f"there is no stage {name!r}", hint=f"the stages are {names}")
+
+
+def operands(stage: Stage) -> list[Load]:
+    """What a stage loads other than its own results, each once, in the order in which it is written."""
+    own = stage.writes
+    return [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in own]
+
+
+def operand_of(stage: Stage, number: int) -> Load:
+    """The operand of that number, counted from 0; ScheduleError where there is none."""
+    found = operands(stage)
+    if not 0 <= number < len(found):
+        raise ScheduleError(f"stage {stage.name!r} has {len(found)} operands, there is no number {number}")
+    return found[number]
+
+
+def taken_names(program: Program) -> set[str]:
+    """Names of all stages and buffers."""
+    return {*(s.name for s in program.stages), *(b.name for b in program.buffers)}
+
+
+def check_name(name: str, taken: Set[str], *others: str) -> None:
+    """Refuse a name that is taken or no identifier; ``others`` are names that are made of it."""
+    if not taken.isdisjoint((name, *others)) or not name.isidentifier():
+        raise ScheduleError(f"the name {name!r} is taken or no identifier", hint="choose another name")
+
+
+def with_operand(program: Program, old: Stage, new: Stage, made: Stage, buffer: Buffer) -> Program:
+    """The program with ``new`` in the place of ``old``, after the stage that makes what it reads."""
+    at = program.stages.index(old)
+    stages = (*program.stages[:at], made, new, *program.stages[at + 1 :])
+    return replace(program, stages=stages, temps=(*program.temps, buffer))
