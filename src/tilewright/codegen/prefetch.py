@@ -8,7 +8,8 @@ their first iteration: for more streams at once, or further away, than the hardw
 for the elements that lie 4096 further on in memory than those that the body touches, and for the second cache
 level: what comes after the next few thousand elements would only push the first level's lines out
 (``A+4096:1`` asks for the first level all the same). A buffer
-named again is asked for again: a core drops requests that find no room among the pending ones.
+named again is asked for again: a core drops requests that find no room among the pending ones. Elements whose
+place is data are not asked for: to find them, that data would be read, where no iteration may read it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
+from tilewright.codegen.uses import data_in
 from tilewright.ir import Alloc, For, Index, PrefetchHint, Seq, Stmt, Store, loads
 
 CACHE_LINE: Final = 64
@@ -84,6 +86,8 @@ class Prefetching(Accesses):
         hint = r.hints.get(name)
         buf = None if hint is None else self.state.buffers[name]
         if hint is None or not isinstance(buf, MemoryBuffer):
+            return
+        if data_in(indices):
             return
         x, products = self._offset(self._access(buf, indices))
         place = (name, x, tuple(i for i, _ in products), write)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilewright.ir import (
     Exec,
     Expr,
+    Index,
     Load,
     Stmt,
     Store,
@@ -56,6 +57,11 @@ def operations_of(e: Expr) -> int:
         count += bool(below) and not isinstance(node, Load)
         stack.extend(below)
     return count
+
+
+def data_in(indices: Iterable[Index]) -> bool:
+    """Whether some index depends on data, not only on loops and sizes."""
+    return any(next(walk_index(i), None) is not None for i in indices)
 
 
 def executions(s: Stmt) -> Iterator[Exec]:

@@ -53,6 +53,19 @@ def test_results_stay_the_same_beyond_the_end(hint):
     np.testing.assert_allclose(made, given["X"] @ given["W"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("hint", ["X@2", "X@2,W@2", "X+64", "X@spread"])
+def test_elements_whose_place_is_data_are_not_asked_for(hint):
+    """`W[i + 2]` would be read to find what row of X comes two rows later; the last ones do not exist."""
+    x, w = lang.placeholder((5, 64), name="X"), lang.placeholder((16,), "i64", name="W")
+    s = Schedule(lang.program([x, w], [lang.ops.gather(x, w, 0)]))
+    i, j = s.loops("gather")
+    kernel = Native(s.annotate(i, "prefetch", hint).vectorize(j).func)
+    assert prefetches(kernel) == hint.count("W@")
+    rng = np.random.default_rng(0)
+    given = {"X": rng.random((5, 64), np.float32), "W": rng.integers(0, 5, 16)}
+    np.testing.assert_array_equal(kernel(given)["gather"], given["X"][given["W"]])
+
+
 def test_vector_loops_ask_once_a_vector():
     x = lang.placeholder((4, 512), name="X")
     y = lang.compute((4, 512), lambda i, j: x[i, j] * 2, name="Y")
