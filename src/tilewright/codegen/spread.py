@@ -9,6 +9,7 @@ runs at equal distances, such as columns of a matrix.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
@@ -23,7 +24,6 @@ from tilewright.ir import (
     Exec,
     For,
     Index,
-    Load,
     Seq,
     Stmt,
     Store,
@@ -42,6 +42,21 @@ LEVEL: Final = 2
 
 Asked: TypeAlias = tuple[tuple[Spread, ...], Index]
 """What open loops ask for, and the steps since the iteration of the loop that does began."""
+
+_Loops: TypeAlias = tuple[tuple[str, Index, Index], ...]
+"""The variables of loops with their first and last values, the outermost loop first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Where a load, or an instruction, reads a buffer: first and last element, and the loops around it."""
+
+    buffer: MemoryBuffer
+    first: tuple[Index, ...]
+    last: tuple[Index, ...]
+    loops: _Loops
+    single: bool
+    """Whether it reads one element, ``first``."""
 
 
 def reduction_steps(s: Stmt, outlined: bool) -> int:
@@ -145,44 +160,22 @@ class Spreading(Accesses):
         ``None`` where these are no equal runs at equal distances.
         """
         self.state.env[s.var] = iteration
-        found = list(self._boxes(s.body, name, []))
+        found = [self._box(read) for read in self._reads(s.body, name, False)]
         self.state.env.pop(s.var, None)
         known = [box for box in found if box is not None]
         if not known or len(known) < len(found) or len({between for _, _, between in known}) > 1:
             return None
         return max(box[0] for box in known), max(box[1] for box in known), known[0][2]
 
-    def _boxes(
-        self, s: Stmt, name: str, loops: list[tuple[str, Index, Index]]
-    ) -> Iterator[tuple[int, int, int] | None]:
-        """The box of each load from a buffer; ``loops`` are those around: variable, first and last value."""
-        match s:
-            case Seq():
-                for k in s.stmts:
-                    yield from self._boxes(k, name, loops)
-            case Alloc():
-                yield from self._boxes(s.body, name, loops)
-            case For():
-                first, last = self.resolve(s.lo), self.resolve(s.hi - 1)
-                self.state.env[s.var] = first
-                yield from self._boxes(s.body, name, [*loops, (s.var, first, last)])
-                self.state.env.pop(s.var, None)
-            case Store():
-                for ld in (ld for w in s.writes for ld in loads(w.value) if ld.buffer == name):
-                    yield self._box(ld, loops)
-            case _:
-                pass
-
-    def _box(self, ld: Load, loops: list[tuple[str, Index, Index]]) -> tuple[int, int, int] | None:
-        """The box of one load."""
-        buf = self.state.buffers.get(ld.buffer)
-        if not isinstance(buf, MemoryBuffer):
+    def _box(self, read: _Read) -> tuple[int, int, int] | None:
+        """The box of one load, met in the first iteration of its loops; ``None`` for instructions."""
+        if not read.single:
             return None
-        base, products = self._offset(self._access(buf, ld.indices))
+        base, products = self._offset(self._access(read.buffer, read.first))
         moves: list[tuple[int, int]] = []
-        for var, first, last in loops:
+        for var, first, last in read.loops:
             self.state.env[var] = last
-            moved = self._offset(self._access(buf, ld.indices))[0] - base
+            moved = self._offset(self._access(read.buffer, read.first))[0] - base
             self.state.env[var] = first
             turns = last - first
             if not (moved.is_const and turns.is_const) or moved.const < 0:
@@ -202,39 +195,43 @@ class Spreading(Accesses):
     def _run_of(self, s: For, name: str, iteration: Index) -> tuple[Index, int] | None:
         """First offset and length of what an iteration of a loop reads of a buffer."""
         self.state.env[s.var] = iteration
-        corners = [x for last in (False, True) for x in self._corners(s.body, name, last)]
+        ends = [
+            self._offset(self._access(read.buffer, read.last if last else read.first))
+            for last in (False, True)
+            for read in self._reads(s.body, name, last)
+        ]
         self.state.env.pop(s.var, None)
+        corners = [x for x, products in ends if not products]
         if not corners or not all((x - corners[0]).is_const for x in corners):
             return None
         apart = [(x - corners[0]).const for x in corners]
         return corners[0] + min(apart), max(apart) - min(apart) + 1
 
-    def _corners(self, s: Stmt, name: str, last: bool) -> Iterator[Index]:
-        """Offsets of the loads from a buffer in the first or the last iteration of all loops in ``s``."""
+    def _reads(self, s: Stmt, name: str, last: bool, loops: _Loops = ()) -> Iterator[_Read]:
+        """What reads a buffer, met in the first or the last iteration of all loops in ``s``.
+
+        ``loops`` are those around ``s``. Their variables have values until the next read is asked for.
+        """
+        buf = self.state.buffers.get(name)
+        if not isinstance(buf, MemoryBuffer):
+            return
         match s:
             case Seq():
                 for k in s.stmts:
-                    yield from self._corners(k, name, last)
+                    yield from self._reads(k, name, last, loops)
             case Alloc():
-                yield from self._corners(s.body, name, last)
+                yield from self._reads(s.body, name, last, loops)
             case For():
-                self.state.env[s.var] = self.resolve(s.hi - 1 if last else s.lo)
-                yield from self._corners(s.body, name, last)
+                begin, end = self.resolve(s.lo), self.resolve(s.hi - 1)
+                self.state.env[s.var] = end if last else begin
+                yield from self._reads(s.body, name, last, (*loops, (s.var, begin, end)))
                 self.state.env.pop(s.var, None)
             case Store():
-                buf = self.state.buffers.get(name)
-                for ld in (ld for w in s.writes for ld in loads(w.value)):
-                    if ld.buffer == name and isinstance(buf, MemoryBuffer):
-                        x, products = self._offset(self._access(buf, ld.indices))
-                        if not products:
-                            yield x
+                for ld in (ld for w in s.writes for ld in loads(w.value) if ld.buffer == name):
+                    yield _Read(buf, ld.indices, ld.indices, loops, single=True)
             case Exec():
-                buf = self.state.buffers.get(name)
-                for w in s.windows:
-                    if w.buffer == name and isinstance(buf, MemoryBuffer):
-                        far = tuple(i + n - 1 for i, n in zip(w.offsets, w.extents, strict=True))
-                        x, products = self._offset(self._access(buf, far if last else w.offsets))
-                        if not products:
-                            yield x
+                for w in (w for w in s.windows if w.buffer == name):
+                    far = tuple(i + n - 1 for i, n in zip(w.offsets, w.extents, strict=True))
+                    yield _Read(buf, w.offsets, far, loops, single=False)
             case _:
                 pass
