@@ -13,6 +13,10 @@ UNKNOWN: Final = 1 << 23
 #: Bytes after which addresses fall into the same set of the first cache level: a page, since caches of this
 #: level are looked up while the page is; so the lines of a set follow from the size.
 SET_SPAN: Final = 4096
+#: Bytes of a page, as far as one cannot rely on larger ones.
+PAGE: Final = 4096
+#: Pages whose addresses a hardware thread has at hand, at least: half of a core's (Golden Cove 2048).
+PAGES_AT_HAND: Final = 1024
 #: Lines that a set of the first two levels holds at least.
 WAYS: Final = 8
 
@@ -39,3 +43,9 @@ def rows_collide(rows: int, apart: int, span: int = SET_SPAN, ways: int = WAYS) 
     Addresses ``span`` bytes apart fall into the same set, by default those of the first level.
     """
     return rows > ways * (span // gcd(span, apart))
+
+
+def page_cycles(lines: int, apart: int, target: Target) -> float:
+    """Cycles that each of so many lines, so many bytes apart, waits for the address of its page."""
+    pages = min(1.0, apart / PAGE)
+    return target.page_walk * pages if lines * pages > PAGES_AT_HAND else 0.0

@@ -8,9 +8,10 @@ asks for the next panel of the second operand while it works on one::
         for panels:                                         # each stays in the second cache level
             for tiles of R rows: the micro-kernel of a contraction
 
-Where a panel's lines need more of a set of the second level than it has, threads share the panels, and each
-panel is copied just before its use; so are all panels of a thread where the first operand is larger, and
-threads then share the rows where the second one is small::
+Where a panel's lines need more of a set of the second level than it has, or each waits for the address of
+its page for longer than a tile's step takes, threads share the panels, and each panel is copied just before
+its use; so are all panels of a thread where the first operand is larger, and threads then share the rows
+where the second one is small::
 
     parallel for groups of panels, one a thread:
         panels[j / P][k][j % P] = b[k, j]
@@ -36,7 +37,7 @@ from typing import Final
 
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import WAYS, first_ways, last_cache, rows_collide
+from tilewright.strategies.caches import WAYS, first_ways, last_cache, page_cycles, rows_collide
 from tilewright.strategies.micro import expand_tile, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction, row_axis
 from tilewright.strategies.tiles import (
@@ -57,8 +58,9 @@ MOST_KEPT: Final = 3 / 8
 MIN_USES: Final = 128
 #: Rows where a panel's lines need more of a set of the second cache level than it has: otherwise each tile
 #: fetches them from the third again (Zen 5, of cycles at the peak: 1024x1024x1024 78 -> 96%, 512x1024x1024
-#: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%).
-MIN_USES_COLLIDING: Final = 32
+#: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%), or where each line
+#: waits for its address.
+MIN_USES_SCATTERED: Final = 32
 #: Part of the last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96, 97,
 #: 90% of the peak with 0.03, 0.06, 0.12, 0.25).
 CACHE_SHARE: Final = 0.12
@@ -82,8 +84,8 @@ def is_large_product(
     row, k = axes
     rows, columns = c.extent(row), c.extent(c.vector)
     tile = product_tile(c, target)
-    if columns_collide(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
-        return rows >= MIN_USES_COLLIDING
+    if columns_scattered(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
+        return rows >= MIN_USES_SCATTERED
     nbytes = rows * c.extent(k) * c.a.dtype.bytes
     return nbytes > MIN_SHARE * last_cache(target) and min(rows, columns) >= MIN_USES
 
@@ -155,7 +157,8 @@ def schedule_product(
     if plan.columns:
         s, read = _copy_panels(s, c, panel if plan.each else group, columns)
     if plan.ahead:
-        s = s.annotate(panel, "prefetch", f"{read}@spread")
+        # copied one by one, panels are asked for where they come from
+        s = s.annotate(panel, "prefetch", f"{c.b.buffer if plan.each else read}@spread")
     if plan.rows:
         s = copy_rows(s, c, block, rows, c.extent(k))
     # what the last thread has at least, which may have a little less than the others
@@ -190,8 +193,9 @@ def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
     tile = product_tile(c, target)
     copied = rows_collide(tile.rows, line, ways=first_ways(target))
     if c.extent(row) * line <= MOST_KEPT * last:
-        if columns_collide(c, target):
-            return ProductPlan(tile, c.vector, copied, True, 1, each=True)
+        if columns_scattered(c, target):
+            waits = columns_wait(c, target)
+            return ProductPlan(tile, c.vector, copied, True, 1, each=True, ahead=waits)
         return ProductPlan(tile, row, copied, False, 1, ahead=True)
     small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
     shared = row if small else c.vector
@@ -220,11 +224,23 @@ def product_tile(c: Contraction, target: Target) -> RegisterTile:
     return min((tile for tile in found if tile.cycles <= TILE_MARGIN * least), key=cost)
 
 
-def columns_collide(c: Contraction, target: Target) -> bool:
-    """Whether a panel of the second operand needs more of a set of the second cache level than it has."""
+def columns_scattered(c: Contraction, target: Target) -> bool:
+    """Whether the lines of a panel of the second operand lie too far apart to be read in place by each tile.
+
+    They need more of a set of the second cache level than it has, or wait for their addresses.
+    """
     assert c.b is not None
+    lines, apart = c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes
     span = (target.level("l2").size or 0) // WAYS
-    return rows_collide(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, span)
+    return columns_wait(c, target) or rows_collide(lines, apart, span)
+
+
+def columns_wait(c: Contraction, target: Target) -> bool:
+    """Whether each line of a panel waits for its address for longer than a tile's step takes."""
+    assert c.b is not None
+    lines, apart = c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes
+    tile = product_tile(c, target)
+    return page_cycles(lines, apart, target) > tile.rows * tile.vectors / target.fma_per_cycle
 
 
 def _parts(extent: int, size: int) -> int:

@@ -29,7 +29,7 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import WAYS, buffer_bytes, last_cache, rows_collide
+from tilewright.strategies.caches import WAYS, buffer_bytes, last_cache, page_cycles, rows_collide
 from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import copy_rows, plain_product
 from tilewright.strategies.roles import Contraction, row_axis
@@ -50,8 +50,6 @@ ACCUMULATORS, MAX_VECTORS = 28, 3
 CHUNK: Final = 512
 #: Steps of the innermost loop that are unrolled.
 STEPS: Final = 4
-#: Bytes of a page, as far as one cannot rely on larger ones.
-PAGE: Final = 4096
 #: The same limits where finding pages takes longest. Emerald Rapids, ms: 12x4096x4096 13.3 -> 2.8,
 #: 16x4096x4096 21.8 -> 3.7, 20x6144x2048 19.2 -> 2.4, 32x4096x4096 30.1 -> 7.7 (tiles of 16 rows by one
 #: vector 9.5, chunks of 64 steps 16.5); with copied panels (`products.py`) 14.3, 14.8, 11.1, 8.0; 64 rows
@@ -94,7 +92,7 @@ def _limits(c: Contraction, target: Target) -> _Limits:
     assert row is not None
     rows, vectors = tile_of(c.extent(row), TILE_ROWS)
     step = rows * vectors / target.fma_per_cycle
-    if c.extent(c.vector) * c.b.dtype.bytes >= PAGE and target.page_walk > step:
+    if page_cycles(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, target) > step:
         return _Limits(MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES)
     return _Limits(MAX_ROWS, TILE_ROWS, CHUNK)
 
