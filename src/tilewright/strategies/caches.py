@@ -15,8 +15,6 @@ UNKNOWN: Final = 1 << 23
 SET_SPAN: Final = 4096
 #: Bytes of a page, as far as one cannot rely on larger ones.
 PAGE: Final = 4096
-#: Pages whose addresses a hardware thread has at hand, at least: half of a core's (Golden Cove 2048).
-PAGES_AT_HAND: Final = 1024
 #: Lines that a set of the first two levels holds at least.
 WAYS: Final = 8
 
@@ -45,7 +43,6 @@ def rows_collide(rows: int, apart: int, span: int = SET_SPAN, ways: int = WAYS) 
     return rows > ways * (span // gcd(span, apart))
 
 
-def page_cycles(lines: int, apart: int, target: Target) -> float:
-    """Cycles that each of so many lines, so many bytes apart, waits for the address of its page."""
-    pages = min(1.0, apart / PAGE)
-    return target.page_walk * pages if lines * pages > PAGES_AT_HAND else 0.0
+def page_cycles(apart: int, target: Target) -> float:
+    """Cycles that each of many lines so many bytes apart waits for the address of its page."""
+    return target.page_walk * min(1.0, apart / PAGE)

@@ -92,7 +92,7 @@ def _limits(c: Contraction, target: Target) -> _Limits:
     assert row is not None
     rows, vectors = tile_of(c.extent(row), TILE_ROWS)
     step = rows * vectors / target.fma_per_cycle
-    if page_cycles(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, target) > step:
+    if page_cycles(c.extent(c.vector) * c.b.dtype.bytes, target) > step:
         return _Limits(MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES)
     return _Limits(MAX_ROWS, TILE_ROWS, CHUNK)
 

@@ -112,6 +112,18 @@ def test_the_plan_follows_from_the_caches(shape, shared, rows, columns, monkeypa
     assert plan.each == (shape == (1024, 1024, 1024)) != plan.ahead
 
 
+@pytest.mark.parametrize(("k", "each"), [(2048, True), (256, False)])
+def test_panels_are_copied_where_lines_wait_for_their_pages(k, each, monkeypatch):
+    monkeypatch.undo()
+    slow = replace(machine(1024, 32 * 1024), page_walk=50)
+    program = product(40, 1500, k)
+    c = contraction(program, program.stages[0])
+    assert products.is_large_product(program, c, slow, (), 2) == (k == 2048)
+    assert not products.is_large_product(program, c, machine(1024, 32 * 1024), (), 2)
+    plan = plan_product(c, slow, 2)
+    assert (plan.each, plan.ahead) == (each, True)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.06])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
