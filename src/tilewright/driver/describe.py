@@ -240,8 +240,15 @@ def _kind(program: Program, stage: Stage, written: bool) -> str:
         return "windows" if windows and written else "reduction"
     if not windows:
         return "matmul"
-    sums = any(c.extent(axis) > 1 for axis in c.axes("k"))
-    return "direct" if sums else "direct, depthwise"
+    return "direct, depthwise" if _is_depthwise(c) else "direct"
+
+
+def _is_depthwise(c: Contraction) -> bool:
+    """Whether a convolution has filters for each channel: an image of one channel has them all for that one."""
+    if any(c.extent(axis) > 1 for axis in c.axes("k")):
+        return False
+    shared = all(any(c.extent(axis) > 1 for axis in c.axes(role)) for role in ("m", "n"))
+    return not shared or c.group is not None or c.rows is not None
 
 
 def _roles(program: Program, stage: Stage) -> Contraction | None:

@@ -76,6 +76,22 @@ def test_convolutions(program, options, algorithm):
     assert found.as_data()["register_tile"] == list(found.tile)
 
 
+@pytest.mark.parametrize(
+    ("make", "args", "options", "algorithm"),
+    [
+        (blocked, (1, 1, 32, (12, 40), (3, 5)), {}, "direct"),
+        (lambda p: p, (1, 1, 32, (12, 40), (3, 5)), {}, "direct"),
+        (blocked, (2, 1, 32, (12, 40), (3, 5)), {"stride": 2, "pad": 1}, "direct"),
+        (lambda p: p, (1, 32, 32, (12, 40), (3, 5)), {"groups": 32}, "direct, depthwise"),
+        (blocked, (1, 32, 64, (12, 40), (3, 5)), {"groups": 32}, "direct, depthwise"),
+        (lambda p: p, (1, 32, 64, (12, 40), (3, 5)), {"groups": 32}, "direct, depthwise"),
+    ],
+)
+def test_one_channel_is_not_depthwise(make, args, options, algorithm):
+    """First layers by rows of pixels have one channel, of which each filter makes another one."""
+    assert described(make(conv_program(*args, **options))).algorithm == algorithm
+
+
 def program_of(inputs, result):
     return lang.program(inputs, [result])
 
