@@ -127,6 +127,14 @@ def _guarded(where=None, shape=10, **changed):
     return Schedule(lang.program([X, W], [C]))
 
 
+def _convolved():
+    X, W = lang.placeholder((10,), name="X"), lang.placeholder((3,), name="W")
+    k = lang.reduce_axis(3, "k")
+    return Schedule(
+        lang.program([X, W], [lang.compute((8,), lambda i: lang.sum(X[i + k] * W[k], axis=k), name="C")])
+    )
+
+
 def _largest():
     A = lang.placeholder((4, 5), name="A")
     k = lang.reduce_axis(5, "k")
@@ -252,6 +260,11 @@ REFUSALS = {
         _hidden,
         ("pad_operand", "C", 0, "Q"),
         r"X\[i \+ k - 1\] may lie outside of 'X' where a condition of stage 'C' hides it",
+    ),
+    "pad: the other operand out of bounds": (
+        lambda: _convolved().rfactor("C", "k", 2),
+        ("pad_operand", "C_rf", 1, "Q"),
+        r"X\[i \+ k_i \+ 2\*k_o\] may lie outside of 'X' where a condition of stage 'C_rf' hides it",
     ),
     "flatten: no stage": (_lines, ("flatten_rows", "D", "y", "x", 8, "Q"), "there is no stage 'D'"),
     "flatten: taken name": (_lines, ("flatten_rows", "C", "y", "x", 8, "W"), "the name 'W' is taken or no"),

@@ -244,7 +244,7 @@ def _kind(program: Program, stage: Stage, written: bool) -> str:
 
 
 def _is_depthwise(c: Contraction) -> bool:
-    """Whether a convolution has filters for each channel: an image of one channel has them all for that one."""
+    """Whether a convolution has filters for each channel; an image of one channel has all for that one."""
     if any(c.extent(axis) > 1 for axis in c.axes("k")):
         return False
     shared = all(any(c.extent(axis) > 1 for axis in c.axes(role)) for role in ("m", "n"))

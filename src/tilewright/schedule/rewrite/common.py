@@ -1,11 +1,11 @@
-"""What rewrites of programs share: finding a stage and its operands, names that are free, a new operand."""
+"""What rewrites of programs share: finding a stage and its operands, free names, a new operand."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
 
-from tilewright.ir import Buffer, Load, Program, Stage, stmt_loads
+from tilewright.ir import Buffer, Load, Program, Stage, iter_env, prove_ge0, prove_lt, stmt_loads
 from tilewright.support import ScheduleError
 
 
@@ -30,6 +30,15 @@ def operand_of(stage: Stage, number: int) -> Load:
     if not 0 <= number < len(found):
         raise ScheduleError(f"stage {stage.name!r} has {len(found)} operands, there is no number {number}")
     return found[number]
+
+
+def check_bounds(program: Program, stage: Stage, load: Load, hint: str | None = None) -> None:
+    """Refuse a load that is in bounds only where a condition of its stage holds."""
+    env = iter_env(stage.iters)
+    for i, size in zip(load.indices, program.buffer(load.buffer).shape, strict=True):
+        if not (prove_ge0(i, env) and prove_lt(i, size, env)):
+            where = f"where a condition of stage {stage.name!r} hides it"
+            raise ScheduleError(f"{load} may lie outside of {load.buffer!r} {where}", hint=hint)
 
 
 def taken_names(program: Program) -> set[str]:

@@ -14,14 +14,18 @@ from tilewright.ir import (
     Program,
     Stage,
     Store,
-    iter_env,
     map_loads,
-    prove_ge0,
-    prove_lt,
     var,
 )
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.rewrite.common import check_name, operand_of, stage_called, taken_names, with_operand
+from tilewright.schedule.rewrite.common import (
+    check_bounds,
+    check_name,
+    operand_of,
+    stage_called,
+    taken_names,
+    with_operand,
+)
 from tilewright.support import ScheduleError
 
 
@@ -78,13 +82,7 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
         )
     if any((iters[a].lo.vars | iters[a].hi.vars) for a in axes):
         raise ScheduleError(f"the range of an axis of {load} depends on other axes")
-    env = iter_env(old.iters)
-    for i, size in zip(load.indices, program.buffer(load.buffer).shape, strict=True):
-        if not (prove_ge0(i, env) and prove_lt(i, size, env)):
-            raise ScheduleError(
-                f"{load} may lie outside of {load.buffer!r} where a condition of stage {stage!r} hides it",
-                hint="gather operands that are in bounds for all values of the iterators",
-            )
+    check_bounds(program, old, load, "gather operands that are in bounds for all values of the iterators")
     # the new tensor starts at zero in every dimension
     shift = {a: iters[a].lo for a in axes}
     indices = tuple(var(a) - shift[a] for a in axes)

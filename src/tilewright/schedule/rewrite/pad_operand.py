@@ -30,10 +30,18 @@ from tilewright.ir import (
     int_upper,
     iter_env,
     map_loads,
+    stmt_loads,
     var,
 )
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.rewrite.common import check_name, operand_of, stage_called, taken_names, with_operand
+from tilewright.schedule.rewrite.common import (
+    check_bounds,
+    check_name,
+    operand_of,
+    stage_called,
+    taken_names,
+    with_operand,
+)
 from tilewright.support import ScheduleError
 
 
@@ -76,7 +84,8 @@ def pad_operand(program: Program, stage: str, operand: int, name: str, order: Se
                     C[i] = (C[i] + (P[i + k] * W[k]))
 
     Raises ScheduleError for an unknown stage or operand, a stage that is no sum of products, ranges that are
-    not constant, conditions that are not bounds of the operand's indices, or a name that is taken.
+    not constant, conditions that are not bounds of the operand's indices, an element elsewhere that is in
+    bounds only where they hold, or a name that is taken.
     """
     old = stage_called(program, stage)
     check_name(name, taken_names(program))
@@ -89,6 +98,10 @@ def pad_operand(program: Program, stage: str, operand: int, name: str, order: Se
         raise ScheduleError(f"stage {stage!r} is no sum of products with {load}: zeros would not be neutral")
     shape = program.buffer(load.buffer).shape
     bounds = _bounds(guard, load, stage)
+    for other in stmt_loads(body):
+        if guard and other != load:
+            # read, and multiplied with a zero, where the conditions left the term out
+            check_bounds(program, old, other)
     env = iter_env(old.iters)
     order = tuple(order) or tuple(range(len(shape)))
     if sorted(order) != list(range(len(shape))):
