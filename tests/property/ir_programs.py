@@ -270,10 +270,20 @@ def _add_dots(b: _Builder, rows, tile):
     """Sums of products of narrow factors, in whole groups as instructions take them."""
     left, right, depth = (U8, I8, 4) if b.dtype == I32 else (BF16, BF16, 2)
     groups, cols = b.draw(st.integers(1, 3), label="groups"), b.size(tile)
-    x, w = b.given((rows, index(depth * groups)), left), b.given((index(depth * groups), cols), right)
     i, j, k = var("i"), var("j"), var("k")
+    inner = index(depth * groups)
+    # rows of the first factor: one after the other, some apart, overlapping
+    step = b.draw(st.integers(0, 2), label="step")
+    if step and rows.is_const:
+        x, at = b.given(((rows - 1) * step + 1, inner), left), (i * step, k)
+    elif rows.is_const:
+        x, at = b.given((rows + inner - 1,), left), (i + k,)
+    else:
+        x, at = b.given((rows, inner), left), (i, k)
+    across = b.draw(st.booleans(), label="across")
+    w = b.given((cols, inner) if across else (inner, cols), right)
     out = b.made((rows, cols))
-    factors = [Cast(_ld(x, i, k), b.dtype), Cast(_ld(w, k, j), b.dtype)]
+    factors = [Cast(_ld(x, *at), b.dtype), Cast(_ld(w, *((j, k) if across else (k, j))), b.dtype)]
     if b.draw(st.booleans(), label="turned"):
         factors.reverse()
     b.terms += 4 * depth * groups

@@ -42,7 +42,7 @@ def loops_of(s: Schedule):
     return list(locate(s.func.body, For))
 
 
-def _feeds(node: For):
+def feeds(node: For):
     """Kinds of the iterators that a loop feeds."""
     kinds = set()
     for place in locate(node.body, Block):
@@ -64,7 +64,7 @@ def _splittable(s, tail):
     """Loops that a split of this tail might accept."""
     options = [p for p in loops_of(s) if p.node.kind.name in ("serial", "unroll", "parallel")]
     if tail in ("shift", "roundup"):
-        options = [p for p in options if _feeds(p.node) == {"par"}]
+        options = [p for p in options if feeds(p.node) == {"par"}]
     if tail == "shift":
         options = [p for p in options if not any(b.is_reduction for b in _blocks(p.node))]
         options = [p for p in options if p.node.extent.is_const and p.node.extent.const > 2]
@@ -113,7 +113,7 @@ def split(draw, s, tail=None, groups=False):
 INSTRUCTIONS = {("bf16", "bf16", "f32"): ("vdpbf16ps", 2), ("i8", "u8", "i32"): ("vpdpbusd", 4)}
 
 
-def _products(block):
+def instruction_of(block):
     """The instruction that does a block's sum of products; ``None`` where there is none."""
     if not isinstance(block.body, Store) or len(block.body.writes) != 1:
         return None
@@ -126,8 +126,8 @@ def _sums_of_products(s):
     """Loops over what the block in them sums, and how many neighbours an instruction takes of that."""
     for p in _serial(s):
         inside = _blocks(p.node)
-        found = [_products(b) for b in inside if b.is_reduction]
-        if len(inside) == 1 and found and found[0] and _feeds(p.node) == {"red"} and p.node.extent.is_const:
+        found = [instruction_of(b) for b in inside if b.is_reduction]
+        if len(inside) == 1 and found and found[0] and feeds(p.node) == {"red"} and p.node.extent.is_const:
             yield p, found[0][1]
 
 
@@ -135,8 +135,8 @@ def tensorize(draw, s):
     options = []
     for p in _serial(s):
         block = p.node.body
-        found = _products(block) if isinstance(block, Block) and block.init is None else None
-        if found and p.node.extent == Index(found[1]) and _feeds(p.node) == {"red"}:
+        found = instruction_of(block) if isinstance(block, Block) and block.init is None else None
+        if found and p.node.extent == Index(found[1]) and feeds(p.node) == {"red"}:
             if not any(p.node.var in c.vars for c in block.where):
                 options.append((p.node.var, found[0]))
     chosen = pick(draw, options, "loop")
@@ -219,7 +219,7 @@ def _independent(s):
     """Loops of parallel iterators, none of whose values passes from one block to another through memory."""
     out = []
     for p in _serial(s):
-        if _feeds(p.node) != {"par"} or any(f.kind.name in ("parallel", "vector") for f in p.loops):
+        if feeds(p.node) != {"par"} or any(f.kind.name in ("parallel", "vector") for f in p.loops):
             continue
         own = {a.node.buffer.name for a in locate(p.node, Alloc)}
         bound = all(
@@ -253,7 +253,7 @@ def vectorize(draw, s):
     options = []
     for p in _serial(s):
         inner = [q.node for q in locate(p.node.body, For)]
-        kinds = _feeds(p.node)
+        kinds = feeds(p.node)
         if not p.node.extent.is_const or "ord" in kinds:
             continue
         if any(f.kind.name in ("vector", "parallel", "thread") for f in inner):
@@ -305,7 +305,7 @@ def decompose_init(draw, s, products=False):
     options = []
     for p in blocks(s.func.body):
         b = p.node
-        if b.init is None or (products and not _products(b)):
+        if b.init is None or (products and not instruction_of(b)):
             continue
         red = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "red" for v in x.vars}
         par = {v for it, x in zip(b.iters, b.bind, strict=True) if it.kind == "par" for v in x.vars}
@@ -325,7 +325,7 @@ def blockize(draw, s):
     for p in loops_of(s):
         inner = [q.node for q in locate(p.node, For)]
         plain = all(b.init is None for b in _blocks(p.node))
-        plain = plain and not any(f.kind.name == "vector" and "red" in _feeds(f) for f in inner)
+        plain = plain and not any(f.kind.name == "vector" and "red" in feeds(f) for f in inner)
         if plain and not any(f.kind.name in ("parallel", "thread") for f in inner):
             options.append(p.node.var)
     loop = pick(draw, options, "loop")
@@ -410,7 +410,7 @@ def reverse_compute_at(draw, s):
         read = {ld.buffer for ld in consumer.reads}
         for p in loops_of(s):
             inside = _blocks(p.node)
-            if consumer.name in p.node.body.names or _feeds(p.node) != {"par"}:
+            if consumer.name in p.node.body.names or feeds(p.node) != {"par"}:
                 continue
             made = {w for b in inside for w, _ in b.writes}
             after = known.index(consumer) > max(known.index(b) for b in inside)

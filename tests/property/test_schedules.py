@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from property import tile_proposals
 from property.ir_programs import cases
 from property.proposals import PROPOSERS, TAILS, TILE_TAILS
 from tilewright.ir import run_function, run_program
@@ -36,6 +37,7 @@ MORE = {
     "slide": 2,
     "roll": 2,
     "layout_unfold": 2,
+    "tensorize-tiles": 2,
 }
 
 REDUCTIONS = ("rowsum", "matmul", "conv", "triangle", "argmax")
@@ -47,6 +49,7 @@ SUBJECTS = {
     **{f"tile-{tail}": ("tile", {"tail": tail}) for tail in TILE_TAILS},
     **{f"peel-{which}": ("peel", {"which": which}) for which in ("first", "last")},
     "annotate-nontemporal": ("annotate", {"key": "nontemporal"}),  # verified beyond its syntax
+    "tensorize-tiles": ("tensorize", {"by": tile_proposals.product}),
     **{name: (name, {}) for name in PROPOSERS if name not in ("split", "tile", "peel")},
 }
 #: What gives a subject a chance: kinds of the first stages, numbers of stages, steps to try first.
@@ -65,7 +68,7 @@ START = {
     "flatten_rows": (("padconv", "conv"),),
     "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
-    "tensorize": (("dots",),),
+    **dict.fromkeys(("tensorize", "tensorize-tiles"), (("dots",),)),
     "winograd": (("images",),),
     "strassen": (("quarters",),),
 }
@@ -94,6 +97,7 @@ BEFORE = {
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),
     "tensorize": (("split", {"groups": True}), ("decompose_init", {"products": True})),
+    "tensorize-tiles": tile_proposals.BEFORE,
 }
 
 
@@ -125,6 +129,7 @@ def test_every_primitive_and_tail_policy_is_a_subject():
             "set_scope",
             "bind",
             "blockize",
+            "tensorize-tiles",
         ],
         *["annotate", "annotate-nontemporal", "layout_split", "layout_reorder", "layout_fuse", "layout_pad"],
         *(f"tile-{tail}" for tail in TILE_TAILS),
@@ -145,9 +150,9 @@ class Run:
         self.schedule = Schedule(case.program, verify=True)
         self.reference = list_function(self.schedule.func, case.params)
 
-    def attempt(self, name, **fixed):
-        """Propose one step, and check it where it is accepted; whether it was."""
-        proposal = PROPOSERS[name](self.data.draw, self.schedule, **fixed)
+    def attempt(self, name, by=None, **fixed):
+        """Propose one step (``by`` another proposer), and check it where it is accepted; whether it was."""
+        proposal = (by or PROPOSERS[name])(self.data.draw, self.schedule, **fixed)
         if proposal is None:
             return False
         args, kwargs = proposal
