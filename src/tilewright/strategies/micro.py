@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.ir import Index
 from tilewright.schedule import Schedule
 from tilewright.strategies.reloads import reloaded_rows
 from tilewright.strategies.roles import Contraction, contiguous_reduction, row_axis
@@ -108,8 +107,7 @@ def reduce_tile(
         around = {a: loop for a, loop in reds.items() if loop not in masking}
         windows = [loop for loop in windows if loop not in masking]
         axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in around])
-        wide = [loop for loop in (*ks, *windows) if s.loop(loop).extent != Index(1)]
-        last = around.get(axis or "", (wide or windows or ks)[-1])
+        last = around.get(axis or "", (windows or ks)[-1])
         front = [loop for loop in (*ks, *windows) if loop != last]
         if masking and ks and step is None:
             # other windows outside of sums over channels, so that they can be cut where rows meet the padding
