@@ -250,6 +250,11 @@ REFUSALS = {
         ("pad_operand", "C", 0, "Q", (0, 1)),
         r"order=\(0, 1\) does not name each dimension of 'X' once",
     ),
+    "pad: blocks": (
+        _matmul,
+        ("pad_operand", "C", 0, "P", (), 3),
+        "dimension 1 of 'P', 5 long, has no blocks of 3",
+    ),
     "pad: symbolic": (_symbolic, ("pad_operand", "C", 0, "P"), r"A\[i, k\]: the range of k is not constant"),
     "pad: other conditions": (
         lambda: _guarded(lambda i, k: k <= 2 * i),

@@ -206,7 +206,13 @@ def pad_operand(draw, s, lines=False):
         return None
     stage, n, rank = chosen
     name = fresh_name("Z", {b.name for b in s.program.temps})
-    return (stage, n, name, tuple(draw(st.permutations(range(rank))))), {}
+    return (
+        stage,
+        n,
+        name,
+        tuple(draw(st.permutations(range(rank)))),
+        draw(st.sampled_from((0, 0, 1, 2))),
+    ), {}
 
 
 def flatten_rows(draw, s):

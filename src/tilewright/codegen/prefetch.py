@@ -21,7 +21,7 @@ from typing import Final
 from tilewright.codegen.accesses import Accesses
 from tilewright.codegen.memory import MemoryBuffer
 from tilewright.codegen.uses import data_in
-from tilewright.ir import Alloc, For, Index, PrefetchHint, Seq, Stmt, Store, loads
+from tilewright.ir import Alloc, Exec, For, Index, PrefetchHint, Seq, Stmt, Store, Window, loads
 
 CACHE_LINE: Final = 64
 """Bytes that one prefetch brings."""
@@ -61,8 +61,22 @@ class Prefetching(Accesses):
                     self._line(r, w.buffer, w.indices, True)
                     for ld in loads(w.value):
                         self._line(r, ld.buffer, ld.indices, False)
+            case Exec():
+                for window in s.windows:
+                    self._window(r, window)
             case _:
                 pass
+
+    def _window(self, r: Request, w: Window) -> None:
+        """Ask for the lines of what an instruction on matrices takes of a buffer in memory."""
+        buf = self.state.buffers.get(w.buffer)
+        if w.buffer not in r.hints or not w.axes or not isinstance(buf, MemoryBuffer):
+            return
+        slow = w.axes[0]
+        for row in range(slow.count):
+            # rows of matrices are a line at most, and neighbours that are taken together are in one
+            indices = tuple(i + row * slow.step if d == slow.dim else i for d, i in enumerate(w.offsets))
+            self._line(r, w.buffer, indices, False, CACHE_LINE // buf.buffer.dtype.bytes)
 
     def _each(self, s: For, r: Request) -> None:
         lo, extent = self.resolve(s.lo), self.resolve(s.hi) - self.resolve(s.lo)
@@ -82,7 +96,7 @@ class Prefetching(Accesses):
             self.ask(s.body, r)
         self.state.env.pop(s.var, None)
 
-    def _line(self, r: Request, name: str, indices: tuple[Index, ...], write: bool) -> None:
+    def _line(self, r: Request, name: str, indices: tuple[Index, ...], write: bool, line: int = 1) -> None:
         hint = r.hints.get(name)
         buf = None if hint is None else self.state.buffers[name]
         if hint is None or not isinstance(buf, MemoryBuffer):
@@ -90,7 +104,7 @@ class Prefetching(Accesses):
         if data_in(indices):
             return
         x, products = self._offset(self._access(buf, indices))
-        place = (name, x, tuple(i for i, _ in products), write)
+        place = (name, x - x.const % line, tuple(i for i, _ in products), write)
         if place not in r.asked:
             r.asked.add(place)
             self.b.prefetch(self._address(buf, x + hint.further, products), write, hint.level)

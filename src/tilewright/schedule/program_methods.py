@@ -21,9 +21,11 @@ class ProgramMethods(Methods):
         """Compute an operand of a stage into a tensor of its own first."""
         return self.apply("gather_operand", stage, operand, axes, name)
 
-    def pad_operand(self, stage: str, operand: int, name: str, order: Sequence[int] = ()) -> Self:
+    def pad_operand(
+        self, stage: str, operand: int, name: str, order: Sequence[int] = (), block: int = 0
+    ) -> Self:
         """Copy an operand of a sum with its padding: see ``rewrite/pad_operand.py``."""
-        return self.apply("pad_operand", stage, operand, name, order)
+        return self.apply("pad_operand", stage, operand, name, order, block)
 
     def flatten_rows(self, stage: str, lines: str, line: str, multiple: int, name: str) -> Self:
         """Compute two iterators of a sum as one: see ``rewrite/flatten_rows.py``."""

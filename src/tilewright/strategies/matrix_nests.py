@@ -6,13 +6,15 @@ Results stay in tile registers while the reduction passes; then they are stored 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
-from tilewright.ir import TILE, Stage
+from tilewright.ir import TILE, Index, Stage
 from tilewright.schedule import Schedule
+from tilewright.strategies.blocking import KEPT_SHARE
 from tilewright.strategies.dots import find_matrix
 from tilewright.strategies.matrix import MatrixTile
 from tilewright.strategies.micro import fed_by, loops_below
-from tilewright.strategies.roles import Contraction, row_axis
+from tilewright.strategies.roles import Contraction, contiguous_reduction, row_axis
 from tilewright.support import InternalError
 from tilewright.target import Target
 
@@ -42,7 +44,10 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     reductions = [loop for loop in others if feeds[loop] in c.axes("k", "window")]
     deep = next(loop for loop in reductions if feeds[loop] == found.axis)
     s = s.split(deep, tile.depth)
-    outer = [*(loop for loop in reductions if loop != deep), f"{deep}_o"]
+    taps = [loop for loop in reductions if loop != deep]
+    # all taps of a block while its few lines are in the first cache level
+    in_blocks = contiguous_reduction(c)[1] is not None
+    outer = [f"{deep}_o", *taps] if in_blocks else [*taps, f"{deep}_o"]
     around_it = [loop for loop in others if loop not in reductions]
     front = [*rows[:-1], *columns_of[:-1]]
     s = s.reorder(*around_it, *outer, *front, rows[-1], columns_of[-1], f"{deep}_i")
@@ -50,6 +55,7 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     for loop in front:
         s = s.unroll(loop)
     s = s.tensorize(rows[-1], c.dot)
+    s = _ask_for_columns(s, c, outer, tile, target)
     s = _move(s, c, f"{block}_init", around, tile, found.clear)
     s = _move(s, c, stored, around, tile, found.store)
     if epilogue is not None:
@@ -73,6 +79,21 @@ def _move(s: Schedule, c: Contraction, block: str, around: str, tile: MatrixTile
         if s.loop(loop).kind.name != "unroll":
             s = s.unroll(loop)
     return s.tensorize(rows[-1], instr)
+
+
+def _ask_for_columns(
+    s: Schedule, c: Contraction, loops: Sequence[str], tile: MatrixTile, target: Target
+) -> Schedule:
+    """Ask for what the next product takes of panels that the first cache level does not keep."""
+    loop = next((loop for loop in reversed(loops) if s.loop(loop).extent != Index(1)), None)
+    buffer = None if c.b is None else next((b for b in s.func.buffers if b.name == c.b.buffer), None)
+    if c.b is None or loop is None or buffer is None or buffer.layout is None:
+        return s
+    step = tile.depth * tile.columns * tile.column_tiles
+    panel = prod(c.extent(a) for a in c.axes("k", "window")) * tile.columns * tile.column_tiles
+    if panel * c.b.dtype.bytes <= KEPT_SHARE * (target.level("l1").size or 0):
+        return s
+    return s.annotate(loop, "prefetch", f"{c.b.buffer}+{step}:1")
 
 
 def _result_axes(c: Contraction) -> list[str | None]:

@@ -33,7 +33,7 @@ def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) ->
         if c is None or c.b is None:
             continue
         lines = _short_lines(c, target)
-        place = _place(now.stage(stage.name), c)
+        place = _place(now.stage(stage.name), c, target)
         if place is None or not (c.guard or lines):
             continue
         try:
@@ -74,8 +74,12 @@ def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
     return (lines, line, rows) if apart > FEWER * together else None
 
 
-def _place(stage: Stage, c: Contraction) -> tuple[int, str, tuple[int, ...]] | None:
-    """Which operand of the stage is ``a``, the name of its copy, and its dimensions, the summed one last."""
+def _place(stage: Stage, c: Contraction, target: Target) -> tuple[int, str, tuple[int, ...], int] | None:
+    """Which operand of the stage is ``a``, the name of its copy, its dimensions and blocks of the last.
+
+    Blocks as long as a row of a matrix: what a product reads are whole lines then, side by side, and all taps
+    read the same few of them.
+    """
     operands = [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in stage.writes]
     found = [n for n, ld in enumerate(operands) if ld.buffer == c.a.buffer]
     if len(found) != 1:
@@ -86,4 +90,6 @@ def _place(stage: Stage, c: Contraction) -> tuple[int, str, tuple[int, ...]] | N
         return None
     along = max(sums, key=lambda d: c.extent(load.indices[d].as_var() or ""))
     order = (*(d for d in range(len(load.indices)) if d != along), along)
-    return found[0], f"{stage.name}_padded", order
+    extent = c.extent(load.indices[along].as_var() or "")
+    block = next((d for d in matrix_depths(c.a.dtype, target) if extent % d == 0 and extent > d), 0)
+    return found[0], f"{stage.name}_padded", order, block

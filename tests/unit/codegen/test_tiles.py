@@ -126,6 +126,15 @@ def test_loads_are_shared():
     check(s, arrays(s.source))
 
 
+def test_lines_of_later_products_are_asked_for_once():
+    """What tiles of the next step take: 6 rows of 32 bytes of A, and 4 of B, which tiles share."""
+    s = squares(2, 2)
+    asked = {hint: text_of(s.annotate("k_o", "prefetch", hint).func) for hint in ("A+64:1", "B+64", "C+64")}
+    counts = {hint: text.count("call void @llvm.prefetch") for hint, text in asked.items()}
+    assert counts == {"A+64:1": 3, "B+64": 2, "C+64": 0}
+    check(s.annotate("k_o", "prefetch", "A+64:1,B+64:1"), arrays(s.source))
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 4), (3, 1), (2, 3), (1, 6)])
 def test_results_side_by_side(rows, columns):
     s = squares(rows, columns)

@@ -1,6 +1,7 @@
 """Models in bf16 by tile registers: near f32, the same in each run, saved, loaded and exported to C."""
 
 import itertools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,6 +48,21 @@ def convolutions(batch, channels, size, window, stride, pad, dims=2):
     return tiny.model(
         nodes, [tiny.tensor("x", x)], [tiny.tensor("y", (batch, channels, *[after] * dims))], constants
     )
+
+
+@needs_tiles
+def test_padding_in_blocks_and_weights_asked_for():
+    """Blocks as long as a tile's row, taps inside of each; weights beyond the first level are asked for."""
+    model = convolutions(1, 128, 14, 3, 1, 1)
+    made = tilewright.compile(model, precision="bf16", threads=2)
+    texts = [str(group.kernel.schedule) for group in made.groups()]
+    padded = [text for text in texts if "conv_padded: bf16" in text]
+    assert padded
+    for text in padded:
+        assert re.search(r"alloc conv_padded: bf16\[\d+, 1, 16, 16, 32\]", text)
+        order = [name for name in re.findall(r"for (conv_\w+)", text) if not name.endswith("_init")]
+        assert order.index("conv_ic_o") < order.index("conv_kh") < order.index("conv_kw")
+        assert re.search(r"for conv_kw .*prefetch=x1\+\d+:1", text)
 
 
 CONVOLUTIONS = {

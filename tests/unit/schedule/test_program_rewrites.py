@@ -148,6 +148,30 @@ def test_an_operand_without_padding_is_copied():
     assert_same(p, s.func)
 
 
+def test_padding_is_stored_in_blocks():
+    p = _padded_sum()
+    s = Schedule(p).inline_stage("P").skip_padding("C").pad_operand("C", 0, "Q", (1, 0), 7)
+    assert [n.as_int() for n in s.program.buffer("Q").physical_shape] == [1, 9, 7]
+    assert_same(p, s.func)
+    s = Schedule(p).inline_stage("P").skip_padding("C").pad_operand("C", 0, "Q", (0, 1), 3)
+    assert [n.as_int() for n in s.program.buffer("Q").physical_shape] == [3, 7, 3]
+    assert_same(p, s.func)
+
+
+@pytest.mark.parametrize(("order", "block"), [((1, 2, 0), 3), ((2, 1, 0), 1)])
+def test_short_lines_in_blocks_are_one(order, block):
+    X, W = lang.placeholder((3, 5, 6), name="X"), lang.placeholder((4, 3, 2, 3), name="W")
+    c, r, q = (lang.reduce_axis(n, name) for n, name in ((3, "c"), (2, "r"), (3, "q")))
+    C = lang.compute(
+        (4, 4, 4), lambda n, y, x: lang.sum(X[c, y + r, x + q] * W[n, c, r, q], (c, r, q)), name="C"
+    )
+    p = lang.program([X, W], [C])
+    s = Schedule(p).pad_operand("C", 0, "Q", order, block).flatten_rows("C", "y", "x", 8, "R")
+    shape = [n.as_int() for n in s.program.buffer("Q").physical_shape]
+    assert shape == [3 // block, shape[1], block]
+    assert_same(p, s.func)
+
+
 @pytest.mark.parametrize("multiple", [1, 8, 64])
 @pytest.mark.parametrize("consumed", [False, True])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])

@@ -203,15 +203,15 @@ def _flat_operand(
         inside = Compare("lt", OfIndex(var(fused), I64), Const(pitch * height, I64))
         value = Select(inside, value, Const(0.0 if source.dtype.is_float else 0, source.dtype))
     shape = _without(source.shape, down, across, Index(elements))
-    # as the dimensions were: the last one of the old order stays the last one
-    order = [e.as_var() for e in source.layout.exprs] if source.layout is not None else []
-    dims = [f"d{n}" for n in range(len(source.shape))]
-    kept = [d for d in order if d != dims[across]] if order and None not in order else []
-    flat = tuple(d for n, d in enumerate(dims) if n != across)
+    # as the dimensions were, with lines in the place of both; in order where that cannot be said
+    old = source.layout
     layout = None
-    if kept and kept != list(flat):
-        size = dict(zip(flat, shape, strict=True))
-        layout = IndexMap(flat, tuple(var(d) for d in kept if d), tuple(size[d] for d in kept if d))
+    if old is not None and old.dims[down] in (e.as_var() for e in old.exprs):
+        flat = tuple(d for n, d in enumerate(old.dims) if n != across)
+        kept = [(e, n) for e, n in zip(old.exprs, old.shape, strict=True) if old.dims[across] not in e.vars]
+        sizes = tuple(Index(elements) if e.as_var() == old.dims[down] else n for e, n in kept)
+        exprs = tuple(e for e, _ in kept)
+        layout = None if exprs == tuple(map(var, flat)) else IndexMap(flat, exprs, sizes)
     iters = tuple(
         Iter(fused, ZERO, Index(elements), "par") if n == down else it
         for n, it in enumerate(maker.iters)

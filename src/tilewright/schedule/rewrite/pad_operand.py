@@ -26,10 +26,12 @@ from tilewright.ir import (
     Select,
     Stage,
     Store,
+    floordiv,
     int_lower,
     int_upper,
     iter_env,
     map_loads,
+    mod,
     stmt_loads,
     var,
 )
@@ -46,12 +48,15 @@ from tilewright.support import ScheduleError
 
 
 @primitive("pad_operand", phase="program")
-def pad_operand(program: Program, stage: str, operand: int, name: str, order: Sequence[int] = ()) -> Program:
+def pad_operand(
+    program: Program, stage: str, operand: int, name: str, order: Sequence[int] = (), block: int = 0
+) -> Program:
     """Copy the ``operand``-th load of the sum ``stage``, counted from 0, to a tensor ``name`` with zeros.
 
     The tensor spans what the load's indices reach; terms that the stage left out are zeros in it, and the
     stage leaves none out any more: what does whole rows at once, such as an instruction for matrices, meets
-    no condition. ``order`` are the dimensions from the slowest to the fastest in memory (default: in order).
+    no condition. ``order`` are the dimensions from the slowest to the fastest in memory (default: in order),
+    of which the last one may come in blocks: then each block lies together, one after the other.
     Results are the same but where the other factor is infinite or NaN (0 times that is NaN).
 
     >>> from tilewright import lang
@@ -135,7 +140,20 @@ def pad_operand(program: Program, stage: str, operand: int, name: str, order: Se
             whole = Binary("and", whole, c)
         value = Select(whole, value, Const(0.0 if load.dtype.is_float else 0, load.dtype))
     layout = None
-    if order != tuple(range(len(shape))):
+    if block:
+        *others, last = order
+        if block < 0 or extents[last].as_int() % block:
+            raise ScheduleError(
+                f"dimension {last} of {name!r}, {extents[last]} long, has no blocks of {block}"
+            )
+        exprs = (
+            floordiv(var(dims[last]), block),
+            *(var(dims[d]) for d in others),
+            mod(var(dims[last]), block),
+        )
+        counts = (floordiv(extents[last], block), *(extents[d] for d in others), Index(block))
+        layout = IndexMap(dims, exprs, counts)
+    elif order != tuple(range(len(shape))):
         layout = IndexMap(dims, tuple(var(dims[d]) for d in order), tuple(extents[d] for d in order))
     made = Stage(
         name,
