@@ -52,7 +52,8 @@ _MINOR: Final = ("element-wise", "movement")
 class KernelDescription:
     """``algorithm`` such as ``winograd f4`` or ``matmul + row-wise``; layouts by argument, ``NCHW16c``,
     ``plain`` or ``packed``; ``tile`` the rows and columns of results that registers hold (``None``: no such
-    tile); ``threads`` that share the work; ``instructions`` of the machine that it asks for by name.
+    tile); ``threads`` that share the work; ``instructions`` of the machine that it asks for by name;
+    ``fallbacks`` where a primitive refused a step of a rule: what is done instead, and why.
     """
 
     algorithm: str
@@ -62,6 +63,7 @@ class KernelDescription:
     tile: tuple[int, int] | None
     threads: int
     instructions: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
     @property
     def layouts(self) -> str:
@@ -83,6 +85,7 @@ class KernelDescription:
             "output_layouts": dict(self.outputs),
             "register_tile": None if self.tile is None else list(self.tile),
             "threads": self.threads,
+            "fallbacks": list(self.fallbacks),
         }
 
 
@@ -104,6 +107,7 @@ def describe(schedule: Schedule, threads: int) -> KernelDescription:
         tile=_register_tile(schedule, program),
         threads=threads if shared else 1,
         instructions=instructions,
+        fallbacks=schedule.notes,
     )
 
 

@@ -34,16 +34,19 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
 
     A schedule starts from a program (then program-phase primitives come first) or from a loop function.
     ``verify`` runs the verifier after every step. Raises ScheduleError where a primitive is refused.
+    ``notes`` say what led to the steps: for people, they are no part of the trace.
     """
 
-    __slots__ = ("_current", "_func", "_steps", "source", "verify")
+    __slots__ = ("_current", "_func", "_steps", "notes", "source", "verify")
 
     source: Program | LoopFunction
     verify: bool
+    notes: tuple[str, ...]
 
     def __init__(self, source: Program | LoopFunction, *, verify: bool = False) -> None:
         self.source = source
         self.verify = verify
+        self.notes = ()
         self._current = source
         self._func = source if isinstance(source, LoopFunction) else None
         self._steps: tuple[Step, ...] = ()
@@ -131,10 +134,22 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
                 ) from error
         return out
 
+    def with_note(self, note: str) -> Self:
+        """The same schedule with one more note; a note that it has already is not repeated."""
+        new = self._copy()
+        new.notes = tuple(dict.fromkeys((*self.notes, note)))
+        return new
+
+    def _copy(self) -> Self:
+        new = object.__new__(type(self))
+        new.source, new.verify, new.notes = self.source, self.verify, self.notes
+        new._current, new._func, new._steps = self._current, self._func, self._steps
+        return new
+
     def _with(self, step: Step) -> Self:
         entry = PRIMITIVES[step.primitive]
-        new = object.__new__(type(self))
-        new.source, new.verify, new._steps = self.source, self.verify, (*self._steps, step)
+        new = self._copy()
+        new._steps = (*self._steps, step)
         if entry.phase == "program":
             program = self.require_program(f"{step.primitive} changes the program")
             new._current = entry.function(program, *step.args, **dict(step.kwargs))

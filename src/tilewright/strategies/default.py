@@ -19,6 +19,7 @@ from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, sc
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
+from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_lanes, split_reductions
@@ -36,10 +37,8 @@ from tilewright.strategies.streams import is_stream, schedule_stream, split_stre
 from tilewright.strategies.tiles import is_tileable
 from tilewright.strategies.wide import is_wide, schedule_wide
 from tilewright.strategies.winograd import schedule_winograd
-from tilewright.support import ScheduleError, get_logger
+from tilewright.support import ScheduleError
 from tilewright.target import Target
-
-_log = get_logger(__name__)
 
 
 def default_schedule(
@@ -79,7 +78,7 @@ def _scheduled(
             if choices:
                 return _schedule_clusters(changed, target, threads, constants, choices)
         except ScheduleError as error:
-            _log.info("%s: the direct method is taken: %s", program.name, error.what)
+            s = fell_back(s, "the direct method", error)
     return _schedule_clusters(s, target, threads, constants, {})
 
 
@@ -91,21 +90,26 @@ def _schedule_clusters(
     choices: Mapping[str, Choice],
 ) -> Schedule:
     s = round_weights(pad_for_matrices(s, target, constants), target, constants)
-    chained = _schedule_chain(s, target, threads, constants)
-    if chained is not None:
-        return chained
+    try:
+        chained = _schedule_chain(s, target, threads, constants)
+        if chained is not None:
+            return chained
+    except ScheduleError as error:
+        s = fell_back(s, "no chain, step by step", error)
     try:
         changed, along = split_reductions(s, target, threads, constants)
         if along:
             return _schedule_nests(changed, target, threads, constants, choices, along)
     except ScheduleError as error:
-        assert s.program is not None
-        _log.info("%s: vectors along reductions are left out: %s", s.program.name, error.what)
+        s = fell_back(s, "no vectors along reductions", error)
     return _schedule_nests(s, target, threads, constants, choices, {})
 
 
 def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collection[str]) -> Schedule | None:
-    """The schedule of a program that is a chain of contractions, ``None`` for others."""
+    """The schedule of a program that is a chain of contractions, ``None`` for others.
+
+    Raises ScheduleError where a step is refused.
+    """
     program = s.program
     assert program is not None
     chain = find_chain(program, target)
@@ -119,15 +123,11 @@ def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collec
         if chain is None or not chain.has_rows:
             return None
     assert chain is not None
-    try:
-        if band is None:
-            return schedule_row_chain(s, chain, target, threads)
-        if band.parts > 1:
-            return schedule_parts(s, chain, band.parts, target, threads)
-        return schedule_bands(s, chain, band, target, threads)
-    except ScheduleError as error:
-        _log.info("%s: computed step by step: %s", program.name, error.what)
-        return None
+    if band is None:
+        return schedule_row_chain(s, chain, target, threads)
+    if band.parts > 1:
+        return schedule_parts(s, chain, band.parts, target, threads)
+    return schedule_bands(s, chain, band, target, threads)
 
 
 def _schedule_nests(
@@ -213,7 +213,7 @@ def gather_operands(
         try:
             s = s.gather_operand(stage.name, operands.index(c.b_logical), [*axes, c.vector], panels_of(stage))
         except ScheduleError as error:
-            _log.info("stage %s reads its operand as it is: %s", stage.name, error.what)
+            s = fell_back(s, f"stage {stage.name} reads its operand as it is", error)
     return s
 
 
@@ -297,7 +297,7 @@ def _attempt(rule: Cluster, fallback: Cluster | None, name: str) -> Cluster:
         try:
             return rule(s, threads)
         except ScheduleError as error:
-            _log.info("default schedule of %s falls back: %s", name, error.what)
+            s = fell_back(s, f"stage {name} by a simpler rule", error)
             return fallback(s, threads) if fallback is not None else s
 
     return run

@@ -21,6 +21,7 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.schedule import Schedule
+from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.readers import reads_in_place
 from tilewright.strategies.roles import contraction
 from tilewright.support import ScheduleError, get_logger
@@ -75,8 +76,7 @@ def _inline_padding(s: Schedule, program: Program, stage: Stage) -> Schedule:
             if reader.is_reduction:
                 new = new.skip_padding(reader.name)
     except ScheduleError as error:
-        _log.info("padding stage %s stays: %s", stage.name, error.what)
-        return s
+        return fell_back(s, f"padding stage {stage.name} stays", error)
     return new
 
 

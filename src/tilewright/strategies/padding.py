@@ -8,12 +8,11 @@ from typing import Final
 from tilewright.ir import Stage, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.dots import find_matrix, matrix_depths, matrix_rows
+from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.precision import contraction_of, round_weights
 from tilewright.strategies.roles import Contraction
-from tilewright.support import ScheduleError, get_logger
+from tilewright.support import ScheduleError
 from tilewright.target import Target
-
-_log = get_logger(__name__)
 
 #: How many times fewer matrices short lines must make as one line, which is copied once more.
 FEWER: Final = 1.3
@@ -42,7 +41,7 @@ def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) ->
             if lines is not None:
                 made = padded.flatten_rows(stage.name, *lines, f"{stage.name}_lines")
         except ScheduleError as error:
-            _log.info("stage %s reads its operand as it is: %s", stage.name, error.what)
+            s = fell_back(s, f"stage {stage.name} reads its operand as it is", error)
             continue
         for candidate in dict.fromkeys((made, padded if c.guard else made)):
             then = contraction_of(

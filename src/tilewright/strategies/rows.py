@@ -24,11 +24,10 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.roles import flat_index, physical, run_length
-from tilewright.support import ScheduleError, get_logger
+from tilewright.support import ScheduleError
 from tilewright.target import Target
-
-_log = get_logger(__name__)
 
 #: Elements below which a loop stays on one thread: less than the cost of starting the others.
 MIN_PARALLEL_ELEMENTS: Final = 16_384
@@ -221,7 +220,7 @@ def schedule_rows(
             s = s.reverse_compute_at(reduction, loop).decompose_init(reduction, loop)
             folded.add(reduction)
         except ScheduleError as error:
-            _log.info("%s takes a pass of its own: %s", reduction, error.what)
+            s = fell_back(s, f"{reduction} takes a pass of its own", error)
     if side_by_side:
         s = _across_rows(s, (*stages, last), depth - 1, row)
     else:

@@ -10,6 +10,8 @@ import pytest
 
 import onnx_models as tiny
 from tilewright.cli import main
+from tilewright.strategies import default
+from tilewright.support import ScheduleError
 
 COMMANDS = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")
 
@@ -139,6 +141,21 @@ def test_profile_says_what_each_kernel_reaches(call, path, tmp_path):
     assert call("compile", path, "--output", saved)[0] == 0
     status, _, err = call("profile", saved)
     assert status == 2 and "needs the model itself" in err
+
+
+def test_explain_tells_of_rules_that_give_way(call, path, monkeypatch):
+    def none(*args, **kwargs):
+        raise ScheduleError("not today")
+
+    assert "fell back" not in call("explain", path)[1]
+    monkeypatch.setattr(default, "schedule_contraction", none)
+    status, out, _ = call("explain", path)
+    told = [line.strip() for line in out.splitlines() if "fell back" in line]
+    assert status == 0 and told
+    assert all(line.startswith("fell back: stage ") for line in told)
+    assert all(line.endswith(" by a simpler rule: not today") for line in told)
+    status, out, _ = call("explain", path, "--group", 0, "--json")
+    assert [f"fell back: {note}" for note in json.loads(out)["groups"][0]["fallbacks"]] == told[:1]
 
 
 def test_explain_names_algorithm_layout_tile_and_threads(call):

@@ -18,9 +18,9 @@ from tilewright.driver.work import moved_bytes
 from tilewright.ir import BF16, F32, Buffer, Index, to_function
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
-from tilewright.strategies import default_schedule, is_fast
+from tilewright.strategies import default, default_schedule, is_fast
 from tilewright.strategies.layouts import Block
-from tilewright.support import InternalError
+from tilewright.support import InternalError, ScheduleError
 from tilewright.target import detect
 
 HOST = detect()
@@ -143,6 +143,19 @@ def test_strassen():
     assert found.algorithm == "strassen"
     assert found.threads == 2
     assert found.tile is not None
+
+
+def test_rules_that_give_way_are_told(monkeypatch):
+    program = conv_program(1, 16, 32, (12, 12), (1, 1))
+    assert described(program).fallbacks == ()
+
+    def none(*args, **kwargs):
+        raise ScheduleError("not today")
+
+    monkeypatch.setattr(default, "schedule_contraction", none)
+    found = described(program)
+    assert found.fallbacks == ("stage Y by a simpler rule: not today",)
+    assert found.as_data()["fallbacks"] == list(found.fallbacks)
 
 
 def test_one_thread_and_no_tile():

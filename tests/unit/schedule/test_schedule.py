@@ -27,6 +27,13 @@ def test_a_schedule_never_changes():
     assert (len(s.trace), len(t.trace)) == (0, 1)
 
 
+def test_notes_stay_with_a_schedule_but_not_in_its_trace():
+    s = Schedule(matmul())
+    t = s.with_note("why").split("i", 2).with_note("and why").with_note("why")
+    assert (s.notes, t.notes) == ((), ("why", "and why"))
+    assert t.trace == s.split("i", 2).trace and t.func == s.split("i", 2).func
+
+
 def test_queries():
     s = scheduled(chain())
     assert s.blocks() == ("T", "Y")

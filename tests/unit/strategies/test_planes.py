@@ -105,14 +105,16 @@ def test_planes_larger_than_the_cache_are_left_alone():
     assert refused(depthwise(1, LANES, (5000, 7), (3, 3), pad=1))
 
 
-def test_a_step_that_is_refused_leaves_the_simple_schedule(monkeypatch, caplog):
+def test_a_step_that_is_refused_leaves_the_simple_schedule_and_a_note(monkeypatch, caplog):
     def none(*args):
         raise ScheduleError("not today")
 
     monkeypatch.setattr(default, "schedule_planes", none)
     with caplog.at_level("INFO", "tilewright"):
-        assert not in_blocks(check(depthwise(1, LANES, (7, 7), (3, 3), pad=1), interpret=False))
-    assert "default schedule of Y falls back: not today" in caplog.text
+        s = check(depthwise(1, LANES, (7, 7), (3, 3), pad=1), interpret=False)
+    assert not in_blocks(s)
+    assert s.notes == ("stage Y by a simpler rule: not today",)
+    assert f"{s.source.name}: {s.notes[0]}" in caplog.text
 
 
 def test_a_packing_that_leaves_no_register_tile_is_given_up(monkeypatch, caplog):

@@ -96,6 +96,8 @@ def _show_groups(state: State, model: str, groups: Sequence[_Described]) -> None
             f"{each.index:>5} {each.kernel.flops / 1e6:>9.2f}  {kernel.algorithm:<{width}} "
             f"{kernel.layouts:<22} {kernel.tile_text:>6} {kernel.threads:>7}  {_nodes(each)}"
         )
+        for note in kernel.fallbacks:
+            state.say(f"{'':>15}  fell back: {note}")
 
 
 def _rows(groups: Sequence[_Described]) -> Iterator[dict[str, Any]]:
