@@ -12,7 +12,6 @@ from tilewright.ir import (
     iter_env,
     prove_ge0,
     prove_lt,
-    stmt_loads,
     stmt_writes,
     walk,
 )
@@ -160,7 +159,7 @@ def gather_operand(draw, s):
         return None
     options = []
     for x in s.program.stages:
-        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        found = x.operands
         if any(it.lo.vars or it.hi.vars for it in x.iters):
             continue
         for n, ld in enumerate(found):
@@ -191,7 +190,7 @@ def pad_operand(draw, s, lines=False):
         value = body.writes[0].value
         if value.op != "add" or not isinstance(value.b, Binary) or value.b.op != "mul":
             continue
-        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        found = x.operands
         sizes = [n for it in x.iters for n in (it.lo, it.hi)]
         sizes += [n for ld in found for n in s.program.buffer(ld.buffer).shape]
         plain = all(isinstance(e, Load) for e in (value.b.a, value.b.b))
@@ -222,7 +221,7 @@ def flatten_rows(draw, s):
     for x in s.program.stages:
         if not x.is_reduction or not isinstance(x.body, Store):
             continue
-        found = [ld for ld in dict.fromkeys(stmt_loads(x.body)) if ld.buffer not in x.writes]
+        found = x.operands
         for ld in found:
             makers, readers = s.program.producers(ld.buffer), s.program.consumers(ld.buffer)
             if len(makers) != 1 or makers[0].is_reduction or len(readers) != 1:

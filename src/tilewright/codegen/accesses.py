@@ -11,6 +11,8 @@ from tilewright.codegen.llvm.access import runs_of
 from tilewright.codegen.llvm.values import Val, literal_lanes
 from tilewright.codegen.memory import (
     AccessPlan,
+    LoadKey,
+    Loads,
     MemoryBuffer,
     Place,
     Plan,
@@ -135,6 +137,15 @@ class Accesses(Indices):
             place.home = b.scopes[p.depth]
         return p
 
+    def _earlier_load(self, loads: Loads, key: LoadKey, buf: MemoryBuffer) -> Val | None:
+        """What was loaded under a key, where nothing was stored since and it can be used here."""
+        hit = loads.get(key)
+        if hit is None:
+            return None
+        v, version, home = hit
+        usable = version == buf.version and v.depth >= self.b.scope.func.base and self.b.alive(v, home)
+        return v if usable else None
+
     def _place(self, buf: MemoryBuffer, terms: Index) -> Place:
         place = buf.places.get(terms)
         if place is None:
@@ -179,11 +190,9 @@ class Accesses(Indices):
                 # through a pointer of its own, or LLVM would load it once
                 p = b.hidden(self._pointer(buf, place, r.terms), use)
                 return b.load(b.gep(p, const, dtype, local=True), dtype, 1)
-        hit = place.loads.get(key)
+        hit = self._earlier_load(place.loads, key, buf)
         if hit is not None:
-            v, version, home = hit
-            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
-                return v
+            return hit
         p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
         v = b.load(p, dtype, lanes, mask)
         place.loads[key] = (v, buf.version, b.scope)
@@ -272,11 +281,9 @@ class Accesses(Indices):
             return None
         place = self._place(buf, r.terms)
         known = f"{r.lane} apart {'' if mask is None else mask.text}"
-        hit = place.loads.get((const, st.width, 0, known))
+        hit = self._earlier_load(place.loads, (const, st.width, 0, known), buf)
         if hit is not None:
-            v, version, home = hit
-            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
-                return v
+            return hit
         at, span = self._copies_together(access.plan)
         close = r.lane <= MOST_APART
         if close and (span == 1 or r.lane & (r.lane - 1) or not all(on)):
@@ -340,11 +347,9 @@ class Accesses(Indices):
         """Load from ``p``, or what was loaded from there before; equal addresses are one value."""
         b = self.b
         key = (p.text, lanes, 0, "") if mask is None else (p.text, lanes, mask.depth, mask.text)
-        hit = buf.loads.get(key)
+        hit = self._earlier_load(buf.loads, key, buf)
         if hit is not None:
-            v, version, home = hit
-            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
-                return v
+            return hit
         v = b.load(p, buf.buffer.dtype, lanes, mask)
         buf.loads[key] = (v, buf.version, b.scope)
         return v

@@ -81,11 +81,9 @@ class Instructions(Tiles):
             )
         tag = "words" if mask is None else f"words {mask.text}"
         key = (const, lanes, 0 if mask is None else mask.depth, tag)
-        hit = place.loads.get(key)
+        hit = self._earlier_load(place.loads, key, buf)
         if hit is not None:
-            v, version, home = hit
-            if version == buf.version and v.depth >= b.scope.func.base and b.alive(v, home):
-                return v
+            return hit
         p = b.gep(self._pointer(buf, place, r.terms), const, dtype, local=True)
         v = b.load_words(p, dtype, lanes, mask)
         place.loads[key] = (v, buf.version, b.scope)

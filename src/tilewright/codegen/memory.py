@@ -44,13 +44,20 @@ class Plan:
     kept: list[object] = field(default_factory=list)  # what keys of the cache name by identity
 
 
+LoadKey: TypeAlias = tuple[int | str, int, int, str]
+"""Constant offset or address, lanes, and the mask's depth and text."""
+
+Loads: TypeAlias = dict[LoadKey, tuple[Val, int, Scope]]
+"""What has been loaded, the version of the buffer that it was, and where that was done."""
+
+
 @dataclass(slots=True)
 class Place:
     """A pointer into a buffer, and what has been loaded around it: by constant offset, lanes and mask."""
 
     pointer: Val | None = None
     home: Scope | None = None
-    loads: dict[tuple[int, int, int, str], tuple[Val, int, Scope]] = field(default_factory=dict)
+    loads: Loads = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -74,8 +81,7 @@ class MemoryBuffer:
     version: int = 0  # changes whenever the contents may have changed
     plans: dict[int, AccessPlan] = field(default_factory=dict)  # by identity of the indices
     places: dict[Index, Place] = field(default_factory=dict)
-    # what has been loaded with symbolic strides: by address, lanes and mask
-    loads: dict[tuple[str, int, int, str], tuple[Val, int, Scope]] = field(default_factory=dict)
+    loads: Loads = field(default_factory=dict)  # with symbolic strides, by address instead of offset
 
 
 RegisterKey: TypeAlias = tuple[int, int, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import Load
 from tilewright.ir.index import Param, var
 from tilewright.ir.stmt import Alloc, Block, For, Iter, LoopFunction, Pred, Stmt, seq, stmt_loads, stmt_writes
 from tilewright.ir.substitution import substitute_index
@@ -46,8 +47,13 @@ class Stage:
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the buffers read other than those it writes."""
+        return tuple(dict.fromkeys(ld.buffer for ld in self.operands))
+
+    @property
+    def operands(self) -> tuple[Load, ...]:
+        """Loads of buffers that it does not write, each once, in the order in which they stand."""
         own = set(self.writes)
-        return tuple(dict.fromkeys(ld.buffer for ld in stmt_loads(self.body) if ld.buffer not in own))
+        return tuple(ld for ld in dict.fromkeys(stmt_loads(self.body)) if ld.buffer not in own)
 
     @property
     def is_reduction(self) -> bool:

@@ -7,10 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tilewright.ir import (
-    Load,
     Program,
     Stage,
-    stmt_loads,
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
@@ -209,9 +207,10 @@ def gather_operands(
             continue
         moved = [v for i in c.b_logical.indices for v in i.vars]
         axes = [it.name for it in current.iters if it.name in moved and it.name != c.vector]
-        operands = [ld for ld in dict.fromkeys(_stage_loads(current)) if ld.buffer not in current.writes]
         try:
-            s = s.gather_operand(stage.name, operands.index(c.b_logical), [*axes, c.vector], panels_of(stage))
+            s = s.gather_operand(
+                stage.name, current.operands.index(c.b_logical), [*axes, c.vector], panels_of(stage)
+            )
         except ScheduleError as error:
             s = fell_back(s, f"stage {stage.name} reads its operand as it is", error)
     return s
@@ -220,10 +219,6 @@ def gather_operands(
 def panels_of(stage: Stage) -> str:
     """The name of the stage that makes an operand of a contraction."""
     return f"{stage.name}_panels"
-
-
-def _stage_loads(stage: Stage) -> list[Load]:
-    return stmt_loads(stage.body)
 
 
 Cluster = Callable[[Schedule, int], Schedule]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from tilewright.ir import Stage, stmt_loads
+from tilewright.ir import Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.dots import find_matrix, matrix_depths, matrix_rows
 from tilewright.strategies.fallback import fell_back
@@ -79,7 +79,7 @@ def _place(stage: Stage, c: Contraction, target: Target) -> tuple[int, str, tupl
     Blocks as long as a row of a matrix: what a product reads are whole lines then, side by side, and all taps
     read the same few of them.
     """
-    operands = [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in stage.writes]
+    operands = stage.operands
     found = [n for n, ld in enumerate(operands) if ld.buffer == c.a.buffer]
     if len(found) != 1:
         return None

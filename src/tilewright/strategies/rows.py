@@ -280,7 +280,7 @@ def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
         reds = [it for it in stage.iters if it.kind == "red"]
         if len(reds) != 1 or not _accumulates(stage):
             continue
-        terms = [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in stage.writes]
+        terms = stage.operands
         maker = makers.get(terms[0].buffer) if len(terms) == 1 else None
         if maker is None or maker.name in found.values() or isinstance(stage.body, If):
             continue

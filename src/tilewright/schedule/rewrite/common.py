@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from tilewright.ir import Buffer, Load, Program, Stage, iter_env, prove_ge0, prove_lt, stmt_loads
+from tilewright.ir import Buffer, Load, Program, Stage, iter_env, prove_ge0, prove_lt
 from tilewright.support import ScheduleError
 
 
@@ -18,15 +18,9 @@ def stage_called(program: Program, name: str) -> Stage:
     raise ScheduleError(f"there is no stage {name!r}", hint=f"the stages are {names}")
 
 
-def operands(stage: Stage) -> list[Load]:
-    """What a stage loads other than its own results, each once, in the order in which it is written."""
-    own = stage.writes
-    return [ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer not in own]
-
-
 def operand_of(stage: Stage, number: int) -> Load:
     """The operand of that number, counted from 0; ScheduleError where there is none."""
-    found = operands(stage)
+    found = stage.operands
     if not 0 <= number < len(found):
         raise ScheduleError(f"stage {stage.name!r} has {len(found)} operands, there is no number {number}")
     return found[number]

@@ -31,7 +31,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.rewrite.common import check_name, operands, stage_called, taken_names
+from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
 from tilewright.support import ScheduleError
 
 
@@ -156,7 +156,7 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
 
 def _operand(program: Program, old: Stage, lines: str, line: str) -> tuple[Load, Stage]:
     """The load that moves along both iterators by single elements, and the stage that makes what it reads."""
-    moved = [ld for ld in operands(old) if any({lines, line} & i.vars for i in ld.indices)]
+    moved = [ld for ld in old.operands if any({lines, line} & i.vars for i in ld.indices)]
     known = {it.name for it in old.iters if it.kind == "par" and it.extent.is_const}
     if not old.is_reduction or not isinstance(old.body, Store) or not {lines, line} <= known:
         raise ScheduleError(
