@@ -5,20 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
-from tilewright.ir import CONST, parse_function, var
+from tilewright.ir import CONST, var
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
+from unit.schedule.written_loops import copy, written
 
-FILL = """for i in range(4):
-    with block("T"):
-        i = par(0, 4, i)
-        T[i] = X[i]
-"""
-COPY = """for j in range(4):
-    with block("C"):
-        i = par(0, 4, j)
-        C[i] = T[i]
-"""
+FILL = copy("T", "T", "X[i]", "i")
+COPY = copy("C", "C", "T[i]", "j")
 GUARDED = """for j in range(4):
     if j >= 0:
         with block("C"):
@@ -104,8 +97,7 @@ def _two_outputs():
 
 def _loops(before, after=COPY):
     """Loops around a temporary `T` of four elements, then those around the output `C`."""
-    head = 'function("f", outputs=[C])\nX = f32[4]\nC = f32[4]\nT = alloc(f32[4])\n'
-    return Schedule(parse_function(head + before + after))
+    return written(before + after, 4)
 
 
 def _scan():

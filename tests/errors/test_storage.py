@@ -4,65 +4,30 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import parse_function
 from tilewright.schedule import Schedule as S
 from tilewright.schedule.layout.arrays import unpack_argument
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import blur, conv, gemm, stencil
+from unit.schedule.written_loops import copy, written
 
-HEAD = 'function("f", outputs=[C])\nX = f32[4]\nC = f32[4]\n'
-TAIL = """
-for j in range(4):
-    with block("C"):
-        i = par(0, 4, j)
-        C[i] = T[i]
-"""
+TAIL = copy("C", "C", "T[i]", "j")
 
 
-def _text(body, tail=TAIL):
-    return S(parse_function(HEAD + "T = alloc(f32[4])\n" + body.strip("\n") + tail))
+def _text(body):
+    return written(body + TAIL, 4)
 
 
 def _conditional():
-    return _text("""
-for h in range(1):
-    if h >= 0:
-        for i in range(4):
-            with block("T"):
-                i = par(0, 4, i)
-                T[i] = X[i]
-""")
+    return _text("for h in range(1):\n    if h >= 0:\n" + copy("T", "T", "X[i]", "i", indent=8))
 
 
 def _two_writers():
-    return _text("""
-for i in range(4):
-    with block("T"):
-        i = par(0, 4, i)
-        T[i] = X[i]
-for k in range(4):
-    with block("U"):
-        i = par(0, 4, k)
-        T[i] = T[i] + X[i]
-""")
+    return _text(copy("T", "T", "X[i]", "i") + copy("U", "T", "T[i] + X[i]", "k"))
 
 
 def _changed_input():
-    return _text("""
-U = alloc(f32[4])
-for h in range(4):
-    with block("A"):
-        i = par(0, 4, h)
-        U[i] = X[i]
-for i in range(4):
-    with block("T"):
-        i = par(0, 4, i)
-        T[i] = U[i]
-for k in range(4):
-    with block("B"):
-        i = par(0, 4, k)
-        U[i] = X[i] + X[i]
-""")
+    made = copy("A", "U", "X[i]", "h") + copy("T", "T", "U[i]", "i")
+    return _text("U = alloc(f32[4])\n" + made + copy("B", "U", "X[i] + X[i]", "k"))
 
 
 def _two_places():

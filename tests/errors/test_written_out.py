@@ -7,27 +7,15 @@ import re
 
 import pytest
 
-from tilewright.ir import parse_function, parse_program
+from tilewright.ir import parse_program
 from tilewright.schedule import Schedule as S
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import blur, stencil
-
-HEAD = 'function("f", outputs=[C])\nX = f32[16]\nC = f32[16]\n'
-
-
-def _text(body, buffers="T = alloc(f32[16])\n"):
-    return S(parse_function(HEAD + buffers + body.strip("\n")))
+from unit.schedule.written_loops import copy, written
 
 
-def _copy(block, target, source, loop, *, extent=4, at="i", bind=None, indent=0):
-    """A loop around a block that assigns one buffer."""
-    lines = [
-        f"for {loop} in range({extent}):",
-        f'    with block("{block}"):',
-        f"        i = par(0, {extent}, {bind or loop})",
-        f"        {target}[{at}] = {source}",
-    ]
-    return "".join(" " * indent + line + "\n" for line in lines)
+def _text(body, buffers="T"):
+    return written(body, 16, buffers)
 
 
 def _strided():
@@ -90,21 +78,12 @@ for j in range(4):
 
 
 #: `T` is made from `U`, which ends before `C` reads `T`.
-_NARROW = """
-with alloc(f32[16]) as U:
-    for h in range(4):
-        with block("U"):
-            i = par(0, 4, h)
-            U[i] = X[i]
-    for i in range(4):
-        with block("T"):
-            i = par(0, 4, i)
-            T[i] = U[i]
-for j in range(4):
-    with block("C"):
-        i = par(0, 4, j)
-        C[i] = T[i]
-"""
+_NARROW = (
+    "with alloc(f32[16]) as U:\n"
+    + copy("U", "U", "X[i]", "h", indent=4)
+    + copy("T", "T", "U[i]", "i", indent=4)
+    + copy("C", "C", "T[i]", "j")
+)
 
 REFUSALS = {
     # steps
@@ -138,7 +117,7 @@ REFUSALS = {
     # roundup
     "round up a packed buffer": (
         lambda: (
-            _text(_copy("T", "T", "f32(1.0)", "i") + _copy("C", "C", "T[i]", "j"), "T = alloc(f32[4])\n")
+            _text(copy("T", "T", "f32(1.0)", "i") + copy("C", "C", "T[i]", "j"), "T = alloc(f32[4])\n")
             .set_layout("T", ("d0//2", "d0%2"))
             .split("i", 3, tail="roundup")
         ),
@@ -160,7 +139,7 @@ REFUSALS = {
     ),
     "round up into what another stage wrote": (
         lambda: _text(
-            _copy("B", "T", "f32(2.0)", "k", at="i + 3") + _copy("A", "T", "f32(1.0)", "i", extent=3)
+            copy("B", "T", "f32(2.0)", "k", at="i + 3") + copy("A", "T", "f32(1.0)", "i", extent=3)
         ).split("i", 2, tail="roundup"),
         "'i' cannot be rounded up for block 'A': 'B' writes 'T' too",
         "another tail",
@@ -168,7 +147,7 @@ REFUSALS = {
     ),
     "round up to an end that data tells": (
         lambda: _text(
-            _copy("T", "T", "f32(1.0)", "i", at="i + int(load(i32, N, 0))"),
+            copy("T", "T", "f32(1.0)", "i", at="i + int(load(i32, N, 0))"),
             "N = buffer(i32[1])\nT = alloc(f32[16])\n",
         ).split("i", 3, tail="roundup"),
         "'i' cannot be rounded up for block 'T': the end of 'T' in dimension 0 is not known",
@@ -177,16 +156,16 @@ REFUSALS = {
     ),
     # compute_at
     "compute what is computed later": (
-        lambda: _text(_copy("C", "C", "T[i]", "j") + _copy("T", "T", "X[i]", "i")).compute_at("T", "j"),
+        lambda: _text(copy("C", "C", "T[i]", "j") + copy("T", "T", "X[i]", "i")).compute_at("T", "j"),
         "'T' is computed after loop 'j'",
         "",
         ["j", "T"],
     ),
     "compute parts that differ": (
         lambda: _text(
-            _copy("T", "T", "X[i]", "i").replace('block("T")', 'block("T", stage="T")')
-            + _copy("U", "T", "X[i] + X[i]", "k", bind="k").replace('block("U")', 'block("U", stage="T")')
-            + _copy("C", "C", "T[i]", "j")
+            copy("T", "T", "X[i]", "i").replace('block("T")', 'block("T", stage="T")')
+            + copy("U", "T", "X[i] + X[i]", "k", bind="k").replace('block("U")', 'block("U", stage="T")')
+            + copy("C", "C", "T[i]", "j")
         ).compute_at("T", "j"),
         "stage 'T' has blocks that compute different things: 'T' and 'U'",
         "",
@@ -275,7 +254,7 @@ for j in range(4):
     ),
     "follow over an earlier definition": (
         lambda: _text(
-            _copy("T", "T", "X[i]", "i") + _copy("U", "C", "X[i]", "l") + _copy("C", "C", "T[i]", "j")
+            copy("T", "T", "X[i]", "i") + copy("U", "C", "X[i]", "l") + copy("C", "C", "T[i]", "j")
         ).reverse_compute_at("C", "i"),
         "'U' uses 'C', which 'C' would then have defined earlier",
         "",
@@ -308,7 +287,7 @@ for j in range(4):
     ),
     # stage
     "stage a scatter": (
-        lambda: _text(_copy("C", "C", "X[i]", "i", at="int(load(i32, N, i))"), "N = buffer(i32[4])\n").stage(
+        lambda: _text(copy("C", "C", "X[i]", "i", at="int(load(i32, N, i))"), "N = buffer(i32[4])\n").stage(
             "C", "i", mode="write"
         ),
         "the part of 'C' that is defined is no box",

@@ -1,5 +1,6 @@
 """Small programs for the tests of loop primitives, and the comparison of a schedule with its program."""
 
+import ml_dtypes
 import numpy as np
 
 from tilewright import lang
@@ -50,3 +51,17 @@ def check(schedule, params=None):
         for name, want in expected.items():
             np.testing.assert_array_equal(actual[name], want)
     return schedule
+
+
+def arrays(program, seed=0):
+    """Inputs of products that instructions do: bf16 numbers, or bytes over their whole range."""
+    rng = np.random.default_rng(seed)
+    out = {}
+    for b in program.inputs:
+        shape = [e.as_int() for e in b.shape]
+        if b.dtype.is_float:
+            out[b.name] = rng.normal(size=shape).astype(ml_dtypes.bfloat16)
+        else:
+            low, high = int(b.dtype.min_value), int(b.dtype.max_value)
+            out[b.name] = rng.integers(low, high + 1, shape).astype(b.dtype.numpy)
+    return out

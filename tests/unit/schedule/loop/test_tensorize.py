@@ -1,6 +1,5 @@
 """tensorize: nests matched with instructions; code and interpreter agree with sums in f64."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from tilewright.ir import parse_function, print_function, run_function
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import INTERPRETED, find_instruction
+from unit.schedule.loop_programs import arrays
 
 KINDS = {
     "vdpbf16ps": ("bf16", "bf16", "f32", 2),
@@ -43,19 +43,6 @@ def grouped(program, kind, verify=True):
     else:
         s = s.reorder("i", "k_o", "j", "k_i")
     return s.decompose_init("C", "k_o").vectorize("j_i" if n > 16 else "j")
-
-
-def arrays(program, seed=0):
-    rng = np.random.default_rng(seed)
-    out = {}
-    for b in program.inputs:
-        shape = [e.as_int() for e in b.shape]
-        if b.dtype.is_float:
-            out[b.name] = rng.normal(size=shape).astype(ml_dtypes.bfloat16)
-        else:
-            low, high = int(b.dtype.min_value), int(b.dtype.max_value)
-            out[b.name] = rng.integers(low, high + 1, shape).astype(b.dtype.numpy)
-    return out
 
 
 def expected(given):

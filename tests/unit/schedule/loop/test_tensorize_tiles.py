@@ -12,6 +12,7 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import INTERPRETED, find_instruction
 from tilewright.target.x86_amx import INSTRUCTIONS, MOVES, TILES
+from unit.schedule.loop_programs import arrays
 
 KINDS = {
     "tdpbf16ps": ("bf16", "bf16", "f32", 2),
@@ -55,19 +56,6 @@ def tiled(program, kind, high, wide, deep, **options):
     s = s.tensorize(s.loops("C")[-3], kind)
     s = s.tensorize(s.loops("C_init")[-2], f"tilezero_{total}")
     return s.tensorize(s.loops("T_out")[-2], f"tilestored_{total}")
-
-
-def arrays(program, seed=0):
-    rng = np.random.default_rng(seed)
-    out = {}
-    for b in program.inputs:
-        shape = [e.as_int() for e in b.shape]
-        if b.dtype.is_float:
-            out[b.name] = rng.normal(size=shape).astype(ml_dtypes.bfloat16)
-        else:
-            low, high = int(b.dtype.min_value), int(b.dtype.max_value)
-            out[b.name] = rng.integers(low, high + 1, shape).astype(b.dtype.numpy)
-    return out
 
 
 def check(s, given, step=1):
