@@ -7,7 +7,9 @@ hundred times smaller still has each of the architecture's kinds of layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from onnx import ModelProto
 
@@ -17,6 +19,10 @@ from tilewright.frontend.zoo.builder import ModelBuilder
 _BRANCH_GAIN = 0.25
 #: Scale of the normalisation on a shortcut that changes shape.
 _SHORTCUT_GAIN = 0.6
+#: How many times the channels of its 3x3 convolution a bottleneck has outside.
+_WIDENING = 4
+#: A residual block from its input, its channels before and after, its stride and the stem of its names.
+_Block: TypeAlias = Callable[[ModelBuilder, str, tuple[int, int], int, str], str]
 
 
 def _scaled(channels: int, width: float) -> int:
@@ -42,7 +48,7 @@ def _conv_bn(
 
 
 def _basic_block(
-    b: ModelBuilder, x: str, channels: tuple[int, int], rank: int, stride: int, stem: str
+    b: ModelBuilder, x: str, channels: tuple[int, int], stride: int, stem: str, rank: int = 2
 ) -> str:
     before, after = channels
     y = _conv_bn(b, x, channels, [3] * rank, stride, stem=f"{stem}.conv1")
@@ -53,10 +59,10 @@ def _basic_block(
     return b.node("Relu", b.node("Add", y, x, stem=f"{stem}.add"), stem=f"{stem}.relu2")
 
 
-def _bottleneck(
-    b: ModelBuilder, x: str, channels: tuple[int, int], inner: int, stride: int, stem: str
-) -> str:
+def _bottleneck(b: ModelBuilder, x: str, channels: tuple[int, int], stride: int, stem: str) -> str:
+    """Its stride is in its 3x3 convolution."""
     before, after = channels
+    inner = after // _WIDENING
     y = b.node("Relu", _conv_bn(b, x, (before, inner), [1, 1], stem=f"{stem}.conv1"), stem=f"{stem}.relu1")
     y = _conv_bn(b, y, (inner, inner), [3, 3], stride, stem=f"{stem}.conv2")
     y = b.node("Relu", y, stem=f"{stem}.relu2")
@@ -64,6 +70,26 @@ def _bottleneck(
     if stride != 1 or before != after:
         x = _conv_bn(b, x, channels, [1, 1], stride, gain=_SHORTCUT_GAIN, stem=f"{stem}.downsample")
     return b.node("Relu", b.node("Add", y, x, stem=f"{stem}.add"), stem=f"{stem}.relu3")
+
+
+def _residual_stages(
+    b: ModelBuilder,
+    x: str,
+    block: _Block,
+    counts: Sequence[int],
+    width: float,
+    depth: float,
+    widening: int = 1,
+) -> tuple[str, int]:
+    """Stages of so many blocks, each but the first with half as large images; the result and its channels."""
+    channels = _scaled(64, width)
+    for stage, count in enumerate(counts):
+        after = _scaled(64 * 2**stage, width) * widening
+        for n in range(_repeats(count, depth)):
+            stride = 2 if stage > 0 and n == 0 else 1
+            x = block(b, x, (channels, after), stride, f"layer{stage + 1}.{n}")
+            channels = after
+    return x, channels
 
 
 def _resnet_stem(b: ModelBuilder, batch: int | str, image: int, channels: int) -> str:
@@ -82,14 +108,8 @@ def resnet18(
 ) -> ModelProto:
     """ResNet-18: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
     b = ModelBuilder("resnet18", seed)
-    channels = _scaled(64, width)
-    x = _resnet_stem(b, batch, image, channels)
-    for stage in range(4):
-        after = _scaled(64 * 2**stage, width)
-        for block in range(_repeats(2, depth)):
-            stride = 2 if stage > 0 and block == 0 else 1
-            x = _basic_block(b, x, (channels, after), 2, stride, f"layer{stage + 1}.{block}")
-            channels = after
+    x = _resnet_stem(b, batch, image, _scaled(64, width))
+    x, channels = _residual_stages(b, x, _basic_block, (2, 2, 2, 2), width, depth)
     b.output(b.classifier(x, channels, classes), "output", [batch, classes])
     return b.build()
 
@@ -102,20 +122,10 @@ def resnet50(
     classes: int = 1000,
     seed: int = 0,
 ) -> ModelProto:
-    """ResNet-50: input `input` [batch, 3, image, image], output `output` [batch, classes].
-
-    A stage's stride is in its first 3x3 convolution.
-    """
+    """ResNet-50: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
     b = ModelBuilder("resnet50", seed)
-    channels = _scaled(64, width)
-    x = _resnet_stem(b, batch, image, channels)
-    for stage, count in enumerate((3, 4, 6, 3)):
-        inner = _scaled(64 * 2**stage, width)
-        after = inner * 4
-        for block in range(_repeats(count, depth)):
-            stride = 2 if stage > 0 and block == 0 else 1
-            x = _bottleneck(b, x, (channels, after), inner, stride, f"layer{stage + 1}.{block}")
-            channels = after
+    x = _resnet_stem(b, batch, image, _scaled(64, width))
+    x, channels = _residual_stages(b, x, _bottleneck, (3, 4, 6, 3), width, depth, _WIDENING)
     b.output(b.classifier(x, channels, classes), "output", [batch, classes])
     return b.build()
 
@@ -181,14 +191,9 @@ def resnet3d18(
 ) -> ModelProto:
     """ResNet3D-18 on video: `input` [batch, 3, frames, image, image] to `output` [batch, classes]."""
     b = ModelBuilder("resnet3d18", seed)
-    channels = _scaled(64, width)
     x = b.input("input", [batch, 3, frames, image, image])
-    x = b.node("Relu", _conv_bn(b, x, (3, channels), [3, 7, 7], [1, 2, 2], stem="stem"), stem="stem.relu")
-    for stage in range(4):
-        after = _scaled(64 * 2**stage, width)
-        for block in range(_repeats(2, depth)):
-            stride = 2 if stage > 0 and block == 0 else 1
-            x = _basic_block(b, x, (channels, after), 3, stride, f"layer{stage + 1}.{block}")
-            channels = after
+    x = _conv_bn(b, x, (3, _scaled(64, width)), [3, 7, 7], [1, 2, 2], stem="stem")
+    x = b.node("Relu", x, stem="stem.relu")
+    x, channels = _residual_stages(b, x, partial(_basic_block, rank=3), (2, 2, 2, 2), width, depth)
     b.output(b.classifier(x, channels, classes), "output", [batch, classes])
     return b.build()
