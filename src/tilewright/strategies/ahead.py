@@ -8,6 +8,9 @@ the second cache level (91% into the first); a stride leaves lines out, and what
 second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided; the
 target says which level is best).
 
+Where a core is shared, its window is too short to hide even the second cache level: there each block asks for
+the next one, into the first level, and for nothing else (`Target.next_blocks`).
+
 The lines of a tile's results are asked for before its reduction, which hides that another core or the memory
 has them (0.2 to 1.3% of such convolutions; nothing where their results fit in the second cache level).
 
@@ -22,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, Index
+from tilewright.ir import CONST, FloorDiv, Index
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import footprint
 from tilewright.strategies.roles import Contraction, contiguous_reduction
@@ -53,6 +56,9 @@ def ask_ahead(
         return s
     if result is not None and _bytes(s, result) < max(level.size or 0 for level in target.memory):
         s = s.annotate(around, "prefetch", result)
+    blocks = next(v for v, a in fed.items() if a == axis)
+    if target.next_blocks and not c.axes("window") and (apart := _blocks_apart(s, c, axis, step)) > 0:
+        return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
     rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
     if rows is None or fed.get(rows) not in c.axes("m"):
         return s
@@ -60,7 +66,6 @@ def ask_ahead(
     if further <= 0:
         return s
     tied = {v for i in c.a.indices if fed[rows] in i.vars for v in i.vars} & set(c.axes("window"))
-    blocks = next(v for v, a in fed.items() if a == axis)
     taps = [v for v, a in fed.items() if a in tied]
     loop = max((blocks, *taps), key=list(fed).index)
     strided = any(abs(i.coefficient(a)) > 1 for i in c.a.indices for a in c.axes("m"))
@@ -102,15 +107,30 @@ def _elements_apart(s: Schedule, c: Contraction, loop: str, axis: str) -> int:
 
     0 where that cannot be said.
     """
-    buffer = next((b for b in s.func.buffers if b.name == c.a.buffer), None)
-    if buffer is None or buffer.halo is not None or not all(e.is_const for e in buffer.physical_shape):
-        return 0
     block = s.block(c.stage.name)
     steps = {it.name: b.coefficient(loop) for it, b in zip(block.iters, block.bind, strict=True)}
+    moved = (i.coefficient(axis) * stride for i, stride in zip(c.a.indices, _strides(s, c), strict=False))
+    return sum(moved) * steps[axis]
+
+
+def _blocks_apart(s: Schedule, c: Contraction, axis: str, step: int) -> int:
+    """How many elements further on ``a`` is read one block of ``step`` along ``axis`` later; 0: unknown."""
+    return sum(
+        coefficient * stride
+        for i, stride in zip(c.a.indices, _strides(s, c), strict=False)
+        for atom, coefficient in i.terms
+        if isinstance(atom, FloorDiv) and atom.arg.as_var() == axis and atom.divisor == step
+    )
+
+
+def _strides(s: Schedule, c: Contraction) -> list[int]:
+    """The elements that one step of each index of ``a`` moves over; none where that cannot be said."""
+    buffer = next((b for b in s.func.buffers if b.name == c.a.buffer), None)
+    if buffer is None or buffer.halo is not None or not all(e.is_const for e in buffer.physical_shape):
+        return []
     # as the indices of `a`: without dimensions of one element
     sizes = [e.as_int() for e in buffer.physical_shape if e != Index(1)]
-    moved = (i.coefficient(axis) * prod(sizes[n + 1 :]) for n, i in enumerate(c.a.indices))
-    return sum(moved) * steps[axis]
+    return [prod(sizes[n + 1 :]) for n in range(len(c.a.indices))]
 
 
 def _bytes(s: Schedule, name: str) -> int:

@@ -33,14 +33,19 @@ class RowBlock:
 
 
 def choose_row_block(
-    c: Contraction, target: Target, row: tuple[str, int] | None, panel: int, cut: str | None, threads: int
+    c: Contraction,
+    target: Target,
+    tiled: Mapping[str, int],
+    panel: int,
+    cut: str | None,
+    threads: int,
 ) -> RowBlock | None:
     """The blocks of a contraction's rows; ``None`` where they do not pay, or no even ones fit.
 
-    ``row`` is the tiled m axis and the rows of a tile, ``panel`` the extent of a tile along the vector axis.
+    ``tiled`` are the m axes of a tile and what it has of each, ``panel`` is its extent along the vector axis.
     Threads share the axis ``cut`` evenly, or, if it is ``None``, the panels.
     """
-    if c.b is None or row is None or c.group is not None:
+    if c.b is None or not tiled or c.group is not None:
         return None
     axes = [a for a in c.axes("m") if a != c.vector]
     full = {it.name: it.extent.as_int() for it in c.stage.iters}
@@ -58,8 +63,11 @@ def choose_row_block(
     chosen: RowBlock | None = None
     inside = dict(full) | dict.fromkeys(axes, 1)
     for axis in reversed(axes):
-        step = row[1] if axis == row[0] else 1
+        step = tiled.get(axis, 1)
         sizes = [n for n in range(step, full[axis] + 1, step) if full[axis] % n == 0]
+        if not sizes and axis != axes[-1]:
+            # lines left over at the end of all of them
+            sizes = [full[axis]]
         fitting = [n for n in sizes if footprint(c.a, inside | {axis: n}) <= most]
         if not fitting:
             break

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from tilewright.ir import Index, Stage
 from tilewright.schedule import Schedule
 from tilewright.strategies.ahead import ask_ahead, ask_for_panels
+from tilewright.strategies.beside import lines_beside
 from tilewright.strategies.blocking import CACHE_SHARE, bandwidth, choose_row_block, footprint
 from tilewright.strategies.borders import cut_borders
 from tilewright.strategies.dots import is_matrix
@@ -198,9 +199,16 @@ def _tile(
         even = c.extent(c.vector) % (chosen.vectors * width * threads) == 0
         if even and shares_lines(in_order, names.index(cut), threads, target):
             cut = None
+    beside = None
+    if blocks and in_order is None:
+        shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
+        shared *= -(-c.extent(c.vector) // (chosen.vectors * width))
+        balanced = cut is not None or _is_balanced(shared, threads)
+        beside = lines_beside(c, chosen, target, cut, threads, balanced)
     block = None
     if blocks:
-        tiled = None if row is None else (row, chosen.rows)
+        tiled = {} if row is None else {row: chosen.rows}
+        tiled |= {} if beside is None else {beside.axis: beside.count}
         block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads)
     in_blocks: list[str] = []
     if row is not None:
@@ -240,9 +248,14 @@ def _tile(
             feeding.append((loop[a], a))
             continue
         sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
+        if beside is not None and beside.axis == a:
+            sizes = [*(size // beside.count for size in sizes), beside.count]
         if a == cut:
             sizes.insert(0, c.extent(a) // (threads * int(np.prod(sizes))))
         parts = split(a, *sizes) if sizes else [loop[a]]
+        if beside is not None and beside.axis == a:
+            inner.insert(0, parts.pop())
+            chosen = replace(chosen, rows=chosen.rows * beside.count)
         if a == cut:
             share.append(parts.pop(0))
         if block is not None and block.axis == a:
@@ -403,13 +416,17 @@ def _nests(s: Schedule, outer: str, inner: str) -> bool:
     return s.loop(outer).body is s.loop(inner)
 
 
+def _is_balanced(iterations: int, threads: int) -> bool:
+    """Whether threads have about as many of parallel iterations each."""
+    return iterations % threads == 0 or iterations >= BALANCED_ITERATIONS * threads
+
+
 def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:
     """Fuse the first ``wanted`` loops as far as they nest perfectly, more while threads would be unequal."""
     name = loops[0]
     count = s.loop(name).extent.as_int()
     for n, inner in enumerate(loops[1:], start=1):
-        balanced = count % threads == 0 or count >= BALANCED_ITERATIONS * threads
-        if not _nests(s, name, inner) or (n >= wanted and balanced):
+        if not _nests(s, name, inner) or (n >= wanted and _is_balanced(count, threads)):
             break
         count *= s.loop(inner).extent.as_int()
         fused = f"{name}_{inner}"[:60]

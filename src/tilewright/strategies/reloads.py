@@ -24,7 +24,22 @@ def reloaded_rows(target: Target, rows: int, vectors: int) -> int:
         # no load more; but addresses without an index, with which processors take operands apart
         return rows
     instructions, loads = target.shared_issue
-    started = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
+    started = _started(rows, vectors)
     # (started - n) / instructions = (rows + vectors + n * (vectors - 1)) / loads
     even = (loads * started - instructions * (rows + vectors)) / (loads + instructions * (vectors - 1))
     return max(0, min(rows, int(even)))
+
+
+def shared_cycles(target: Target, rows: int, vectors: int) -> float | None:
+    """Cycles of a step of a register tile on a core that shares what it starts; ``None`` elsewhere."""
+    if target.shared_issue is None:
+        return None
+    instructions, loads = target.shared_issue
+    again = reloaded_rows(target, rows, vectors)
+    loaded = rows + vectors + again * (vectors - 1)
+    return max((_started(rows, vectors) - again) / instructions, loaded / loads)
+
+
+def _started(rows: int, vectors: int) -> float:
+    """Instructions of a step with every element broadcast."""
+    return rows * vectors + rows + vectors + LOOP_INSTRUCTIONS

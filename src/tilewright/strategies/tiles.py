@@ -81,7 +81,7 @@ def register_tile(
     best: RegisterTile | None = None
     for vectors in vector_counts:
         waits = 0.0 if panel is None else _waiting(target, vectors, vector_extent, *panel)
-        limit = min(max_rows, row_extent, _rows_in_registers(target, vectors, broadcast))
+        limit = min(max_rows, row_extent, rows_in_registers(target, vectors, broadcast))
         for rows in range(1, max(1, limit) + 1):
             if groups is not None and groups % rows:
                 continue
@@ -104,7 +104,7 @@ def register_tile(
     return best
 
 
-def _rows_in_registers(target: Target, vectors: int, broadcast: bool) -> int:
+def rows_in_registers(target: Target, vectors: int, broadcast: bool) -> int:
     """Rows of ``vectors`` vectors that fit beside what a reduction step loads."""
     if "avx512f" in target.features:
         return (target.vector_registers - SPARE_WITH_BROADCASTS - vectors) // vectors

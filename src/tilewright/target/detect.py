@@ -116,6 +116,7 @@ def _x86(facts: Mapping[str, str], tiles: bool) -> Target:
             page_walk=walk,
             shared_issue=issue,
             gaps_level=x86_avx512.GAPS_LEVELS.get(cpu or "", table.gaps_level),
+            next_blocks=cpu in x86_avx512.NEXT_BLOCKS,
             store_requests=cpu in x86_avx512.STORE_REQUESTS,
             far_chunks=cpu in x86_avx512.FAR_CHUNKS,
         )

@@ -183,6 +183,8 @@ class Target:
     ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
     of its own, and those are many.
     ``gaps_level`` is the cache level into which lines are best asked for that do not lie side by side.
+    ``next_blocks`` says whether rows that lie in blocks along a reduction are best asked for a block ahead,
+    into the first cache level, instead of a row ahead.
     ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
@@ -212,6 +214,7 @@ class Target:
     store_requests: bool = False
     far_chunks: bool = False
     gaps_level: int = 1
+    next_blocks: bool = False
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
     moves: tuple[Move, ...] = ()

@@ -45,12 +45,29 @@ def hints(program, target=HOST) -> set[tuple[str, str]]:
     ],
 )
 def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride, expected):
-    assert hints(blocked(conv_program(*given, stride=stride)), replace(HOST, gaps_level=1)) == expected
+    target = replace(HOST, gaps_level=1, next_blocks=False)
+    assert hints(blocked(conv_program(*given, stride=stride)), target) == expected
 
 
 def test_the_target_says_which_level_gets_lines_with_gaps_between():
     strided = blocked(conv_program(1, 32, 32, (8, 28), (1, 1), stride=2))
-    assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, replace(HOST, gaps_level=2))
+    target = replace(HOST, gaps_level=2, next_blocks=False)
+    assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, target)
+
+
+@pytest.mark.parametrize(
+    ("given", "stride", "expected"),
+    [
+        ((1, 32, 32, (8, 28), (1, 1)), 1, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{8 * 28 * 16}:1")}),
+        ((1, 32, 32, (8, 28), (1, 1)), 2, {("Y_ow_0", "Y"), ("Y0_ic_o", f"X+{8 * 28 * 16}:1")}),
+        # taps find most of their rows in the first level
+        ((1, 32, 32, (8, 28), (3, 3)), 1, {("Y_ow_0", "Y"), ("Y0_kh", f"X+{28 * 16}")}),
+        ((1, 16, 32, (8, 28), (1, 1)), 1, set()),
+    ],
+)
+def test_or_each_block_asks_for_the_next_block(given, stride, expected):
+    program = blocked(conv_program(*given, stride=stride))
+    assert hints(program, replace(HOST, next_blocks=True)) == expected
 
 
 def test_plain_operands_are_followed_by_the_hardware():

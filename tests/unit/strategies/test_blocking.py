@@ -62,7 +62,7 @@ def test_footprints_count_each_element_once():
 def test_blocks_fit_the_second_level(second, third, expected):
     c = roles(conv1x1(8, 64, 256, 28))
     target = machine(second, third)
-    found = choose_row_block(c, target, ("ow", 14), 32, "n", 2)
+    found = choose_row_block(c, target, {"ow": 14}, 32, "n", 2)
     assert found == expected
     if found is not None:
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {"n": 1} | {found.axis: found.size}
@@ -70,12 +70,12 @@ def test_blocks_fit_the_second_level(second, third, expected):
 
 
 def test_one_panel_or_one_operand_has_no_blocks():
-    assert choose_row_block(roles(conv1x1(8, 64, 32, 28)), machine(64, 128), ("ow", 14), 32, "n", 2) is None
+    assert choose_row_block(roles(conv1x1(8, 64, 32, 28)), machine(64, 128), {"ow": 14}, 32, "n", 2) is None
     x = t(4, 512, 512, name="X")
     k = lang.reduce_axis(512, "k")
     total = lang.compute((4, 512), lambda i, j: lang.sum(x[i, k, j], axis=k), name="C")
     c = roles(lang.program([x], [total]))
-    assert choose_row_block(c, machine(64, 128), None, 16, None, 2) is None
+    assert choose_row_block(c, machine(64, 128), {}, 16, None, 2) is None
 
 
 def test_reading_the_other_operand_again_may_cost_more():
@@ -84,7 +84,7 @@ def test_reading_the_other_operand_again_may_cost_more():
     k = lang.reduce_axis(4096, "k")
     c = lang.compute((64, 4096), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
     found = roles(constant(lang.program([a, b], [c]), "B"))
-    assert choose_row_block(found, machine(1024, 32768), ("i", 8), 32, None, 2) is None
+    assert choose_row_block(found, machine(1024, 32768), {"i": 8}, 32, None, 2) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -95,6 +95,11 @@ def test_where_lines_with_gaps_between_are_asked_for(tmp_path):
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).gaps_level == 2
 
 
+def test_which_blocks_are_asked_for(tmp_path):
+    assert not found(tmp_path).next_blocks
+    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).next_blocks
+
+
 def test_what_starts_a_cycle_on_a_shared_core(tmp_path):
     assert found(tmp_path).shared_issue is None  # Zen 4
     instructions, loads = found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).shared_issue
