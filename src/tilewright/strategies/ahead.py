@@ -56,7 +56,10 @@ def ask_ahead(
         return s
     if result is not None and _bytes(s, result) < max(level.size or 0 for level in target.memory):
         s = s.annotate(around, "prefetch", result)
-    blocks = next(v for v, a in fed.items() if a == axis)
+    blocks = next((v for v, a in fed.items() if a == axis), None)
+    if blocks is None:
+        # an instruction does all of it
+        return s
     if target.next_blocks and not c.axes("window") and (apart := _blocks_apart(s, c, axis, step)) > 0:
         return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
     rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
