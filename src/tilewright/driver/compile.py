@@ -16,7 +16,17 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import PRECISIONS, Precision, make_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import INTEGER_PASSES, PASSES, Graph, Limits, NarrowInputs, Pass, fuse, simplify
+from tilewright.graph import (
+    INTEGER_PASSES,
+    PASSES,
+    Graph,
+    Limits,
+    MergeGroups,
+    NarrowInputs,
+    Pass,
+    fuse,
+    simplify,
+)
 from tilewright.ir import BF16, F32, I8, I32, U8
 from tilewright.runtime import pool_for, return_free_memory
 from tilewright.strategies import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
@@ -148,7 +158,7 @@ def _passes(machine: Target, precision: Precision) -> tuple[Pass, ...]:
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_depths(BF16, machine), default=0)
         return (*passes, NarrowInputs(BF16.name, depth[narrow], deepest))
-    return passes
+    return (*passes, MergeGroups(machine.lanes(F32)))
 
 
 def _precision(name: str) -> Precision:

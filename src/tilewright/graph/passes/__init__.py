@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.groups import MergeGroups
 from tilewright.graph.passes.identities import RemoveIdentities
 from tilewright.graph.passes.narrow import NarrowInputs
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
@@ -61,6 +62,7 @@ __all__ = [
     "FoldRequantised",
     "HoistScales",
     "IntegerProducts",
+    "MergeGroups",
     "NarrowInputs",
     "Pass",
     "RemoveIdentities",
