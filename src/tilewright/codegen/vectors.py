@@ -33,6 +33,7 @@ from tilewright.ir import (
     Store,
     Var,
     Window,
+    condition_of,
     prove_ge0,
     stmt_children,
     stmt_writes,
@@ -65,13 +66,11 @@ class Reduction:
 def reduction_of(loop: For) -> Reduction | None:
     """The reduction that the body of a loop is, where it is one that lanes can do apart."""
     body: Stmt = loop.body
-    cond: Pred = ()
     before: tuple[Stmt, ...] = ()
     if isinstance(body, Seq) and body.stmts:
         *first, body = body.stmts
         before = tuple(first)
-    if isinstance(body, If) and body.orelse is None:
-        cond, body = body.cond, body.then
+    cond, body = condition_of(body)
     if not (isinstance(body, Store) and len(body.writes) == 1):
         return None
     w = body.writes[0]

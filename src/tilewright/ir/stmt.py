@@ -390,6 +390,11 @@ def stmt_children(s: Stmt) -> tuple[Stmt, ...]:
             return ()
 
 
+def condition_of(s: Stmt) -> tuple[Pred, Stmt]:
+    """The condition and the statement of an ``if`` without ``else``; other statements have no condition."""
+    return (s.cond, s.then) if isinstance(s, If) and s.orelse is None else ((), s)
+
+
 def with_stmt_children(s: Stmt, new: tuple[Stmt, ...]) -> Stmt:
     """The statement with other children; ``s`` itself where they are the same objects."""
     if all(a is b for a, b in zip(stmt_children(s), new, strict=True)):

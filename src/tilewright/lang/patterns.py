@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tilewright import ir
-from tilewright.ir import Access, Expr, Load, Stage, Stmt, Store
+from tilewright.ir import Access, Expr, Load, Stage, Store
 from tilewright.lang.reductions import Reduction
 
 FOLDS: Final = ("add", "mul", "min", "max", "and", "or")
@@ -57,11 +57,7 @@ def patterns_of(stage: Stage) -> list[Pattern] | None:
     Their values read no buffer that the stage writes, and their targets do not move along reduction
     iterators.
     """
-    body: Stmt = stage.body
-    where: ir.Pred = ()
-    if isinstance(body, ir.If) and body.orelse is None:
-        where = body.cond
-        body = body.then
+    where, body = ir.condition_of(stage.body)
     if not isinstance(body, Store):
         return None
     out: list[Pattern] = []

@@ -27,6 +27,7 @@ from tilewright.ir import (
     Program,
     Stage,
     Store,
+    condition_of,
     floordiv,
     loads,
     mod,
@@ -303,9 +304,7 @@ def _trace(
 
 def _dimensions(stage: Stage) -> list[str] | None:
     """The iterator along each dimension of what a stage writes."""
-    body = stage.body
-    if isinstance(body, If) and body.orelse is None:
-        body = body.then
+    _, body = condition_of(stage.body)
     if not isinstance(body, Store) or len(body.writes) != 1:
         return None
     names = [i.as_var() for i in body.writes[0].indices]

@@ -30,6 +30,7 @@ from tilewright.ir import (
     Stage,
     Store,
     Var,
+    condition_of,
     loads,
 )
 
@@ -77,10 +78,7 @@ def contraction(program: Program, stage: Stage, last: Stage | None = None) -> Co
     ``last`` is the stage that reads the result element by element, if there is one: then it is its result
     that counts.
     """
-    body = stage.body
-    guard: Pred = ()
-    if isinstance(body, If) and body.orelse is None:
-        guard, body = body.cond, body.then
+    guard, body = condition_of(stage.body)
     if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
         return None
     write = body.writes[0]

@@ -7,21 +7,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from model_cases import feeds_of
 from tilewright.frontend import zoo
-
-
-def _feeds(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    feeds: dict[str, np.ndarray] = {}
-    for value in model.graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        if "mask" in value.name:
-            feeds[value.name] = np.ones(shape, np.int64)
-        elif value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
-            feeds[value.name] = random.integers(0, 50, shape)
-        else:
-            feeds[value.name] = random.standard_normal(shape, dtype=np.float32)
-    return feeds
 
 
 def test_the_small_models_have_the_names_of_the_full_ones() -> None:
@@ -32,7 +19,7 @@ def test_the_small_models_have_the_names_of_the_full_ones() -> None:
 def test_small_models_are_valid_and_keep_their_scale(name: str) -> None:
     model = zoo.SMALL[name]()
     onnx.checker.check_model(model, full_check=True)
-    for value in ReferenceEvaluator(model).run(None, _feeds(model)):
+    for value in ReferenceEvaluator(model).run(None, feeds_of(model)):
         assert np.isfinite(value).all()
         assert 0.05 < float(np.std(value)) < 5.0
 

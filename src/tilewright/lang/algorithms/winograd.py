@@ -38,6 +38,7 @@ from tilewright.ir import (
     Stage,
     Store,
     Unary,
+    condition_of,
     floordiv,
     ge0,
     index,
@@ -139,10 +140,7 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
 
     Padding must have become a condition on the stage's terms (``skip_padding``).
     """
-    body = stage.body
-    guard: Pred = ()
-    if isinstance(body, If) and body.orelse is None:
-        guard, body = body.cond, body.then
+    guard, body = condition_of(stage.body)
     if not isinstance(body, Store) or len(body.writes) != 1 or not stage.is_reduction:
         return None
     write = body.writes[0]

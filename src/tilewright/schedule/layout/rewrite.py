@@ -30,6 +30,7 @@ from tilewright.ir import (
     Stage,
     Stmt,
     Store,
+    condition_of,
     fresh_name,
     ge0,
     iter_env,
@@ -229,9 +230,8 @@ def _guarded(
         )
     if init is not None:
         where = tuple(ge0(c) for c in inside)
-        if isinstance(body, If) and body.orelse is None:
-            return If((*where, *body.cond), body.then), _chosen(init, inside)
-        return If(where, body), _chosen(init, inside)
+        own, body = condition_of(body)
+        return If((*where, *own), body), _chosen(init, inside)
     if not isinstance(body, Store) or stage.is_reduction:
         raise refused(stage, f"stage {stage.name!r} is not a plain definition of {tensor.name!r}")
     return _chosen(body, inside), None

@@ -22,6 +22,7 @@ from tilewright.ir import (
     Stmt,
     Store,
     buffer,
+    condition_of,
     floordiv,
     fresh_name,
     ge0,
@@ -123,10 +124,7 @@ class _Form:
 
 
 def _form(stage: Stage) -> _Form | str:
-    body: Stmt = stage.body
-    cond: Pred = ()
-    if isinstance(stage.body, If) and stage.body.orelse is None:
-        body, cond = stage.body.then, stage.body.cond
+    cond, body = condition_of(stage.body)
     if not isinstance(body, Store) or len(body.writes) != 1 or not isinstance(stage.init, Store):
         return "it is not one running value"
     (access,) = body.writes

@@ -15,7 +15,6 @@ from tilewright.ir import (
     Compare,
     Const,
     Expr,
-    If,
     Index,
     IndexMap,
     Iter,
@@ -26,6 +25,7 @@ from tilewright.ir import (
     Select,
     Stage,
     Store,
+    condition_of,
     floordiv,
     int_lower,
     int_upper,
@@ -95,10 +95,7 @@ def pad_operand(
     old = stage_called(program, stage)
     check_name(name, taken_names(program))
     load = operand_of(old, operand)
-    guard: Pred = ()
-    body = old.body
-    if isinstance(body, If) and body.orelse is None:
-        guard, body = body.cond, body.then
+    guard, body = condition_of(old.body)
     if not isinstance(body, Store) or not _is_sum_of_products(body, load):
         raise ScheduleError(f"stage {stage!r} is no sum of products with {load}: zeros would not be neutral")
     shape = program.buffer(load.buffer).shape

@@ -20,6 +20,7 @@ from tilewright.ir import (
     Program,
     Select,
     Store,
+    condition_of,
     ge0,
 )
 from tilewright.schedule.registry import primitive
@@ -64,11 +65,8 @@ def skip_padding(program: Program, stage: str) -> Program:
                         C[i] = (C[i] + (X[i + k - 1] * W[k]))
     """
     old = stage_called(program, stage)
-    body = old.body
-    known: Pred = ()
-    if isinstance(body, If) and body.orelse is None:
-        # terms that are left out already
-        known, body = body.cond, body.then
+    # terms that are left out already
+    known, body = condition_of(old.body)
     found = None
     if old.is_reduction and isinstance(body, Store) and len(body.writes) == 1:
         found = _rewrite(body, known)
