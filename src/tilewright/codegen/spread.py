@@ -24,6 +24,7 @@ from tilewright.ir import (
     Exec,
     For,
     Index,
+    PrefetchHint,
     Seq,
     Stmt,
     Store,
@@ -88,8 +89,8 @@ class Spreading(Accesses):
         after the other nor equal runs at equal distances is left out. Returns what loops further out asked
         for until now.
         """
-        names = [p.name for p in prefetch_hints(s) if p.spread]
-        found = [self._spread(s, name, variable, hi) for name in names]
+        hints = [p for p in prefetch_hints(s) if p.spread]
+        found = [self._spread(s, p, variable, hi) for p in hints]
         begun = tuple(each for each in found if each is not None)
         if not begun:
             return None
@@ -114,7 +115,7 @@ class Spreading(Accesses):
                 each = -(-spread.length // spread.steps)
                 start = spread.first + self.state.step * each
                 for n in range(0, each * count, line):
-                    self.b.prefetch(self._address(buf, start + n, ()), False, 1)
+                    self.b.prefetch(self._address(buf, start + n, ()), False, spread.level)
                 continue
             # whole runs, in as many turns as that takes; the others ask for the last one again
             each = -(-spread.runs * count // spread.steps)
@@ -125,7 +126,8 @@ class Spreading(Accesses):
                 for place in sorted(places):
                     self.b.prefetch(self._address(buf, start + place, ()), False, LEVEL)
 
-    def _spread(self, s: For, name: str, variable: Index, hi: Index) -> Spread | None:
+    def _spread(self, s: For, hint: PrefetchHint, variable: Index, hi: Index) -> Spread | None:
+        name = hint.name
         steps = reduction_steps(s.body, self.state.outlined or is_outlined(s))
         now = self._run_of(s, name, variable)
         following = self._run_of(s, name, variable + s.step)
@@ -137,7 +139,8 @@ class Spreading(Accesses):
             return None
         most = self._most_a_step(name, s.body)
         if apart.const >= now[1]:
-            return Spread(name, asked[0], asked[1], steps) if -(-asked[1] // steps) <= most else None
+            fits = -(-asked[1] // steps) <= most
+            return Spread(name, asked[0], asked[1], steps, level=hint.level) if fits else None
         box = self._box_of(s, name, variable)
         if box is None or not apart.const > 0 or apart.const < box[0]:
             return None

@@ -18,7 +18,7 @@ class Spread:
     """What is asked for while other elements are worked on, a little in each of the ``steps`` of reductions.
 
     These are ``runs`` of ``length`` elements of ``buffer``, ``apart`` elements from one to the next, and
-    ``first`` is the offset of the first one.
+    ``first`` is the offset of the first one. ``level`` is the cache level that gets a single run.
     """
 
     buffer: str
@@ -27,6 +27,7 @@ class Spread:
     steps: int
     runs: int = 1
     apart: int = 0
+    level: int = 1
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from tilewright.ir.stmt import For
 HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")
 _PART: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
-_PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
+_PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)(?::([123]))?|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
     for key, value in loop.hints:
         for part in value.split(",") if key == "prefetch" else ():
             if read := _PREFETCH.fullmatch(part):
-                name, spread, ahead, further, level = read.groups()
+                name, spread, of_spread, ahead, further, of_further = read.groups()
                 away = int(further or 0)
-                to = int(level or (2 if away else 1))
+                to = int(of_spread or of_further or (2 if away else 1))
                 found.append(PrefetchHint(name, int(ahead or 0), away, to, spread is not None))
     return tuple(found)
 

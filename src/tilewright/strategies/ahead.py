@@ -29,6 +29,7 @@ from typing import Final
 from tilewright.ir import CONST, FloorDiv, Index
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import footprint
+from tilewright.strategies.dots import find_matrix, is_matrix
 from tilewright.strategies.roles import Contraction, contiguous_reduction
 from tilewright.strategies.tiles import PANELS_SHARE, RegisterTile, vector_width
 from tilewright.target import Target
@@ -96,15 +97,26 @@ def ask_for_panels(
     width = tile.vectors * vector_width(c, target)
     read = {a: c.extent(a) for a in c.axes("k", "window")} | {c.vector: min(c.extent(c.vector), width)}
     panel, second = footprint(c.b, read), target.level("l2").size or 0
-    step = tile.rows * tile.vectors / target.fma_per_cycle
+    step = _cycles_of_step(c, tile, target)
     several = panels is not None and panels in loops[:-1] and s.loop(panels).extent != Index(1)
     if panels is not None and several and 2 * panel <= PANELS_SHARE * second:
         tiles = prod(s.loop(loop).extent.as_int() for loop in loops[loops.index(panels) + 1 :])
         steps = prod(c.extent(a) for a in c.axes("k", "window"))
         waiting = panel / target.memory[-1].bandwidth
         if tiles > 1 and waiting > LEAST_WAIT * tiles * steps * step:
-            return s.annotate(panels, "prefetch", f"{buffer.name}@spread"), panels
+            # what matrices use is read a line a cycle: room in the first level is for that
+            level = ":2" if is_matrix(c) else ""
+            return s.annotate(panels, "prefetch", f"{buffer.name}@spread{level}"), panels
     return s, None
+
+
+def _cycles_of_step(c: Contraction, tile: RegisterTile, target: Target) -> float:
+    """Cycles of a tile for one step of the reduction."""
+    found = find_matrix(c, target) if is_matrix(c) else None
+    if found is None:
+        return tile.rows * tile.vectors / target.fma_per_cycle
+    together = found.tile.row_tiles * found.tile.column_tiles
+    return together / (found.instruction.per_cycle * found.tile.depth)
 
 
 def _elements_apart(s: Schedule, c: Contraction, loop: str, axis: str) -> int:

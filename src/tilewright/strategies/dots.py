@@ -78,16 +78,15 @@ def find_matrix(c: Contraction, target: Target) -> Matrix | None:
     return None
 
 
+def matrix_instructions(dtype: DType, target: Target) -> tuple[Instruction, ...]:
+    """The instructions for whole matrices that take rows of a type."""
+    return tuple(i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES and i.a.dtype == dtype)
+
+
 def matrix_depths(dtype: DType, target: Target) -> tuple[int, ...]:
     """How many neighbours of a type the instructions for whole matrices take from each row at once."""
-    found = [i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES and i.a.dtype == dtype]
+    found = matrix_instructions(dtype, target)
     return tuple(sorted({dict(i.axes)[i.a.axes[-1]] for i in found}, reverse=True))
-
-
-def matrix_rows(target: Target) -> int:
-    """Rows of the largest matrix of an instruction."""
-    found = [i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES]
-    return max((dict(i.axes)[i.a.axes[0]] for i in found), default=1)
 
 
 def is_matrix(c: Contraction) -> bool:

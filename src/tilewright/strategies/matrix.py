@@ -59,19 +59,30 @@ def matrix_tile(
                 continue
             if panel is not None and wide * column_tiles != panel:
                 continue
-            count = (rows // high) * (columns // wide) * (depth // deep)
-            together = row_tiles * column_tiles
-            # each waits for the one before on the same result
-            waiting = max(1.0, RESULTS / together)
-            loads = LOAD_COST * (row_tiles + column_tiles) / together
-            cost = count * (waiting + loads)
             tile = MatrixTile(high, wide, deep, row_tiles, column_tiles)
+            cost = _cost(tile, rows, columns, depth)
             if best is None or cost < best[0]:
                 best = (cost, tile)
     if best is None:
         return None
     tile = best[1]
     return tile if tile.rows * tile.columns * tile.depth >= LEAST_USE * m * n * k else None
+
+
+def products_cost(instruction: Instruction, rows: int, columns: int, depth: int) -> float | None:
+    """What a contraction takes, in products of an instruction; ``None`` where it has no good parts."""
+    tile = matrix_tile(instruction, rows, columns, depth)
+    return None if tile is None else _cost(tile, rows, columns, depth)
+
+
+def _cost(tile: MatrixTile, rows: int, columns: int, depth: int) -> float:
+    """Products with what they wait and load, in products."""
+    count = (rows // tile.rows) * (columns // tile.columns) * (depth // tile.depth)
+    together = tile.row_tiles * tile.column_tiles
+    # each waits for the one before on the same result
+    waiting = max(1.0, RESULTS / together)
+    loads = LOAD_COST * (tile.row_tiles + tile.column_tiles) / together
+    return count * (waiting + loads)
 
 
 def _part(extent: int, tiles: int, most: int) -> int:

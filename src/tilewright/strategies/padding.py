@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 from typing import Final
 
 from tilewright.ir import Stage
 from tilewright.schedule import Schedule
-from tilewright.strategies.dots import find_matrix, matrix_depths, matrix_rows
+from tilewright.strategies.blocking import bandwidth
+from tilewright.strategies.dots import find_matrix, matrix_depths, matrix_instructions
 from tilewright.strategies.fallback import fell_back
+from tilewright.strategies.matrix import RESULTS, products_cost
 from tilewright.strategies.precision import contraction_of, round_weights
 from tilewright.strategies.roles import Contraction
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
-#: How many times fewer matrices short lines must make as one line, which is copied once more.
-FEWER: Final = 1.3
+#: How many times cheaper one line must be than many: the copy of its results is a nest of its own.
+MARGIN: Final = 1.03
 
 
 def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
     """Store operands of guarded contractions with zeros around them, what is summed up innermost.
 
-    Rows of a matrix cannot be left out one by one where a tap meets the padding. Where lines are much shorter
-    than a matrix has rows, they are computed as one line.
+    Rows of a matrix cannot be left out one by one where a tap meets the padding. Where lines do not fill the
+    rows of matrices, or not of two by two of them, they are computed as one line if that is cheaper.
     """
     if not target.tiles:
         return s
@@ -54,7 +57,10 @@ def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) ->
 
 
 def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
-    """Two iterators whose lines leave much of matrices unused, and the rows of those; else ``None``."""
+    """Two iterators whose lines take longer each for itself than as one, and what its rows are a multiple of.
+
+    The results of one line are stored once more, and read again.
+    """
     axes = [a for a in c.axes("m") if a != c.vector]
     if len(axes) < 2 or not matrix_depths(c.a.dtype, target):
         return None
@@ -65,12 +71,26 @@ def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
         return None
     if across[0].coefficient(lines) != 1:
         return None
-    rows = matrix_rows(target)
+    found = next(iter(matrix_instructions(c.a.dtype, target)), None)
+    if found is None:
+        return None
+    rows = dict(found.axes)[found.a.axes[0]] * RESULTS // 2
     taps = sum(along[0].coefficient(a) * (c.extent(a) - 1) for a in c.axes("window") if a in along[0].vars)
     pitch = c.extent(line) + taps
-    apart = c.extent(lines) * -(-c.extent(line) // rows)
-    together = -(-((c.extent(lines) - 1) * pitch + c.extent(line)) // rows)
-    return (lines, line, rows) if apart > FEWER * together else None
+    together = -(-((c.extent(lines) - 1) * pitch + c.extent(line)) // rows) * rows
+    columns = c.extent(c.vector)
+    depth = prod(c.extent(a) for a in c.axes("k", "window"))
+    apart = products_cost(found, c.extent(line), columns, depth)
+    one = products_cost(found, together, columns, depth)
+    if apart is None or one is None:
+        return None
+    stored = 2 * together * columns * c.write.value.dtype.bytes
+    if not c.guard:
+        # the operand too, that would be read where it is
+        stored += 2 * together * prod(c.extent(a) for a in c.axes("k")) * c.a.dtype.bytes
+    planes = prod(c.extent(a) for a in (*c.axes("batch"), *axes[:-2]))
+    copied = stored / bandwidth(target, stored * planes, 1) * found.per_cycle
+    return (lines, line, rows) if c.extent(lines) * apart > MARGIN * (one + copied) else None
 
 
 def _place(stage: Stage, c: Contraction, target: Target) -> tuple[int, str, tuple[int, ...], int] | None:

@@ -52,6 +52,13 @@ def test_a_turn_asks_for_its_share_of_the_next_panel(rows, unroll, expected):
     assert prefetches(tiled(rows=rows, unroll=unroll)) == expected
 
 
+def test_a_panel_goes_to_the_level_that_the_hint_names():
+    """Level 2 is locality 2 of LLVM's intrinsic, the first one 3."""
+    for hint, locality in (("B@spread", 3), ("B@spread:2", 2)):
+        text = Native(tiled(hint).func).text.text
+        assert text.count(f"i32 0, i32 {locality}, i32 1)") == 1 == prefetches(tiled(hint))
+
+
 def test_steps_are_those_of_the_innermost_loops_of_outlined_bodies():
     body = tiled(rows=2).func.body
     assert reduction_steps(body, False) == (N // 16) * (M // 2) * K

@@ -53,16 +53,26 @@ def convolutions(batch, channels, size, window, stride, pad, dims=2):
 @needs_tiles
 def test_padding_in_blocks_and_weights_asked_for():
     """Blocks as long as a tile's row, taps inside of each; weights beyond the first level are asked for."""
-    model = convolutions(1, 128, 14, 3, 1, 1)
+    model = convolutions(1, 128, 28, 3, 1, 1)
     made = tilewright.compile(model, precision="bf16", threads=2)
     texts = [str(group.kernel.schedule) for group in made.groups()]
     padded = [text for text in texts if "conv_padded: bf16" in text]
     assert padded
     for text in padded:
-        assert re.search(r"alloc conv_padded: bf16\[\d+, 1, 16, 16, 32\]", text)
+        assert re.search(r"alloc conv_padded: bf16\[\d+, 1, 30, 30, 32\]", text)
         order = [name for name in re.findall(r"for (conv_\w+)", text) if not name.endswith("_init")]
         assert order.index("conv_ic_o") < order.index("conv_kh") < order.index("conv_kw")
         assert re.search(r"for conv_kw .*prefetch=x1\+\d+:1", text)
+
+
+@needs_tiles
+@pytest.mark.parametrize(("size", "channels", "one"), [(7, 128, True), (14, 128, True), (28, 64, False)])
+def test_short_lines_become_one(size, channels, one):
+    """14 of 16 rows gain little, but two by two results load less than one by four; 28 are two by two."""
+    made = tilewright.compile(convolutions(1, channels, size, 3, 1, 1), precision="bf16", threads=2)
+    texts = [str(group.kernel.schedule) for group in made.groups()]
+    assert any("conv_padded: bf16" in text for text in texts)
+    assert any("alloc conv_lines" in text for text in texts) == one
 
 
 CONVOLUTIONS = {

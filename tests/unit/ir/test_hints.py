@@ -26,7 +26,11 @@ def loop(**hints):
 
 def test_values_are_read():
     full = loop(
-        prefetch="A,B@8,C+4096,D+64:1,E@spread", nontemporal="F,G", in_place="H", unroll="4", outline=""
+        prefetch="A,B@8,C+4096,D+64:1,E@spread,I@spread:2",
+        nontemporal="F,G",
+        in_place="H",
+        unroll="4",
+        outline="",
     )
     assert prefetch_hints(full) == (
         PrefetchHint("A"),
@@ -34,6 +38,7 @@ def test_values_are_read():
         PrefetchHint("C", further=4096, level=2),
         PrefetchHint("D", further=64, level=1),
         PrefetchHint("E", spread=True),
+        PrefetchHint("I", spread=True, level=2),
     )
     assert nontemporal_hints(full) == {"F", "G"} and in_place_hints(full) == {"H"}
     assert unroll_factor(full) == 4 and is_outlined(full)

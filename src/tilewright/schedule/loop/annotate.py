@@ -34,7 +34,7 @@ def annotate(func: LoopFunction, loop: str, key: str, value: str = "") -> LoopFu
       touches of ``A``. ``A@8``: what a serial loop touches 8 iterations later. ``A+4096``: the elements that
       lie 4096 further on in memory than those it touches, into the second cache level (``A+4096:1``: into the
       first). ``A@spread``: what the next iteration reads, asked for bit by bit in the reductions of outlined
-      bodies.
+      bodies (``A@spread:2``: what lies together into the second level, too).
     * ``nontemporal``: buffers, by commas, to which whole vectors are stored past the caches. For results that
       are larger than the caches, or that nobody reads soon.
     * ``reload``: a part, such as ``9/14``, of the single elements in a serial loop that vectors are
