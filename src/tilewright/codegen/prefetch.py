@@ -98,7 +98,8 @@ class Prefetching(Accesses):
 
     def _line(self, r: Request, name: str, indices: tuple[Index, ...], write: bool, line: int = 1) -> None:
         hint = r.hints.get(name)
-        buf = None if hint is None else self.state.buffers[name]
+        # not yet there: allocated inside of the loop that asks
+        buf = None if hint is None else self.state.buffers.get(name)
         if hint is None or not isinstance(buf, MemoryBuffer):
             return
         if data_in(indices):

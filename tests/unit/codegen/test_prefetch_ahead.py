@@ -66,6 +66,16 @@ def test_elements_whose_place_is_data_are_not_asked_for(hint):
     np.testing.assert_array_equal(kernel(given)["gather"], given["X"][given["W"]])
 
 
+def test_what_the_loop_allocates_itself_is_not_asked_for():
+    x = lang.placeholder((5, 64), name="X")
+    y = lang.compute((5, 64), lambda i, j: x[i, j] * 2, name="Y")
+    s = Schedule(lang.program([x], [y])).stage("X", "i", name="L")
+    kernel = Native(s.annotate("i", "prefetch", "L@2,X@2").func)
+    assert prefetches(kernel) == 1
+    given = np.random.default_rng(0).random((5, 64), np.float32)
+    np.testing.assert_array_equal(kernel({"X": given})["Y"], given * 2)
+
+
 def test_vector_loops_ask_once_a_vector():
     x = lang.placeholder((4, 512), name="X")
     y = lang.compute((4, 512), lambda i, j: x[i, j] * 2, name="Y")
