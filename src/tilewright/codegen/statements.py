@@ -16,7 +16,7 @@ from tilewright.codegen.prefetch import Prefetching, Request
 from tilewright.codegen.spread import Spreading, reduction_steps
 from tilewright.codegen.state import Reloads, State
 from tilewright.codegen.storage import Memory, Storage
-from tilewright.codegen.uses import operations_of
+from tilewright.codegen.uses import LONG_VALUE, operations_of
 from tilewright.ir import (
     BOOL,
     CONST,
@@ -44,9 +44,6 @@ from tilewright.support import InternalError, ScheduleError, TargetError
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
-#: Operations from which on the values of several registers are computed one after the other: LLVM would
-#: compute all at once, and spill (24 vectors of GELU: 162 stores and loads).
-LONG_VALUE = 12
 
 
 Register: TypeAlias = tuple[RegisterBuffer, RegisterKey]
@@ -165,7 +162,10 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             self.assign(w.buffer, w.indices, v)
 
     def _is_long(self, s: Store) -> bool:
-        """Whether the vectors that a store to memory writes take many operations each: made one by one."""
+        """Whether the vectors that a store to memory writes take many operations each: made one by one.
+
+        LLVM would make all at once, and spill (24 vectors of GELU: 162 stores and loads).
+        """
         st = self.state
         if st.width == 1 or isinstance(st.buffers[s.writes[0].buffer], RegisterBuffer):
             return False

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from tilewright.ir import (
+    Access,
     Exec,
     Expr,
+    For,
     Index,
     Load,
+    Seq,
     Stmt,
     Store,
     children,
     indices_of,
     stmt_children,
     stmt_exprs,
+    var,
     walk_index,
 )
 
@@ -44,6 +49,11 @@ def statement_loads(s: Stmt) -> list[Load]:
     return [ld for e in stmt_exprs(s) for ld in loads_of(e, seen)]
 
 
+#: Operations from which on a value is long: it waits for one after the other, and vectors of it side by side
+#: take more registers than there are.
+LONG_VALUE: Final = 12
+
+
 def operations_of(e: Expr) -> int:
     """How many operations an expression takes, loads and numbers not counted."""
     seen: set[int] = set()
@@ -57,6 +67,24 @@ def operations_of(e: Expr) -> int:
         count += bool(below) and not isinstance(node, Load)
         stack.extend(below)
     return count
+
+
+def stores_long_values(loop: For, flat: Callable[[Access | Load], Index | None]) -> bool:
+    """Whether a loop does nothing but store long values, which lie side by side like all they are made of.
+
+    ``flat`` gives the place of an access in memory, ``None`` where it is in registers or not known.
+    """
+    stores = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
+    for s in stores:
+        if not isinstance(s, Store) or len(s.writes) != 1 or operations_of(s.writes[0].value) < LONG_VALUE:
+            return False
+        accesses: list[Access | Load] = [s.writes[0], *statement_loads(s)]
+        for access in accesses:
+            place = flat(access)
+            along = 0 if place is None else place.coefficient(loop.var)
+            if place is None or along not in (0, 1) or loop.var in (place - var(loop.var) * along).vars:
+                return False
+    return bool(stores)
 
 
 def data_in(indices: Iterable[Index]) -> bool:
