@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
-from tilewright.ir import CONST, var
+from tilewright.ir import CONST, F32, Binary, Const, Load, Stage, store, var
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.schedule.written_loops import copy, written
@@ -156,6 +156,16 @@ def _lines(strides=(1, 1), own=True, window=True):
     return Schedule(lang.program([X, W], [C]))
 
 
+def _updated():
+    """The sum is changed in place by another stage."""
+    s = _lines()
+    name = s.program.outputs[0].name
+    dims = tuple(map(var, "yxn"))
+    more = store(name, dims, Binary("add", Load(name, dims, F32), Const(1.0, F32)))
+    iters = tuple(it for it in s.program.stages[-1].iters if it.kind == "par")
+    return Schedule(s.program.with_stages((*s.program.stages, Stage("U", iters, more))))
+
+
 def _both_move():
     A = lang.placeholder((4, 5, 6), name="A")
     P = lang.compute((4, 5, 6), lambda y, x, c: A[y, x, c], name="P")
@@ -304,6 +314,11 @@ REFUSALS = {
         _selected,
         ("flatten_rows", "C", "y", "x", 8, "Q"),
         r"stage 'C' reads more than P\[y, k \+ x\] by 'y' and 'x'",
+    ),
+    "flatten: an update": (
+        _updated,
+        ("flatten_rows", "C", "y", "x", 8, "Q"),
+        "stage 'C' does not alone write one tensor, 'C'",
     ),
     "flatten: not in order": (
         _turned,

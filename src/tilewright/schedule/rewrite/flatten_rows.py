@@ -83,6 +83,8 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
     load, maker = _operand(program, old, lines, line)
     assert isinstance(old.body, Store)
     write = old.body.writes[0]
+    if len(old.body.writes) > 1 or len(program.producers(write.buffer)) > 1:
+        raise ScheduleError(f"stage {stage!r} does not alone write one tensor, {write.buffer!r}")
     at = [i.as_var() for i in write.indices]
     down, across = (next(d for d, i in enumerate(load.indices) if v in i.vars) for v in (lines, line))
     source = program.buffer(load.buffer)
