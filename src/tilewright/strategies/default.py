@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tilewright.ir import (
+    Index,
     Program,
     Stage,
 )
@@ -417,6 +418,7 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
         return [], 0
     pars = [it for it in stage.iters if it.kind == "par"]
     depth = len(pars)
+    several = False
     for r in reductions:
         own = [
             it for it in r.iters if it.kind == "par" and not (it.extent.is_const and it.extent.as_int() == 1)
@@ -432,4 +434,8 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
             else:
                 break
         depth = min(depth, shared)
+        several |= bool(own)
+    if several and all(it.extent == Index(1) for it in pars[:depth]):
+        # one row in which several sums are made: nothing stays near, and threads would have nothing to share
+        return [], 0
     return (members, depth) if depth else ([], 0)

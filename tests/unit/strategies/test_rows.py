@@ -179,3 +179,12 @@ def test_threads_share_a_single_row(shape, threads):
     s = check(lang.program([x], [lang.compute(shape, lambda *i: x[i] * 2.0, name="Y")]), threads=threads)
     assert "parallel" in str(s)
     assert any(loop.endswith("_own") for loop in s.loops("Y")) == (shape[0] < threads or len(shape) == 1)
+
+
+def test_several_sums_of_one_row_are_shared_by_threads():
+    """What follows shares an axis of one element with them alone: made inside of that, one thread would work."""
+    x, w = t(1, 40, 60, name="X"), t(60, 2, name="W")
+    k = lang.reduce_axis(60, "k")
+    sums = lang.compute((1, 40, 2), lambda n, i, j: lang.sum(x[n, i, k] * w[k, j], axis=k), name="S")
+    s = check(lang.program([x, w], [lang.compute((1, 2, 40), lambda n, j, i: sums[n, i, j] + 1, name="Y")]))
+    assert s.loops("S")[0] not in s.loops("Y")
