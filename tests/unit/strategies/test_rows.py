@@ -182,7 +182,7 @@ def test_threads_share_a_single_row(shape, threads):
 
 
 def test_several_sums_of_one_row_are_shared_by_threads():
-    """What follows shares an axis of one element with them alone: made inside of that, one thread would work."""
+    """What follows shares an axis of one element with them alone: inside of that, one thread would work."""
     x, w = t(1, 40, 60, name="X"), t(60, 2, name="W")
     k = lang.reduce_axis(60, "k")
     sums = lang.compute((1, 40, 2), lambda n, i, j: lang.sum(x[n, i, k] * w[k, j], axis=k), name="S")
