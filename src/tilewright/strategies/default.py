@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 
 from tilewright.ir import (
@@ -16,7 +17,7 @@ from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, Win
 from tilewright.strategies.bands import choose_band
 from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, schedule_row_chain
 from tilewright.strategies.chains import find_chain
-from tilewright.strategies.contraction import schedule_contraction
+from tilewright.strategies.contraction import MIN_PARALLEL_PRODUCTS, schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.in_order import InOrder, find_in_order
@@ -434,8 +435,11 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
             else:
                 break
         depth = min(depth, shared)
-        several |= bool(own)
+        products = (
+            prod(it.extent.as_int() for it in r.iters) if all(it.extent.is_const for it in r.iters) else 0
+        )
+        several |= bool(own) and products >= MIN_PARALLEL_PRODUCTS
     if several and all(it.extent == Index(1) for it in pars[:depth]):
-        # one row in which several sums are made: nothing stays near, and threads would have nothing to share
+        # one row in which many sums are made: nothing stays near, and threads would have nothing to share
         return [], 0
     return (members, depth) if depth else ([], 0)

@@ -29,7 +29,7 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import WAYS, buffer_bytes, last_cache, page_cycles, rows_collide
+from tilewright.strategies.caches import PAGE, WAYS, buffer_bytes, last_cache, rows_collide
 from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import copy_rows, plain_product
 from tilewright.strategies.roles import Contraction, row_axis
@@ -92,7 +92,7 @@ def _limits(c: Contraction, target: Target) -> _Limits:
     assert row is not None
     rows, vectors = tile_of(c.extent(row), TILE_ROWS)
     step = rows * vectors / target.fma_per_cycle
-    if page_cycles(c.extent(c.vector) * c.b.dtype.bytes, target) > step:
+    if c.extent(c.vector) * c.b.dtype.bytes >= PAGE and target.page_walk > step:
         return _Limits(MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES)
     return _Limits(MAX_ROWS, TILE_ROWS, CHUNK)
 
