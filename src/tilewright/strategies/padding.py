@@ -82,8 +82,11 @@ def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
     depth = prod(c.extent(a) for a in c.axes("k", "window"))
     apart = products_cost(found, c.extent(line), columns, depth)
     one = products_cost(found, together, columns, depth)
-    if apart is None or one is None:
+    if one is None:
         return None
+    if apart is None:
+        # matrices of such few rows are not worth it
+        return lines, line, rows
     stored = 2 * together * columns * c.write.value.dtype.bytes
     if not c.guard:
         # the operand too, that would be read where it is
