@@ -25,7 +25,7 @@ from typing import Final
 
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import buffer_bytes, whole_cache
 from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import is_plain_input
 from tilewright.strategies.roles import Contraction, row_axis
@@ -40,7 +40,7 @@ KEPT_SHARE: Final = 0.5
 #: Rows of a tile, at most: where they fall into one set of the first cache level, it keeps that many lines
 #: beside one of the other operand.
 MAX_STREAMS: Final = 7
-#: Part of the last cache level from which on this pays: less comes as fast in any order.
+#: Part of the whole last cache level from which on this pays: less comes as fast in any order.
 MIN_SHARE: Final = 0.25
 #: Part of the second cache level that the results may take.
 RESULTS_SHARE: Final = 0.25
@@ -81,7 +81,7 @@ def is_deep(
     if results > RESULTS_SHARE * (target.level("l2").size or 0):
         return False
     read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
-    if read <= MIN_SHARE * last_cache(target):
+    if read <= MIN_SHARE * whole_cache(target):
         return False
     extents = (c.extent(row), c.extent(c.vector))
     alone = _depth(c, k) == c.extent(k)

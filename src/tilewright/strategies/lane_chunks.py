@@ -14,8 +14,8 @@ of what the rows themselves bring::
                     sums[i, j, l] = acc[i, j, l]
             for tiles of rows: c[i, j] = the sum over l
 
-Runs of a tile are short now, so that the hardware follows none of them: where the rows fill most of the last
-level, each tile asks for what the next two read. 4608x4x1536 took 0.35 ms, 0.29 so (multiply-adds 0.24), and
+Runs of a tile are short now, so that the hardware follows none of them: where the rows come from
+memory, each tile asks for what the next two read. 4608x4x1536 took 0.35 ms, 0.29 so (multiply-adds 0.24), and
 0.52 and 0.33 where other guests of the machine used that level; 1024x4x4096 0.181 and 0.172.
 """
 
@@ -25,7 +25,7 @@ from typing import Final
 
 from tilewright.ir import Buffer, Stage
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import buffer_bytes, comes_from_memory, whole_cache
 from tilewright.strategies.micro import loops_below
 from tilewright.target import Target
 
@@ -38,8 +38,6 @@ CHUNK_SHARE: Final = 0.25
 FAR_CHUNK_SHARE: Final = 1 / 6
 #: Rows of a tile, and of a block.
 ROWS, BLOCK_ROWS = 4, 64
-#: Part of the last cache level from which on what is read may come from memory: others use it, too.
-KEPT_SHARE: Final = 0.75
 #: Steps of the innermost loop that are unrolled.
 STEPS: Final = 2
 
@@ -47,7 +45,7 @@ STEPS: Final = 2
 def chunk_steps(rows: Buffer, panels: Buffer, steps: int, target: Target) -> int:
     """Steps of a chunk, of the ``steps`` of a reduction; 0 where all are done at once."""
     room, nbytes = target.level("l1").size or 0, buffer_bytes(panels)
-    far = buffer_bytes(rows) > last_cache(target)
+    far = buffer_bytes(rows) > whole_cache(target)
     if nbytes <= WHOLE_SHARE * room or (far and not target.far_chunks):
         # from memory, requests alone do as well or better elsewhere
         return 0
@@ -70,7 +68,7 @@ def next_tiles(buffer: Buffer, elements: int, target: Target) -> tuple[str, ...]
         return (
             (f"{buffer.name}+{elements}:1",) if buffer_bytes(buffer) > (target.level("l2").size or 0) else ()
         )
-    if buffer_bytes(buffer) <= KEPT_SHARE * last_cache(target):
+    if not comes_from_memory(buffer, target):
         return ()
     return tuple(f"{buffer.name}+{elements * n}" for n in (1, 2))
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from tilewright.ir import Binary, If, Index, Iter, Load, Program, Stage, Store, int_lower, loads
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache, rows_collide
+from tilewright.strategies.caches import buffer_bytes, perhaps_kept, rows_collide
 from tilewright.strategies.lane_chunks import (
     ROWS,
     chunk_steps,
@@ -301,7 +301,7 @@ def _in_chunks(
 def _is_kept(s: Schedule, m: _Match, target: Target) -> bool:
     """Whether all that a reduction reads may be in the last cache level."""
     assert s.program is not None
-    return sum(buffer_bytes(s.program.buffer(ld.buffer)) for ld in m.moving) <= last_cache(target)
+    return sum(buffer_bytes(s.program.buffer(ld.buffer)) for ld in m.moving) <= perhaps_kept(target)
 
 
 def _in_one_stream(s: Schedule, m: _Match, columns: int, target: Target) -> bool:

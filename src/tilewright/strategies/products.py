@@ -37,7 +37,15 @@ from typing import Final
 
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import WAYS, first_ways, last_cache, page_cycles, rows_collide
+from tilewright.strategies.caches import (
+    WAYS,
+    first_ways,
+    last_cache,
+    page_cycles,
+    perhaps_kept,
+    rows_collide,
+    whole_cache,
+)
 from tilewright.strategies.micro import expand_tile, loops_below, reduce_tile
 from tilewright.strategies.roles import Contraction, row_axis
 from tilewright.strategies.tiles import (
@@ -48,11 +56,12 @@ from tilewright.strategies.tiles import (
 )
 from tilewright.target import Target
 
-#: Part of the last cache level that the first operand must exceed: the general rule does as well for less
-#: (1024x700x512: 96% of the peak by both, 768x768x768: 96 and 95%, 1024x1024x1024: 89 and 94%).
+#: Part of the whole last cache level that the first operand must exceed: the general rule does as well for
+#: less (1024x700x512: 96% of the peak by both, 768x768x768: 96 and 95%, 1024x1024x1024: 89 and 94%).
 MIN_SHARE: Final = 1 / 12
-#: Part of the last cache level up to which each panel reads the first operand again (512x1500x2816: 93% of
-#: the peak, 88% in blocks with copies; 2048x2048x2048: 87 and 95%).
+#: Part of what the last cache level may keep up to which each panel reads the first operand again
+#: (512x1500x2816: 93% of the peak, 88% in blocks with copies; 2048x2048x2048: 87 and 95%; Zen 4 while others
+#: use that level, 512x6000x2560 72.8 and 78.1 ms, 1024x3000x2048 97 and 60).
 MOST_KEPT: Final = 3 / 8
 #: Rows and columns from which on copying the other operand pays: each element is used so often.
 MIN_USES: Final = 128
@@ -61,8 +70,9 @@ MIN_USES: Final = 128
 #: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%), or where each line
 #: waits for its address.
 MIN_USES_SCATTERED: Final = 32
-#: Part of the last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96, 97,
-#: 90% of the peak with 0.03, 0.06, 0.12, 0.25).
+#: Part of the whole last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96,
+#: 97, 90% of the peak with 0.03, 0.06, 0.12, 0.25; Zen 4, of whose level the cores' share is a quarter:
+#: 7680x1500x2560 280 ms with 0.03, 277 with 0.06, 271 with 0.12).
 CACHE_SHARE: Final = 0.12
 #: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
 #: the first one's rows.
@@ -87,7 +97,7 @@ def is_large_product(
     if columns_scattered(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
         return rows >= MIN_USES_SCATTERED
     nbytes = rows * c.extent(k) * c.a.dtype.bytes
-    return nbytes > MIN_SHARE * last_cache(target) and min(rows, columns) >= MIN_USES
+    return nbytes > MIN_SHARE * whole_cache(target) and min(rows, columns) >= MIN_USES
 
 
 def plain_product(program: Program, c: Contraction, constants: Collection[str]) -> tuple[str, str] | None:
@@ -192,7 +202,7 @@ def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
     tile = product_tile(c, target)
     copied = rows_collide(tile.rows, line, ways=first_ways(target))
-    if c.extent(row) * line <= MOST_KEPT * last:
+    if c.extent(row) * line <= MOST_KEPT * perhaps_kept(target):
         if columns_scattered(c, target):
             # lines of one set would push each other out before they are copied
             ahead = not columns_collide(c, target)
@@ -260,7 +270,7 @@ def _parts(extent: int, size: int) -> int:
 def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:
     """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
     tiles = _parts(rows, tile)
-    most = max(1, int(last_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
+    most = max(1, int(whole_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
     return _parts(tiles, _parts(tiles, most))
 
 

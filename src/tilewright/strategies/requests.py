@@ -6,9 +6,11 @@ from math import prod
 from typing import Final
 
 from tilewright.ir import Buffer, Load
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import buffer_bytes, comes_from_memory, last_cache, whole_cache
 from tilewright.target import Target
 
+#: Up to so many times the whole last cache level, something of what is read is left there.
+NEAR: Final = 2
 #: Part of the second cache level that what is asked for may take, until it is used.
 NEXT_SHARE: Final = 0.25
 #: Part of the first cache level ahead of which reductions of several operations a vector ask for what they
@@ -30,11 +32,10 @@ def stride(buffer: Buffer, load: Load, axis: str) -> int:
 
 def requests(buffer: Buffer, target: Target) -> int:
     """How often each line of an operand is asked for; 0 where it may be in the caches: there it costs 20%."""
-    nbytes, kept = buffer_bytes(buffer), last_cache(target)
-    if nbytes <= kept:
+    if not comes_from_memory(buffer, target):
         return 0
     near, far = target.far_requests
-    return near if nbytes <= 2 * kept else far
+    return near if buffer_bytes(buffer) <= NEAR * whole_cache(target) else far
 
 
 def further(buffer: Buffer, elements: int, target: Target) -> str:

@@ -23,7 +23,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import buffer_bytes, exceeds_caches, last_cache
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.support import ScheduleError
@@ -327,7 +327,7 @@ def _keep_in_place(
         return s
     (w,) = last.body.writes
     result = program.buffer(w.buffer)
-    if result not in program.outputs or buffer_bytes(result) >= last_cache(target):
+    if result not in program.outputs or exceeds_caches(result, target):
         return s
     made = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
     for ld in stmt_loads(last.body):

@@ -22,7 +22,7 @@ from typing import Final
 
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, last_cache
+from tilewright.strategies.caches import exceeds_caches
 from tilewright.strategies.micro import expand_tile, loops_below
 from tilewright.strategies.requests import NEXT_SHARE, further, stride
 from tilewright.strategies.roles import Contraction, run_length
@@ -65,7 +65,7 @@ def is_stream(
         return False
     if not any(k in i.vars for i in read.indices):
         return False
-    far = buffer_bytes(buffer) > last_cache(target)
+    far = exceeds_caches(buffer, target)
     if c.b is not None and prod(c.extent(a) for a in c.axes("m")) > (
         MAX_ROWS_FROM_MEMORY if far else MAX_ROWS
     ):

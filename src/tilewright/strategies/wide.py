@@ -29,7 +29,14 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import PAGE, WAYS, buffer_bytes, last_cache, rows_collide
+from tilewright.strategies.caches import (
+    PAGE,
+    WAYS,
+    buffer_bytes,
+    comes_from_memory,
+    rows_collide,
+    whole_cache,
+)
 from tilewright.strategies.micro import accumulate_tile, cut_whole
 from tilewright.strategies.products import copy_rows, plain_product
 from tilewright.strategies.roles import Contraction, row_axis
@@ -38,8 +45,8 @@ from tilewright.target import Target
 
 #: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).
 MIN_ROWS, MAX_ROWS = 9, 128
-#: Part of the last cache level that the matrix must exceed. Where its lines do not fall into one set, it must
-#: exceed all of it (32x4000x4096 6.7 -> 5.6 ms, 35x1500x2560 1.28 -> 1.56, 32x1024x4096 1.49 -> 1.27,
+#: Part of the whole last cache level that the matrix must exceed. Where its lines do not fall into one set,
+#: it must come from memory (32x4000x4096 6.7 -> 5.6 ms, 35x1500x2560 1.28 -> 1.56, 32x1024x4096 1.49 -> 1.27,
 #: 32x1024x1024 0.309 -> 0.325). Its rows are whole vectors (20x5000x3000, 5.8 ms, would take 10.1).
 MIN_SHARE: Final = 0.25
 #: Rows of a tile, at most.
@@ -71,9 +78,10 @@ def is_wide(
     width = vector_width(c, target)
     if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
         return False
-    read, last = buffer_bytes(program.buffer(c.b.buffer)), last_cache(target)
+    matrix = program.buffer(c.b.buffer)
     apart, span = c.extent(c.vector) * c.b.dtype.bytes, (target.level("l2").size or 0) // WAYS
-    return read > last or (read > MIN_SHARE * last and rows_collide(CHUNK, apart, span))
+    large = buffer_bytes(matrix) > MIN_SHARE * whole_cache(target)
+    return comes_from_memory(matrix, target) or (large and rows_collide(CHUNK, apart, span))
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,9 @@ def _own_share(levels: tuple[MemoryLevel, ...], cpu: str, units: int) -> tuple[M
     share = x86_avx512.LAST_LEVEL_SHARES.get(cpu)
     if share is None:
         return levels
+    lent = cpu in x86_avx512.LENT_LEVELS
     return tuple(
-        replace(level, size=min(level.size, units * share))
+        replace(level, size=min(level.size, units * share), whole=level.size if lent else None)
         if level.name == "l3" and level.size is not None
         else level
         for level in levels

@@ -22,7 +22,8 @@ class MemoryLevel:
 
     ``size`` is in bytes (``None``: no limit that matters), ``line`` the unit of transfer in bytes,
     ``latency`` cycles from load to use, ``bandwidth`` bytes a cycle for one compute unit, ``shared_by`` the
-    compute units that share one instance.
+    compute units that share one instance. ``whole`` are the bytes of the level where others use it, too, and
+    ``size`` is what can be counted on (``None``: no others do).
     """
 
     name: str
@@ -31,6 +32,7 @@ class MemoryLevel:
     latency: float
     bandwidth: float
     shared_by: int = 1
+    whole: int | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size <= 0:
@@ -41,6 +43,8 @@ class MemoryLevel:
             raise TargetError(f"memory level {self.name!r}: latency and bandwidth must be positive")
         if self.shared_by < 1:
             raise TargetError(f"memory level {self.name!r}: shared_by must be at least 1")
+        if self.whole is not None and (self.size is None or self.whole < self.size):
+            raise TargetError(f"memory level {self.name!r}: whole must be at least its size, {self.size}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

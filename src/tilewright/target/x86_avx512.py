@@ -120,14 +120,20 @@ one column took 0.52, 0.63, 0.97 ms with 0, 1, 2 requests where the last level k
 columns of 25 to 67 MB 0 to 11% slower with 1 than with 0, 2x4096x4096 5%; of 1 to 2 GB the same.
 """
 
-LAST_LEVEL_SHARES: Final = MappingProxyType({"emeraldrapids": 5 * KIB * KIB})
+LAST_LEVEL_SHARES: Final = MappingProxyType({"emeraldrapids": 5 * KIB * KIB, "znver4": 4 * KIB * KIB})
 """Bytes of the last cache level that each core brings, by LLVM's CPU name, where a guest sees all of it.
 
 A guest of a few cores shares that level with all others of the socket. Emerald Rapids, 2 cores, 300 MiB
 reported: lines read in random order take 42 ns of 4 MB, 77 of 8, 130 of 16 to 512 MB. Counting on all of it,
 4096x4096 transposed took 12.4 ms, on the cores' share 4.3; 65536x1024x4 36.7 and 9.4; the product
-4608x3000x1536 377 and 179.
+4608x3000x1536 377 and 179. Zen 4, 2 of 8 cores that share 32 MiB, with the others at work: 22 ns of 4 and 8
+MB, 160 of 16, 195 of 64; counting on the cores' share instead of all, the products 3072x1500x1024 68.7 ->
+48.6 ms, 1024x3000x2048 92.4 -> 62.8, results of 13 MB transposed 1.40 -> 0.67. While the others rest, all of
+it is there.
 """
+
+LENT_LEVELS: Final = frozenset({"znver4"})
+"""LLVM's names of the CPUs whose last cache level keeps more than the cores' share while others rest."""
 
 PAGE_WALKS: Final = MappingProxyType({"emeraldrapids": 50.0})
 """Cycles of a line for its address, by LLVM's CPU name, where not the latency of the second TLB.

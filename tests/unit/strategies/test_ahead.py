@@ -6,6 +6,7 @@ import pytest
 from tests.native_kernel import HOST
 from tests.unit.strategies.test_blocking import machine
 from tests.unit.strategies.test_default import check, conv_program
+from tests.unit.strategies.test_products import product
 
 from tilewright.ir import GLOBAL, Index, IndexMap, blocks, var
 from tilewright.strategies import default_schedule
@@ -109,8 +110,24 @@ def test_weights_that_are_no_constants_are_not_asked_for():
     assert asking(replace(program, inputs=loose)) == set()
 
 
-def asking(program) -> set[str]:
+@pytest.mark.parametrize(
+    ("columns", "depth", "expected"),
+    [
+        (1500, 2048, True),
+        # more than two thirds of the second level: 5 MB, of which it may keep two panels
+        (1500, 4096, False),
+        # may be in the last level
+        (700, 2048, False),
+    ],
+)
+def test_panels_of_a_matrix_larger_than_the_caches_are_asked_for(columns, depth, expected):
+    program = product(35, columns, depth)
+    assert asking(program, machine(1024, 8 * 1024), "B") == ({"parallel"} if expected else set())
+    assert asking(program, machine(1024, 64 * 1024), "B") == set()
+
+
+def asking(program, target=X86_AVX512, weights="W") -> set[str]:
     """The kinds of the loops that ask for the weights of their next iteration, with two threads."""
-    s = default_schedule(program, X86_AVX512, 2, winograd="off")
+    s = default_schedule(program, target, 2, winograd="off")
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
-    return {f.kind.name for f in loops if ("prefetch", "W@spread") in f.hints}
+    return {f.kind.name for f in loops if ("prefetch", f"{weights}@spread") in f.hints}

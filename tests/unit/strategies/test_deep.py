@@ -28,7 +28,7 @@ def chunked(s):
 def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(deep, "MIN_DEPTH", 1)
     monkeypatch.setattr(deep, "CHUNK", 100)
-    monkeypatch.setattr(deep, "last_cache", lambda target: 0)
+    monkeypatch.setattr(deep, "whole_cache", lambda target: 0)
     assert chunked(check(product(m, n, k, bias=bias), threads=threads, interpret=False))
 
 

@@ -185,7 +185,10 @@ def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
     ],
 )
 def test_what_comes_from_memory_is_asked_for(shape, asked):
-    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024), 2))
+    guest = machine(1024, 8 * 1024)
+    l1, l2, l3, memory = guest.memory
+    guest = replace(guest, memory=(l1, l2, replace(l3, whole=32 << 20), memory))
+    text = str(default_schedule(product(*shape), guest, 2))
     if asked is None:
         assert "prefetch" not in text
     else:

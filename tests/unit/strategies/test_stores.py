@@ -5,7 +5,7 @@ from tests.unit.strategies.test_default import HOST, check, t
 
 from tilewright import lang
 from tilewright.ir import For, stmt_children
-from tilewright.strategies import default_schedule, stores
+from tilewright.strategies import caches, default_schedule
 
 
 def hinted(s):
@@ -24,7 +24,7 @@ def hinted(s):
 
 @pytest.fixture
 def tiny_cache(monkeypatch):
-    monkeypatch.setattr(stores, "last_cache", lambda target: 1 << 14)
+    monkeypatch.setattr(caches, "last_cache", lambda target: (1 << 14) - 1)
 
 
 def softmax(rows, columns):
@@ -33,9 +33,9 @@ def softmax(rows, columns):
 
 
 def test_results_larger_than_the_caches_are():
-    rows = stores.last_cache(HOST) // 4 // 1024
-    assert hinted(default_schedule(softmax(rows, 1024), HOST, 2)) != []
-    assert hinted(default_schedule(softmax(rows - 1, 1024), HOST, 2)) == []
+    rows = caches.last_cache(HOST) // 4 // 1024
+    assert hinted(default_schedule(softmax(rows + 1, 1024), HOST, 2)) != []
+    assert hinted(default_schedule(softmax(rows, 1024), HOST, 2)) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -42,7 +42,7 @@ def test_products_of_few_rows(m, n, k):
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 300, 48), (8, 257, 35)])
 def test_more_rows_of_what_comes_from_memory(m, n, k, monkeypatch):
     assert not streamed(default_schedule(product(m, n, k), machine(1024, 32 * 1024), 2))
-    monkeypatch.setattr(streams, "last_cache", lambda target: 0)
+    monkeypatch.setattr(streams, "exceeds_caches", lambda buffer, target: True)
     assert streamed(check(product(m, n, k), interpret=False))
 
 

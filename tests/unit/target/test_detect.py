@@ -75,8 +75,16 @@ def test_a_guest_counts_on_its_cores_share_of_the_last_level(tmp_path):
     caches(tmp_path, rows)
     guest = {"vendor": "GenuineIntel", "family": 6, "model": 0xCF}
     assert found(tmp_path, units=2, **guest).level("l3").size == 10 << 20
+    assert found(tmp_path, units=2, **guest).level("l3").whole is None
     assert found(tmp_path, units=64, **guest).level("l3").size == 300 << 20
-    assert found(tmp_path, units=2).level("l3").size == 300 << 20  # another model
+    assert found(tmp_path, units=2, family=26, model=2).level("l3").size == 300 << 20  # a level of its own
+
+
+def test_a_level_that_others_leave_at_times(tmp_path):
+    rows = [("Data", 1, "32K", "0"), ("Unified", 2, "1M", "0"), ("Unified", 3, "32M", "0-1")]
+    caches(tmp_path, rows)
+    level = found(tmp_path, units=2).level("l3")  # Zen 4
+    assert (level.size, level.whole) == (8 << 20, 32 << 20)
 
 
 def test_stores_that_wait_for_lines_and_chunks_of_columns(tmp_path):
@@ -130,7 +138,7 @@ def test_caches_come_from_the_kernel(tmp_path):
         ("Unified", 3, "105M", "0-55"),
     ]
     caches(tmp_path, rows)
-    target = found(tmp_path)
+    target = found(tmp_path, vendor="GenuineIntel", family=6, model=0x8F)
     assert [(level.name, level.size, level.shared_by) for level in target.memory] == [
         ("l1", 48 * 1024, 2),
         ("l2", 2 << 20, 2),

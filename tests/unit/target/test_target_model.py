@@ -70,7 +70,9 @@ def test_a_target_validates_itself(change, message):
 
 
 @pytest.mark.parametrize(
-    "change", [{"size": 0}, {"line": 48}, {"latency": 0}, {"bandwidth": -1}, {"shared_by": 0}], ids=str
+    "change",
+    [{"size": 0}, {"line": 48}, {"latency": 0}, {"bandwidth": -1}, {"shared_by": 0}, {"whole": 512}],
+    ids=str,
 )
 def test_a_memory_level_validates_itself(change):
     fields = {"name": "l1", "size": 1024, "line": 64, "latency": 4, "bandwidth": 64, **change}
