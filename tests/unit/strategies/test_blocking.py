@@ -42,6 +42,13 @@ def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
     )
 
 
+def guest(third: int, whole: int):
+    """Such a machine with 1 MiB of the second level, and others who use the third one, too."""
+    own = machine(1024, third)
+    levels = (replace(level, whole=whole * KIB) if level.name == "l3" else level for level in own.memory)
+    return replace(own, memory=tuple(levels))
+
+
 def roles(program) -> Contraction:
     """The contraction of a program's only reduction."""
     now = inline_stages(Schedule(program)).program

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.native_kernel import HOST, Native
-from tests.unit.strategies.test_blocking import machine
+from tests.unit.strategies.test_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -185,10 +185,7 @@ def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
     ],
 )
 def test_what_comes_from_memory_is_asked_for(shape, asked):
-    guest = machine(1024, 8 * 1024)
-    l1, l2, l3, memory = guest.memory
-    guest = replace(guest, memory=(l1, l2, replace(l3, whole=32 << 20), memory))
-    text = str(default_schedule(product(*shape), guest, 2))
+    text = str(default_schedule(product(*shape), guest(8 * 1024, 32 * 1024), 2))
     if asked is None:
         assert "prefetch" not in text
     else:

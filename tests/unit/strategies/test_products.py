@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.strategies.test_blocking import machine
+from tests.unit.strategies.test_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
@@ -111,6 +111,22 @@ def test_the_plan_follows_from_the_caches(shape, shared, rows, columns, monkeypa
     assert (plan.shared, plan.rows, plan.columns) == (shared, rows, columns)
     assert (plan.blocks == 1) == (not columns or plan.each)
     assert plan.each == (shape == (1024, 1024, 1024)) != plan.ahead
+
+
+@pytest.mark.parametrize(
+    ("shape", "each"),
+    [((512, 1500, 2816), True), ((512, 1504, 2816), False), ((512, 1500, 1024), False)],
+    ids=str,
+)
+def test_panels_whose_rows_begin_within_lines_are_copied_where_others_use_the_last_level(
+    shape, each, monkeypatch
+):
+    monkeypatch.undo()
+    program = product(*shape)
+    c = contraction(program, program.stages[0])
+    plan = plan_product(c, guest(8 * 1024, 32 * 1024), 2)
+    assert (plan.each, plan.ahead) == (each, not each)
+    assert not plan_product(c, machine(1024, 32 * 1024), 2).each
 
 
 @pytest.mark.parametrize(("k", "each"), [(2048, True), (128, False)])
