@@ -41,6 +41,7 @@ class Accesses(Indices):
     """
 
     keeps_lanes = False
+    vector_bits: int
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -379,9 +380,8 @@ class Accesses(Indices):
         if not (access.products or r.volatile or r.irregular) and r.lane == 1:
             place = self._place(buf, r.terms)
             p = b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
-            whole = st.mask is None and name in st.nontemporal
-            whole = whole and all(c % st.width == 0 for c in (const, *(c for _, c in r.terms.terms)))
-            b.store(p, b.splat(v, st.width), st.mask, nontemporal=whole)
+            aligned = self._past_caches(name, (const, *(c for _, c in r.terms.terms)))
+            b.store(p, b.splat(v, st.width), st.mask, nontemporal=aligned)
             return
         x, products = self._offset(access)
         lane, rest, irregular = _split(x, products)
@@ -400,6 +400,19 @@ class Accesses(Indices):
             b.end_if(b.begin_else([]), [])
         else:
             b.store(p, v)
+
+    def _past_caches(self, name: str, offsets: Iterable[int]) -> int:
+        """The alignment, in bytes, by which whole lanes may be stored past the caches; 0 where they may not.
+
+        Several registers' worth of lanes are stored register by register, and the kernel tests the buffer's
+        start for one register only.
+        """
+        st = self.state
+        if st.mask is not None or name not in st.nontemporal:
+            return 0
+        size = st.buffers[name].buffer.dtype.bytes
+        lanes = min(st.width, self.vector_bits // 8 // size)
+        return lanes * size if all(c % lanes == 0 for c in offsets) else 0
 
     def forget(self, written: Iterable[str]) -> None:
         """Loads of buffers in ``written`` (and their aliases) are no longer known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from tilewright.ir import (
@@ -75,16 +75,40 @@ def stores_long_values(loop: For, flat: Callable[[Access | Load], Index | None])
     ``flat`` gives the place of an access in memory, ``None`` where it is in registers or not known.
     """
     stores = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
-    for s in stores:
-        if not isinstance(s, Store) or len(s.writes) != 1 or operations_of(s.writes[0].value) < LONG_VALUE:
+    return bool(stores) and all(
+        isinstance(s, Store)
+        and len(s.writes) == 1
+        and operations_of(s.writes[0].value) >= LONG_VALUE
+        and side_by_side(loop.var, [s.writes[0], *statement_loads(s)], flat)
+        for s in stores
+    )
+
+
+def folds_long_values(
+    v: str, before: Sequence[Stmt], term: Expr, flat: Callable[[Access | Load], Index | None]
+) -> bool:
+    """Whether a loop over ``v`` folds long values, which lie side by side like all they are made of.
+
+    ``before`` is done before ``term`` is folded: what is stored there, and then folded, counts as well.
+    """
+    if not all(isinstance(s, Store) and len(s.writes) == 1 for s in before):
+        return False
+    writes = [w for s in before if isinstance(s, Store) for w in s.writes]
+    long = max(operations_of(e) for e in (term, *(w.value for w in writes))) >= LONG_VALUE
+    loads = [ld for s in before for ld in statement_loads(s)] + loads_of(term)
+    return long and side_by_side(v, [*writes, *loads], flat)
+
+
+def side_by_side(
+    v: str, accesses: Iterable[Access | Load], flat: Callable[[Access | Load], Index | None]
+) -> bool:
+    """Whether accesses in memory have neighbouring elements for neighbouring ``v``, or all the same one."""
+    for access in accesses:
+        place = flat(access)
+        along = 0 if place is None else place.coefficient(v)
+        if place is None or along not in (0, 1) or v in (place - var(v) * along).vars:
             return False
-        accesses: list[Access | Load] = [s.writes[0], *statement_loads(s)]
-        for access in accesses:
-            place = flat(access)
-            along = 0 if place is None else place.coefficient(loop.var)
-            if place is None or along not in (0, 1) or loop.var in (place - var(loop.var) * along).vars:
-                return False
-    return bool(stores)
+    return True
 
 
 def data_in(indices: Iterable[Index]) -> bool:

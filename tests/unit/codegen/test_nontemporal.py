@@ -57,6 +57,18 @@ def test_stores_that_may_not_be_aligned_stay_as_they_are():
     assert text(s.annotate("i", "nontemporal", "Y")).count(STORE) == 0
 
 
+def test_several_registers_are_stored_past_the_caches_one_by_one():
+    """The kernel tests the buffer's start for one register: rows need be multiples of one only."""
+    x = lang.placeholder((8, 336), name="X")
+    y = lang.compute((8, 336), lambda i, j: lang.tanh(x[i, j]), name="Y")
+    s = Schedule(lang.program([x], [y])).vectorize("j").annotate("i", "nontemporal", "Y")
+    found = text(s)
+    assert len(re.findall(r"store <64 x float> .*, align 64, !nontemporal !0", found)) == 1
+    assert len(re.findall(r"\bvmovntps\b", assembly(found, X86_AVX512))) == 5
+    given = np.random.default_rng(0).random((8, 336), np.float32)
+    np.testing.assert_allclose(Native(s.func)({"X": given})["Y"], np.tanh(given), rtol=1e-6)
+
+
 def test_other_buffers_are_stored_as_usual():
     x = lang.placeholder((8, 256), name="X")
     y = lang.compute((8, 256), lambda i, j: x[i, j] * 2, name="Y")

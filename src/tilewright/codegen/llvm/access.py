@@ -237,18 +237,17 @@ class Access(Arithmetic):
         )  # fmt: skip
         return self._from_memory(out, dtype)
 
-    def store(self, p: Val, v: Val, mask: Val | None = None, *, nontemporal: bool = False) -> None:
+    def store(self, p: Val, v: Val, mask: Val | None = None, *, nontemporal: int = 0) -> None:
         """Store a scalar or consecutive lanes, those that ``mask`` allows.
 
-        With ``nontemporal`` all lanes, past the caches; they lie at a multiple of their size.
+        With ``nontemporal`` all lanes, past the caches; they lie at a multiple of so many bytes.
         """
         v = self._to_memory(v)
         self.scope.func.written.add(p.root)
         if nontemporal:
             self.uses_nontemporal = True
-            size = v.dtype.bytes * v.lanes
             self.effect(
-                lambda o: f"store {o[0].typed}, ptr {o[1].text}, align {size}, !nontemporal !0", (v, p)
+                lambda o: f"store {o[0].typed}, ptr {o[1].text}, align {nontemporal}, !nontemporal !0", (v, p)
             )
             return
         if mask is None:
