@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.codegen.llvm.builder import Builder
-from tilewright.codegen.llvm.values import Val
+from tilewright.codegen.llvm.values import Val, literals
 from tilewright.ir import BF16, BOOL, F32, F64, I16, I32, I64, DType
 from tilewright.support import InternalError
 
@@ -140,9 +140,23 @@ def call(b: Builder, fn: str, args: Sequence[Val]) -> Val:
         return b.compare("fcmp oeq", b.intrinsic("fabs", t, args), b.const(float("inf"), t))
     if fn == "ldexp" and b.triple.startswith("x86_64"):
         return _scalef(b, args[0], args[1])
+    if fn == "exp2_fraction" and t == F32 and b.triple.startswith("x86_64"):
+        return _exp2_fraction(b, args[0])
     if fn not in _INTRINSICS:
         raise InternalError(f"{fn} reaches code generation: the lowering expands it into arithmetic")
     return b.intrinsic(_INTRINSICS[fn], t, args)
+
+
+def _exp2_fraction(b: Builder, x: Val) -> Val:
+    """``2**(k/32)`` for the lowest five bits ``k`` of the elements, by a choice of two registers."""
+    lanes, whole = x.lanes, 512 // F32.bits
+    if lanes > whole:
+        half = lanes // 2
+        low, high = (_exp2_fraction(b, b.pick(x, x, range(at, at + half))) for at in (0, half))
+        return b.pick(low, high, range(lanes))
+    bits = b.convert("bitcast", b.resize(x, whole), I32)
+    low, high = (literals([2.0 ** (k / 32) for k in range(at, at + whole)], F32) for at in (0, whole))
+    return b.resize(b.choose_of_two("llvm.x86.avx512.vpermi2var.ps.512", low, bits, high), lanes)
 
 
 def _scalef(b: Builder, x: Val, n: Val) -> Val:

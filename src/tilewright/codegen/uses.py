@@ -51,7 +51,7 @@ def statement_loads(s: Stmt) -> list[Load]:
 
 #: Operations from which on a value is long: it waits for one after the other, and vectors of it side by side
 #: take more registers than there are.
-LONG_VALUE: Final = 12
+LONG_VALUE: Final = 11
 
 
 def operations_of(e: Expr) -> int:

@@ -35,6 +35,10 @@ CALLS = (
     "floor", "ceil", "round", "trunc", "copysign", "isnan", "isinf", "fma",
     "ldexp",
 )  # fmt: skip
+#: Functions that the lowering makes others of where the machine has them (``Target.functions``); the language
+#: has none of them. ``exp2_fraction(x)`` is ``2**(x - floor(x))`` for ``x`` from 2**18 below 2**19, where an
+#: f32 counts in steps of 1/32; elsewhere the machine's choice.
+MACHINE_CALLS = ("exp2_fraction",)
 #: How ``Cast`` treats values the target cannot hold: ``wrap`` (C-like; float to int truncates towards zero,
 #: undefined when out of range), ``saturate`` (clamp to the range; NaN becomes 0), ``bits`` (reinterpret).
 CAST_MODES = ("wrap", "saturate", "bits")

@@ -10,6 +10,7 @@ from tilewright.ir.dtypes import DTYPES, DType
 from tilewright.ir.expr import (
     CALLS,
     CAST_MODES,
+    MACHINE_CALLS,
     Binary,
     Call,
     Cast,
@@ -36,7 +37,7 @@ _COMPARE: Mapping[type[ast.cmpop], str] = MappingProxyType({
 })  # fmt: skip
 _OPS = MappingProxyType({symbol: op for op, (symbol, _) in SYMBOLS.items()})
 _BINARY_CALLS = ("min", "max", "truncdiv", "rem")
-_EXPR_CALLS = ("select", "cast", "load", "abs", *_BINARY_CALLS, *CALLS, *DTYPES)
+_EXPR_CALLS = ("select", "cast", "load", "abs", *_BINARY_CALLS, *CALLS, *MACHINE_CALLS, *DTYPES)
 
 
 def failure(node: ast.AST, what: str, hint: str | None = None) -> ParseError:
@@ -261,7 +262,7 @@ class ExprParser:
             raise failure(node, "unknown function")
         if name in DTYPES:
             return Const(self.literal(arguments(node, 1)[0]), DTYPES[name])
-        if name in CALLS:
+        if name in CALLS or name in MACHINE_CALLS:
             args = arguments(node, CALL_ARITY.get(name, 1))
             return Call(name, tuple(map(self.expr, args)))
         if name in _BINARY_CALLS:

@@ -12,6 +12,7 @@ from tilewright.ir.expr import (
     CALLS,
     CAST_MODES,
     COMPARE_OPS,
+    MACHINE_CALLS,
     UNARY_OPS,
     Binary,
     Call,
@@ -198,7 +199,7 @@ def _check_node(e: Expr, names: Names) -> None:
             if e.mode == "bits" and e.a.dtype.bytes != e.dtype.bytes:
                 names.fail(f"the bits of a {e.a.dtype} do not fit a {e.dtype} in {e}")
         case Call():
-            if e.fn not in CALLS:
+            if e.fn not in CALLS and e.fn not in MACHINE_CALLS:
                 names.fail(f"unknown function {quoted(e.fn)}")
             if len(e.args) != CALL_ARITY.get(e.fn, 1):
                 names.fail(f"{e.fn} with {len(e.args)} arguments")

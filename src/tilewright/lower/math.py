@@ -1,8 +1,8 @@
 """Elementary functions become arithmetic, and divisions by constants.
 
 What remains for code generation: arithmetic, ``fma``, comparisons and selections, bit casts and shifts, and
-the functions that machines have (:data:`NATIVE`). No branch and no table, so that the result vectorises as it
-stands. Errors are at most 4 units in the last place; each function's file says how it works and what it is
+the functions that machines have (:data:`NATIVE`). No branch and no table in memory, so that the result
+vectorises as it stands. Errors are at most 4 units in the last place; each function's file says how it works and what it is
 good for.
 """
 
@@ -27,7 +27,15 @@ from tilewright.ir import (
     with_children,
 )
 from tilewright.lower.elementary.error_function import erf
-from tilewright.lower.elementary.exponential import exp, exp2, exp_by_ldexp, expm1, ldexp
+from tilewright.lower.elementary.exponential import (
+    exp,
+    exp2,
+    exp2_fraction,
+    exp_by_ldexp,
+    exp_by_table,
+    expm1,
+    ldexp,
+)
 from tilewright.lower.elementary.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from tilewright.lower.elementary.inverse_trigonometric import acos, asin, atan, atan2
 from tilewright.lower.elementary.logarithm import log, log1p, log2
@@ -65,14 +73,16 @@ _EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType
         "atan2": atan2,
         "erf": erf,
         "ldexp": ldexp,
+        "exp2_fraction": exp2_fraction,
     }
 )
 
 
-_WITH_LDEXP: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType(
-    {**_EXPANSIONS, "exp": exp_by_ldexp}
+_BY_MACHINE: Final[tuple[tuple[frozenset[str], str, Callable[..., Num]], ...]] = (
+    (frozenset({"ldexp", "exp2_fraction"}), "exp", exp_by_table),
+    (frozenset({"ldexp"}), "exp", exp_by_ldexp),
 )
-"""Where the machine has ``ldexp``."""
+"""Functions by others that the machine must have, best first."""
 
 
 def expand_math(e: Expr, native: frozenset[str] = frozenset()) -> Expr:
@@ -80,9 +90,10 @@ def expand_math(e: Expr, native: frozenset[str] = frozenset()) -> Expr:
 
     ``e`` itself where there are none.
 
-    ``native`` are functions that the machine has besides :data:`NATIVE` (``ldexp``): they stay, and others
-    make use of them. Calls in f16 and bf16 are computed in f32. The result shares sub-expressions as objects:
-    walk it with a memo by identity. Expressions inside opaque indices are left alone.
+    ``native`` are functions that the machine has besides :data:`NATIVE` (``ldexp``, ``exp2_fraction``): they
+    stay, and others make use of them. Calls in f16 and bf16 are computed in f32. The result shares
+    sub-expressions as objects: walk it with a memo by identity. Expressions inside opaque indices are left
+    alone.
     """
     return _expand(e, {}, native)
 
@@ -122,5 +133,5 @@ def _expand_call(e: Call, native: frozenset[str]) -> Expr:
         return wide if e.fn in ("isnan", "isinf") else Cast(wide, dtype)
     if e.fn in NATIVE or e.fn in native:
         return e
-    expansions = _WITH_LDEXP if "ldexp" in native else _EXPANSIONS
-    return expansions[e.fn](*(Num(arg) for arg in e.args)).e
+    ways = (way for needs, fn, way in _BY_MACHINE if fn == e.fn and needs <= native)
+    return next(ways, _EXPANSIONS[e.fn])(*(Num(arg) for arg in e.args)).e

@@ -77,7 +77,7 @@ X86_AVX512: Final = Target(
             "bmi2",
         }
     ),
-    functions=frozenset({"ldexp"}),
+    functions=frozenset({"ldexp", "exp2_fraction"}),
 )
 """A generic machine of this class: two 512-bit FMA pipes, the caches of a server core."""
 

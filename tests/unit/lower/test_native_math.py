@@ -10,6 +10,7 @@ from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.ir import (  # fmt: skip
     DTYPES,
+    F32,
     VECTOR,
     ZERO,
     Call,
@@ -150,3 +151,40 @@ def test_exponentials_by_scaling_at_all_ends(name):
     np.testing.assert_array_equal(got[special], rounded[special])
     ulp = np.spacing(rounded[~special]).astype(wide)
     assert (np.abs(got[~special].astype(wide) - exact[~special]) / ulp).max() <= 2.5
+
+
+@pytest.mark.skipif("exp2_fraction" not in HOST.functions, reason="this machine has no instruction for it")
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("count", [1, 3, 16, 300])
+def test_powers_from_the_table_are_those_of_the_formula(count, bits):
+    x = (2.0**18 + np.linspace(0, 2**18 - 1 / 32, count)).astype(np.float32)
+    i = var("i")
+    e = Call("exp2_fraction", (Load("x", (i,), F32),))
+    body = For("i", ZERO, index(count), store("z", (i,), e), VECTOR)
+    func = LoopFunction("f", (), tuple(buffer(b, (count,), F32) for b in "xz"), ("z",), body)
+    by_machine = Native(func, bits)
+    assert "vpermi2var" in by_machine.text.text
+    wanted = run_function(func, {"x": x})["z"]
+    fractions = (x - np.floor(x)).astype(np.float64)
+    np.testing.assert_array_equal(wanted, np.exp2(fractions).astype(np.float32))
+    np.testing.assert_array_equal(by_machine({"x": x})["z"], wanted)
+    np.testing.assert_allclose(Native(expand_math_calls(func), bits)({"x": x})["z"], wanted, rtol=2e-7)
+
+
+@pytest.mark.skipif("exp2_fraction" not in HOST.functions, reason="this machine has no instruction for it")
+@pytest.mark.parametrize("count", [5, 16, 100, 4000])
+def test_exponentials_by_the_table(count):
+    """All exponents, subnormal results among them; ``e**0`` is exact."""
+    powers = np.linspace(-149, 127.9, count).astype(np.float32) * np.float32(np.log(2))
+    x = np.concatenate([np.zeros(2, np.float32), powers])
+    i, count = var("i"), len(x)
+    body = For("i", ZERO, index(count), store("z", (i,), Call("exp", (Load("x", (i,), F32),))), VECTOR)
+    func = LoopFunction("f", (), tuple(buffer(b, (count,), F32) for b in "xz"), ("z",), body)
+    kernel = Native(func)
+    assert "vpermi2var" in kernel.text.text
+    got, exact = kernel({"x": x})["z"], np.exp(x.astype(np.float64))
+    assert (np.abs(got - exact) / np.spacing(exact.astype(np.float32)).astype(np.float64)).max() <= 2.5
+    assert (got[:2] == 1).all()
+    # the same formula evaluated by the interpreter, up to the rounding of the table's powers
+    by_table = run_function(expand_math_calls(func, HOST.functions), {"x": x})["z"]
+    np.testing.assert_array_equal(got, by_table)

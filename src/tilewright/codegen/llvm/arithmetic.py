@@ -217,6 +217,14 @@ class Arithmetic(Scopes):
             ),
         )  # fmt: skip
 
+    def choose_of_two(self, full: str, low: Val, at: Val, high: Val) -> Val:
+        """A call of the x86 intrinsic ``full``: the elements at the places ``at`` of two vectors together."""
+        self.declare(full, low.type, [low.type, at.type, high.type])
+        return self.pure(
+            full, low.dtype, low.lanes, (low, at, high),
+            lambda o: f"call {o[0].type} @{full}({', '.join(v.typed for v in o)})",
+        )  # fmt: skip
+
     def saturating(self, a: Val, dtype: DType) -> Val:
         """A float as an integer of ``dtype``, clamped to its range; NaN becomes 0."""
         result = type_text(dtype.name, a.lanes)

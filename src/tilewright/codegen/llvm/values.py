@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -84,6 +84,12 @@ def literal(value: float | int | bool, dtype: DType, lanes: int = 1) -> Val:
         wraps = n >= 1 << (dtype.bits - 1) and dtype is not PTR
         text = str(n - (1 << dtype.bits) if wraps else n)
     return Val(text if lanes == 1 else f"splat ({SCALAR_TYPES[dtype.name]} {text})", dtype, lanes)
+
+
+def literals(values: Sequence[float], dtype: DType) -> Val:
+    """A vector of different literals."""
+    items = [literal(v, dtype).typed for v in values]
+    return Val(f"<{', '.join(items)}>", dtype, len(items))
 
 
 def poison(like: Val) -> Val:

@@ -5,6 +5,9 @@ that subnormal results are rounded once and large ones overflow by themselves; i
 polynomial, less than any other treatment of the ends. ``2**j`` comes from the bits of ``x / (2 ln 2) + 1.5 *
 2**m + bias``.
 
+Machines that scale by powers of two in one instruction (``ldexp``) need no such care, and half the range of
+``r``; those that also choose among 32 numbers in registers (``exp2_fraction``) a 32nd of it, for f32.
+
 Polynomials: least maximal relative error by Lawson's iteration in 45 digits; errors beside each.
 """
 
@@ -21,6 +24,11 @@ LOG2E: Final = 1.4426950408889634
 #: take 200 cycles on Intel's cores (Emerald Rapids, ns a vector: 2**-126 0.4, 2**-130 75, 2**-400 75, but
 #: 2**-14427 0.4): a tighter limit would make such results of what masks leave to a softmax, -10000 or less.
 LOWEST: Final = -1.0e4
+
+#: Powers of two that the function ``exp2_fraction`` of a machine tells apart.
+TABLE: Final = 32
+#: Of ``(e**r - 1) / r`` on ``|r| <= ln 2 / 64``, weighted by ``r``: 2**-24.2.
+EXP_TABLE_TERMS: Final = (1.0000146627426147, 0.49999998)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,27 @@ def exp_by_ldexp(x: Num) -> Num:
     j = fma(x, f.log2e, f.magic) - f.magic
     r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
     return call("ldexp", poly(r, f.exp_half_terms), j)
+
+
+def exp_by_table(x: Num) -> Num:
+    """``e**x`` where the machine has ``ldexp`` and, for f32, a table of ``2**(k/32)``; error below 2.5 ulp.
+
+    ``x = j ln 2 + r`` with ``j`` in 32nds: ``e**x = t (1 + p(r)) 2**floor(j)``, ``t`` from the table.
+    """
+    if not x.single:
+        return exp_by_ldexp(x)
+    f = _SINGLE
+    x = x.at_most(f.exp_bounds[1]).at_least(LOWEST)
+    shifted = fma(x, f.log2e, f.magic / TABLE)
+    j = shifted - f.magic / TABLE
+    r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
+    t = call("exp2_fraction", shifted)
+    return call("ldexp", fma(t, poly(r, EXP_TABLE_TERMS) * r, t), j)
+
+
+def exp2_fraction(x: Num) -> Num:
+    """``2**(x - floor(x))``."""
+    return exp2(x - call("floor", x))
 
 
 def ldexp(x: Num, n: Num) -> Num:
