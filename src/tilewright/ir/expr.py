@@ -28,12 +28,13 @@ BINARY_OPS = (
 COMPARE_OPS = ("lt", "le", "eq", "ne", "gt", "ge")
 #: Pure functions of one float argument (``pow``, ``atan2``, ``copysign`` and ``ldexp`` take two, ``fma``
 #: three). ``ldexp(x, n)`` is ``x * 2**floor(n)``, rounded once; of a NaN with an infinite ``n``
-#: the machine's choice.
+#: the machine's choice. ``exp_nonpositive`` is ``exp`` of what is known not to be positive, or NaN; of
+#: positive numbers the machine's choice.
 CALLS = (
     "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "tanh", "erf", "pow", "sin", "cos",
     "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
     "floor", "ceil", "round", "trunc", "copysign", "isnan", "isinf", "fma",
-    "ldexp",
+    "ldexp", "exp_nonpositive",
 )  # fmt: skip
 #: Functions that the lowering makes others of where the machine has them (``Target.functions``); the language
 #: has none of them. ``exp2_fraction(x)`` is ``2**(x - floor(x))`` for ``x`` from 2**18 below 2**19, where an

@@ -318,6 +318,7 @@ _UFUNCS: Mapping[str, Callable[..., Any]] = MappingProxyType({
     "trunc": np.trunc, "erf": lambda x: math.erf(x), "rsqrt": lambda x: np.float64(1.0) / np.sqrt(x),
     "pow": np.power, "atan2": np.arctan2, "copysign": np.copysign,
     "ldexp": lambda x, n: _ldexp(x, n), "exp2_fraction": lambda x: np.exp2(x - np.floor(x)),
+    "exp_nonpositive": np.exp,
 })  # fmt: skip
 
 #: Number of arguments of the functions that do not take exactly one.

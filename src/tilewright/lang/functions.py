@@ -179,6 +179,11 @@ def exp(x: ValueLike) -> Scalar:
     return _call("exp", x)
 
 
+def exp_nonpositive(x: ValueLike) -> Scalar:
+    """``e ** x`` where ``x`` is known not to be positive, or is NaN: faster. Of others any number."""
+    return _call("exp_nonpositive", x)
+
+
 def exp2(x: ValueLike) -> Scalar:
     """``2 ** x``."""
     return _call("exp2", x)

@@ -2,8 +2,8 @@
 
 What remains for code generation: arithmetic, ``fma``, comparisons and selections, bit casts and shifts, and
 the functions that machines have (:data:`NATIVE`). No branch and no table in memory, so that the result
-vectorises as it stands. Errors are at most 4 units in the last place; each function's file says how it works and what it is
-good for.
+vectorises as it stands. Errors are at most 4 units in the last place; each function's file says how it works
+and what it is good for.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from tilewright.lower.elementary.exponential import (
     exp2_fraction,
     exp_by_ldexp,
     exp_by_table,
+    exp_nonpositive_by_ldexp,
+    exp_nonpositive_by_table,
     expm1,
     ldexp,
 )
@@ -52,6 +54,7 @@ NATIVE: Final = frozenset(
 _EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType(
     {
         "exp": exp,
+        "exp_nonpositive": exp,
         "exp2": exp2,
         "expm1": expm1,
         "log": log,
@@ -80,7 +83,9 @@ _EXPANSIONS: Final[MappingProxyType[str, Callable[..., Num]]] = MappingProxyType
 
 _BY_MACHINE: Final[tuple[tuple[frozenset[str], str, Callable[..., Num]], ...]] = (
     (frozenset({"ldexp", "exp2_fraction"}), "exp", exp_by_table),
+    (frozenset({"ldexp", "exp2_fraction"}), "exp_nonpositive", exp_nonpositive_by_table),
     (frozenset({"ldexp"}), "exp", exp_by_ldexp),
+    (frozenset({"ldexp"}), "exp_nonpositive", exp_nonpositive_by_ldexp),
 )
 """Functions by others that the machine must have, best first."""
 

@@ -30,7 +30,8 @@ NAMES = [
 ]
 OTHER = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "round": np.rint, "erf": np.vectorize(math.erf), "rsqrt": lambda x: 1 / np.sqrt(x),
+    "atanh": np.arctanh, "exp_nonpositive": np.exp, "round": np.rint,
+    "erf": np.vectorize(math.erf), "rsqrt": lambda x: 1 / np.sqrt(x),
 }  # fmt: skip
 
 

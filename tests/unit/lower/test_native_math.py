@@ -188,3 +188,27 @@ def test_exponentials_by_the_table(count):
     # the same formula evaluated by the interpreter, up to the rounding of the table's powers
     by_table = run_function(expand_math_calls(func, HOST.functions), {"x": x})["z"]
     np.testing.assert_array_equal(got, by_table)
+
+
+@pytest.mark.skipif("ldexp" not in HOST.functions, reason="this machine has no instruction for it")
+@pytest.mark.parametrize("name", ["f32", "f64"])
+def test_exponentials_of_what_is_not_positive_are_those_of_all(name):
+    """But for one operation less: nothing limits the argument above."""
+    dtype = DTYPES[name]
+    ends = [0.0, -0.0, -87.4, -103.9, -104.1, -745.0, -746.0, -1e9, -1e38, -math.inf, math.nan]
+    x = np.array([*ends, *np.linspace(-110, 0, 3001)], dtype.numpy)
+    i, count = var("i"), len(x)
+
+    def kernel(fn):
+        body = For("i", ZERO, index(count), store("z", (i,), Call(fn, (Load("x", (i,), dtype),))), VECTOR)
+        func = LoopFunction("f", (), tuple(buffer(b, (count,), dtype) for b in "xz"), ("z",), body)
+        return func, Native(func)
+
+    (func, limited), (nonpositive, unlimited) = kernel("exp"), kernel("exp_nonpositive")
+    assert len(unlimited.text.text) < len(limited.text.text)
+    wanted = limited({"x": x})["z"]
+    np.testing.assert_array_equal(unlimited({"x": x})["z"], wanted)
+    np.testing.assert_array_equal(
+        Native(expand_math_calls(nonpositive))({"x": x})["z"], Native(expand_math_calls(func))({"x": x})["z"]
+    )
+    np.testing.assert_array_equal(run_function(nonpositive, {"x": x})["z"], run_function(func, {"x": x})["z"])

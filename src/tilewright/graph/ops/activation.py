@@ -71,7 +71,7 @@ def softplus(ctx: Context, x: Operand) -> Operand:
 
 
 def _softplus(a: Scalar, dtype: str) -> Scalar:
-    return lang.maximum(a, number(0, dtype)) + lang.log1p(lang.exp(-lang.absolute(a)))
+    return lang.maximum(a, number(0, dtype)) + lang.log1p(lang.exp_nonpositive(-lang.absolute(a)))
 
 
 @operator("Softsign", kind=Kind.ELEMENTWISE)

@@ -33,7 +33,7 @@ def softmax(ctx: Context, x: Operand) -> Operand:
     def centred(i: Place) -> Scalar:
         return wider[i] - best[_row(i, axes)]
 
-    powers = compute(x.shape, lambda *i: lang.exp(centred(i)), name=f"{name}_exp")
+    powers = compute(x.shape, lambda *i: lang.exp_nonpositive(centred(i)), name=f"{name}_exp")
     total = reduce_over(ctx, powers, axes, lang.sum, name=f"{name}_sum")
     # One division a row: there are no numbers whose reciprocal would overflow, the sum is at least 1.
     inverse = compute(total.shape, lambda *i: number(1, inner) / total[i], name=f"{name}_inverse")

@@ -37,6 +37,7 @@ def binary(op: str, a: Array, ma: Array, b: Array, mb: Array, value: Array) -> A
 _SLOPES: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {
         "exp": lambda x, f: f,
+        "exp_nonpositive": lambda x, f: f,
         "exp2": lambda x, f: f * log(2),
         "expm1": lambda x, f: f + 1,
         "log": lambda x, f: 1 / x,

@@ -80,7 +80,7 @@ CALLS: MappingProxyType[str, Callable[..., Array]] = MappingProxyType(
         "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
         "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
         "copysign": np.copysign, "isnan": np.isnan, "isinf": np.isinf, "fma": fma,
-        "ldexp": ldexp,
+        "ldexp": ldexp, "exp_nonpositive": np.exp,
     }
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilewright.lang import reductions
 from tilewright.lang.axes import reduce_axis
 from tilewright.lang.compute import compute
-from tilewright.lang.functions import exp, log, sqrt
+from tilewright.lang.functions import exp_nonpositive, log, sqrt
 from tilewright.lang.ops.common import axis_of, constant, stem
 from tilewright.lang.ops.reduction import outer_of
 from tilewright.lang.source import problem
@@ -43,7 +43,7 @@ def _exponentials(x: Tensor, axis: int, name: str | None, what: str) -> tuple[in
     m = _fold("max", x, d, f"{base}_max")
 
     def shifted(*i: IndexExpr) -> Scalar:
-        return exp(x[i] - m[_without(i, d)])
+        return exp_nonpositive(x[i] - m[_without(i, d)])
 
     e = compute(x.shape, shifted, hint=f"{base}_exp")
     return d, e, _fold("sum", e, d, f"{base}_sum"), m

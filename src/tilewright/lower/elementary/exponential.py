@@ -120,26 +120,36 @@ def exp(x: Num) -> Num:
 
 
 def exp_by_ldexp(x: Num) -> Num:
-    """``e**x`` where the machine has ``ldexp``; error below 2.5 ulp.
+    """``e**x`` where the machine has ``ldexp``; error below 2.5 ulp."""
+    return exp_nonpositive_by_ldexp(x.at_most(_format(x).exp_bounds[1]))
+
+
+def exp_nonpositive_by_ldexp(x: Num) -> Num:
+    """The same for ``x`` up to where results become infinite.
 
     ``x = j ln 2 + r``, ``e**x = p(r) 2**j``: half the range of ``r``, so two terms less.
     """
     f = _format(x)
-    x = x.at_most(f.exp_bounds[1]).at_least(LOWEST)
+    x = x.at_least(LOWEST)
     j = fma(x, f.log2e, f.magic) - f.magic
     r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
     return call("ldexp", poly(r, f.exp_half_terms), j)
 
 
 def exp_by_table(x: Num) -> Num:
-    """``e**x`` where the machine has ``ldexp`` and, for f32, a table of ``2**(k/32)``; error below 2.5 ulp.
+    """``e**x`` where the machine has ``ldexp`` and a table of ``2**(k/32)``; error below 2.5 ulp."""
+    return exp_nonpositive_by_table(x.at_most(_format(x).exp_bounds[1]))
+
+
+def exp_nonpositive_by_table(x: Num) -> Num:
+    """The same for ``x`` up to where results become infinite.
 
     ``x = j ln 2 + r`` with ``j`` in 32nds: ``e**x = t (1 + p(r)) 2**floor(j)``, ``t`` from the table.
     """
     if not x.single:
-        return exp_by_ldexp(x)
+        return exp_nonpositive_by_ldexp(x)
     f = _SINGLE
-    x = x.at_most(f.exp_bounds[1]).at_least(LOWEST)
+    x = x.at_least(LOWEST)
     shifted = fma(x, f.log2e, f.magic / TABLE)
     j = shifted - f.magic / TABLE
     r = fma(j, -f.ln2[1], fma(j, -f.ln2[0], x))
