@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
-from tilewright.ir import CONST, imin, index, int_lower, int_upper, var
+from tilewright.ir import CONST, Block, imin, index, int_lower, int_upper, locate, replace_at, var
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -23,6 +23,11 @@ def _then(first, second):
     X = lang.placeholder((6, 5), name="X")
     T = lang.compute((6, 5), lambda i, j: first(X, i, j), name="T")
     return lang.program([X], [lang.compute((6, 5), lambda i, j: second(T, i, j), name="Y")])
+
+
+def _product(a, b, i, j):
+    k = lang.reduce_axis(a.shape[1], "k")
+    return lang.sum(a[i, k] * b[k, j], axis=k)
 
 
 def test_a_triangular_reduction_follows_a_rounded_axis():
@@ -143,6 +148,20 @@ def test_a_staged_result_is_rounded_up():
     s = s.split(s.loops("Y")[2], 2, tail="roundup")
     _judged(s)
     assert check_legal(Schedule(s.source).func, s.func, mode="isl") == []
+
+
+def test_a_lost_init_shows_in_a_product_with_an_inlined_factor():
+    """The isl mode compared no accumulators where expressions differ, and the list mode only arguments."""
+    X, W = lang.placeholder((1, 1), name="X"), lang.placeholder((1, 1), name="W")
+    T = lang.compute((1, 1), lambda i, j: X[i, j] + X[i, j], name="T")
+    C = lang.compute((1, 1), lambda i, j: _product(T, W, i, j), name="C")
+    s = Schedule(lang.program([X, W], [C])).inline("T")
+    assert check_legal(Schedule(s.source).func, s.func, mode="isl") == []
+    (place,) = (p for p in locate(s.func.body, Block) if p.node.name == "C")
+    func = s.func.with_body(replace_at(s.func.body, place.path, replace(place.node, init=None)))
+    for mode in ("list", "isl"):
+        found = check_legal(Schedule(s.source).func, func, mode=mode)
+        assert {v.kind for v in found} == {"flow"}, mode
 
 
 def test_results_that_are_padded_do_not_take_winograds_method():

@@ -160,59 +160,74 @@ def _coverage(
     return out
 
 
+Slots = dict[int, int | None]
+"""Per statement which of its reads is compared; ``None``: all of them, as one set of values."""
+
+
+def _compared(old: Provenance, was: list[int], new: Provenance, now: list[int]) -> list[tuple[Slots, Slots]]:
+    """What is compared of one statement, before and after: its reads one by one where it is the same text.
+
+    Of other expressions it is all values they depend on, and apart from these where accumulations start:
+    neither a constant nor an undefined start would count among them.
+    """
+    before, after = ([p.flow.instances.statements[k] for k in ks] for p, ks in ((old, was), (new, now)))
+    if all(same_computation(before[0], s) for s in (*before[1:], *after)):
+        slots = range(len(before[0].reads))
+        return [(dict.fromkeys(was, r), dict.fromkeys(now, r)) for r in slots]
+    out: list[tuple[Slots, Slots]] = []
+    for w in range(len(before[0].writes)):
+        mine, theirs = ({k: p.accumulators.get((k, w)) for k in ks} for p, ks in ((old, was), (new, now)))
+        if None not in mine.values() and None not in theirs.values():
+            out.append((mine, theirs))
+    return [*out, (dict.fromkeys(was), dict.fromkeys(now))]
+
+
 def _statement(old: Provenance, was: list[int], new: Provenance, now: list[int]) -> list[Violation]:
     """Compare what the instances of one statement read."""
     statements = new.flow.instances.statements
-    reference = old.flow.instances.statements[was[0]]
     expected = _prints(old, was)
     order = np.argsort(expected, kind="stable")
     ordered = expected[order]
-    alike = all(
-        same_computation(reference, s)
-        for s in (
-            *(old.flow.instances.statements[k] for k in was[1:]),
-            *(statements[k] for k in now),
-        )
-    )
-    slots: list[int | None] = list(range(len(reference.reads))) if alike else [None]
-    wanted = [_column(old, was, slot) for slot in slots]
+    compared = _compared(old, was, new, now)
+    wanted = [_column(old, mine) for mine, _ in compared]
     out: list[Violation] = []
     for k in now:
-        s = statements[k]
-        prints = instance_prints(s)
+        prints = instance_prints(statements[k])
         at = np.minimum(np.searchsorted(ordered, prints), len(ordered) - 1)
         known = ordered[at] == prints
-        for slot, column in zip(slots, wanted, strict=True):
-            differs = known & (column[order][at] != _column(new, [k], slot))
+        for (mine, theirs), column in zip(compared, wanted, strict=True):
+            differs = known & (column[order][at] != _column(new, {k: theirs[k]}))
             if differs.any():
                 row = int(np.flatnonzero(differs)[0])
                 there = _instance(old, was, int(order[at[row]]))
-                out.append(_flow_violation(old, there, new, (k, row), slot, int(differs.sum())))
+                out.append(_flow_violation(old, there, mine, new, (k, row), theirs, int(differs.sum())))
                 break
     return out
 
 
-def _column(p: Provenance, members: list[int], slot: int | None) -> Prints:
-    return np.concatenate([p.origins(k) if slot is None else p.column(k, slot) for k in members])
+def _column(p: Provenance, slots: Slots) -> Prints:
+    return np.concatenate([p.origins(k) if r is None else p.column(k, r) for k, r in slots.items()])
 
 
 def _flow_violation(
     old: Provenance,
     there: tuple[int, int],
+    mine: Slots,
     new: Provenance,
     here: tuple[int, int],
-    slot: int | None,
+    theirs: Slots,
     count: int,
 ) -> Violation:
     s = new.flow.instances.statements[here[0]]
     where = f"{s.describe(here[1])} ({count} instances in all)"
-    if slot is None:
+    was, now = mine[there[0]], theirs[here[0]]
+    if was is None or now is None:
         return Violation("flow", s.stage, f"{where} depends on other values than before")
     return Violation(
         "flow",
         s.stage,
-        f"{where} reads {s.reads[slot].load or s.reads[slot].buffer} from {_source(new, *here, slot)},"
-        f" before from {_source(old, *there, slot)}",
+        f"{where} reads {s.reads[now].load or s.reads[now].buffer} from {_source(new, *here, now)},"
+        f" before from {_source(old, *there, was)}",
     )
 
 

@@ -74,14 +74,16 @@ class Provenance:
     """Fingerprints of all definitions of one function, relative to a set of stages.
 
     ``prints[root[d]]`` is the fingerprint of definition ``d``. ``chains[s, r]`` exists where read ``r`` of
-    statement ``s`` is an accumulator. ``needed`` says, per reducing write, what
-    completes it. ``computed`` are the statements of foreign stages that are no copies.
+    statement ``s`` is an accumulator; ``accumulators[s, w]`` is such a read of what write ``w`` replaces.
+    ``needed`` says, per reducing write, what completes it. ``computed`` are the statements of foreign stages
+    that are no copies.
     """
 
     flow: Dataflow
     prints: Prints
     root: Ints
     chains: Mapping[tuple[int, int], Ints]
+    accumulators: Mapping[tuple[int, int], int]
     needed: Mapping[tuple[Key, int], Needed]
     computed: frozenset[int]
     constants: frozenset[int] = field(repr=False)
@@ -102,7 +104,7 @@ class Provenance:
     def origins(self, s: int) -> Prints:
         """Per instance a fingerprint of the set of values it depends on, foreign computations looked through.
 
-        Constants and undefined contents do not count.
+        Constants and undefined contents do not count: where accumulations start is to be compared apart.
         """
         statement = self.flow.instances.statements[s]
         rows, nodes = self._edges(s)
@@ -251,6 +253,7 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
             break
         follow = further
     chains: dict[tuple[int, int], Ints] = {}
+    accumulators: dict[tuple[int, int], int] = {}
     needed: dict[tuple[Key, int], Needed] = {}
     groups: dict[Key, list[int]] = {}
     for k, s in enumerate(inst.statements):
@@ -260,10 +263,12 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
         writes = len(flow.first[members[0]])
         for w in range(writes):
             given = None if reference is None else reference.needed.get((key, w))
-            found = _follow_reduction(flow, members, w, follow, prints, chains, given)
+            found = _follow_reduction(flow, members, w, follow, prints, chains, accumulators, given)
             if found is not None:
                 needed[key, w] = found
-    return Provenance(flow, prints, follow, chains, needed, frozenset(computed), frozenset(constants))
+    return Provenance(
+        flow, prints, follow, chains, accumulators, needed, frozenset(computed), frozenset(constants)
+    )
 
 
 def _accumulator(flow: Dataflow, k: int, w: int) -> tuple[list[int], Ints] | None:
@@ -294,6 +299,7 @@ def _follow_reduction(
     root: Ints,
     prints: Prints,
     chains: dict[tuple[int, int], Ints],
+    accumulators: dict[tuple[int, int], int],
     needed: Needed | None,
 ) -> Needed | None:
     """Record where each chain of accumulations starts, and give complete ones a common fingerprint."""
@@ -338,6 +344,7 @@ def _follow_reduction(
     for k, s, acc in zip(members, statements, found, strict=True):
         assert acc is not None
         here = slice(at, at + s.count)
+        accumulators[k, w] = acc[0][0]
         for r in acc[0]:
             chains[k, r] = start[here]
         base = flow.first[k][w]

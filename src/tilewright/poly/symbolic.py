@@ -128,41 +128,76 @@ def _flows(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
     for key, now in _grouped(new.model).items():
         if key[0] not in new.stages or key not in before:
             continue
-        was = before[key]
-        alike = all(same_computation(was[0], s) for s in (*was[1:], *now))
-        slots: list[int | None] = list(range(len(was[0].reads))) if alike else [None]
-        common = _executed(old, was).intersect(_executed(new, now))
-        for slot in slots:
-            expected, actual = _columns(old, was, slot), _columns(new, now, slot)
-            if slot is not None and slot in new.accumulators(now[0]):
-                expected = expected.intersect_domain(actual.domain())
-            else:
-                expected, actual = expected.intersect_domain(common), actual.intersect_domain(common)
+        for read, expected, actual in _compared(old, before[key], new, now):
             wrong = actual.subtract(expected).domain().union(expected.subtract(actual).domain())
             for s in sets_of(wrong):
-                read = now[0].reads[slot].buffer if slot is not None else "other values"
                 yield Violation("flow", key[0], f"{example(s)} reads {read} from another place than before")
 
 
-def _columns(flow: SymbolicFlow, statements: list[PolyStatement], slot: int | None) -> isl.UnionMap:
-    """Logical instances to the values of one read, or of all (then constants do not count)."""
+def _compared(
+    old: SymbolicFlow, was: list[PolyStatement], new: SymbolicFlow, now: list[PolyStatement]
+) -> Iterator[tuple[str, isl.UnionMap, isl.UnionMap]]:
+    """What is compared of one statement: in words, and the values before and after.
+
+    Its reads one by one where it is the same text; of other expressions all values they depend on, and apart
+    from these where accumulations start. What only one side runs is left out.
+    """
+    executed = _executed(old, was).intersect(_executed(new, now))
+    places = _places(old, was).intersect(_places(new, now))
+    if all(same_computation(was[0], s) for s in (*was[1:], *now)):
+        for slot, read in enumerate(now[0].reads):
+            common = places if slot in new.accumulators(now[0]) else executed
+            expected, actual = _column(old, was, slot), _column(new, now, slot)
+            yield read.buffer, expected.intersect_domain(common), actual.intersect_domain(common)
+        return
+    for w, write in enumerate(was[0].writes):
+        if all(f.accumulators(s, w) for f, members in ((old, was), (new, now)) for s in members):
+            expected, actual = _accumulations(old, was, w), _accumulations(new, now, w)
+            yield write.buffer, expected.intersect_domain(places), actual.intersect_domain(places)
+    expected, actual = _origins(old, was), _origins(new, now)
+    yield "other values", expected.intersect_domain(executed), actual.intersect_domain(executed)
+
+
+def _places(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionSet:
+    """The places that instances which run accumulate into."""
+    return union_set(flow.places(s).range() for s in statements)
+
+
+def _column(flow: SymbolicFlow, statements: list[PolyStatement], slot: int) -> isl.UnionMap:
+    """Logical instances to the values of one read, places to where their accumulation starts."""
     out: list[isl.Map] = []
     for s in statements:
-        accumulating = flow.accumulators(s)
-        for n in range(len(s.reads)) if slot is None else (slot,):
-            if n in accumulating:
-                found = _starts(flow, s, n)
-            else:
-                found = flow.logical(flow.values(s, n))
-            instances = flow.places(s) if n in accumulating else flow.model.instances(s)
-            if n in accumulating and slot is None:
-                continue
-            for m in maps_of(found):
-                name = str(m.get_tuple_name(DIM.out))
-                if slot is None and (name.startswith("constant__") or name == "undefined"):
-                    continue
-                out.append(m.apply_domain(instances))
+        if slot in flow.accumulators(s):
+            out.extend(_by(flow.places(s), _starts(flow, s, slot)))
+        else:
+            out.extend(_by(flow.model.instances(s), flow.logical(flow.values(s, slot))))
     return union_map(out).coalesce()
+
+
+def _accumulations(flow: SymbolicFlow, statements: list[PolyStatement], w: int) -> isl.UnionMap:
+    """Places to where the accumulation of what one write replaces starts."""
+    out: list[isl.Map] = []
+    for s in statements:
+        for slot in sorted(flow.accumulators(s, w)):
+            out.extend(_by(flow.places(s), _starts(flow, s, slot)))
+    return union_map(out).coalesce()
+
+
+def _origins(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionMap:
+    """Logical instances to all values they depend on; constants, the undefined, accumulators do not count."""
+    out: list[isl.Map] = []
+    for s in statements:
+        for slot in sorted(set(range(len(s.reads))) - flow.accumulators(s)):
+            for m in _by(flow.model.instances(s), flow.logical(flow.values(s, slot))):
+                name = str(m.get_tuple_name(DIM.out))
+                if not name.startswith("constant__") and name != "undefined":
+                    out.append(m)
+    return union_map(out).coalesce()
+
+
+def _by(names: isl.Map, found: isl.UnionMap) -> list[isl.Map]:
+    """Maps of one statement's loops with these replaced by what the loops stand for."""
+    return [m.apply_domain(names) for m in maps_of(found)]
 
 
 def _starts(flow: SymbolicFlow, s: PolyStatement, slot: int) -> isl.UnionMap:

@@ -201,11 +201,12 @@ class SymbolicFlow:
         kept = [c for c, kind in zip(s.coords, s.coord_kinds, strict=True) if kind != "red"]
         return self.model.space(s).map_to(place_name(s), kept).intersect_domain(s.domain)
 
-    def accumulators(self, s: PolyStatement) -> set[int]:
-        """Reads of a reduction that load what it then replaces."""
+    def accumulators(self, s: PolyStatement, write: int | None = None) -> set[int]:
+        """Reads of a reduction that load what it then replaces; with ``write`` what that write replaces."""
         if "red" not in s.coord_kinds or not isinstance(s.node, Store) or s.stage not in self.stages:
             return set()
-        targets = {(w.buffer, w.indices) for w in s.node.writes}
+        writes = s.node.writes if write is None else s.node.writes[write : write + 1]
+        targets = {(w.buffer, w.indices) for w in writes}
         return {
             slot
             for slot, r in enumerate(s.reads)
