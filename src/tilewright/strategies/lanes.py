@@ -20,7 +20,7 @@ from typing import Final
 
 from tilewright.ir import Binary, If, Index, Iter, Load, Program, Stage, Store, int_lower, loads
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, perhaps_kept, rows_collide
+from tilewright.strategies.caches import buffer_bytes, last_cache, perhaps_kept, rows_collide
 from tilewright.strategies.lane_chunks import (
     ROWS,
     chunk_steps,
@@ -31,7 +31,7 @@ from tilewright.strategies.lane_chunks import (
 )
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.readers import pointwise_reader
-from tilewright.strategies.requests import NEXT_SHARE, further, into_first_level, steps_ahead, stride
+from tilewright.strategies.requests import FAR, NEXT_SHARE, further, into_first_level, steps_ahead, stride
 from tilewright.strategies.rows import MIN_PARALLEL_ELEMENTS, elements, parallelise
 from tilewright.strategies.tiles import is_tileable
 from tilewright.target import Target
@@ -339,7 +339,9 @@ def _streams(
     if not any(target.far_requests):
         # the core follows rows by itself, but has room for few loads among several products each
         kept = _panel_bytes(program, m, columns) <= STREAM_SHARE * (target.level("l1").size or 0)
-        return _ahead(program, m, target, rows) if columns > 1 and (rows == 1 or not kept) else ()
+        if columns > 1 and kept and rows > 1:
+            return _next_rows(program, m, row, rows, target)
+        return _ahead(program, m, target, rows) if columns > 1 else ()
     found: dict[str, str] = {}
     for ld in m.moving:
         buffer = program.buffer(ld.buffer)
@@ -351,6 +353,17 @@ def _streams(
         elif columns > 1:
             found[ld.buffer] = steps_ahead(buffer, AHEAD, target)
     return tuple(hint for hint in found.values() if hint)
+
+
+def _next_rows(program: Program, m: _Match, row: str, rows: int, target: Target) -> tuple[str, ...]:
+    """The hints that ask for the next tile's rows, of operands that the last cache level hardly keeps.
+
+    Zen 5, others at work, four columns, of the time without: 4608x1536 (28 MB) 0.66 to 0.87, 3840x1280 (20
+    MB) 0.76, but 3072x1024 (13 MB) 1.33.
+    """
+    apart = {b: stride(b, ld, row) for ld in m.moving for b in (program.buffer(ld.buffer),)}
+    large = (b for b, n in apart.items() if n > 0 and buffer_bytes(b) > FAR * last_cache(target))
+    return tuple(hint for b in large for hint in next_tiles(b, rows * apart[b], target))
 
 
 def _ahead(program: Program, m: _Match, target: Target, rows: int) -> tuple[str, ...]:
