@@ -200,6 +200,7 @@ def test_what_comes_from_memory_is_asked_for(shape, asked):
         ((7680, 4, 2560), "prefetch=A+341:1:"),  # six rows, a quarter of the first level ahead together
         ((7680, 2, 2048), "prefetch=A+2048:1:"),  # one row
         ((1024, 4, 4096), "prefetch=A+16384:1:"),  # in chunks: the next tile
+        ((7168, 4, 1024), "prefetch=A+4096:1:"),  # columns stay in the first level, rows hardly in the last
     ],
 )
 def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
