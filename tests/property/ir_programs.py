@@ -1,7 +1,8 @@
 """Small random programs for the schedule fuzzer: one to four stages of pointwise, stencil and reduction kind.
 
 Some kinds are for primitives that need them: `dots` are products of narrow factors as instructions do them,
-`images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even sizes.
+`images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even sizes,
+`extremes` two results of one reduction that a stage uses in different ways.
 
 Every program computes exactly whatever the order of its sums: integers, or floats that hold small integers
 (`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
@@ -210,6 +211,8 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         iters = [*_iters((n,)), Iter("k", index(0), m, "red")]
         b.stage(best, iters, body, init)
         return best
+    if kind == "extremes":
+        return _add_extremes(b, src)
     if kind == "dots":
         return _add_dots(b, n, tile)
     if kind == "images":
@@ -264,6 +267,21 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
     zero = b.const(0 if op == "add" else -1000)
     body = store(out.name, at, Binary(op, _ld(out, *at), value))
     return b.stage(out, iters, body, store(out.name, at, zero))
+
+
+def _add_extremes(b: _Builder, src: Buffer):
+    """The largest and the smallest element of each row, by one statement; the one plus twice the other."""
+    n, m = src.shape
+    high, low = b.made((n, index(1))), b.made((n, index(1)))
+    i, j, k = var("i"), var("j"), var("k")
+    at = (i, index(0))
+    results = (high, "max", -1000), (low, "min", 1000)
+    body = Store(tuple(Access(t.name, at, Binary(op, _ld(t, *at), _ld(src, i, k))) for t, op, _ in results))
+    init = Store(tuple(Access(t.name, at, b.const(first)) for t, _, first in results))
+    b.stage(high, [*_iters((n,)), Iter("k", index(0), m, "red")], body, init)
+    out = b.made((n, index(1)))
+    value = Binary("add", _ld(high, i, j), Binary("mul", b.const(2), _ld(low, i, j)))
+    return b.stage(out, _iters((n, index(1))), store(out.name, (i, j), value))
 
 
 def _add_dots(b: _Builder, rows, tile):

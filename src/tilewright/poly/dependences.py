@@ -12,8 +12,9 @@ from typing import Literal
 
 import islpy as isl
 
+from tilewright.ir import index
 from tilewright.poly.extract import Model, PolyAccess, PolyStatement
-from tilewright.poly.spaces import DIM, maps_of, union_map
+from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
 
 DependenceKind = Literal["flow", "anti", "output"]
 
@@ -36,11 +37,38 @@ class Dependence:
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """What one write of a statement defines: writes of one statement are told apart."""
+
+    statement: PolyStatement
+    write: int
+
+    @property
+    def name(self) -> str:
+        """The space of the instances of this write; that of the statement for the first."""
+        return f"{self.statement.name}{self.suffix}"
+
+    @property
+    def suffix(self) -> str:
+        """What tells spaces of this write from those of the first; no name of a statement contains it."""
+        return f"@{self.write}" if self.write else ""
+
+    @property
+    def access(self) -> PolyAccess:
+        """What it writes."""
+        return self.statement.writes[self.write]
+
+    def instances(self, m: isl.Map) -> isl.Map:
+        """A map of the statement's instances as one of this write's."""
+        return m.set_tuple_name(DIM.in_, self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Where one read of a statement gets its values.
 
-    ``writers`` maps writer instances to reader instances, ``initial`` reader instances to elements that
-    nothing has written before.
+    ``writers`` maps definitions (instances of :attr:`Definition.name`) to reader instances, ``initial``
+    reader instances to elements that nothing has written before.
     """
 
     writers: isl.UnionMap
@@ -67,32 +95,58 @@ def _times(model: Model, statements: Iterable[PolyStatement], lockstep: bool) ->
     return union_map(model.time(s, lockstep=lockstep) for s in unique.values())
 
 
+def definitions(model: Model) -> Iterator[Definition]:
+    """All writes of all statements."""
+    for s in model.statements:
+        for w in range(len(s.writes)):
+            yield Definition(s, w)
+
+
 def sources(model: Model, reader: PolyStatement, slot: int, *, lockstep: bool = False) -> Sources:
     """The last writers of the values that read ``slot`` of ``reader`` gets (value-based flow)."""
     read = reader.reads[slot]
-    writers = writers_of(model, read.buffer)
+    writers = [d for d in definitions(model) if d.access.buffer == read.buffer]
+    times = [model.time(reader, lockstep=lockstep)]
+    times += [d.instances(model.time(d.statement, lockstep=lockstep)) for d in writers]
+    return _last(read.relation, read.exact, writers, times)
+
+
+def final_sources(model: Model, exit_space: Domain, read: isl.Map, buffer: str) -> Sources:
+    """The last writers of what ``read`` relates to elements of a buffer, after everything has run."""
+    writers = [d for d in definitions(model) if d.access.buffer == buffer]
+    times: list[isl.Map] = []
+    for d in writers:
+        s = d.statement
+        first = model.space(s).map_to("", [index(0)])
+        times.append(d.instances(first.flat_range_product(model.time(s, lockstep=True))))
+    length = times[0].dim(DIM.out) if times else 1
+    last = exit_space.map_to("", [index(1)] + [index(0)] * (length - 1))
+    return _last(read, True, writers, [*times, last])
+
+
+def _last(read: isl.Map, exact: bool, writers: list[Definition], times: list[isl.Map]) -> Sources:
     if not writers:
-        empty = union_map(())
-        return Sources(empty, read.relation.to_union_map(), read.exact)
-    info = isl.UnionAccessInfo.from_sink(read.relation.to_union_map())
-    sure = [(s, w) for s, w in writers if w.exact]
-    unsure = [(s, w) for s, w in writers if not w.exact]
+        return Sources(union_map(()), read.to_union_map(), exact)
+    info = isl.UnionAccessInfo.from_sink(read.to_union_map())
+    sure = [d.instances(d.access.relation) for d in writers if d.access.exact]
+    unsure = [d.instances(d.access.relation) for d in writers if not d.access.exact]
     if sure:
-        info = info.set_must_source(_accesses(sure))
+        info = info.set_must_source(union_map(sure))
     if unsure:
-        info = info.set_may_source(_accesses(unsure))
-    info = info.set_schedule_map(_times(model, [reader, *(s for s, _ in writers)], lockstep))
-    flow = info.compute_flow()
-    return Sources(flow.get_may_dependence(), flow.get_may_no_source(), read.exact and not unsure)
+        info = info.set_may_source(union_map(unsure))
+    flow = info.set_schedule_map(union_map(times)).compute_flow()
+    return Sources(flow.get_may_dependence(), flow.get_may_no_source(), exact and not unsure)
 
 
 def flow_dependences(model: Model) -> Iterator[Dependence]:
     """Every read's last writers."""
+    writers = {d.name: d.statement.name for d in definitions(model)}
     for s in model.statements:
         for slot, r in enumerate(s.reads):
             found = sources(model, s, slot)
             for m in maps_of(found.writers):
-                source = m.get_tuple_name(DIM.in_)
+                source = writers[str(m.get_tuple_name(DIM.in_))]
+                m = m.set_tuple_name(DIM.in_, source)
                 yield Dependence("flow", source, s.name, r.buffer, slot, m, found.exact)
 
 

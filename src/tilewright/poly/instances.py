@@ -302,8 +302,10 @@ class _Lister:
                 holds = np.asarray(value, np.bool_)
                 return mask & holds, mask & ~holds
 
-            for load, mask, _ in executed_loads(s, np.ones(f.n, np.bool_), split):
-                reads.append(self.read(load, mask, f, env))
+            for load, mask, sure in executed_loads(s, np.ones(f.n, np.bool_), split):
+                # what may not run, or reads what data says, is not judged by all that is listed for it
+                judged = sure and not f.unsure and not any(map(is_opaque, load.indices))
+                reads.append(self.read(load, mask, f, env, place.block if judged else ""))
             for w in s.writes:
                 rows, cells, spread = self.memory.cells(w.buffer, w.indices, None, f, env, place.block)
                 if spread or f.unsure:
@@ -322,8 +324,10 @@ class _Lister:
         self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env))
         return _Timed([(number, np.zeros(f.n, np.int64))], [], 1)
 
-    def read(self, load: Load, mask: Bools | None, f: Frame, env: Mapping[str, Ints | int]) -> Reads:
-        rows, cells, spread = self.memory.cells(load.buffer, load.indices, mask, f, env)
+    def read(
+        self, load: Load, mask: Bools | None, f: Frame, env: Mapping[str, Ints | int], block: str
+    ) -> Reads:
+        rows, cells, spread = self.memory.cells(load.buffer, load.indices, mask, f, env, block)
         return Reads(load, f.storage(load.buffer), rows, cells, spread)
 
 

@@ -6,7 +6,7 @@
   (reductions may be reordered, copies and inlined stages are looked through);
 * the outputs end with the same values, no instance of a stage that writes an output is lost or invented;
 * iterations of parallel, vector and thread loops touch no common memory that one of them writes, and no
-  write leaves its buffer.
+  access that surely happens leaves its buffer.
 
 Stages are matched by name, instances by the values of their iterators, loads by their place in the stage's
 expression. The list mode enumerates concrete sizes and is exact; use it with small ones. The isl mode
@@ -90,7 +90,7 @@ def _function(f: LoopFunction | Listing) -> LoopFunction:
 
 def _bounds(flow: Dataflow) -> list[Violation]:
     return [
-        Violation("bounds", block, f"a write of block {block} leaves the buffer {buffer}")
+        Violation("bounds", block, f"an access of block {block} leaves the buffer {buffer}")
         for buffer, block in flow.instances.outside
         if block
     ]

@@ -89,8 +89,8 @@ class Instances:
 
     Cells of a buffer are ``base + execution of its Alloc * size + position`` in its physical box, whose
     dimensions are ``boxes[buffer]``: first position and extent, halo included. Every position outside of the
-    box counts as one more cell; ``outside`` lists the buffers and blocks of such accesses. ``span`` is above
-    all times.
+    box counts as one more cell; ``outside`` lists the buffers and blocks of such accesses (no block: of reads
+    that may not happen). ``span`` is above all times.
     """
 
     function: LoopFunction

@@ -1,20 +1,22 @@
 """The symbolic mode of :func:`~tilewright.poly.legality.check_legal`: the same questions put to isl.
 
 It holds for all sizes that the parameters allow, and needs no small ones; it costs more, and is stricter in
-one point: a reduction that is recomputed into one and the same storage is refused.
+one point: where a reduction is recomputed into one and the same storage, its results are not known as such.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import islpy as isl
 
 from tilewright.ir import LoopFunction, var
 from tilewright.poly.extract import Model, PolyStatement, extract_model
 from tilewright.poly.spaces import CONTEXT, DIM, Domain, maps_of, sets_of, union_map, union_set
-from tilewright.poly.symbolic_flow import Key, SymbolicFlow, key_of
+from tilewright.poly.symbolic_flow import SymbolicFlow
 from tilewright.poly.symbolic_races import symbolic_races
+from tilewright.poly.symbolic_values import SymbolicValues
 from tilewright.poly.violations import Violation, same_computation
 from tilewright.support import ResourceError
 
@@ -49,17 +51,16 @@ def check_symbolic(
 
 
 def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:
-    a, b = extract_model(before, params), extract_model(after, params)
+    a, b = _executing(extract_model(before, params)), _executing(extract_model(after, params))
     shared = frozenset(s.stage for s in a.statements) & frozenset(s.stage for s in b.statements)
-    old, new = SymbolicFlow(a, shared), SymbolicFlow(b, shared)
-    return [
-        *_bounds(b),
-        *_coverage(old, new),
-        *_flows(old, new),
-        *_reductions(old, new),
-        *_outputs(old, new),
-        *_races(b),
-    ]
+    old = SymbolicValues(SymbolicFlow(a, shared))
+    new = SymbolicValues(SymbolicFlow(b, shared), old)
+    return [*_bounds(b), *_coverage(old, new), *_flows(old, new), *_outputs(old, new), *_races(b)]
+
+
+def _executing(model: Model) -> Model:
+    """The model without statements that never run."""
+    return replace(model, statements=tuple(s for s in model.statements if not s.domain.is_empty()))
 
 
 def example(s: isl.Set) -> str:
@@ -76,25 +77,19 @@ def example(s: isl.Set) -> str:
     return f"{name}[{inside}]" + (f" for {sizes}" if sizes else "")
 
 
-def _grouped(model: Model) -> dict[Key, list[PolyStatement]]:
-    out: dict[Key, list[PolyStatement]] = {}
-    for s in model.statements:
-        out.setdefault(key_of(s), []).append(s)
-    return out
-
-
-def _executed(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionSet:
+def _executed(values: SymbolicValues, statements: list[PolyStatement]) -> isl.UnionSet:
     """The logical instances that run."""
-    return union_set(flow.model.instances(s).range() for s in statements)
+    return union_set(values.model.instances(s).range() for s in statements)
 
 
 def _bounds(model: Model) -> Iterator[Violation]:
     for s in model.statements:
-        for w in s.writes:
-            buffer = model.buffers[w.buffer]
+        for access in (*s.writes, *(r for r in s.reads if r.exact)):
+            buffer = model.buffers[access.buffer]
             rank = len(buffer.physical_shape)
             halo = buffer.halo or ((0, 0),) * rank
-            indices = w.relation.range().project_out(DIM.set, 0, w.relation.dim(DIM.out) - rank)
+            touched = access.relation.range()
+            indices = touched.project_out(DIM.set, 0, touched.dim(DIM.set) - rank)
             dims = tuple(f"d{n}" for n in range(rank))
             space = Domain("", dims, model.params)
             box = space.universe()
@@ -102,40 +97,37 @@ def _bounds(model: Model) -> Iterator[Violation]:
                 at = var(dims[n])
                 box = box.intersect(space.at_least(at + lo)).intersect(space.at_least(extent + hi - 1 - at))
             if not indices.reset_tuple_id().is_subset(box.reset_tuple_id()):
-                yield Violation(
-                    "bounds", s.block.name, f"a write of block {s.block.name} leaves the buffer {w.buffer}"
-                )
+                what = f"an access of block {s.block.name} leaves the buffer {access.buffer}"
+                yield Violation("bounds", s.block.name, what)
 
 
-def _coverage(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+def _coverage(old: SymbolicValues, new: SymbolicValues) -> Iterator[Violation]:
     arguments = {b.name for b in new.model.function.buffers}
-    after = _grouped(new.model)
-    for key, was in _grouped(old.model).items():
-        if key[0] not in new.stages or key[1] != "body":
+    for key, was in old.groups.items():
+        if key[0] not in new.flow.stages or key[1] != "body":
             continue
         if not any(w.buffer in arguments for s in was for w in s.writes):
             continue
-        expected, actual = _executed(old, was), _executed(new, after.get(key, []))
+        expected, actual = _executed(old, was), _executed(new, new.groups.get(key, []))
         for m in sets_of(expected.subtract(actual)):
             yield Violation("missing", key[0], f"{example(m)} never runs")
-        direct = [s for s in after.get(key, []) if any(w.buffer in arguments for w in s.writes)]
+        direct = [s for s in new.groups.get(key, []) if any(w.buffer in arguments for w in s.writes)]
         for m in sets_of(_executed(new, direct).subtract(expected)):
             yield Violation("extra", key[0], f"{example(m)} is outside of its domain")
 
 
-def _flows(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
-    before = _grouped(old.model)
-    for key, now in _grouped(new.model).items():
-        if key[0] not in new.stages or key not in before:
+def _flows(old: SymbolicValues, new: SymbolicValues) -> Iterator[Violation]:
+    for key, now in new.groups.items():
+        if key[0] not in new.flow.stages or key not in old.groups:
             continue
-        for read, expected, actual in _compared(old, before[key], new, now):
+        for read, expected, actual in _compared(old, old.groups[key], new, now):
             wrong = actual.subtract(expected).domain().union(expected.subtract(actual).domain())
             for s in sets_of(wrong):
                 yield Violation("flow", key[0], f"{example(s)} reads {read} from another place than before")
 
 
 def _compared(
-    old: SymbolicFlow, was: list[PolyStatement], new: SymbolicFlow, now: list[PolyStatement]
+    old: SymbolicValues, was: list[PolyStatement], new: SymbolicValues, now: list[PolyStatement]
 ) -> Iterator[tuple[str, isl.UnionMap, isl.UnionMap]]:
     """What is compared of one statement: in words, and the values before and after.
 
@@ -144,55 +136,67 @@ def _compared(
     """
     executed = _executed(old, was).intersect(_executed(new, now))
     places = _places(old, was).intersect(_places(new, now))
+    sides = (old, was), (new, now)
     if all(same_computation(was[0], s) for s in (*was[1:], *now)):
         for slot, read in enumerate(now[0].reads):
-            common = places if slot in new.accumulators(now[0]) else executed
-            expected, actual = _column(old, was, slot), _column(new, now, slot)
-            yield read.buffer, expected.intersect_domain(common), actual.intersect_domain(common)
+            if all(slot in v.accumulated(members[0]) for v, members in sides):
+                expected, actual = (_starts(v, m, v.accumulated(m[0])[slot]) for v, m in sides)
+                yield read.buffer, expected.intersect_domain(places), actual.intersect_domain(places)
+            else:
+                expected, actual = (_column(v, members, slot) for v, members in sides)
+                yield read.buffer, expected.intersect_domain(executed), actual.intersect_domain(executed)
         return
-    for w, write in enumerate(was[0].writes):
-        if all(f.accumulators(s, w) for f, members in ((old, was), (new, now)) for s in members):
-            expected, actual = _accumulations(old, was, w), _accumulations(new, now, w)
-            yield write.buffer, expected.intersect_domain(places), actual.intersect_domain(places)
-    expected, actual = _origins(old, was), _origins(new, now)
+    apart = [w for w in range(len(was[0].writes)) if all(v.accumulators(m[0], w) for v, m in sides)]
+    for w in apart:
+        expected, actual = (_starts(v, members, w) for v, members in sides)
+        yield was[0].writes[w].buffer, expected.intersect_domain(places), actual.intersect_domain(places)
+    expected, actual = (_origins(v, members, apart) for v, members in sides)
     yield "other values", expected.intersect_domain(executed), actual.intersect_domain(executed)
 
 
-def _places(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionSet:
+def _places(values: SymbolicValues, statements: list[PolyStatement]) -> isl.UnionSet:
     """The places that instances which run accumulate into."""
-    return union_set(flow.places(s).range() for s in statements)
+    return union_set(values.places(s).range() for s in statements)
 
 
-def _column(flow: SymbolicFlow, statements: list[PolyStatement], slot: int) -> isl.UnionMap:
-    """Logical instances to the values of one read, places to where their accumulation starts."""
-    out: list[isl.Map] = []
-    for s in statements:
-        if slot in flow.accumulators(s):
-            out.extend(_by(flow.places(s), _starts(flow, s, slot)))
-        else:
-            out.extend(_by(flow.model.instances(s), flow.logical(flow.values(s, slot))))
-    return union_map(out).coalesce()
-
-
-def _accumulations(flow: SymbolicFlow, statements: list[PolyStatement], w: int) -> isl.UnionMap:
+def _starts(values: SymbolicValues, statements: list[PolyStatement], w: int) -> isl.UnionMap:
     """Places to where the accumulation of what one write replaces starts."""
-    out: list[isl.Map] = []
-    for s in statements:
-        for slot in sorted(flow.accumulators(s, w)):
-            out.extend(_by(flow.places(s), _starts(flow, s, slot)))
-    return union_map(out).coalesce()
+    return union_map(m for s in statements for m in _by(values.places(s), values.starts(s, w))).coalesce()
 
 
-def _origins(flow: SymbolicFlow, statements: list[PolyStatement]) -> isl.UnionMap:
-    """Logical instances to all values they depend on; constants, the undefined, accumulators do not count."""
-    out: list[isl.Map] = []
+def _column(values: SymbolicValues, statements: list[PolyStatement], slot: int) -> isl.UnionMap:
+    """Logical instances to the values of one read, or to where the accumulation that it belongs to starts."""
+    write = values.accumulated(statements[0]).get(slot)
+    if write is not None:
+        return _instances_to_places(values, statements).apply_range(_starts(values, statements, write))
+    return union_map(
+        m for s in statements for m in _by(values.model.instances(s), values.read(s, slot))
+    ).coalesce()
+
+
+def _origins(values: SymbolicValues, statements: list[PolyStatement], apart: list[int]) -> isl.UnionMap:
+    """Logical instances to all values they depend on; constants and the undefined do not count.
+
+    Accumulations onto the writes ``apart`` are left out, where others start counts.
+    """
+    found: list[isl.Map] = []
     for s in statements:
-        for slot in sorted(set(range(len(s.reads))) - flow.accumulators(s)):
-            for m in _by(flow.model.instances(s), flow.logical(flow.values(s, slot))):
-                name = str(m.get_tuple_name(DIM.out))
-                if not name.startswith("constant__") and name != "undefined":
-                    out.append(m)
-    return union_map(out).coalesce()
+        accumulated = values.accumulated(s)
+        for slot in sorted(set(range(len(s.reads))) - set(accumulated)):
+            found.extend(_by(values.model.instances(s), values.read(s, slot, computed=True)))
+    for w in sorted(set(values.accumulated(statements[0]).values()) - set(apart)):
+        starts = _starts(values, statements, w)
+        found.extend(maps_of(_instances_to_places(values, statements).apply_range(starts)))
+    return union_map(m for m in found if not _ignored(str(m.get_tuple_name(DIM.out)))).coalesce()
+
+
+def _ignored(name: str) -> bool:
+    return name.startswith("constant__") or name == "undefined"
+
+
+def _instances_to_places(values: SymbolicValues, statements: list[PolyStatement]) -> isl.UnionMap:
+    """Logical instances to the places that they accumulate into."""
+    return union_map(values.places(s).apply_domain(values.model.instances(s)) for s in statements)
 
 
 def _by(names: isl.Map, found: isl.UnionMap) -> list[isl.Map]:
@@ -200,44 +204,7 @@ def _by(names: isl.Map, found: isl.UnionMap) -> list[isl.Map]:
     return [m.apply_domain(names) for m in maps_of(found)]
 
 
-def _starts(flow: SymbolicFlow, s: PolyStatement, slot: int) -> isl.UnionMap:
-    """Where accumulations start: values of an accumulator that are not of the same reduction."""
-    return flow.logical(flow.values(s, slot).subtract(flow.steps(s, slot)))
-
-
-def _reductions(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
-    """Every place accumulates all of its instances once, one after the other, from one start."""
-    before = _grouped(old.model)
-    for key, members in _grouped(new.model).items():
-        first = members[0]
-        slots = sorted(new.accumulators(first))
-        if not slots or key not in before:
-            continue
-        logical = union_map(new.model.instances(s) for s in members)
-        chain = union_map(new.places(s) for s in members)
-        if not logical.is_injective():
-            # recomputed: a chain for each storage that the reduction runs in
-            chain = union_map(new.places(s).range_product(s.writes[0].relation) for s in members)
-        if not chain.range_product(logical).is_injective():
-            yield Violation("flow", key[0], f"an instance of {key[0]} runs twice for one element")
-        for slot in slots:
-            steps = union_map(m for s in members for m in maps_of(new.steps(s, slot)))
-            if not steps.is_injective():
-                yield Violation("flow", key[0], f"two instances of {key[0]} go on from the same one")
-            starts = union_set(s.domain for s in members).subtract(steps.domain())
-            if not chain.intersect_domain(starts).is_injective():
-                yield Violation("flow", key[0], f"the reduction {key[0]} starts anew on its way")
-        full = union_map(old.places(s).reverse().apply_range(old.model.instances(s)) for s in before[key])
-        done = chain.reverse().apply_range(logical)
-        places = chain.reverse().apply_range(union_map(new.places(s) for s in members))
-        wanted = places.apply_range(full)
-        if not wanted.subtract(done).is_empty():
-            yield Violation("flow", key[0], f"the reduction {key[0]} leaves instances out")
-        if not done.intersect_domain(wanted.domain()).subtract(wanted).is_empty():
-            yield Violation("flow", key[0], f"the reduction {key[0]} runs instances outside of its domain")
-
-
-def _outputs(old: SymbolicFlow, new: SymbolicFlow) -> Iterator[Violation]:
+def _outputs(old: SymbolicValues, new: SymbolicValues) -> Iterator[Violation]:
     for name in old.model.function.outputs:
         if name not in new.model.function.outputs:
             yield Violation("arguments", name, f"the output {name} is gone or has another shape")

@@ -1,7 +1,8 @@
-"""Provenance as relations: where every read of a model gets its value, for all sizes at once.
+"""Where values come from, as relations: the writers of every read of a model, for all sizes at once.
 
-The symbolic counterpart of :mod:`~tilewright.poly.provenance`. Values are points of named spaces: logical
-instances ``stage[iterators]``, finished reductions ``stage__all[other iterators]``, elements of arguments
+The symbolic counterpart of :mod:`~tilewright.poly.dataflow` and of how
+:mod:`~tilewright.poly.provenance` looks through copies. Definitions are instances of writes (see
+:class:`~tilewright.poly.dependences.Definition`); other values are elements of arguments
 ``argument__A[indices]``, constants, and ``undefined[]``.
 """
 
@@ -12,29 +13,17 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tilewright.ir import Const, Expr, Load, Select, Store, index, var
+from tilewright.ir import Const, Expr, Load, Select, Store, var
 from tilewright.poly.conditions import truth
-from tilewright.poly.dependences import Sources, sources
+from tilewright.poly.dependences import Definition, Sources, definitions, final_sources, sources
 from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.provenance import fingerprint
-from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
+from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
 from tilewright.poly.violations import constant_value
 from tilewright.support import ProgramError
 
 #: Copies of copies are followed this often; a buffer that copies itself round and round is refused.
 MAX_COPIES = 12
-
-Key = tuple[str, str, int]
-
-
-def key_of(s: PolyStatement) -> Key:
-    """What identifies a statement across programs."""
-    return s.stage, s.part, s.position
-
-
-def place_name(s: PolyStatement) -> str:
-    """The space of finished reductions of a statement."""
-    return f"{s.logical}__all"
 
 
 def with_range_name(m: isl.Map, name: str) -> isl.Map:
@@ -44,22 +33,25 @@ def with_range_name(m: isl.Map, name: str) -> isl.Map:
 
 @dataclass(slots=True)
 class SymbolicFlow:
-    """The provenance of one model relative to the stages that both programs have. Results are kept."""
+    """The dataflow of one model; ``stages`` (those of both programs) are no copies. Results are kept."""
 
     model: Model
     stages: Collection[str]
-    _sources: dict[tuple[str, int], Sources] = field(default_factory=dict)
-    _continued: isl.UnionSet | None = None
+    _definitions: dict[str, Definition] = field(default_factory=dict)
+    _values: dict[tuple[str, int, bool], isl.UnionMap] = field(default_factory=dict)
+    _raw: dict[tuple[str, int], isl.UnionMap] = field(default_factory=dict)
 
-    def sources(self, s: PolyStatement, slot: int) -> Sources:
-        """The last writers of a read."""
-        if (s.name, slot) not in self._sources:
-            self._sources[s.name, slot] = sources(self.model, s, slot, lockstep=True)
-        return self._sources[s.name, slot]
+    def __post_init__(self) -> None:
+        self._definitions = {d.name: d for d in definitions(self.model)}
 
     def raw(self, s: PolyStatement, slot: int) -> isl.UnionMap:
-        """Reader instances to writer instances or initial contents, copies not looked through."""
-        found = self.sources(s, slot)
+        """Reader instances to definitions or initial contents, copies not looked through."""
+        if (s.name, slot) not in self._raw:
+            self._raw[s.name, slot] = self.written(sources(self.model, s, slot, lockstep=True))
+        return self._raw[s.name, slot]
+
+    def written(self, found: Sources) -> isl.UnionMap:
+        """What is read to its definitions or initial contents."""
         return found.writers.reverse().union(self.initial(found.initial))
 
     def initial(self, elements: isl.UnionMap) -> isl.UnionMap:
@@ -79,19 +71,24 @@ class SymbolicFlow:
         space = Domain(name, (), self.model.params)
         return isl.Map.from_domain_and_range(s, space.universe())
 
-    def looked_through(self, s: PolyStatement, w: int) -> isl.UnionMap | None:
-        """For a constant, a copy or a stage of one program only: its instances to what they hold."""
-        constant = constant_value(s, w)
+    def looked_through(self, d: Definition, computed: bool) -> isl.UnionMap | None:
+        """For a constant or a copy of a stage that only one program has: its instances to what they hold.
+
+        With ``computed`` also for other values of such stages: they stand for all that their statement reads.
+        """
+        s = d.statement
+        constant = constant_value(s, d.write)
         if constant is not None:
             name = f"constant__{fingerprint('constant', constant):x}"
             return self.to_point(s.domain, name).to_union_map()
         if s.stage in self.stages:
             return None
-        if isinstance(s.node, Store):
-            parts = self.leaves(s, s.node.writes[w].value, s.domain)
+        if isinstance(s.node, Store) and all(r.load is not None and r.exact for r in s.reads):
+            parts = self.leaves(s, s.node.writes[d.write].value, s.domain)
             if parts is not None:
                 return union_map(m for u in parts for m in maps_of(u))
-        # computed: it stands for everything that it reads
+        if not computed:
+            return None
         return union_map(m for slot in range(len(s.reads)) for m in maps_of(self.raw(s, slot)))
 
     def leaves(self, s: PolyStatement, e: Expr, region: isl.Set) -> list[isl.UnionMap] | None:
@@ -117,25 +114,27 @@ class SymbolicFlow:
             case _:
                 return None
 
-    def values(self, s: PolyStatement, slot: int) -> isl.UnionMap:
+    def values(self, s: PolyStatement, slot: int, *, computed: bool = False) -> isl.UnionMap:
         """Instances of ``s`` to the values that read ``slot`` gets, copies looked through."""
-        return self.resolved(self.raw(s, slot))
+        key = s.name, slot, computed
+        if key not in self._values:
+            self._values[key] = self.resolved(self.raw(s, slot), computed=computed)
+        return self._values[key]
 
-    def resolved(self, found: isl.UnionMap) -> isl.UnionMap:
-        """Replace writer instances of copies by what they copy."""
+    def resolved(self, found: isl.UnionMap, *, computed: bool = False) -> isl.UnionMap:
+        """Replace definitions of copies by what they copy; see :meth:`looked_through`."""
         for _ in range(MAX_COPIES):
             kept: list[isl.Map] = []
             again = False
             for m in maps_of(found):
-                writer = self.writer(m)
-                through = None if writer is None else self.looked_through(writer, 0)
-                if writer is not None and len(writer.writes) > 1:
-                    through = self.which_write(writer)
-                if through is None:
+                d = self.definition(m)
+                through = None if d is None else self.looked_through(d, computed)
+                if d is None or through is None:
                     kept.append(m)
                 else:
                     again = True
-                    kept.extend(maps_of(m.to_union_map().apply_range(through)))
+                    held = union_map(d.instances(held) for held in maps_of(through))
+                    kept.extend(maps_of(m.to_union_map().apply_range(held)))
             found = union_map(kept)
             if not again:
                 return found.coalesce()
@@ -144,77 +143,13 @@ class SymbolicFlow:
             hint="check this function at small sizes, in the list mode",
         )
 
-    def which_write(self, s: PolyStatement) -> isl.UnionMap | None:
-        """What a statement with several writes holds where all of them are looked through."""
-        parts = [self.looked_through(s, w) for w in range(len(s.writes))]
-        if any(p is None for p in parts):
-            return None
-        return union_map(m for p in parts if p is not None for m in maps_of(p))
-
-    def writer(self, m: isl.Map) -> PolyStatement | None:
-        """The statement whose instances are a map's values, ``None`` for other values."""
-        name = m.get_tuple_name(DIM.out)
-        for s in self.model.statements:
-            if s.name == name and len(s.dims) == m.dim(DIM.out):
-                return s
-        return None
-
-    def logical(self, found: isl.UnionMap) -> isl.UnionMap:
-        """Writer instances by their logical coordinates, finished reductions by those of their place."""
-        out: list[isl.Map] = []
-        for m in maps_of(found):
-            writer = self.writer(m)
-            if writer is None:
-                out.append(m)
-            elif not self.accumulators(writer):
-                out.append(m.apply_range(self.model.instances(writer)))
-            else:
-                going_on = self.continued().intersect(writer.domain.to_union_set())
-                partial = m.to_union_map().intersect_range(going_on)
-                done = m.to_union_map().subtract(partial)
-                out.extend(maps_of(done.apply_range(self.places(writer).to_union_map())))
-                out.extend(maps_of(partial.apply_range(self.model.instances(writer).to_union_map())))
-        return union_map(out).coalesce()
-
-    def continued(self) -> isl.UnionSet:
-        """Instances of reductions whose result another instance of the same reduction goes on with."""
-        if self._continued is None:
-            found = [
-                self.steps(s, slot).range()
-                for s in self.model.statements
-                for slot in sorted(self.accumulators(s))
-            ]
-            self._continued = union_set(s for u in found for s in sets_of(u))
-        return self._continued
-
-    def steps(self, s: PolyStatement, slot: int) -> isl.UnionMap:
-        """Instances of a reduction to the instance whose result they accumulate onto."""
-        out: list[isl.Map] = []
-        for m in maps_of(self.values(s, slot)):
-            writer = self.writer(m)
-            if writer is not None and key_of(writer) == key_of(s):
-                out.append(m.intersect(self.places(s).apply_range(self.places(writer).reverse())))
-        return union_map(out)
-
-    def places(self, s: PolyStatement) -> isl.Map:
-        """Instances to the place they accumulate into: all coordinates but those of reductions."""
-        kept = [c for c, kind in zip(s.coords, s.coord_kinds, strict=True) if kind != "red"]
-        return self.model.space(s).map_to(place_name(s), kept).intersect_domain(s.domain)
-
-    def accumulators(self, s: PolyStatement, write: int | None = None) -> set[int]:
-        """Reads of a reduction that load what it then replaces; with ``write`` what that write replaces."""
-        if "red" not in s.coord_kinds or not isinstance(s.node, Store) or s.stage not in self.stages:
-            return set()
-        writes = s.node.writes if write is None else s.node.writes[write : write + 1]
-        targets = {(w.buffer, w.indices) for w in writes}
-        return {
-            slot
-            for slot, r in enumerate(s.reads)
-            if r.load is not None and (r.load.buffer, r.load.indices) in targets
-        }
+    def definition(self, m: isl.Map) -> Definition | None:
+        """The write whose instances are a map's values, ``None`` for other values."""
+        d = self._definitions.get(str(m.get_tuple_name(DIM.out)))
+        return d if d is not None and len(d.statement.dims) == m.dim(DIM.out) else None
 
     def final(self, output: str) -> isl.UnionMap:
-        """Elements of an output, by logical indices, to the values they end with."""
+        """Elements of an output, by logical indices, to what defines them at last, copies looked through."""
         model = self.model
         buffer = model.buffers[output]
         dims = tuple(f"e{n}" for n in range(len(buffer.shape)))
@@ -224,23 +159,4 @@ class SymbolicFlow:
             box = box.intersect(space.at_least(var(d))).intersect(space.at_least(extent - var(d) - 1))
         box = box.intersect_params(model.context)
         read = space.map_to(output, list(buffer.physical(tuple(var(d) for d in dims)))).intersect_domain(box)
-        writers = [s for s in model.statements if any(w.buffer == output for w in s.writes)]
-        if not writers:
-            return self.initial(read.to_union_map())
-        info = isl.UnionAccessInfo.from_sink(read.to_union_map())
-        sure = [w.relation for s in writers for w in s.writes if w.buffer == output and w.exact]
-        unsure = [w.relation for s in writers for w in s.writes if w.buffer == output and not w.exact]
-        if sure:
-            info = info.set_must_source(union_map(sure))
-        if unsure:
-            info = info.set_may_source(union_map(unsure))
-        times = [model.time(s, lockstep=True) for s in writers]
-        length = times[0].dim(DIM.out)
-        first = [
-            model.space(s).map_to("", [index(0)]).flat_range_product(t)
-            for s, t in zip(writers, times, strict=True)
-        ]
-        last = space.map_to("", [index(1)] + [index(0)] * length)
-        flow = info.set_schedule_map(union_map([*first, last])).compute_flow()
-        found = flow.get_may_dependence().reverse().union(self.initial(flow.get_may_no_source()))
-        return self.logical(self.resolved(found))
+        return self.resolved(self.written(final_sources(model, space, read, output)))

@@ -56,8 +56,11 @@ def same_computation(a: Computing, b: Computing) -> bool:
 
 
 def constant_value(s: Computing, w: int) -> str | None:
-    """The text of what write ``w`` stores where that depends on nothing, else ``None``."""
-    if not isinstance(s.node, Store) or s.reads:
+    """The text of what write ``w`` stores where that depends on nothing, else ``None``.
+
+    Where a write may not happen the statement reads what then stays, and nothing in it is constant.
+    """
+    if not isinstance(s.node, Store) or any(r.load is None for r in s.reads):
         return None
     value = s.node.writes[w].value
     for e in walk(value):

@@ -19,6 +19,7 @@ from tilewright.ir import (
     to_function,
     var,
 )
+from tilewright.poly import check_legal
 
 
 def ld(name, *idx):
@@ -87,3 +88,15 @@ def chain(H=6, radius=1):
     return Program(
         "chain", (), (buffer("A", (n,), F32),), (buffer("C", (H,), F32),), (buffer("B", (n,), F32),), (b, c)
     )
+
+
+def kinds(before, after, params=None):
+    """What the list mode finds; the isl mode must come to the same judgement."""
+    found = sorted({v.kind for v in check_legal(before, after, params)})
+    symbolic = sorted({v.kind for v in check_legal(before, after, params, mode="isl")})
+    assert bool(symbolic) == bool(found), (found, symbolic)
+    return found
+
+
+def judged(program, body):
+    return kinds(to_function(program), with_body(program, body))

@@ -7,6 +7,7 @@ from tilewright.ir import (
     I32,
     PARALLEL,
     SERIAL,
+    Access,
     Alloc,
     Block,
     Buffer,
@@ -19,6 +20,7 @@ from tilewright.ir import (
     Program,
     Select,
     Stage,
+    Store,
     buffer,
     eq0,
     ge0,
@@ -104,6 +106,21 @@ def scan():
     return to_function(p)
 
 
+def several_writes():
+    """A statement that writes two buffers, the one at two places, and a reader of all of them."""
+    made = Store((Access("S", (x,), ld("A", x)), Access("T", (x,), mul(ld("A", x), ld("A", x))),
+                  Access("S", (x + 3,), ld("T", x))))  # fmt: skip
+    stages = (
+        Stage("T", (it("x", 3),), store("T", (x,), zero())),
+        Stage("S", (it("x", 3),), made),
+        Stage("D", (it("x", 5),), store("D", (x,), add(mul(ld("S", x), ld("S", x + 1)), ld("T", x // 2)))),
+    )
+    temps = buffer("S", (6,), F32), buffer("T", (3,), F32)
+    return to_function(
+        Program("several", (), (buffer("A", (3,), F32),), (buffer("D", (5,), F32),), temps, stages)
+    )
+
+
 CASES = {
     "matmul": lambda: to_function(MM),
     "chain": lambda: to_function(CHAIN),
@@ -118,4 +135,5 @@ CASES = {
     "strided": strided,
     "padded": padded,
     "scan": scan,
+    "several writes": several_writes,
 }

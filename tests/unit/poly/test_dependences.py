@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.ir import F32, Param, Program, Stage, buffer, index, store, to_function, var
-from tilewright.poly.dependences import all_dependences, sources, violated
+from tilewright.poly.dependences import all_dependences, definitions, sources, violated
 from tilewright.poly.extract import extract_model
 from tilewright.poly.legality import list_function
 from tilewright.poly.spaces import DIM, maps_of, pairs, points
@@ -12,7 +12,7 @@ from unit.poly.cases import CASES
 
 
 def listed_pairs(listing, s, r):
-    """(reader coordinates, writer's name and coordinates or None) of every element read, from the listing."""
+    """(reader coordinates, the writer's name, write, coordinates or None) of every read, as listed."""
     flow = listing.flow
     statement = flow.instances.statements[s]
     out = set()
@@ -23,18 +23,20 @@ def listed_pairs(listing, s, r):
             out.add((reader, None))
         else:
             w = flow.instances.statements[found[0]]
-            out.add((reader, (w.block, w.part, w.position, *(int(c[found[2]]) for c in w.coords))))
+            out.add((reader, (w.block, w.part, w.position, found[1], *(int(c[found[2]]) for c in w.coords))))
     return out
 
 
 def isl_pairs(model, s, slot):
     found = sources(model, s, slot)
     coords = model.instances(s)
+    named = {d.name: d for d in definitions(model)}
     out = set()
     for m in maps_of(found.writers):
-        w = model.statement(m.get_tuple_name(DIM.in_))
-        logical = m.apply_domain(model.instances(w)).apply_range(coords)
-        out |= {(b, (w.block.name, w.part, w.position, *a)) for a, b in pairs(logical)}
+        d = named[m.get_tuple_name(DIM.in_)]
+        w = d.statement
+        logical = m.apply_domain(d.instances(model.instances(w))).apply_range(coords)
+        out |= {(b, (w.block.name, w.part, w.position, d.write, *a)) for a, b in pairs(logical)}
     for m in maps_of(found.initial):
         out |= {(p, None) for p in points(m.domain().apply(coords))}
     return out
