@@ -5,7 +5,14 @@ from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
 from tilewright.target.model import Instruction, MemoryLevel, Move, Operand, ParallelLevel, Target
-from tilewright.target.registry import HOST, find_instruction, find_operation, find_target, target_names
+from tilewright.target.registry import (
+    HOST,
+    find_instruction,
+    find_operation,
+    find_target,
+    instruction_names,
+    target_names,
+)
 from tilewright.target.semantics import INTERPRETED, lane_semantics, move_semantics
 from tilewright.target.x86_amx import ROW_BYTES, ROWS, TILES
 from tilewright.target.x86_avx2 import X86_AVX2
@@ -32,6 +39,7 @@ __all__ = [
     "find_instruction",
     "find_operation",
     "find_target",
+    "instruction_names",
     "lane_semantics",
     "move_semantics",
     "target_names",

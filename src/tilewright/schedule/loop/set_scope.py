@@ -7,15 +7,14 @@ import re
 from tilewright.ir import (
     CONST,
     PRIVATE,
-    Alloc,
-    For,
+    TILE,
     LoopFunction,
-    blocks,
     buffers_of,
     map_buffers,
 )
 from tilewright.schedule.common import refusal
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.scopes import check_private, check_scope_of_operands, check_tiles
 from tilewright.support import known_names
 
 _SCOPE = re.compile(r"[a-z][a-z0-9_.]*\Z")
@@ -25,7 +24,9 @@ _SCOPE = re.compile(r"[a-z][a-z0-9_.]*\Z")
 def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
     """Place an allocated ``buffer`` in ``scope``: global, local, shared, register or a name of the target.
 
-    Refused for arguments. What a scope asks for (registers: constant indices once loops are expanded) is
+    Refused for arguments; for memory of one thread that several write; for scopes in which instructions
+    cannot have the buffer; for tiles that hold anything but results of contractions, more than there are, or
+    where others are. What else a scope asks for (registers: constant indices once loops are expanded) is
     checked in code generation.
 
     >>> from tilewright import lang
@@ -72,28 +73,11 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
             hint="scopes are global, local, shared, register and the target's own",
             buffers=[buffer],
         )
+    check_scope_of_operands(func, buffer, scope)
     if scope in PRIVATE:
-        _check_private(func, buffer, scope)
+        check_private(func, buffer, scope)
+    if scope == TILE:
+        check_tiles(func, buffer)
     return func.with_body(
         map_buffers(func.body, lambda b: b.with_(scope=scope) if b.name == buffer and b.scope != scope else b)
     )
-
-
-def _check_private(func: LoopFunction, buffer: str, scope: str) -> None:
-    """Refuse thread-private memory for what several threads write."""
-    for place in blocks(func.body):
-        if buffer not in dict(place.node.writes):
-            continue
-        for at in range(len(place.ancestors) - 1, -1, -1):
-            above = place.ancestors[at]
-            if isinstance(above, Alloc) and above.buffer.name == buffer:
-                break
-            if isinstance(above, For) and above.kind.name in ("parallel", "thread"):
-                raise refusal(
-                    func,
-                    f"{buffer!r} cannot be {scope}: the {above.kind} loop {above.var!r} inside of its "
-                    "allocation writes it",
-                    hint="allocate it inside of the loop",
-                    at=[above.var],
-                    buffers=[buffer],
-                )

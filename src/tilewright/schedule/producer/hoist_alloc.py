@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir import For, LoopFunction, Path, Stmt, find, loop_env, replace_at, seq
+from tilewright.ir import PRIVATE, TILE, For, LoopFunction, Path, Stmt, find, loop_env, replace_at, seq
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.footprint import footprint
 from tilewright.schedule.producer.nest import (
@@ -18,6 +18,7 @@ from tilewright.schedule.producer.nest import (
 )
 from tilewright.schedule.regions import disjoint
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.scopes import check_private, check_tiles
 
 
 @primitive("hoist_alloc", phase="loop")
@@ -57,7 +58,9 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
                     C[y, x] = (T[y, x] * f32(2.0))
 
     Refused where a loop that the allocation leaves is parallel, or the buffer holds running values of a
-    reduction, and different iterations of that loop touch the same elements. Raises ScheduleError.
+    reduction, and different iterations of that loop touch the same elements; where memory of one thread would
+    be written by several; where tile registers would be more than there are, beside others, or chosen by
+    loops that are not unrolled. Raises ScheduleError.
     """
     buf, place = buffer_at(func, buffer)
     if place is None:
@@ -109,7 +112,13 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
     buffers, items = below_allocs(without_alloc(inside, buffer))
     new = around([*(b for b in buffers if b.name != buffer), as_tile(buf, box)], seq(*items))
     if loop is None:
-        return func.with_body(new)
-    found = find(func.body, loop)
-    assert found is not None and isinstance(found.node, For)
-    return func.with_body(replace_at(func.body, path, replace(found.node, body=new)))
+        out = func.with_body(new)
+    else:
+        found = find(func.body, loop)
+        assert found is not None and isinstance(found.node, For)
+        out = func.with_body(replace_at(func.body, path, replace(found.node, body=new)))
+    if buf.scope in PRIVATE:
+        check_private(out, buffer, buf.scope, shown=func)
+    if buf.scope == TILE:
+        check_tiles(out, buffer, shown=func)
+    return out
