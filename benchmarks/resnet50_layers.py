@@ -3,11 +3,12 @@
     apt-get install libxsmm-dev
     python benchmarks/resnet50_layers.py --threads 2 --json > layers.jsonl
 
-One line a layer: milliseconds, nominal GFLOP/s (taps on padding count) and the fraction of the peak measured
-in the same run (`peak.py`); then one line of totals, weighted by how often the network has each layer. All
-engines work in their own blocked layouts, weights packed before: LIBXSMM 1.17 through `libxsmm_conv.c`, built
-here with the system's C compiler, its input with the padding in memory; oneDNN as PyTorch calls it on its
-opaque tensors. Engines take turns within each layer; their results are compared.
+One line a layer: milliseconds, nominal GFLOP/s (taps on padding count) and the fraction of the peak, which is
+measured in each round: of it and of the engines' times, medians of the rounds' ratios count, as cores that
+others use change from one second to the next. Then one line of totals, weighted by how often the network has
+each layer. All engines work in their own blocked layouts, weights packed before: LIBXSMM 1.17 through
+`libxsmm_conv.c`, built here with the system's C compiler, its input with the padding in memory; oneDNN as
+PyTorch calls it on its opaque tensors. Engines take turns within each layer; their results are compared.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +29,7 @@ from arguments import add_engines, add_turns, names, parser_of
 from gate0 import constant, stored
 
 from tilewright import lang
-from tilewright.driver import build, pack, peak_gflops, unpack
+from tilewright.driver import build, pack, peak_meter, unpack
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
 from tilewright.strategies import default_schedule
@@ -40,6 +41,8 @@ OURS = "tilewright"
 PEERS = ("libxsmm", "onednn")
 #: Seconds between two engines' turns, for idle threads to fall asleep.
 PAUSE = 0.05
+#: Runs of a few milliseconds of which the best is the peak of a turn.
+PEAK_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,36 +231,48 @@ def libxsmm(folder: Path) -> ctypes.CDLL:
 
 
 def measure(
-    layer: Layer, engines: Mapping[str, Engine], batch: int, rounds: int, seconds: float, peak: float
+    layer: Layer,
+    engines: Mapping[str, Engine],
+    batch: int,
+    rounds: int,
+    seconds: float,
+    peak: Callable[[], float],
 ) -> dict[str, Any]:
-    """One line: each engine's times in turn."""
-    times: dict[str, list[float]] = {name: [] for name in engines}
+    """One line: each engine's times in turn, after ours the ``peak``; medians of the rounds' ratios."""
+    times: dict[str, list[list[float]]] = {name: [] for name in engines}
+    peaks: list[float] = []
     runs = {name: max(1, round(seconds / min(engine.run(2)))) for name, engine in engines.items()}
     for _ in range(rounds):
         for name, engine in engines.items():
             time.sleep(PAUSE)
             engine.run(1)
-            times[name] += engine.run(runs[name])
+            times[name].append(engine.run(runs[name]))
+            if name == OURS:
+                peaks.append(peak())
     results = {name: engine.output() for name, engine in engines.items()}
     line: dict[str, Any] = {"benchmark": "resnet50_layers", "layer": layer.name, "times": layer.times}
+    line["peak_gflops"] = round(statistics.median(peaks), 1)
     flops = layer.flops(batch)
-    for name, seen in times.items():
-        rate = flops / statistics.median(seen) / 1e9
+    medians = {name: [statistics.median(turn) for turn in turns] for name, turns in times.items()}
+    for name, turns in times.items():
+        seen = [one for turn in turns for one in turn]
+        shares = [flops / t / 1e9 / most for t, most in zip(medians[name], peaks, strict=True)]
         line[name] = {
             "ms": round(statistics.median(seen) * 1e3, 3),
             "min_ms": round(min(seen) * 1e3, 3),
-            "gflops": round(rate, 1),
-            "of_peak": round(rate / peak, 3),
+            "gflops": round(flops / statistics.median(seen) / 1e9, 1),
+            "of_peak": round(statistics.median(shares), 3),
         }
         if name != OURS:
-            line[name]["this_to_ours"] = round(statistics.median(seen) / statistics.median(times[OURS]), 3)
+            ratios = [theirs / t for theirs, t in zip(medians[name], medians[OURS], strict=True)]
+            line[name]["this_to_ours"] = round(statistics.median(ratios), 3)
             scale = float(np.abs(results[name]).max())
             line[name]["max_difference"] = float(np.abs(results[OURS] - results[name]).max()) / scale
     return line
 
 
-def totals(lines: Sequence[Mapping[str, Any]], batch: int, peak: float) -> dict[str, Any]:
-    """All layers of the network: the sum of the times, and the rate that it makes."""
+def totals(lines: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Any]:
+    """All layers of the network: the sum of the times, the rate that it makes, the mean part of the peak."""
     every = {layer.name: layer for layer in LAYERS}
     flops = sum(every[line["layer"]].flops(batch) * line["times"] for line in lines)
     out: dict[str, Any] = {"benchmark": "resnet50_layers", "layer": "total"}
@@ -268,10 +283,17 @@ def totals(lines: Sequence[Mapping[str, Any]], batch: int, peak: float) -> dict[
             out[name] = {
                 "ms": round(spent, 1),
                 "gflops": round(rate, 1),
-                "of_peak": round(rate / peak, 3),
-                "layers_ahead_of_ours": sum(line[name]["ms"] < line[OURS]["ms"] for line in lines),
+                "of_peak": round(_mean_share(lines, name), 3),
+                "layers_ahead_of_ours": sum(line[name].get("this_to_ours", 1.0) < 1 for line in lines),
             }
     return out
+
+
+def _mean_share(lines: Sequence[Mapping[str, Any]], name: str) -> float:
+    """An engine's part of the peak, weighted by operations: those of all layers by the time at the peak."""
+    every = {layer.name: layer for layer in LAYERS}
+    flops = [every[line["layer"]].flops(1) * line["times"] for line in lines]
+    return sum(flops) / sum(f / line[name]["of_peak"] for f, line in zip(flops, lines, strict=True))
 
 
 def main() -> None:
@@ -287,12 +309,16 @@ def main() -> None:
         parser.error(f"there is no engine {unknown[0]!r}: they are {', '.join(PEERS)}")
     wanted = [int(text) - 1 for text in arguments.layers.split(",") if text]
     target = detect()
-    peak = peak_gflops(target, 0.3) * arguments.threads
+    meter = peak_meter(target)
+
+    def peak() -> float:
+        return max(meter() for _ in range(PEAK_RUNS)) * arguments.threads
+
     lines = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         library = libxsmm(Path(folder)) if "libxsmm" in peers else None
         if library is not None:
-            print(f"LIBXSMM for {library.conv_arch().decode()}, peak {peak:.1f} GFLOP/s", file=sys.stderr)
+            print(f"LIBXSMM for {library.conv_arch().decode()}, peak {peak():.1f} GFLOP/s", file=sys.stderr)
         for layer in [LAYERS[at] for at in wanted] or LAYERS:
             random = np.random.default_rng(0)
             x = random.random((arguments.batch, layer.channels_in, layer.size, layer.size), np.float32) - 0.5
@@ -308,7 +334,7 @@ def main() -> None:
                 if isinstance(engine, Libxsmm):
                     engine.close()
             print(json.dumps(lines[-1]) if arguments.json else _shown(lines[-1]), flush=True)
-    last = totals(lines, arguments.batch, peak)
+    last = totals(lines, arguments.batch)
     print(json.dumps(last) if arguments.json else _shown(last))
 
 

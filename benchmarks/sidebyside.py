@@ -17,7 +17,7 @@ import onnx
 from arguments import add_engines, add_turns, engine_names
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.driver import OURS, Bench, BenchPlan, copying, peak_meter, reading
+from tilewright.driver import OURS, Bench, BenchPlan, BenchResult, copying, peak_meter, reading
 from tilewright.runtime import aligned_copy
 from tilewright.target import detect
 
@@ -90,58 +90,90 @@ class SideBySide:
     def measure(self, case: Case) -> dict[str, Any]:
         """One line of results: each engine's times, and our fraction of the limit.
 
-        Reading as many bytes as the operator reads and writes takes its turns as the engines do: its fastest
-        run, for more bytes than MOST_READ so much of it, is the limit of memory. Of a result that the caches
-        cannot hold, copying as many bytes is a limit as well: writing memory takes longer than reading it.
-        The peak, too, is the best of what is measured in turns: clocks change while a benchmark runs.
+        After each of our turns, the limits are measured: the peak, and reading as many bytes as the operator
+        reads and writes; for more than MOST_READ, so much of it. Of a result that the caches cannot hold,
+        copying as many bytes is a limit as well: writing memory takes longer than reading it. Each is the
+        best of its turn. Where others use the same cores, peaks halve from one second to the next: so
+        fractions and ratios are taken round by round, and their median counts. ``of_limit_best_run`` is our
+        best run's fraction of the best limit of all rounds.
         """
         nbytes = int(min(case.nbytes, MOST_READ))
         read = reading(self._target, self.threads, nbytes)
         written = _bytes_written(case)
-        fastest: list[float] = []
-        copied: list[float] = []
-        peaks: list[float] = []
         kept = max(level.size or 0 for level in self._target.memory)
         copy = copying(self._target, self.threads, written) if written > kept else None
+        limits: list[_Limits] = []
 
         def bounds() -> None:
-            peaks.append(max(self._peak() for _ in range(PEAK_RUNS)) * self.threads)
-            fastest.append(min(turn(read, self._seconds)))
-            if copy is not None:
-                copied.append(min(turn(copy, self._seconds)))
+            peak = max(self._peak() for _ in range(PEAK_RUNS)) * self.threads
+            reads = min(turn(read, self._seconds)) * case.nbytes / nbytes
+            copies = min(turn(copy, self._seconds)) if copy is not None else 0.0
+            limits.append(_Limits(peak, case.flops / (peak * 1e9), reads, copies))
 
         with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
             path = Path(folder, "model.onnx")
             onnx.save(case.model, path)
             result = self._bench.measure(case.name, path, case.feeds, each_round=bounds)
-        reads = min(fastest) * case.nbytes / nbytes
-        memory = max(reads, min(copied, default=0.0))
-        self._peaks.append(max(peaks))
-        compute = case.flops / (max(peaks) * 1e9)
-        limit = max(memory, compute)
+        self._peaks += [each.gflops for each in limits]
+        limit = statistics.median(each.seconds for each in limits)
         engines: dict[str, dict[str, Any]] = {}
-        for each in result.engines:
-            shown = each.as_data(result.ours)
-            engines[each.engine] = {key: shown[key] for key in _SHOWN if shown.get(key) is not None}
+        for engine in result.engines:
+            shown = engine.as_data(result.ours)
+            engines[engine.engine] = {key: shown[key] for key in _SHOWN if shown.get(key) is not None}
+        compute, memory = (
+            statistics.median(figures)
+            for figures in zip(
+                *((each.compute, max(each.reads, each.copies)) for each in limits), strict=True
+            )
+        )
+        copies = statistics.median(each.copies for each in limits)
         line: dict[str, Any] = {
             "operator": case.name,
             "flops": case.flops,
             "bytes": case.nbytes,
             "bound": "compute" if compute >= memory else "memory",
             "limit_ms": limit * 1e3,
-            "peak_gflops": max(peaks),
-            "read_gb_s": case.nbytes / reads / 1e9,
-            **({"copy_gb_s": 2 * written / min(copied) / 1e9} if copied else {}),
+            "peak_gflops": statistics.median(each.gflops for each in limits),
+            "read_gb_s": case.nbytes / statistics.median(each.reads for each in limits) / 1e9,
+            **({"copy_gb_s": 2 * written / copies / 1e9} if copies else {}),
             "engines": engines,
         }
-        ours = engines.get(OURS, {}).get("median_ms")
-        others = [e["median_ms"] for name, e in engines.items() if name != OURS and "median_ms" in e]
-        if ours is not None:
-            line["of_limit"] = round(limit * 1e3 / ours, 3)
-            line["of_limit_best_run"] = round(limit * 1e3 / engines[OURS]["min_ms"], 3)
-            if others:
-                line["best_peer_to_ours"] = round(min(others) / ours, 3)
-        return line
+        return line | _ratios(result, limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What the machine does at most in one round: GFLOP/s, and seconds for what an operator has of each."""
+
+    gflops: float
+    compute: float
+    reads: float
+    copies: float
+
+    @property
+    def seconds(self) -> float:
+        """The limit."""
+        return max(self.compute, self.reads, self.copies)
+
+
+def _ratios(result: BenchResult, limits: Sequence[_Limits]) -> dict[str, float]:
+    """Our fractions of the limits and the best peer's time over ours: medians of the rounds' ratios."""
+    found = result.ours
+    if found is None or found.minimum is None:
+        return {}
+    ours = [statistics.median(turn) for turn in found.rounds]
+    best = min(each.seconds for each in limits)
+    ratios = {
+        "of_limit": statistics.median(each.seconds / t for each, t in zip(limits, ours, strict=True)),
+        "of_limit_best_run": best / found.minimum,
+    }
+    peers = [each for each in result.engines if each.engine != OURS and len(each.rounds) == len(ours)]
+    if peers:
+        fastest = [min(statistics.median(each.rounds[at]) for each in peers) for at in range(len(ours))]
+        ratios["best_peer_to_ours"] = statistics.median(
+            peer / t for peer, t in zip(fastest, ours, strict=True)
+        )
+    return {name: round(ratio, 3) for name, ratio in ratios.items()}
 
 
 def _bytes_written(case: Case) -> int:

@@ -176,7 +176,7 @@ class Bench:
         progress: Progress = no_progress,
         each_round: Callable[[], object] | None = None,
     ) -> BenchResult:
-        """As `run_benchmark`. ``each_round`` is called in every round, as if it were the last engine."""
+        """As `run_benchmark`. ``each_round`` is called in every round after the first engine's turn."""
         plan, workers = self.plan, self._workers
         results = {name: EngineResult(name) for name in plan.engines}
         run: dict[str, Any] = {"do": "run", "least": plan.least, "uncounted": plan.uncounted}
@@ -199,14 +199,14 @@ class Bench:
             progress("load", len(plan.engines), len(plan.engines))
             for turn in range(plan.rounds):
                 progress("rounds", turn, plan.rounds)
-                for name in plan.engines:
+                for at, name in enumerate(plan.engines):
                     time.sleep(plan.pause)
                     made = workers.ask(results[name], {**run, "seconds": plan.seconds})
                     if made is not None:
                         results[name].rounds.append(made["times"])
-                if each_round is not None:
-                    time.sleep(plan.pause)
-                    each_round()
+                    if at == 0 and each_round is not None:
+                        time.sleep(plan.pause)
+                        each_round()
             progress("rounds", plan.rounds, plan.rounds)
         for name in plan.engines:
             results[name].difference = _difference(outputs.get(OURS), outputs.get(name))
