@@ -29,7 +29,7 @@ from typing import Final
 from tilewright.ir import CONST, FloorDiv, Index
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import footprint
-from tilewright.strategies.caches import exceeds_caches
+from tilewright.strategies.caches import exceeds_caches, goes_past_caches
 from tilewright.strategies.dots import find_matrix, is_matrix
 from tilewright.strategies.roles import Contraction, contiguous_reduction
 from tilewright.strategies.tiles import PANELS_SHARE, RegisterTile, vector_width
@@ -61,7 +61,7 @@ def ask_ahead(
     axis, step = contiguous_reduction(c, c.axes("k"))
     if c.b is None or axis is None or step is None or c.extent(axis) <= step:
         return s
-    if result is not None and _bytes(s, result) < max(level.size or 0 for level in target.memory):
+    if result is not None and not goes_past_caches(_bytes(s, result), target):
         s = s.annotate(around, "prefetch", result)
     blocks = next((v for v, a in fed.items() if a == axis), None)
     if blocks is None:

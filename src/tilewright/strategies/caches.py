@@ -44,6 +44,11 @@ def exceeds_caches(b: Buffer, target: Target) -> bool:
     return buffer_bytes(b) > last_cache(target)
 
 
+def goes_past_caches(nbytes: int, target: Target) -> bool:
+    """Whether a result of so many bytes is best stored past the caches."""
+    return nbytes > target.past_share * last_cache(target)
+
+
 def comes_from_memory(b: Buffer, target: Target) -> bool:
     """Whether a buffer is so large that what is read of it was certainly not left in a cache."""
     return buffer_bytes(b) > perhaps_kept(target)

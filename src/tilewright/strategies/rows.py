@@ -23,7 +23,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import buffer_bytes, exceeds_caches, last_cache
+from tilewright.strategies.caches import buffer_bytes, goes_past_caches, last_cache
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.support import ScheduleError
@@ -327,7 +327,7 @@ def _keep_in_place(
         return s
     (w,) = last.body.writes
     result = program.buffer(w.buffer)
-    if result not in program.outputs or exceeds_caches(result, target):
+    if result not in program.outputs or goes_past_caches(buffer_bytes(result), target):
         return s
     made = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
     for ld in stmt_loads(last.body):

@@ -6,7 +6,7 @@ from math import prod
 
 from tilewright.ir import Buffer, For, Stmt, stmt_children, stmt_loads, stmt_writes
 from tilewright.schedule import Schedule
-from tilewright.strategies.caches import exceeds_caches
+from tilewright.strategies.caches import buffer_bytes, goes_past_caches
 from tilewright.strategies.roles import Contraction
 from tilewright.target import Target
 
@@ -18,7 +18,8 @@ def store_past_caches(s: Schedule, target: Target) -> Schedule:
     the caches for its readers. A result that its own program reads again stays as it is.
     """
     func = s.func
-    large = {b.name for b in func.buffers if b.name in func.outputs and exceeds_caches(b, target)}
+    outputs = [b for b in func.buffers if b.name in func.outputs]
+    large = {b.name for b in outputs if goes_past_caches(buffer_bytes(b), target)}
     if not large:
         return s
     read = {ld.buffer for ld in stmt_loads(func.body)}
@@ -46,4 +47,4 @@ def is_mostly_stored(c: Contraction, result: Buffer, target: Target) -> bool:
         return False
     steps = prod(c.extent(a) for a in c.axes("k", "window"))
     waits = steps / target.fma_per_cycle < target.vector_bits / 8 / target.memory[-1].bandwidth
-    return waits and exceeds_caches(result, target)
+    return waits and goes_past_caches(buffer_bytes(result), target)

@@ -119,6 +119,7 @@ def _x86(facts: Mapping[str, str], tiles: bool) -> Target:
             next_blocks=cpu in x86_avx512.NEXT_BLOCKS,
             store_requests=cpu in x86_avx512.STORE_REQUESTS,
             far_chunks=cpu in x86_avx512.FAR_CHUNKS,
+            past_share=x86_avx512.PAST_SHARES.get(cpu or "", table.past_share),
         )
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS

@@ -181,3 +181,12 @@ FAR_CHUNKS: Final = frozenset({"emeraldrapids"})
 Emerald Rapids, 4 columns, ms: 512x4x500000 48.4 -> 39.4, 6144x4x2048 1.40 -> 1.33, 8448x4x2816 2.99 -> 2.61,
 7680x4x2560 2.03 -> 1.93; on Zen 4 requests for the rows do as well (`strategies/lane_chunks.py`).
 """
+
+PAST_SHARES: Final = MappingProxyType({"znver5": 0.5})
+"""Part of the last cache level from which on results go past it, by LLVM's CPU name, where not all of it.
+
+Zen 5, 32 MiB that others use too, results past the caches from 16 MiB on in place of 32, in turns: depthwise
+3x3 16x32 at 112 pixels (26 MB) 0.63 to 0.74 of the time; of the peak ResNet-50's 1x1 64-64 at 56 pixels, 28
+images (22 MB) 0.83 -> 0.92, 256-1024 at 14 0.92 -> 0.95, 3x3 64-64 0.95 -> 0.97; models with 16 images 1.00
+to 1.01. From 8 MiB on: 0.48 of the time of 13 MB transposed, but ResNet-18 with 16 images 1.06.
+"""

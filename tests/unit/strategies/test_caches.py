@@ -1,5 +1,7 @@
 """What can be counted on of a cache level that others share."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.strategies.test_blocking import guest, machine
 from tests.unit.strategies.test_products import product
@@ -7,6 +9,7 @@ from tests.unit.strategies.test_products import product
 from tilewright.strategies.caches import (
     comes_from_memory,
     exceeds_caches,
+    goes_past_caches,
     last_cache,
     perhaps_kept,
     whole_cache,
@@ -33,3 +36,10 @@ def test_what_a_level_may_keep(target, whole, kept):
 def test_buffers_that_no_level_keeps(mib, exceeds, far):
     target, buffer = guest(8 * 1024, 32 * 1024), product(mib, 16, 1 << 18).buffer("A")
     assert (exceeds_caches(buffer, target), comes_from_memory(buffer, target)) == (exceeds, far)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_results_that_the_level_should_not_take(share):
+    target = replace(machine(1024, 8 * 1024), past_share=share)
+    room = int(share * 8 * MIB)
+    assert not goes_past_caches(room, target) and goes_past_caches(room + 1, target)

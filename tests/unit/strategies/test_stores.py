@@ -25,7 +25,7 @@ def hinted(s):
 @pytest.fixture
 def tiny_cache(monkeypatch):
     """Results of 16 KiB exceed the caches; plans otherwise follow the machine's."""
-    monkeypatch.setattr(stores, "exceeds_caches", lambda b, target: caches.buffer_bytes(b) >= 1 << 14)
+    monkeypatch.setattr(stores, "goes_past_caches", lambda nbytes, target: nbytes >= 1 << 14)
 
 
 def softmax(rows, columns):
@@ -34,7 +34,7 @@ def softmax(rows, columns):
 
 
 def test_results_larger_than_the_caches_are():
-    rows = caches.last_cache(HOST) // 4 // 1024
+    rows = int(HOST.past_share * caches.last_cache(HOST)) // 4 // 1024
     assert hinted(default_schedule(softmax(rows + 1, 1024), HOST, 2)) != []
     assert hinted(default_schedule(softmax(rows, 1024), HOST, 2)) == []
 

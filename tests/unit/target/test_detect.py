@@ -93,6 +93,11 @@ def test_stores_that_wait_for_lines_and_chunks_of_columns(tmp_path):
     assert target.store_requests and target.far_chunks
 
 
+def test_results_that_go_past_the_caches(tmp_path):
+    assert found(tmp_path).past_share == 1.0  # Zen 4
+    assert found(tmp_path, family=26, model=2).past_share == 0.5
+
+
 def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path).page_walk == X86_AVX512.page_walk
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
