@@ -22,8 +22,9 @@ class Dataflow:
     """Definitions of a function's reads.
 
     ``sources[s][r]`` runs parallel to ``instances.statements[s].reads[r].cells`` and gives definitions.
-    ``first[s][w]`` is the definition of the first instance of statement ``s`` by its write ``w``; contents
-    of the cell ``c`` before the start are definition ``written + c``. ``final`` gives, per output, the
+    ``first[s][w]`` is the first definition by write ``w`` of statement ``s``: one an instance, one a cell
+    that an instance may write where that is not known (see :meth:`rows`). Contents of the cell ``c`` before
+    the start are definition ``written + c``. ``final`` gives, per output, the
     definition of each element of its logical box in row-major order.
     """
 
@@ -38,11 +39,17 @@ class Dataflow:
         if definition >= self.written:
             return None
         for s, bases in enumerate(self.first):
-            n = self.instances.statements[s].count
             for w, base in enumerate(bases):
-                if base <= definition < base + n:
-                    return s, w, definition - base
+                rows = self.rows(s, w)
+                if base <= definition < base + len(rows):
+                    return s, w, int(rows[definition - base])
         return None
+
+    def rows(self, s: int, w: int) -> Ints:
+        """The instance of each definition by write ``w`` of statement ``s``."""
+        statement = self.instances.statements[s]
+        write = statement.writes[w]
+        return write.rows if write.spread else np.arange(statement.count)
 
     def describe(self, definition: int) -> str:
         """A definition in words: an instance, an argument's element or fresh memory."""
@@ -88,8 +95,8 @@ def dataflow(instances: Instances) -> Dataflow:
             bases.append(written)
             cells.append(w.cells)
             times.append(s.time[w.rows] * 2 + 1)
-            ids.append(w.rows + written)
-            written += s.count
+            ids.append((np.arange(len(w.cells)) if w.spread else w.rows) + written)
+            written += len(w.cells) if w.spread else s.count
         first.append(tuple(bases))
     lengths: list[int] = []
     for s in instances.statements:

@@ -308,10 +308,12 @@ class _Lister:
                 reads.append(self.read(load, mask, f, env, place.block if judged else ""))
             for w in s.writes:
                 rows, cells, spread = self.memory.cells(w.buffer, w.indices, None, f, env, place.block)
+                kept = None
                 if spread or f.unsure:
                     # what may not be overwritten flows through
+                    kept = len(reads)
                     reads.append(Reads(None, f.storage(w.buffer), rows, cells, spread))
-                writes.append(Writes(f.storage(w.buffer), rows, cells, spread))
+                writes.append(Writes(f.storage(w.buffer), rows, cells, spread, kept))
         else:
             for win in s.windows:
                 rows, cells = self.memory.window(win, f, env, place.block)

@@ -163,8 +163,12 @@ class Provenance:
         return out
 
     def _row(self, nodes: Ints, s: int) -> Ints:
-        bases = np.array(self.flow.first[s], np.int64)
-        out: Ints = nodes - bases[np.searchsorted(bases, nodes, side="right") - 1]
+        """The instances of statement ``s`` that own definitions."""
+        out = np.zeros(len(nodes), np.int64)
+        for w, base in enumerate(self.flow.first[s]):
+            rows = self.flow.rows(s, w)
+            own = (nodes >= base) & (nodes < base + len(rows))
+            out[own] = rows[nodes[own] - base]
         return out
 
 
@@ -242,10 +246,12 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
                 value = fingerprint("constant", constant)
                 prints[base : base + s.count] = value
                 constants.add(value)
-            elif s.stage in stages:
-                prints[base : base + s.count] = instance_prints(s, w)
+                continue
+            rows = flow.rows(k, w)
+            if s.stage in stages:
+                prints[base : base + len(rows)] = instance_prints(s, w)[rows]
             elif not _forward(flow, k, w, follow, prints, constants):
-                prints[base : base + s.count] = instance_prints(s, w, "foreign")
+                prints[base : base + len(rows)] = instance_prints(s, w, "foreign")[rows]
                 computed.add(k)
     while True:
         further = follow[follow]
@@ -266,9 +272,31 @@ def provenance(flow: Dataflow, stages: Collection[str], reference: Provenance | 
             found = _follow_reduction(flow, members, w, follow, prints, chains, accumulators, given)
             if found is not None:
                 needed[key, w] = found
+    _tell_cells(flow, follow, prints)
     return Provenance(
         flow, prints, follow, chains, accumulators, needed, frozenset(computed), frozenset(constants)
     )
+
+
+def _tell_cells(flow: Dataflow, root: Ints, prints: Prints) -> None:
+    """Tell cells that one instance may have written by what they held before all such writes."""
+    before = root.copy()
+    maybe: list[Ints] = []
+    for k, s in enumerate(flow.instances.statements):
+        for w, (write, base) in enumerate(zip(s.writes, flow.first[k], strict=True)):
+            if write.spread and write.kept is not None:
+                own = base + np.arange(len(flow.rows(k, w)))
+                before[own] = root[flow.sources[k][write.kept]]
+                maybe.append(own)
+    if not maybe:
+        return
+    while True:
+        further = before[before]
+        if np.array_equal(further, before):
+            break
+        before = further
+    cells = np.concatenate(maybe)
+    prints[cells] = mix(prints[cells] + mix(prints[before[cells]]))
 
 
 def _accumulator(flow: Dataflow, k: int, w: int) -> tuple[list[int], Ints] | None:

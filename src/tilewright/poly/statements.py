@@ -25,12 +25,16 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """One written access of a statement; with ``spread`` (as in :class:`Reads`) it may write each cell."""
+    """One written access of a statement; with ``spread`` (as in :class:`Reads`) it may write each cell.
+
+    Where it may not happen, ``kept`` is the statement's read of what then stays, cell by cell.
+    """
 
     buffer: str
     rows: Ints
     cells: Ints
     spread: bool
+    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,24 @@ def test_a_gather_of_one_side_stands_for_all_that_it_reads():
     assert judged(p, staged(ld("A", i))) == ["flow"]
 
 
+def test_elements_that_data_chooses_are_told_apart_by_what_they_held():
+    """A scatter into a copy of its output, which is written back straight or the other way round."""
+    indices = buffer("idx", (3,), I32)
+    at = imax(index(0), imin(index(3), index(Opaque(Load("idx", (x,), I32)))))
+    scatter = Stage("D", (it("x", 3, "ord"),), store("D", (at,), ld("A", x)))
+    p = replace(program([row("A", 3), indices], (), [scatter]), outputs=(row("D", 4),))
+
+    def written_back(element):
+        first = Block("P", "P", (it("x", 4),), (var("x1"),), store("P", (x,), ld("D", x)))
+        values = replace(block(p, "D", (x2,)), body=store("P", (at,), ld("A", x)))
+        last = Block("back", "back", (it("x", 4),), (var("x3"),), store("D", (x,), ld("P", element)))
+        nests = nest([("x1", 0, 4)], first), nest([("x2", 0, 3)], values), nest([("x3", 0, 4)], last)
+        return Alloc(row("P", 4), seq(*nests))
+
+    assert judged(p, written_back(x)) == []
+    assert judged(p, written_back(index(3) - x)) == ["final"]
+
+
 def test_accumulators_under_conditions():
     """A read that not all instances execute is no accumulator; of two loads one is as good as the other."""
     first = Compare("le", OfIndex(k, I32), Const(0, I32))
