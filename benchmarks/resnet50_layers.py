@@ -309,10 +309,10 @@ def main() -> None:
         parser.error(f"there is no engine {unknown[0]!r}: they are {', '.join(PEERS)}")
     wanted = [int(text) - 1 for text in arguments.layers.split(",") if text]
     target = detect()
-    meter = peak_meter(target)
+    meter = peak_meter(target, arguments.threads)
 
     def peak() -> float:
-        return max(meter() for _ in range(PEAK_RUNS)) * arguments.threads
+        return max(meter() for _ in range(PEAK_RUNS))
 
     lines = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:

@@ -56,7 +56,7 @@ class SideBySide:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.threads: int = arguments.threads
         self._target = detect()
-        self._peak = peak_meter(self._target)
+        self._peak = peak_meter(self._target, self.threads)
         self._peaks: list[float] = []
         self._seconds: float = arguments.seconds
         self._bench = Bench(
@@ -105,7 +105,7 @@ class SideBySide:
         limits: list[_Limits] = []
 
         def bounds() -> None:
-            peak = max(self._peak() for _ in range(PEAK_RUNS)) * self.threads
+            peak = max(self._peak() for _ in range(PEAK_RUNS))
             reads = [t * case.nbytes / nbytes for t in turn(read, self._seconds)]
             copies = turn(copy, self._seconds) if copy is not None else [0.0]
             limits.append(_Limits(peak, case.flops / (peak * 1e9), tuple(reads), tuple(copies)))

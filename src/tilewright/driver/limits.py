@@ -60,9 +60,9 @@ def measure_limits(
 
     Besides multiply-adds in f32, ``instructions`` names dot-product instructions to measure.
     """
-    gflops = peak_gflops(target, seconds) * threads
+    gflops = peak_gflops(target, seconds, threads)
     read = {size: read_rate(target, threads, size, seconds) for size in SIZES}
-    dots = {name: dot_gops(name, target, seconds) * threads for name in instructions}
+    dots = {name: dot_gops(name, target, seconds, threads) for name in instructions}
     return Limits(threads, gflops, MappingProxyType(read), MappingProxyType(dots))
 
 

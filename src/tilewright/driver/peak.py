@@ -1,4 +1,4 @@
-"""What one core can do: multiply-adds of full vectors, as many as start, all operands in registers."""
+"""What cores can do: multiply-adds of full vectors, as many as start, all operands in registers."""
 
 from __future__ import annotations
 
@@ -37,35 +37,40 @@ class _Kind:
     products: int
 
 
-def peak_gflops(target: Target | None = None, seconds: float = 0.5) -> float:
-    """The best rate of one core in f32, in GFLOP/s, from as many short runs as fit into so many seconds."""
-    return _best(peak_meter(target), seconds)
+def peak_gflops(target: Target | None = None, seconds: float = 0.5, threads: int = 1) -> float:
+    """The best rate of so many threads at once in f32, in GFLOP/s.
+
+    From as many short runs as fit into so many seconds.
+    """
+    return _best(peak_meter(target, threads), seconds)
 
 
-def peak_meter(target: Target | None = None) -> Callable[[], float]:
-    """A function that measures the rate of one core in f32, in GFLOP/s, in a run of a few milliseconds."""
+def peak_meter(target: Target | None = None, threads: int = 1) -> Callable[[], float]:
+    """A function that measures the rate of so many threads at once in f32, in GFLOP/s, in a few milliseconds.
+
+    At once: virtual CPUs may be hardware threads of one core, and then two have no more than one.
+    """
     machine = target or detect()
     lanes = machine.lanes(F32)
     vector = f"<{lanes} x float>"
-    return _meter(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes))
+    return _meter(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes), threads)
 
 
-def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5) -> float:
-    """The best rate of one core with the instruction ``name`` of the target, in GOP/s."""
+def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5, threads: int = 1) -> float:
+    """The best rate of so many threads at once with the instruction ``name`` of the target, in GOP/s.
+
+    Products of tiles are measured on one core and count once a thread.
+    """
     machine = target or detect()
     instruction = machine.instruction(name)
     if instruction.result.scope == TILE:
         operations = 2.0 * TILE_CHAINS * instruction.products * TILE_ITERATIONS
-        return _best(
-            _meter_of(
-                _tile_module(machine.llvm_triple, instruction), machine, 1, TILE_ITERATIONS, operations
-            ),
-            seconds,
-        )
+        module = _tile_module(machine.llvm_triple, instruction)
+        return threads * _best(_meter_of(module, machine, 1, TILE_ITERATIONS, operations), seconds)
     operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
     accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
     kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
-    return _best(_meter(machine, kind), seconds)
+    return _best(_meter(machine, kind, threads), seconds)
 
 
 def _best(meter: Callable[[], float], seconds: float) -> float:
@@ -75,16 +80,17 @@ def _best(meter: Callable[[], float], seconds: float) -> float:
     return best
 
 
-def _meter(machine: Target, kind: _Kind) -> Callable[[], float]:
-    operations = 2.0 * kind.chains * kind.products * ITERATIONS
-    return _meter_of(_module(machine.llvm_triple, kind), machine, kind.chains, ITERATIONS, operations)
+def _meter(machine: Target, kind: _Kind, threads: int) -> Callable[[], float]:
+    operations = 2.0 * kind.chains * kind.products * ITERATIONS * threads
+    module = _module(machine.llvm_triple, kind, threads)
+    return _meter_of(module, machine, kind.chains * threads, ITERATIONS, operations, threads)
 
 
 def _meter_of(
-    module: str, machine: Target, sums_of: int, iterations: int, operations: float
+    module: str, machine: Target, sums_of: int, iterations: int, operations: float, threads: int = 1
 ) -> Callable[[], float]:
     code = load_object(compile_ir(module, machine))
-    pool = shared_pool(PoolOptions.of(read_settings(), 1))
+    pool = shared_pool(PoolOptions.of(read_settings(), threads))
     builder = PlanBuilder(pool)
     factors = np.concatenate([np.full(16, 0.999, np.float32), np.full(16, 0.001, np.float32)])
     sums = builder.constant(aligned_copy(np.zeros(sums_of * 16, np.float32)))
@@ -129,7 +135,8 @@ done:
 """
 
 
-def _module(triple: str, kind: _Kind) -> str:
+def _module(triple: str, kind: _Kind, threads: int) -> str:
+    """Each thread keeps its own sums; `tw_runtime.h` says how loops are shared."""
     sums, operand = kind.accumulator, kind.operand
     every = range(kind.chains)
     types = [sums, operand, operand] if kind.accumulator_first else [operand, operand, sums]
@@ -141,7 +148,7 @@ def _module(triple: str, kind: _Kind) -> str:
         return f"  %b{k} = call {sums} @{kind.intrinsic}({given})"
 
     stores = "\n".join(
-        f"  %p{k} = getelementptr {sums}, ptr %out, i64 {k}\n  store {sums} %b{k}, ptr %p{k}, align 4"
+        f"  %p{k} = getelementptr {sums}, ptr %own, i64 {k}\n  store {sums} %b{k}, ptr %p{k}, align 4"
         for k in every
     )
     calls = "\n".join(map(call, every))
@@ -150,10 +157,25 @@ target triple = "{triple}"
 declare {sums} @{kind.intrinsic}({", ".join(types)})
 define i32 @peak(ptr %context, ptr %buffers, ptr %params, ptr %workspace, ptr %scratch) {{
 entry:
+  %given = alloca [2 x ptr]
+  store ptr %buffers, ptr %given
+  %other = getelementptr ptr, ptr %given, i64 1
+  store ptr %params, ptr %other
+  %share = load ptr, ptr %context
+  call void %share(ptr %context, ptr @work, ptr %given, i64 {threads})
+  ret i32 0
+}}
+define internal void @work(ptr %given, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %buffers = load ptr, ptr %given
+  %other = getelementptr ptr, ptr %given, i64 1
+  %params = load ptr, ptr %other
   %n = load i64, ptr %params
   %in = load ptr, ptr %buffers
   %second = getelementptr ptr, ptr %buffers, i64 1
   %out = load ptr, ptr %second
+  %at = mul i64 %begin, {kind.chains}
+  %own = getelementptr {sums}, ptr %out, i64 %at
   %x = load {operand}, ptr %in, align 4
   %next = getelementptr {operand}, ptr %in, i64 1
   %y = load {operand}, ptr %next, align 4
@@ -167,6 +189,6 @@ loop:
   br i1 %more, label %loop, label %done
 done:
 {stores}
-  ret i32 0
+  ret void
 }}
 """

@@ -59,3 +59,7 @@ def test_the_peak_is_more_than_a_multiply_add_of_one_number_a_cycle_would_give()
     rate = peak_meter(HOST)()
     assert rate == pytest.approx(peak_gflops(HOST, 0.01), rel=0.9)
     assert rate > HOST.lanes(F32) * 0.1
+
+
+def test_threads_measure_their_peak_at_once():
+    assert peak_meter(HOST, 2)() > HOST.lanes(F32) * 0.1
