@@ -27,9 +27,10 @@ import numpy as np
 import numpy.typing as npt
 from arguments import add_engines, add_turns, names, parser_of
 from gate0 import constant, stored
+from sidebyside import best_peak
 
 from tilewright import lang
-from tilewright.driver import build, pack, peak_meter, unpack
+from tilewright.driver import build, pack, unpack
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
 from tilewright.strategies import default_schedule
@@ -41,8 +42,6 @@ OURS = "tilewright"
 PEERS = ("libxsmm", "onednn")
 #: Seconds between two engines' turns, for idle threads to fall asleep.
 PAUSE = 0.05
-#: Runs of a few milliseconds of which the best is the peak of a turn.
-PEAK_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +308,7 @@ def main() -> None:
         parser.error(f"there is no engine {unknown[0]!r}: they are {', '.join(PEERS)}")
     wanted = [int(text) - 1 for text in arguments.layers.split(",") if text]
     target = detect()
-    meter = peak_meter(target, arguments.threads)
-
-    def peak() -> float:
-        return max(meter() for _ in range(PEAK_RUNS))
-
+    peak = best_peak(target, arguments.threads)
     lines = []
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         library = libxsmm(Path(folder)) if "libxsmm" in peers else None
