@@ -32,6 +32,7 @@ _INTEL_FAMILY_6: Final = MappingProxyType(
         "sierraforest": (0xAF,),
     }
 )
+_WITH_TILES: Final = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"})
 # family -> (first model, last model, name)
 _AMD: Final = MappingProxyType(
     {
@@ -124,6 +125,18 @@ def x86_cpu_name(vendor: str, family: int, model: int) -> str | None:
     if vendor == "AuthenticAMD":
         return next((name for lo, hi, name in _AMD.get(family, ()) if lo <= model <= hi), None)
     return None
+
+
+def unmasked(name: str | None, flags: Collection[str], code_cache: int) -> str | None:
+    """LLVM's name of an x86 CPU that calls itself ``name`` but whose ``flags`` may say otherwise.
+
+    A hypervisor may report the model of another CPU than it runs on. One with tile registers is at least
+    Sapphire Rapids, and Granite Rapids where its first cache level keeps 64 KiB of instructions
+    (``code_cache``, bytes).
+    """
+    if "amx_tile" not in flags or name in _WITH_TILES:
+        return name
+    return "graniterapids" if code_cache >= 64 * 1024 else "sapphirerapids"
 
 
 def arm_cpu_name(implementer: int, part: int) -> str | None:

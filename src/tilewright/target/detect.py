@@ -9,14 +9,15 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from tilewright.support import TargetError, allow_tiles, available_cpus, get_logger
 from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
-from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, x86_cpu_name
+from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, unmasked, x86_cpu_name
 from tilewright.target.model import Instruction, MemoryLevel, Target
+from tilewright.target.x86_cores import core
 
 CPUINFO: Final = Path("/proc/cpuinfo")
 SYSTEM_CPUS: Final = Path("/sys/devices/system/cpu")
@@ -44,7 +45,7 @@ def detect(
     facts = _first_processor(cpuinfo)
     if kind in ("x86_64", "amd64"):
         # of another machine, what it says; here also what the kernel allows
-        target = _x86(facts, cpuinfo != CPUINFO or allow_tiles())
+        target = _x86(facts, system_cpus, tiles=cpuinfo != CPUINFO or allow_tiles())
     elif kind in ("aarch64", "arm64"):
         target = _aarch64(facts)
     else:
@@ -56,7 +57,7 @@ def detect(
         target,
         name="host",
         units=count,
-        memory=_own_share(_caches(target.memory, system_cpus, count), target.llvm_cpu, count),
+        memory=core(target.llvm_cpu).own_share(_caches(target.memory, system_cpus, count), count),
         clock_hz=_clock(system_cpus),
     )
 
@@ -82,7 +83,7 @@ def _number(text: str | None) -> int:
         return -1
 
 
-def _x86(facts: Mapping[str, str], tiles: bool) -> Target:
+def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> Target:
     if not facts:
         return x86_avx2.X86_AVX2
     flags = frozenset(facts.get("flags", "").split())
@@ -93,34 +94,13 @@ def _x86(facts: Mapping[str, str], tiles: bool) -> Target:
     cpu = x86_cpu_name(
         facts.get("vendor_id", ""), _number(facts.get("cpu family")), _number(facts.get("model"))
     )
+    code = [row.size for row in _cache_rows(system_cpus) if row.kind == "Instruction"]
+    cpu = unmasked(cpu, flags, max(code, default=0))
     instructions: tuple[Instruction, ...]
     if present >= AVX512_LEVEL:
         table = x86_avx512.X86_AVX512
         instructions = (*x86_amx.INSTRUCTIONS, *x86_avx512.INSTRUCTIONS)
-        instructions = tuple(
-            replace(known, per_cycle=x86_avx512.RATES.get((cpu or "", known.name), known.per_cycle))
-            for known in instructions
-        )
-        fma = x86_avx512.FMA_PER_CYCLE.get(cpu or "", table.fma_per_cycle)
-        bandwidths = x86_avx512.BANDWIDTHS.get(cpu or "", tuple(level.bandwidth for level in table.memory))
-        levels = zip(table.memory, bandwidths, strict=True)
-        memory = tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels)
-        asked = x86_avx512.FAR_REQUESTS.get(cpu or "", table.far_requests)
-        walk = x86_avx512.PAGE_WALKS.get(cpu or "", table.page_walk)
-        issue = x86_avx512.SHARED_ISSUE.get(cpu or "", table.shared_issue)
-        table = replace(
-            table,
-            fma_per_cycle=fma,
-            memory=memory,
-            far_requests=asked,
-            page_walk=walk,
-            shared_issue=issue,
-            gaps_level=x86_avx512.GAPS_LEVELS.get(cpu or "", table.gaps_level),
-            next_blocks=cpu in x86_avx512.NEXT_BLOCKS,
-            store_requests=cpu in x86_avx512.STORE_REQUESTS,
-            far_chunks=cpu in x86_avx512.FAR_CHUNKS,
-            past_share=x86_avx512.PAST_SHARES.get(cpu or "", table.past_share),
-        )
+        table, instructions = core(cpu or "").applied(table), core(cpu or "").rated(instructions)
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
     else:
@@ -157,9 +137,18 @@ def _usable(instructions: tuple[Instruction, ...], present: frozenset[str]) -> t
     return tuple(instruction for instruction in instructions if instruction.features <= present)
 
 
-def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tuple[MemoryLevel, ...]:
-    """The table's levels with the sizes, lines and sharing that the kernel reports for the first CPU."""
-    found: dict[str, tuple[int, int, int]] = {}
+@dataclass(frozen=True, slots=True)
+class _CacheRow:
+    kind: str
+    level: str
+    size: int
+    line: int
+    shared: str
+
+
+def _cache_rows(system_cpus: Path) -> list[_CacheRow]:
+    """The caches of the first CPU as the kernel reports them; those it says nonsense of are left out."""
+    rows: list[_CacheRow] = []
     for folder in sorted(system_cpus.glob("cpu0/cache/index*")):
         try:
             kind, number, size, line, shared = (
@@ -169,11 +158,17 @@ def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tu
         except (OSError, UnicodeDecodeError):
             continue
         amount = re.fullmatch(r"(\d+)([KMG]?)", size)
-        if kind == "Instruction" or amount is None or not line.isdigit():
+        if amount is None or not line.isdigit():
             continue
         count = int(amount[1]) * _UNITS[amount[2]]
         if count > 0 and int(line) > 0 and int(line) & (int(line) - 1) == 0:
-            found[f"l{number}"] = (count, int(line), max(1, min(_count_cpus(shared), units)))
+            rows.append(_CacheRow(kind, f"l{number}", count, int(line), shared))
+    return rows
+
+
+def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tuple[MemoryLevel, ...]:
+    """The table's levels with the sizes, lines and sharing that the kernel reports for the first CPU."""
+    found = {row.level: row for row in _cache_rows(system_cpus) if row.kind != "Instruction"}
     if not found:
         return tuple(replace(level, shared_by=min(level.shared_by, units)) for level in table)
     levels: list[MemoryLevel] = []
@@ -181,25 +176,12 @@ def _caches(table: tuple[MemoryLevel, ...], system_cpus: Path, units: int) -> tu
         if level.size is None:
             levels.append(replace(level, shared_by=units))
         elif level.name in found:
-            capacity, transfer, sharing = found[level.name]
-            levels.append(replace(level, size=capacity, line=transfer, shared_by=sharing))
+            row = found[level.name]
+            sharing = max(1, min(_count_cpus(row.shared), units))
+            levels.append(replace(level, size=row.size, line=row.line, shared_by=sharing))
     sizes = [level.size for level in levels if level.size is not None]
     # an emulator may report nonsense: the table is the better guess then
     return tuple(levels) if sizes and sizes == sorted(sizes) else table
-
-
-def _own_share(levels: tuple[MemoryLevel, ...], cpu: str, units: int) -> tuple[MemoryLevel, ...]:
-    """The levels with no more of the last cache than the cores of this process bring to it."""
-    share = x86_avx512.LAST_LEVEL_SHARES.get(cpu)
-    if share is None:
-        return levels
-    lent = cpu in x86_avx512.LENT_LEVELS
-    return tuple(
-        replace(level, size=min(level.size, units * share), whole=level.size if lent else None)
-        if level.name == "l3" and level.size is not None
-        else level
-        for level in levels
-    )
 
 
 def _count_cpus(text: str) -> int:

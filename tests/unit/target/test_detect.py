@@ -63,6 +63,27 @@ def test_models(tmp_path, facts, cpu, bits, fma):
     assert (target.llvm_cpu, target.vector_bits, target.fma_per_cycle) == (cpu, bits, fma)
 
 
+@pytest.mark.parametrize(
+    ("model", "code", "cpu"),
+    [
+        (0xA7, "64K", "graniterapids"),
+        (0xA7, "32K", "sapphirerapids"),
+        (0xA7, None, "sapphirerapids"),
+        (0xCF, "32K", "emeraldrapids"),
+        (0xAE, "64K", "graniterapids-d"),
+        (0xFF, "64K", "graniterapids"),
+    ],
+)
+def test_a_model_that_cannot_have_the_tiles_it_shows_is_another(tmp_path, model, code, cpu):
+    if code is not None:
+        caches(tmp_path, [("Data", 1, "48K", "0"), ("Instruction", 1, code, "0")])
+    target = found(tmp_path, vendor="GenuineIntel", family=6, model=model, flags=AMX)
+    assert target.llvm_cpu == cpu
+    assert target.instruction("vdpbf16ps").per_cycle == 0.5
+    shown = found(tmp_path, vendor="GenuineIntel", family=6, model=0xA7)
+    assert (shown.llvm_cpu, shown.fma_per_cycle) == ("rocketlake", 1)
+
+
 def test_how_often_to_ask_for_far_lines(tmp_path):
     assert found(tmp_path).far_requests == (2, 4)  # Zen 4
     assert found(tmp_path, family=26, model=2).far_requests == (0, 0)
