@@ -80,6 +80,7 @@ def test_a_model_that_cannot_have_the_tiles_it_shows_is_another(tmp_path, model,
     target = found(tmp_path, vendor="GenuineIntel", family=6, model=model, flags=AMX)
     assert target.llvm_cpu == cpu
     assert target.instruction("vdpbf16ps").per_cycle == 0.5
+    assert target.next_blocks == (cpu != "sapphirerapids")
     shown = found(tmp_path, vendor="GenuineIntel", family=6, model=0xA7)
     assert (shown.llvm_cpu, shown.fma_per_cycle) == ("rocketlake", 1)
 
