@@ -1,4 +1,4 @@
-"""What is known of single x86 CPU models besides the table of their class: one :class:`Core` each.
+"""What is known of single x86 CPU models besides the table of their class: one `Core` each.
 
 A field holds what the measurements below a model ask for; a field left out keeps the value of the table. A
 new model is one more entry of ``CORES``. Times are of two threads; "in turns" means versions that alternated

@@ -12,7 +12,7 @@ from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
 from tilewright.target import AARCH64_NEON, AARCH64_SVE, X86_AVX2, X86_AVX512
-from tilewright.target.x86_avx512 import SHARED_ISSUE
+from tilewright.target.x86_cores import core
 
 
 def gemm(m, n, k):
@@ -74,7 +74,7 @@ def few_channels(filters, taps, across, size):
 
 AVX512 = (
     replace(X86_AVX512, llvm_cpu="znver4"),
-    replace(X86_AVX512, llvm_cpu="sapphirerapids", shared_issue=SHARED_ISSUE["sapphirerapids"]),
+    replace(core("sapphirerapids").applied(X86_AVX512), llvm_cpu="sapphirerapids"),
 )
 PROGRAMS = {
     "gemm 512": lambda: gemm(512, 512, 512),
