@@ -174,6 +174,23 @@ def _both_move():
     return Schedule(lang.program([A], [C]))
 
 
+def _diagonal():
+    """A sum that two iterators move in one dimension."""
+    X, W = lang.placeholder((12,), name="X"), lang.placeholder((3,), name="W")
+    k = lang.reduce_axis(3, "k")
+    P = lang.compute((12,), lambda i: X[i], name="P")
+    C = lang.compute((4, 3), lambda y, x: lang.sum(P[y + 2 * x + k] * W[k], axis=k), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
+def _by_quotients():
+    X, W = lang.placeholder((4, 3), name="X"), lang.placeholder((3,), name="W")
+    k = lang.reduce_axis(3, "k")
+    P = lang.compute((4, 3), lambda i, j: X[i, j], name="P")
+    C = lang.compute((8,), lambda y: lang.sum(P[y // 2, k] * W[k], axis=k), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
 def _turned():
     """A temporary whose elements are not made at the iterators in order."""
     A, W = lang.placeholder((5, 4, 6), name="A"), lang.placeholder((6,), name="W")
@@ -272,6 +289,48 @@ REFUSALS = {
         lambda: _convolved().rfactor("C", "k", 2),
         ("pad_operand", "C_rf", 1, "Q"),
         r"X\[i \+ k_i \+ 2\*k_o\] may lie outside of 'X' where a condition of stage 'C_rf' hides it",
+    ),
+    "phases: no stage": (_lines, ("split_phases", "D", ["y"]), "there is no stage 'D'"),
+    "phases: no iterator": (_lines, ("split_phases", "C", []), "iterators must be named, each once"),
+    "phases: an iterator twice": (
+        _lines,
+        ("split_phases", "C", ["y", "y"]),
+        "iterators must be named, each once",
+    ),
+    "phases: no such iterator": (
+        _lines,
+        ("split_phases", "C", ["z"]),
+        "stage 'C' is no sum without conditions along 'z'",
+    ),
+    "phases: two operands": (
+        _both_move,
+        ("split_phases", "C", ["y"]),
+        "2 operands of 'C' move along 'y', not one",
+    ),
+    "phases: an argument": (
+        lambda: _lines(own=False),
+        ("split_phases", "C", ["y"]),
+        "'X' is no tensor that is copied for 'C' alone",
+    ),
+    "phases: one dimension": (
+        _diagonal,
+        ("split_phases", "C", ["y", "x"]),
+        r"P\[k \+ 2\*x \+ y\] does not move in steps along 'y'",
+    ),
+    "phases: no steps": (
+        _by_quotients,
+        ("split_phases", "C", ["y"]),
+        r"P\[y//2, k\] does not move in steps along 'y'",
+    ),
+    "phases: blocks": (
+        lambda: _lines((2, 2)).pad_operand("C", 0, "Q", (2, 0, 1), 2),
+        ("split_phases", "C", ["x"]),
+        "'Q' is stored in blocks along what is read in steps",
+    ),
+    "phases: again": (
+        lambda: _lines((2, 2)).split_phases("C", ["y"]),
+        ("split_phases", "C", ["y"]),
+        "stage 'P' has an iterator called as a phase is, 'y_phase'",
     ),
     "flatten: no stage": (_lines, ("flatten_rows", "D", "y", "x", 8, "Q"), "there is no stage 'D'"),
     "flatten: taken name": (_lines, ("flatten_rows", "C", "y", "x", 8, "W"), "the name 'W' is taken or no"),

@@ -46,7 +46,7 @@ from tilewright.schedule import Schedule, derived_constants
 TILES = (2, 3, 4)
 KINDS = (
     "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update",
-    "rowsum", "matmul", "conv", "padconv", "triangle", "argmax",
+    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax",
 )  # fmt: skip
 
 
@@ -236,15 +236,17 @@ def _add_reduction(b: _Builder, kind, src: Buffer, tile):
         at = (i, j)
         iters = [*_iters((n, m)), Iter("k", index(0), j + 1, "red")]
         value = _ld(src, i, k)
-    elif kind == "conv":
+    elif kind in ("conv", "strided"):
         taps = b.draw(st.integers(1, 3), label="taps")
         if not (m.is_const and m.const >= taps):
             return _add_reduction(b, "rowsum", src, tile)
-        out = b.made((n, m - taps + 1))
+        step = b.draw(st.integers(2, 3), label="step") if kind == "strided" else 1
+        columns = index((m.as_int() - taps) // step + 1)
+        out = b.made((n, columns))
         at = (i, j)
-        iters = [*_iters((n, m - taps + 1)), Iter("k", index(0), index(taps), "red")]
+        iters = [*_iters((n, columns)), Iter("k", index(0), index(taps), "red")]
         w = b.given((index(taps),))
-        value = Binary("mul", _ld(src, i, j + k), _ld(w, k))
+        value = Binary("mul", _ld(src, i, j * step + k), _ld(w, k))
     elif kind == "padconv":
         out = b.made((n, m))
         at = (i, j)

@@ -179,7 +179,7 @@ def gather_operand(draw, s):
     return (stage, n, tuple(draw(st.permutations(axes))), name), {}
 
 
-def pad_operand(draw, s, lines=False):
+def pad_operand(draw, s, lines=False, steps=False):
     if s.program is None:
         return None
     options = []
@@ -198,7 +198,7 @@ def pad_operand(draw, s, lines=False):
             options.extend(
                 (x.name, n, len(ld.indices))
                 for n, ld in enumerate(found)
-                if not lines or len(_lines(x, ld, found)) > 1
+                if not lines or len(_lines(x, ld, found, steps)) > 1
             )
     chosen = pick(draw, options, "operand")
     if chosen is None:
@@ -214,20 +214,32 @@ def pad_operand(draw, s, lines=False):
     ), {}
 
 
-def flatten_rows(draw, s):
-    if s.program is None:
-        return None
-    options = []
+def _of_copies(s, steps=False):
+    """Sums that alone read an operand made for them, with what moves it: see `_lines`."""
     for x in s.program.stages:
         if not x.is_reduction or not isinstance(x.body, Store):
             continue
         found = x.operands
         for ld in found:
             makers, readers = s.program.producers(ld.buffer), s.program.consumers(ld.buffer)
-            if len(makers) != 1 or makers[0].is_reduction or len(readers) != 1:
-                continue
-            lines = _lines(x, ld, found)
-            options.extend((x.name, a, b) for n, a in lines for m, b in lines if n != m)
+            if len(makers) == 1 and not makers[0].is_reduction and len(readers) == 1:
+                yield x.name, _lines(x, ld, found, steps)
+
+
+def split_phases(draw, s):
+    if s.program is None:
+        return None
+    chosen = pick(draw, [(name, lines) for name, lines in _of_copies(s, steps=True) if lines], "stage")
+    if chosen is None:
+        return None
+    axes = draw(st.permutations([v for _, v in chosen[1]]), label="iterators")
+    return (chosen[0], tuple(axes[: draw(st.integers(1, 2), label="count")])), {}
+
+
+def flatten_rows(draw, s):
+    if s.program is None:
+        return None
+    options = [(name, a, b) for name, lines in _of_copies(s) for n, a in lines for m, b in lines if n != m]
     chosen = pick(draw, options, "lines")
     if chosen is None:
         return None
@@ -235,12 +247,16 @@ def flatten_rows(draw, s):
     return (*chosen, draw(st.integers(1, 16)), name), {}
 
 
-def _lines(stage, load, loads):
-    """Dimensions of a load that iterators move by single elements, which move no other load, and those."""
+def _lines(stage, load, loads, steps=False):
+    """Dimensions of a load that iterators move by single elements, which move no other load, and those.
+
+    With `steps` also those that move it by several.
+    """
     others = {v for other in loads if other != load for i in other.indices for v in i.vars}
     return [
         (n, it.name)
         for it in stage.iters
         for n, i in enumerate(load.indices)
-        if it.kind == "par" and it.name not in others and i.coefficient(it.name) == 1
+        if it.kind == "par" and it.name not in others
+        if i.coefficient(it.name) == 1 or (steps and i.coefficient(it.name) > 0)
     ]

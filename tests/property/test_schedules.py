@@ -37,6 +37,8 @@ MORE = {
     "slide": 2,
     "roll": 2,
     "layout_unfold": 2,
+    "split_phases": 2,
+    "flatten_rows": 2,
     "tensorize-tiles": 2,
 }
 
@@ -65,6 +67,7 @@ START = {
     "rfactor": (REDUCTIONS[:-2],),
     "skip_padding": (("padconv",),),
     "pad_operand": (("padconv", "conv", "matmul"),),
+    "split_phases": (("conv", "strided"),),
     "flatten_rows": (("padconv", "conv"),),
     "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
@@ -93,6 +96,7 @@ BEFORE = {
     "tile-shift": (),
     "pad_operand": (("skip_padding", {}),),
     "flatten_rows": (("skip_padding", {}), ("pad_operand", {"lines": True})),
+    "split_phases": (("pad_operand", {"lines": True, "steps": True}),),
     "hoist_alloc": (("compute_at", {}),),
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),

@@ -41,6 +41,7 @@ from tilewright.schedule.rewrite.flatten_rows import flatten_rows
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.pad_operand import pad_operand
 from tilewright.schedule.rewrite.skip_padding import skip_padding
+from tilewright.schedule.rewrite.split_phases import split_phases
 from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.strassen import strassen
 from tilewright.schedule.rewrite.winograd import winograd
@@ -75,6 +76,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     skip_padding,
     gather_operand,
     pad_operand,
+    split_phases,
     flatten_rows,
     winograd,
     strassen,

@@ -27,6 +27,10 @@ class ProgramMethods(Methods):
         """Copy an operand of a sum with its padding: see ``rewrite/pad_operand.py``."""
         return self.apply("pad_operand", stage, operand, name, order, block)
 
+    def split_phases(self, stage: str, iterators: Sequence[str]) -> Self:
+        """Store what a sum reads in steps to be read by elements: see ``rewrite/split_phases.py``."""
+        return self.apply("split_phases", stage, iterators)
+
     def flatten_rows(self, stage: str, lines: str, line: str, multiple: int, name: str) -> Self:
         """Compute two iterators of a sum as one: see ``rewrite/flatten_rows.py``."""
         return self.apply("flatten_rows", stage, lines, line, multiple, name)

@@ -11,9 +11,11 @@ from tilewright.ir import (
     CONST,
     F32,
     Binary,
+    FloorDiv,
     If,
     Index,
     Load,
+    Mod,
     Program,
     Stage,
     Store,
@@ -69,13 +71,19 @@ def schedule_elementwise(
         return s
     total = elements(stage)
     found = best_vector_axis(program, stage)
-    pars = [loop for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par"]
-    if found is not None:
-        vector, run = found
-        inner = loops[vector]
-        square = None if stage.is_reduction or run else square_of(program, stage, vector, target)
+    square = None
+    if found is not None and not stage.is_reduction and found[1] is None:
+        square = square_of(program, stage, found[0], target)
         if square is not None:
-            return _tiled(s, loops, vector, square, target, stage, threads)
+            return _tiled(s, loops, found[0], square, target, stage, threads)
+    inner = "" if found is None else loops[found[0]]
+    s, parts = _taken_apart(s, stage, loops, inner)
+    pars = [
+        part for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par" for part in parts[loop]
+    ]
+    loops = [part for loop in loops for part in parts[loop]]
+    if found is not None:
+        vector, run = loops.index(inner), found[1]
         if run is not None:
             blocks_of, lanes = f"{inner}_block", f"{inner}_lane"
             s = s.split(inner, run, names=[blocks_of, lanes])
@@ -99,6 +107,30 @@ def schedule_elementwise(
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
     return parallelise(s, pars, total, threads)
+
+
+def _taken_apart(
+    s: Schedule, stage: Stage, loops: Sequence[str], inner: str
+) -> tuple[Schedule, dict[str, list[str]]]:
+    """The loops, but ``inner``, of which loads take quotients and remainders split by the divisor.
+
+    So there is a division for each of the outer loop's turns instead of each element.
+    """
+    parts = {loop: [loop] for loop in loops}
+    for loop, it in zip(loops, stage.iters, strict=True):
+        atoms = [atom for ld in stmt_loads(stage.body) for i in ld.indices for atom, _ in i.terms]
+        divisors = {
+            atom.divisor
+            for atom in atoms
+            if isinstance(atom, FloorDiv | Mod) and atom.arg.as_var() == it.name
+        }
+        if loop == inner or it.kind != "par" or len(divisors) != 1 or not it.extent.is_const:
+            continue
+        (divisor,) = divisors
+        if it.extent.as_int() % divisor == 0 and it.extent.as_int() > divisor:
+            parts[loop] = [f"{loop}_quotient", f"{loop}_rest"]
+            s = s.split(loop, divisor, names=parts[loop])
+    return s, parts
 
 
 @dataclass(frozen=True, slots=True)

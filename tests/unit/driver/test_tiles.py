@@ -78,12 +78,27 @@ def test_short_lines_become_one(size, channels, one):
 CONVOLUTIONS = {
     "3x3 padded": (1, 32, 14, 3, 1, 1),
     "3x3 stride 2": (1, 32, 16, 3, 2, 1),
+    "3x3 stride 2, lines of 7": (2, 128, 14, 3, 2, 1),
+    "3x3 stride 2, lines of 7, no padding": (1, 128, 15, 3, 2, 0),
+    "2x2 stride 3, lines of 5": (1, 64, 15, 2, 3, 0),
     "1x1": (1, 64, 16, 1, 1, 0),
     "two pictures": (2, 32, 14, 3, 1, 1),
     "5x5": (1, 16, 12, 5, 1, 2),
     "no padding": (1, 32, 13, 3, 1, 0),
     "volume": (1, 32, 8, 3, 1, 1, 3),
 }
+
+
+@needs_tiles
+def test_lines_read_in_steps_become_one_by_phases():
+    made = tilewright.compile(convolutions(1, 128, 14, 3, 2, 1), precision="bf16", threads=2)
+    texts = [str(group.kernel.schedule) for group in made.groups()]
+    (strided,) = (text for text in texts if "_phase" in text)
+    # even and odd lines and columns, padding before the first: seven results in lines of eight
+    assert re.search(r"conv_padded: bf16\[8, 1, 2, 2, \d+, 32\]", strided)
+    assert "conv_lines" in strided
+    # whole lines are copied without a division for each element
+    assert "_quotient" in strided
 
 
 def near(got, want, bound=0.03):

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.ir import If, run_function, to_function
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import arguments, assert_same, conv, gemm
 
@@ -156,6 +156,32 @@ def test_padding_is_stored_in_blocks():
     s = Schedule(p).inline_stage("P").skip_padding("C").pad_operand("C", 0, "Q", (0, 1), 3)
     assert [n.as_int() for n in s.program.buffer("Q").physical_shape] == [3, 7, 3]
     assert_same(p, s.func)
+
+
+@pytest.mark.parametrize("steps", [(1, 1), (2, 2), (2, 3), (4, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(("order", "block"), [((1, 2, 0), 3), ((0, 1, 2), 0), ((2, 0, 1), 0)])
+def test_what_is_read_in_steps_is_stored_by_phases(order, block, flat, steps):
+    down, across = steps
+    X, W = lang.placeholder((3, 9, 10), name="X"), lang.placeholder((4, 3, 2, 3), name="W")
+    c, r, q = (lang.reduce_axis(n, name) for n, name in ((3, "c"), (2, "r"), (3, "q")))
+    lines, line = (9 - 2) // down + 1, (10 - 3) // across + 1
+
+    def sums(n, y, x):
+        return lang.sum(X[c, down * y + r, across * x + q] * W[n, c, r, q], (c, r, q))
+
+    p = lang.program([X, W], [lang.compute((4, lines, line), sums, name="C")])
+    s = Schedule(p).pad_operand("C", 0, "Q", order, block).split_phases("C", ["y", "x"])
+    # phases that a tap meets, and lines that steps and the rest of the window reach
+    phases = [min(2, down), min(3, across)]
+    assert [n.as_int() for n in s.program.buffer("Q").shape] == [
+        3, *phases, lines + 1 // down, line + 2 // across,
+    ]  # fmt: skip
+    assert_same(p, s.func)
+    if flat:
+        s = s.flatten_rows("C", "y", "x", 8, "R")
+        assert_same(p, s.func)
+        assert_same(p, replay(s.source, s.trace).func)
 
 
 @pytest.mark.parametrize(("order", "block"), [((1, 2, 0), 3), ((2, 1, 0), 1)])

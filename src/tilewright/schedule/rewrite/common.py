@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from tilewright.ir import Buffer, Load, Program, Stage, iter_env, prove_ge0, prove_lt
+from tilewright.ir import Buffer, Load, Program, Stage, Store, iter_env, prove_ge0, prove_lt, var
 from tilewright.support import ScheduleError
 
 
@@ -24,6 +24,48 @@ def operand_of(stage: Stage, number: int) -> Load:
     if not 0 <= number < len(found):
         raise ScheduleError(f"stage {stage.name!r} has {len(found)} operands, there is no number {number}")
     return found[number]
+
+
+def moved_operand(stage: Stage, iterators: Sequence[str]) -> Load:
+    """The one operand of a sum that moves along iterators of its results, of constant extents.
+
+    ScheduleError where the stage is no sum without conditions, or another number of operands move.
+    """
+    names = list(dict.fromkeys(iterators))
+    known = {it.name for it in stage.iters if it.kind == "par" and it.extent.is_const}
+    if not stage.is_reduction or not isinstance(stage.body, Store) or not set(names) <= known:
+        raise ScheduleError(
+            f"stage {stage.name!r} is no sum without conditions along {' and '.join(map(repr, iterators))}, "
+            "of constant extents"
+        )
+    moved = [ld for ld in stage.operands if any(set(names) & i.vars for i in ld.indices)]
+    if len(moved) != 1 or len(names) < len(iterators):
+        raise ScheduleError(
+            f"{len(moved)} operands of {stage.name!r} move along {' or '.join(map(repr, iterators))}, not one"
+        )
+    return moved[0]
+
+
+def copy_maker(program: Program, load: Load, stage: str) -> Stage:
+    """The stage that makes, element by element, the tensor that ``stage`` alone reads by ``load``.
+
+    ScheduleError where the tensor is not of constant shape and the program's own for that stage alone.
+    """
+    makers = program.producers(load.buffer)
+    buffer = program.buffer(load.buffer)
+    own = load.buffer in {b.name for b in program.temps} and len(program.consumers(load.buffer)) == 1
+    if not own or len(makers) != 1 or not all(e.is_const for e in buffer.shape):
+        raise ScheduleError(
+            f"{load.buffer!r} is no tensor that is copied for {stage!r} alone",
+            hint="pad_operand makes one",
+        )
+    body = makers[0].body
+    here = tuple(var(it.name) for it in makers[0].iters)
+    # a scan reads what it made before, by the old dimensions
+    ordered = any(it.kind != "par" for it in makers[0].iters)
+    if ordered or not isinstance(body, Store) or len(body.writes) != 1 or body.writes[0].indices != here:
+        raise ScheduleError(f"{load.buffer!r} is not made element by element")
+    return makers[0]
 
 
 def check_bounds(program: Program, stage: Stage, load: Load, hint: str | None = None) -> None:

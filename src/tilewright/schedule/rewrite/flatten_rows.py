@@ -31,7 +31,13 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
+from tilewright.schedule.rewrite.common import (
+    check_name,
+    copy_maker,
+    moved_operand,
+    stage_called,
+    taken_names,
+)
 from tilewright.support import ScheduleError
 
 
@@ -54,9 +60,9 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
     >>> s = Schedule(lang.program([X, W], [C]))
     >>> print(s.flatten_rows("C", "y", "x", 8, "rows"))
     func main:
-        alloc P: f32[33, 3] global
+        alloc P: f32[36, 3] global
         alloc rows: f32[32, 4] global
-        for y_x in 0:33:
+        for y_x in 0:36:
             for c in 0:3:
                 block P(par y_x=y_x, par c=c):
                     P[y_x, c] = select(lt(i64[y_x], i64(30)), X[y_x//6, y_x%6, c], f32(0.0))
@@ -96,7 +102,9 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
     furthest = int_upper(offset, env)
     assert furthest is not None, "operands of constant shapes are read in constant ranges"
     fused = f"{lines}_{line}"
-    stored = _flat_operand(source, maker, down, across, rows + furthest, fused)
+    # whole lines: loops over them need no division for each element
+    elements = -(-(rows + furthest) // pitch) * pitch
+    stored = _flat_operand(source, maker, down, across, elements, fused)
     result = program.buffer(write.buffer)
     new = _flat_result(result, name, at, (lines, line), rows, load)
     along = replace(load, indices=_without(load.indices, down, across, var(fused) + offset))
@@ -158,37 +166,12 @@ def flatten_rows(program: Program, stage: str, lines: str, line: str, multiple: 
 
 def _operand(program: Program, old: Stage, lines: str, line: str) -> tuple[Load, Stage]:
     """The load that moves along both iterators by single elements, and the stage that makes what it reads."""
-    moved = [ld for ld in old.operands if any({lines, line} & i.vars for i in ld.indices)]
-    known = {it.name for it in old.iters if it.kind == "par" and it.extent.is_const}
-    if not old.is_reduction or not isinstance(old.body, Store) or not {lines, line} <= known:
-        raise ScheduleError(
-            f"stage {old.name!r} is no sum without conditions along {lines!r} and {line!r}, "
-            "of constant extents"
-        )
-    if len(moved) != 1 or lines == line:
-        raise ScheduleError(
-            f"{len(moved)} operands of {old.name!r} move along {lines!r} or {line!r}, not one"
-        )
-    load = moved[0]
+    load = moved_operand(old, (lines, line))
     for v in (lines, line):
         along = [i for i in load.indices if v in i.vars]
         if len(along) != 1 or v in (along[0] - var(v)).vars or {lines, line} <= along[0].vars:
             raise ScheduleError(f"{load} does not move by single elements along {v!r}")
-    makers = program.producers(load.buffer)
-    buffer = program.buffer(load.buffer)
-    own = load.buffer in {b.name for b in program.temps} and len(program.consumers(load.buffer)) == 1
-    if not own or len(makers) != 1 or not all(e.is_const for e in buffer.shape):
-        raise ScheduleError(
-            f"{load.buffer!r} is no tensor that is copied for {old.name!r} alone",
-            hint="pad_operand makes one",
-        )
-    body = makers[0].body
-    here = tuple(var(it.name) for it in makers[0].iters)
-    # a scan reads what it made before, by the old lines
-    ordered = any(it.kind != "par" for it in makers[0].iters)
-    if ordered or not isinstance(body, Store) or len(body.writes) != 1 or body.writes[0].indices != here:
-        raise ScheduleError(f"{load.buffer!r} is not made element by element")
-    return load, makers[0]
+    return load, copy_maker(program, load, old.name)
 
 
 def _flat_operand(
