@@ -19,6 +19,7 @@ from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, sc
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import MIN_PARALLEL_PRODUCTS, schedule_contraction
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
+from tilewright.strategies.dots import find_matrix
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
@@ -26,7 +27,7 @@ from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_la
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.padding import pad_for_matrices
 from tilewright.strategies.planes import Planes, find_planes, schedule_planes
-from tilewright.strategies.precision import round_weights
+from tilewright.strategies.precision import contraction_of, round_weights
 from tilewright.strategies.products import is_large_product, schedule_product
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction
@@ -241,6 +242,8 @@ def clusters(
     """
     done: set[str] = set()
     out: list[Cluster] = []
+    # after what reads them, whose threads they follow
+    copies: list[Cluster] = []
     for stage in reversed(program.stages):
         if stage.name in done:
             continue
@@ -283,8 +286,16 @@ def clusters(
             done.update(r.name for r in rows)
             out.append(_rows_rule(rows, stage, program, depth, target))
         else:
-            out.append(_elementwise_rule(stage, program, target))
-    return out[::-1]
+            rule = _elementwise_rule(stage, program, target)
+            (copies if _is_for_matrices(program, stage, target) else out).append(rule)
+    return [*out[::-1], *copies]
+
+
+def _is_for_matrices(program: Program, stage: Stage, target: Target) -> bool:
+    """Whether a stage makes what only contractions by instructions for whole matrices read."""
+    readers = {r.name for made in stage.writes for r in program.consumers(made)} if target.tiles else ()
+    found = [contraction_of(program, name, target) for name in readers]
+    return bool(found) and all(c is not None and find_matrix(c, target) is not None for c in found)
 
 
 def _attempt(rule: Cluster, fallback: Cluster | None, name: str) -> Cluster:

@@ -11,11 +11,9 @@ from tilewright.ir import (
     CONST,
     F32,
     Binary,
-    FloorDiv,
     If,
     Index,
     Load,
-    Mod,
     Program,
     Stage,
     Store,
@@ -26,6 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, goes_past_caches, last_cache
+from tilewright.strategies.copies import taken_apart, threads_of_reader
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.support import ScheduleError
@@ -77,7 +76,8 @@ def schedule_elementwise(
         if square is not None:
             return _tiled(s, loops, found[0], square, target, stage, threads)
     inner = "" if found is None else loops[found[0]]
-    s, parts = _taken_apart(s, stage, loops, inner)
+    shared = threads_of_reader(s, stage)
+    s, parts = taken_apart(s, stage, loops, inner)
     pars = [
         part for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par" for part in parts[loop]
     ]
@@ -103,34 +103,13 @@ def schedule_elementwise(
         outer = [*pars, *(loop for loop in loops if loop not in pars and loop != inner)]
         if not ordered:
             outer = [loop for loop in loops if loop != inner]
+            first = next((loop for loop in parts.get(shared or "", ()) if loop in pars), None)
+            if first is not None:
+                outer, pars = ([first, *(loop for loop in some if loop != first)] for some in (outer, pars))
         if [*outer, inner] != loops or run is not None:
             s = s.reorder(*outer, inner)
         s = s.vectorize(inner)
     return parallelise(s, pars, total, threads)
-
-
-def _taken_apart(
-    s: Schedule, stage: Stage, loops: Sequence[str], inner: str
-) -> tuple[Schedule, dict[str, list[str]]]:
-    """The loops, but ``inner``, of which loads take quotients and remainders split by the divisor.
-
-    So there is a division for each of the outer loop's turns instead of each element.
-    """
-    parts = {loop: [loop] for loop in loops}
-    for loop, it in zip(loops, stage.iters, strict=True):
-        atoms = [atom for ld in stmt_loads(stage.body) for i in ld.indices for atom, _ in i.terms]
-        divisors = {
-            atom.divisor
-            for atom in atoms
-            if isinstance(atom, FloorDiv | Mod) and atom.arg.as_var() == it.name
-        }
-        if loop == inner or it.kind != "par" or len(divisors) != 1 or not it.extent.is_const:
-            continue
-        (divisor,) = divisors
-        if it.extent.as_int() % divisor == 0 and it.extent.as_int() > divisor:
-            parts[loop] = [f"{loop}_quotient", f"{loop}_rest"]
-            s = s.split(loop, divisor, names=parts[loop])
-    return s, parts
 
 
 @dataclass(frozen=True, slots=True)

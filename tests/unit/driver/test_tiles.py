@@ -4,6 +4,7 @@ import itertools
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,12 @@ def convolutions(batch, channels, size, window, stride, pad, dims=2):
 
 
 @needs_tiles
-def test_padding_in_blocks_and_weights_asked_for():
-    """Blocks as long as a tile's row, taps inside of each; weights beyond the first level are asked for."""
+@pytest.mark.parametrize("shared", [None, (2.4, 1.75)])
+def test_padding_in_blocks_and_weights_asked_for(shared):
+    """Blocks as long as a tile's row, taps inside of each; on shared cores weights are asked for."""
     model = convolutions(1, 128, 28, 3, 1, 1)
-    made = tilewright.compile(model, precision="bf16", threads=2)
+    target = replace(detect(), shared_issue=shared)
+    made = tilewright.compile(model, precision="bf16", threads=2, target=target)
     texts = [str(group.kernel.schedule) for group in made.groups()]
     padded = [text for text in texts if "conv_padded: bf16" in text]
     assert padded
@@ -62,7 +65,20 @@ def test_padding_in_blocks_and_weights_asked_for():
         assert re.search(r"alloc conv_padded: bf16\[\d+, 1, 30, 30, 32\]", text)
         order = [name for name in re.findall(r"for (conv_\w+)", text) if not name.endswith("_init")]
         assert order.index("conv_ic_o") < order.index("conv_kh") < order.index("conv_kw")
-        assert re.search(r"for conv_kw .*prefetch=x1\+\d+:1", text)
+        asked = re.search(r"for conv_kw .*prefetch=x1\+\d+:1", text)
+        assert (asked is not None) == (shared is not None)
+
+
+@needs_tiles
+def test_threads_copy_the_lines_that_they_read():
+    made = tilewright.compile(convolutions(1, 64, 56, 3, 1, 1), precision="bf16", threads=2)
+    texts = [str(group.kernel.schedule) for group in made.groups()]
+    padded = [text for text in texts if "conv_padded: bf16" in text]
+    assert padded
+    for text in padded:
+        # blocks of channels are outside of lines in memory
+        assert "alloc conv_padded: bf16[2, 1, 58, 58, 32]" in text or "bf16[4, 1, 58, 58, 32]" in text
+        assert "for d2 in 0:58 parallel" in text
 
 
 @needs_tiles
