@@ -183,6 +183,15 @@ def _diagonal():
     return Schedule(lang.program([X, W], [C]))
 
 
+def _repeated():
+    """Sums that are the same along one of their iterators."""
+    X, W = lang.placeholder((9,), name="X"), lang.placeholder((3,), name="W")
+    k = lang.reduce_axis(3, "k")
+    P = lang.compute((9,), lambda i: X[i], name="P")
+    C = lang.compute((4, 2), lambda y, x: lang.sum(P[2 * y + k] * W[k], axis=k), name="C")
+    return Schedule(lang.program([X, W], [C]))
+
+
 def _by_quotients():
     X, W = lang.placeholder((4, 3), name="X"), lang.placeholder((3,), name="W")
     k = lang.reduce_axis(3, "k")
@@ -321,6 +330,11 @@ REFUSALS = {
         _by_quotients,
         ("split_phases", "C", ["y"]),
         r"P\[y//2, k\] does not move in steps along 'y'",
+    ),
+    "phases: an iterator that moves nothing": (
+        _repeated,
+        ("split_phases", "C", ["y", "x"]),
+        r"P\[k \+ 2\*y\] does not move in steps along 'x'",
     ),
     "phases: blocks": (
         lambda: _lines((2, 2)).pad_operand("C", 0, "Q", (2, 0, 1), 2),

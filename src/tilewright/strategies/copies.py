@@ -16,8 +16,8 @@ def taken_apart(
     So there is a division for each of the outer loop's turns instead of each element.
     """
     parts = {loop: [loop] for loop in loops}
+    atoms = [atom for ld in stmt_loads(stage.body) for i in ld.indices for atom, _ in i.terms]
     for loop, it in zip(loops, stage.iters, strict=True):
-        atoms = [atom for ld in stmt_loads(stage.body) for i in ld.indices for atom, _ in i.terms]
         divisors = {
             atom.divisor
             for atom in atoms

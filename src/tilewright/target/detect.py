@@ -139,6 +139,8 @@ def _usable(instructions: tuple[Instruction, ...], present: frozenset[str]) -> t
 
 @dataclass(frozen=True, slots=True)
 class _CacheRow:
+    """A cache of the first CPU: what it holds, its level's name, bytes of it and of a line, and its CPUs."""
+
     kind: str
     level: str
     size: int

@@ -41,7 +41,8 @@ def split_phases(program: Program, stage: str, iterators: Sequence[str]) -> Prog
     The operand must be a tensor of the program's own, read by this stage alone, such as ``pad_operand``
     makes. Of a dimension read at ``s * i + tap`` places with the same remainder by ``s``, a phase, come to
     lie side by side; phases that no tap meets are not stored. Phases of all ``iterators`` are outside of the
-    first of their dimensions. Lines of a convolution with strides can be flattened then (``flatten_rows``).
+    first of their dimensions: the polyphase form of a convolution with strides. A dimension of ``n`` elements
+    becomes up to ``s`` phases of ``ceil(n / s)`` places. Lines can be flattened then (``flatten_rows``).
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -101,12 +102,15 @@ class _Step:
 
 def _step(stage: Stage, load: Load, iterator: str, iterators: Sequence[str]) -> tuple[int, _Step]:
     """The dimension of a load that an iterator moves along, and how."""
+    refusal = ScheduleError(f"{load} does not move in steps along {iterator!r}")
     dims = [d for d, i in enumerate(load.indices) if iterator in i.vars]
+    if len(dims) != 1:
+        raise refusal
     size = load.indices[dims[0]].coefficient(iterator)
     tap = load.indices[dims[0]] - var(iterator) * size
     reach = int_upper(tap, iter_env(stage.iters))
-    if len(dims) != 1 or size < 1 or tap.vars & set(iterators) or reach is None:
-        raise ScheduleError(f"{load} does not move in steps along {iterator!r}")
+    if size < 1 or tap.vars & set(iterators) or reach is None:
+        raise refusal
     return dims[0], _Step(iterator, size, tap, min(size, reach + 1))
 
 
