@@ -8,7 +8,7 @@ from tilewright.ir import PARALLEL, Block, Exec, FloorDiv, Index, Mod, Stage, bl
 from tilewright.schedule import Schedule
 
 
-def taken_apart(
+def split_by_divisors(
     s: Schedule, stage: Stage, loops: Sequence[str], inner: str
 ) -> tuple[Schedule, dict[str, list[str]]]:
     """The loops, but ``inner``, of which loads take quotients and remainders split by the divisor.

@@ -24,7 +24,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, goes_past_caches, last_cache
-from tilewright.strategies.copies import taken_apart, threads_of_reader
+from tilewright.strategies.copies import split_by_divisors, threads_of_reader
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.support import ScheduleError
@@ -77,7 +77,7 @@ def schedule_elementwise(
             return _tiled(s, loops, found[0], square, target, stage, threads)
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
-    s, parts = taken_apart(s, stage, loops, inner)
+    s, parts = split_by_divisors(s, stage, loops, inner)
     pars = [
         part for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par" for part in parts[loop]
     ]
