@@ -59,6 +59,12 @@ def _two_products():
     return Schedule(replace(program, inputs=inputs))
 
 
+def _product_called_like_pieces():
+    A, B = lang.placeholder((4, 6), name="A"), lang.placeholder((6, 8), name="B")
+    first = lang.ops.matmul(A, B, name="C")
+    return Schedule(lang.program([A, B], [lang.ops.add(first, first, name="C_pieces")]))
+
+
 def _triangle():
     """A reduction whose range depends on another axis."""
     X, W = lang.placeholder((6,), name="X"), lang.placeholder((6,), name="W")
@@ -466,6 +472,33 @@ REFUSALS = {
         _constant_matmul,
         ("strassen", "C", 1, "A"),
         "the name 'A' is taken or no identifier",
+    ),
+    "bf16x3: no stage": (_matmul, ("bf16x3", "D"), "there is no stage 'D'"),
+    "bf16x3: no sum": (
+        lambda: _matmul().bf16x3("C"),
+        ("bf16x3", "C_pieces"),
+        "stage 'C_pieces' is no sum of products of f32 elements of two tensors of constant shape",
+    ),
+    "bf16x3: again": (
+        lambda: _matmul().bf16x3("C"),
+        ("bf16x3", "C"),
+        "stage 'C' is no sum of products of f32 elements",
+    ),
+    "bf16x3: taken stage": (
+        _product_called_like_pieces,
+        ("bf16x3", "C"),
+        "the name 'C_pieces', which a new stage would have, is taken",
+    ),
+    "bf16x3: taken name": (_constant_matmul, ("bf16x3", "C", "A"), "the name 'A' is taken or no identifier"),
+    "bf16x3: panels of a constant": (
+        _constant_matmul,
+        ("bf16x3", "C", "W", (2, 2)),
+        r"'B' is no matrix whose pieces are computed, in panels of \[2, 2\]",
+    ),
+    "bf16x3: panels": (
+        _matmul,
+        ("bf16x3", "C", "", (3, 2)),
+        r"panels of 3 columns in groups of 2 do not divide a matrix of \[\d+, \d+\]",
     ),
     "rfactor: dependent range": (
         _triangle,

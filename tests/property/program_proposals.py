@@ -15,7 +15,7 @@ from tilewright.ir import (
     stmt_writes,
     walk,
 )
-from tilewright.lang import match_product, match_winograd
+from tilewright.lang import match_product, match_sum, match_winograd
 
 TILES = (2, 3, 4)
 
@@ -50,6 +50,27 @@ def strassen(draw, s):
     height = pick(draw, [0, *(n for n in range(1, half + 1) if half % n == 0)], "height")
     width = draw(st.integers(1, 3), label="width")
     return (name, width, fresh_name("Q", taken)), {"height": height} if height else {}
+
+
+def bf16x3(draw, s):
+    if s.program is None:
+        return None
+    # computed operands may be integers beyond what two pieces hold
+    given = {b.name for b in s.program.inputs}
+    found = {x.name: m for x in s.program.stages if (m := match_sum(s.program, x)) is not None}
+    known = {name: m for name, m in found.items() if {m.data.buffer, m.other.buffer} <= given}
+    name = pick(draw, list(known), "stage")
+    if name is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    if known[name].constant:
+        return (name, fresh_name("W", taken)), {}
+    shape = [e.as_int() for e in s.program.buffer(known[name].other.buffer).shape]
+    if len(shape) != 2 or draw(st.booleans(), label="plain"):
+        return (name,), {}
+    divisors = [[n for n in range(1, extent + 1) if extent % n == 0] for extent in shape]
+    width, group = (pick(draw, sizes, label) for sizes, label in zip(divisors[::-1], "wg", strict=True))
+    return (name,), {"panels": (width, group)}
 
 
 #: Types that hold whatever arguments of each type hold in these programs.

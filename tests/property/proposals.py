@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from property.program_proposals import (
     TILES,
+    bf16x3,
     flatten_rows,
     gather_operand,
     layout_fuse,
@@ -549,5 +550,6 @@ PROPOSERS = {
     "tensorize": tensorize,
     "winograd": winograd,
     "strassen": strassen,
+    "bf16x3": bf16x3,
     "store_as": store_as,
 }

@@ -175,3 +175,17 @@ def test_results_that_are_padded_do_not_take_winograds_method():
     s = s.layout_pad("C", 1, 0, 1)
     with pytest.raises(ScheduleError, match="no 3x3 convolution"):
         s.winograd("C", 2, "U")
+
+
+def test_a_scan_whose_rows_are_innermost_keeps_what_it_reads_again():
+    """Stored in a tile of each iteration, the element before would be lost; whole scans are stored so."""
+    X = lang.placeholder((3, 4), name="X")
+    T = lang.scan((3, 4), lambda t, i, j: X[i, j] + lang.select(j >= 1, t[i, j - 1], 0.0), axis=1, name="T")
+    Y = lang.compute((3, 4), lambda i, j: T[i, j] + 2, name="Y")
+    s = scheduled(lang.program([X], [Y]))
+    across = s.reorder("j", "i").reverse_compute_at("Y", "i")
+    _judged(across)
+    assert "alloc T: f32[3, 4]" in str(across)
+    along = s.reverse_compute_at("Y", "i")
+    _judged(along)
+    assert "alloc T: f32[1, 4]" in str(along)

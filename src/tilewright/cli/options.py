@@ -131,7 +131,7 @@ def compile_options(command: _F) -> _F:
             show_default=True,
             help="How 3x3 convolutions are done. off: directly; f2, f4: by Winograd's method with tiles of 2 "
             "or 4; auto: in the fastest way that is exact enough, and large products with constant matrices "
-            "by Strassen's method. off is bit for bit the direct method.",
+            "by Strassen's method or bf16x3. off is bit for bit the direct method.",
         ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(

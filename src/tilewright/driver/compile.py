@@ -64,7 +64,9 @@ def compile_model(
     ``winograd`` is how 3x3 convolutions of stride 1 are done: ``off`` directly; ``f2`` and ``f4`` by
     Winograd's method with tiles of 2 or 4 wherever it applies; ``auto`` in the fastest way whose error,
     measured with the layer's weights in a sample, is at most 5e-5 of the largest result. With ``auto``,
-    large products with constant matrices also take Strassen's method, if they are as exact with it.
+    large products with constant matrices also take Strassen's method, if they are as exact with it; where
+    the machine multiplies tiles of bf16 numbers, sums of products take three of those for each (bf16x3), if
+    constants are involved under the same measured bound.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``progress`` is called as work gets done.
@@ -87,7 +89,7 @@ def compile_model(
         progress("graph", 0, 1)
         partition = fuse(simplify(graph, _passes(machine, wanted)))
         graph, views = partition.graph, partition.views
-        units = make_units(partition, machine, count, wanted)
+        units = make_units(partition, machine, count, wanted, exact=choices.winograd != "auto")
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
         kernels = build_kernels(units, machine, choices, constants_of, options, progress)

@@ -167,6 +167,7 @@ def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ..
         if step.primitive == "strassen"
         for number in range(1, 8)
     }
+    tiles |= {str(step.args[0]): "bf16x3" for step in schedule.trace.steps if step.primitive == "bf16x3"}
     stages = {stage.name: stage for stage in program.stages}
     own = {stage.name for stage in schedule.source.stages} if isinstance(schedule.source, Program) else set()
     chained = _chain(schedule)

@@ -196,7 +196,10 @@ class _Chooser:
             if all(error <= MOST_ERROR for error in errors):
                 break
             _log.info(
-                "%s: Winograd's method errs by %.2g with tiles up to %d", unit.label, max(errors), sizes[-1]
+                "%s: an algorithm other than the direct one errs by %.2g (Winograd's tiles up to %d)",
+                unit.label,
+                max(errors),
+                sizes[-1],
             )
             sizes = sizes[:-1]
         return sizes

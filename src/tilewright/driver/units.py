@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tilewright.strategies import (
     assign_layouts,
     choose_joins,
     choose_parts,
+    fits_together,
     slice_program,
     sliced_buffers,
 )
@@ -64,13 +65,19 @@ class Unit:
 
 
 def make_units(
-    partition: Partition, target: Target, threads: int = 1, precision: Precision = "f32"
+    partition: Partition,
+    target: Target,
+    threads: int = 1,
+    precision: Precision = "f32",
+    *,
+    exact: bool = False,
 ) -> tuple[Unit, ...]:
     """The units of a partitioned graph in the order in which they run, values in the layouts that suit them.
 
     The model's inputs and outputs, and values that are seen under several shapes, stay plain. Units for which
     that pays on ``threads`` threads take the batch in parts. With the ``precision`` ``bf16`` units pass each
-    other f32 values rounded to that, finite ones to finite ones; inputs and outputs keep theirs.
+    other f32 values rounded to that, finite ones to finite ones; inputs and outputs keep theirs. ``exact``
+    says that kernels' products will be those of the model, not others that are faster.
     """
     units = [_unit(partition, group) for group in partition.groups]
     if precision == "bf16":
@@ -81,13 +88,21 @@ def make_units(
     programs = assign_layouts(flows, fixed, target)
     flows = [replace(flow, program=program) for flow, program in zip(flows, programs, strict=True)]
     parts = choose_parts(flows, _batch(partition), target, threads)
-    joined = _joined(partition, flows, parts, target, threads)
-    if len(joined.groups) < len(partition.groups):
-        taken = dict(zip(partition.groups, zip(units, parts, strict=True), strict=True))
-        found = [taken.get(group) or (_unit(joined, group), 1) for group in joined.groups]
-        units, parts = [unit for unit, _ in found], tuple(count for _, count in found)
-        flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
-        programs = assign_layouts(flows, fixed, target)
+    spans = _spans(partition, flows, parts, target, threads, exact)
+    known: dict[Program, bool] = {}
+    while spans:
+        joined = _joined(partition, units, parts, spans)
+        made = assign_layouts([Flow(u.program, u.inputs, u.outputs) for u, _, _ in joined], fixed, target)
+        apart: list[_Span] = []
+        for program, (_, _, span) in zip(made, joined, strict=True):
+            if span is not None and program not in known:
+                known[program] = fits_together(program, target, threads)
+            if span is not None and not known[program]:
+                apart.append(span)
+        if not apart:
+            units, parts, programs = [u for u, _, _ in joined], tuple(n for _, n, _ in joined), made
+            break
+        spans = [span for span in spans if span not in apart]
     return tuple(
         replace(unit, program=program)
         if count == 1
@@ -96,27 +111,47 @@ def make_units(
     )
 
 
-def _joined(
-    partition: Partition, flows: Sequence[Flow], parts: Sequence[int], target: Target, threads: int
-) -> Partition:
-    """The partition with runs of contractions in one group each where one nest for them is faster.
+_Span: TypeAlias = tuple[Group, ...]
+"""Groups that follow one another, as one kernel."""
+
+
+def _spans(
+    partition: Partition,
+    flows: Sequence[Flow],
+    parts: Sequence[int],
+    target: Target,
+    threads: int,
+    exact: bool,
+) -> list[_Span]:
+    """Runs of contractions for which one nest each is faster.
 
     Kernels that take the batch in parts stay as they are: values stay with their thread there as well.
     """
     flow = dict(zip(partition.groups, flows, strict=True))
     whole = {group for group, count in zip(partition.groups, parts, strict=True) if count == 1}
     runs = [run for run in contraction_runs(partition) if whole.issuperset(run)]
-    instead: dict[Group, Group | None] = {}
-    for run, counts in zip(
-        runs, choose_joins([[flow[g] for g in run] for run in runs], target, threads), strict=True
-    ):
+    spans: list[_Span] = []
+    counted = choose_joins([[flow[g] for g in run] for run in runs], target, threads, exact=exact)
+    for run, counts in zip(runs, counted, strict=True):
         ends = list(accumulate(counts))
-        for count, end in zip(counts, ends, strict=True):
-            if count > 1:
-                instead.update(dict.fromkeys(run[end - count : end]))
-                instead[run[end - 1]] = join_groups(*run[end - count : end])
-    groups = [instead.get(group, group) for group in partition.groups]
-    return replace(partition, groups=tuple(group for group in groups if group is not None))
+        spans += [run[end - count : end] for count, end in zip(counts, ends, strict=True) if count > 1]
+    return spans
+
+
+def _joined(
+    partition: Partition, units: Sequence[Unit], parts: Sequence[int], spans: Sequence[_Span]
+) -> list[tuple[Unit, int, _Span | None]]:
+    """The units, into how many parts each takes the batch, and the groups of those that are joined now."""
+    last = {span[-1]: span for span in spans}
+    inside = {group for span in spans for group in span}
+    out: list[tuple[Unit, int, _Span | None]] = []
+    for group, unit, count in zip(partition.groups, units, parts, strict=True):
+        span = last.get(group)
+        if span is not None:
+            out.append((_unit(partition, join_groups(*span)), 1, span))
+        elif group not in inside:
+            out.append((unit, count, None))
+    return out
 
 
 def _batch(partition: Partition) -> int:

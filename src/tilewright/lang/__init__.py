@@ -11,11 +11,16 @@ prog = lang.program([A, B], [C])
 from tilewright.lang import ops
 from tilewright.lang.algorithms import (
     ProductMatch,
+    SumMatch,
     WinogradMatch,
+    bf16x3,
+    bf16x3_error,
     large_outputs,
     largest,
     match_product,
+    match_sum,
     match_winograd,
+    pieces_of,
     quarter_weights,
     store_as,
     strassen,
@@ -110,9 +115,14 @@ from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ScalarPar
 
 __all__ = [
     "ProductMatch",
+    "SumMatch",
     "WinogradMatch",
+    "bf16x3",
+    "bf16x3_error",
     "match_product",
+    "match_sum",
     "match_winograd",
+    "pieces_of",
     "quarter_weights",
     "strassen",
     "strassen_error",

@@ -37,6 +37,7 @@ from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
+from tilewright.schedule.rewrite.bf16x3 import bf16x3
 from tilewright.schedule.rewrite.flatten_rows import flatten_rows
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.pad_operand import pad_operand
@@ -80,6 +81,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     flatten_rows,
     winograd,
     strassen,
+    bf16x3,
     store_as,
     inline_stage,
     rfactor,

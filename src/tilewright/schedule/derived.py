@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from tilewright.ir import Program
 from tilewright.lang import (
+    bf16x3_error,
     match_product,
+    match_sum,
     match_winograd,
+    pieces_of,
     quarter_weights,
     strassen_error,
     transform_weights,
@@ -56,6 +59,13 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
                 partial(_quarter, product, width),
                 partial(strassen_error, product, width),
             )
+        elif step.primitive == "bf16x3":
+            found = match_sum(program, program.stage(str(step.args[0])))
+            assert found is not None
+            if found.constant:
+                out[str(dict(step.kwargs)["weights"])] = DerivedConstant(
+                    found.other.buffer, pieces_of, partial(bf16x3_error, found)
+                )
     return out
 
 

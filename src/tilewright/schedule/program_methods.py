@@ -43,6 +43,10 @@ class ProgramMethods(Methods):
         """Compute a product with a constant matrix by seven products of quarters."""
         return self.apply("strassen", stage, width, weights, height=height, copies=copies)
 
+    def bf16x3(self, stage: str, weights: str = "", panels: Sequence[int] = ()) -> Self:
+        """Compute a sum of products of f32 by three products of bf16 each: see ``rewrite/bf16x3.py``."""
+        return self.apply("bf16x3", stage, weights, panels)
+
     def store_as(self, buffer: str, dtype: str) -> Self:
         """Store an argument in another type: see ``rewrite/store_as.py``."""
         return self.apply("store_as", buffer, dtype)

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from tilewright.ir import CONST, FloorDiv, Index
+from tilewright.ir import CONST, FloorDiv, Index, buffers_of
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import footprint
 from tilewright.strategies.caches import exceeds_caches, goes_past_caches
@@ -96,7 +96,8 @@ def ask_for_panels(
 
     ``loops`` are those around the register tile; each iteration of ``panels`` uses a panel.
     """
-    buffer = next((b for b in s.func.buffers if c.b is not None and b.name == c.b.buffer), None)
+    # temporaries too: pieces of a matrix given at run time
+    buffer = None if c.b is None else buffers_of(s.func).get(c.b.buffer)
     if c.b is None or buffer is None or not (buffer.scope == CONST or exceeds_caches(buffer, target)):
         return s, None
     width = tile.vectors * vector_width(c, target)

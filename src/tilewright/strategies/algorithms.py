@@ -45,6 +45,7 @@ class WinogradChoice:
     match: WinogradMatch
     m: int
     blocks: TileBlocks
+    cycles: float
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -78,7 +79,7 @@ def choose_winograd(
         costs = [_winograd_cycles(program, match, m, way, target, threads) for way in ways]
         cycles = min(costs) * MARGIN
         if mode != "auto" or cycles < best[0]:
-            best = (cycles, WinogradChoice(match, m, ways[costs.index(min(costs))]))
+            best = (cycles, WinogradChoice(match, m, ways[costs.index(min(costs))], cycles))
     return best[1]
 
 
@@ -87,7 +88,7 @@ def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
     return target.lanes(match.dtype) * target.fma_per_cycle * min(threads, target.units)
 
 
-def _with_weights(
+def with_weights(
     products: float, rest: float, target: Target, nbytes: float, reads: float, threads: int
 ) -> float:
     """Cycles of products with ``nbytes`` of weights, read from memory, then from a cache, and the rest."""
@@ -124,7 +125,7 @@ def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
     depth = products_rate(match.data.dtype, match.dtype, target)
     weights = 9 * channels * _taps(match) * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
     products = points * inside * channels / (depth * _rate(match, target, threads))
-    return _with_weights(products, 0.0, target, weights, 1, threads)
+    return with_weights(products, 0.0, target, weights, 1, threads)
 
 
 def _winograd_cycles(
@@ -154,4 +155,4 @@ def _winograd_cycles(
     weights = 4 * alpha * ic * oc * _taps(match) / blocks.parts
     reads = blocks.turns * _taps_met(match) / _taps(match)
     # the next images find weights that the other threads read at about the same time: as good as computing
-    return _with_weights(products, transforms, target, weights, reads, threads)
+    return with_weights(products, transforms, target, weights, reads, threads)

@@ -13,8 +13,9 @@ from itertools import pairwise
 from math import prod
 from typing import Final
 
+from tilewright.ir import Program
 from tilewright.strategies.algorithms import choose_winograd
-from tilewright.strategies.chains import Chain, Link, Window, treats_channels_apart, window
+from tilewright.strategies.chains import Chain, Link, Window, find_chain, treats_channels_apart, window
 from tilewright.strategies.contraction import shared_axis, threads_for
 from tilewright.strategies.tiles import choose_tile, vector_width
 from tilewright.target import Target
@@ -51,6 +52,16 @@ class Band:
     rows: int
     saved: float
     parts: int = 1
+
+
+def find_band(program: Program, target: Target, threads: int) -> tuple[Chain, Band] | None:
+    """The chain that a whole program is, and its bands; ``None`` for other programs.
+
+    Both the decision to join kernels and the schedule of what was joined go by this.
+    """
+    chain = find_chain(program, target)
+    band = None if chain is None or chain.has_rows else choose_band(chain, target, threads)
+    return None if chain is None or band is None else (chain, band)
 
 
 def choose_band(chain: Chain, target: Target, threads: int) -> Band | None:

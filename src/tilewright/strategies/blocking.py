@@ -39,11 +39,13 @@ def choose_row_block(
     panel: int,
     cut: str | None,
     threads: int,
+    made: bool = False,
 ) -> RowBlock | None:
     """The blocks of a contraction's rows; ``None`` where they do not pay, or no even ones fit.
 
     ``tiled`` are the m axes of a tile and what it has of each, ``panel`` is its extent along the vector axis.
-    Threads share the axis ``cut`` evenly, or, if it is ``None``, the panels.
+    Threads share the axis ``cut`` evenly, or, if it is ``None``, the panels. Where ``a`` is ``made`` for this
+    contraction, blocks of it need not be stored to memory and read again: they always pay.
     """
     if c.b is None or not tiled or c.group is not None:
         return None
@@ -58,7 +60,7 @@ def choose_row_block(
     whole, other = footprint(c.a, full), footprint(c.b, full) // share
     second = target.level("l2")
     most = int(CACHE_SHARE * (second.size or 0))
-    if whole <= most or panels == 1:
+    if whole <= most or (panels == 1 and not made):
         return None
     chosen: RowBlock | None = None
     inside = dict(full) | dict.fromkeys(axes, 1)
@@ -83,7 +85,7 @@ def choose_row_block(
     plain = panels * whole / rate
     blocked = whole / rate + panels * whole / second.bandwidth
     blocked += blocks * other / bandwidth(target, other, threads if cut is None else 1)
-    return chosen if blocked * MARGIN < plain else None
+    return chosen if made or blocked * MARGIN < plain else None
 
 
 def footprint(load: Load, extents: Mapping[str, int]) -> int:

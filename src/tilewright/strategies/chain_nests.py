@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.ir import Index, Program, Stage
@@ -57,17 +57,55 @@ def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) 
     return _parallel(s, batch if even else [*batch, "rows"], threads)
 
 
-def schedule_bands(s: Schedule, chain: Chain, band: Band, target: Target, threads: int) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chain right before its loops are cut into bands of ``rows`` rows.
+
+    Constant operands lie in panels, and what threads share of a sum is a stage of its own, whose results the
+    contraction ``total`` adds up for as many parts as there are threads. ``program`` has the layouts by which
+    tiles are chosen, ``tiles`` are the links' contractions there, ``end`` is the stage after ``total``.
+    """
+
+    s: Schedule
+    chain: Chain
+    program: Program
+    tiles: tuple[Contraction, ...]
+    rows: int
+    parts: int = 1
+    total: Contraction | None = None
+    end: Stage | None = None
+
+
+def prepare_bands(s: Schedule, chain: Chain, band: Band, target: Target) -> Prepared:
+    """All that the shapes of a chain decide about its schedule in bands; no loop changes but in parts.
+
+    Raises ScheduleError where a contraction has no register tile, or sums in parts are no chain.
+    """
+    old = chain.links[-1]
+    if band.parts > 1:
+        s, chain = _in_parts(s, chain, band.parts, target)
+    s, program = _pack(s, chain, target)
+    tiles = tuple(_tileable(program, link, target) for link in chain.links)
+    if band.parts == 1:
+        return Prepared(s, chain, program, tiles, band.rows)
+    total = is_tileable(program, program.stage(old.stage.name), target, old.epilogue)
+    if total is None:
+        raise ScheduleError(f"the sum of the parts of {old.stage.name} has no register tile")
+    return Prepared(s, chain, program, tiles, band.rows, band.parts, total, old.epilogue)
+
+
+def schedule_bands(p: Prepared, target: Target, threads: int) -> Schedule:
     """Schedule a chain in bands of rows, blocks of channels where a link treats channels apart.
 
+    Where threads share the channels that the last link sums up, each computes a part of them.
     Raises ScheduleError where a primitive refuses a step.
     """
-    s, program = _pack(s, chain, target)
+    s, chain, program = p.s, p.chain, p.program
     tail = chain.links[-1]
     s = _store(s, program, tail.end)
     loop = dict(zip(_axes(tail.c, tail.end), s.loops(tail.end.name), strict=True))
     outer = [loop[a] for a in chain.outer]
-    s = s.split(loop[tail.axis], band.rows, names=["band", "row"])
+    s = s.split(loop[tail.axis], p.rows, names=["band", "row"])
     rest = ["row" if a == tail.axis else v for a, v in loop.items() if v not in outer]
     s = s.reorder(*outer, "band", *rest)
     # where a link's result is stored, and where its sums are computed
@@ -85,16 +123,14 @@ def schedule_bands(s: Schedule, chain: Chain, band: Band, target: Target, thread
         if link.epilogue is not None:
             s = s.compute_at(link.stage.name, place)
         places.append(place)
-    for link, place in zip(chain.links, reversed(places), strict=True):
-        s = _inner(s, _tileable(program, link, target), link, place, target)
-    return _parallel(s, [*outer, "band"], threads)
+    for c, link, place in zip(p.tiles, chain.links, reversed(places), strict=True):
+        s = _inner(s, c, link, place, target)
+    s = _parallel(s, [*outer, "band"], threads if p.total is None else p.parts)
+    return s if p.total is None else schedule_contraction(s, p.total, p.end, target, threads)
 
 
-def schedule_parts(s: Schedule, chain: Chain, parts: int, target: Target, threads: int) -> Schedule:
-    """Schedule a chain in which threads share the channels that the last link sums up, each a part of them.
-
-    Raises ScheduleError where a primitive refuses a step.
-    """
+def _in_parts(s: Schedule, chain: Chain, parts: int, target: Target) -> tuple[Schedule, Chain]:
+    """The last link's sums in parts of channels, each a stage's, and the chain that makes those."""
     old = chain.links[-1]
     axis = summed_axis(old)
     if axis is None:
@@ -105,12 +141,7 @@ def schedule_parts(s: Schedule, chain: Chain, parts: int, target: Target, thread
     made = chain_of([*links, replace(tail, rows=())], names, target)
     if made is None or len(made.links) != len(chain.links):
         raise ScheduleError(f"the parts of {old.stage.name} are no chain")
-    program = tail.program
-    s = schedule_bands(s, made, Band(old.c.extent(old.axis), 0.0), target, parts)
-    total = is_tileable(program, program.stage(old.stage.name), target, old.epilogue)
-    if total is None:
-        raise ScheduleError(f"the sum of the parts of {old.stage.name} has no register tile")
-    return schedule_contraction(s, total, old.epilogue, target, threads)
+    return s, made
 
 
 def _pack(s: Schedule, chain: Chain, target: Target) -> tuple[Schedule, Program]:

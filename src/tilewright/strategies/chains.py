@@ -117,7 +117,9 @@ def chain_of(links: Sequence[Link], names: Sequence[frozenset[str]], target: Tar
         if len(own) - len(outer) > 2 and _is_free(found):
             outer.append(axis)
             continue
-        return Chain(found, (*outer, *batch)) if all(_has_panels(link, target) for link in links) else None
+        if not all(_has_panels(link, target) for link in links) or not all(map(_reads_whole, found[1:])):
+            return None
+        return Chain(found, (*outer, *batch))
     # tiles of the axis that register tiles take would read all of each right operand again
     return None
 
@@ -143,6 +145,10 @@ def find_links(program: Program, target: Target) -> list[Link]:
             at += 1
         epilogue = rows.pop(0) if rows and not rows[0].is_reduction else None
         if rows and not any(stage.is_reduction for stage in rows):
+            return []
+        c = is_tileable(program, c.stage, target, epilogue, packed=False)
+        if c is None:
+            # the stage after it, a copy in another order say, does not go along its vectors
             return []
         links.append(Link(program, c, panels, epilogue, tuple(rows)))
     return links
@@ -191,6 +197,24 @@ def _traced(links: Sequence[Link], names: Sequence[frozenset[str]], axis: str) -
         found[-1] = replace(after, reads=reads[0])
         found.append(replace(link, axis=own))
     return tuple(reversed(found))
+
+
+def _reads_whole(link: Link) -> bool:
+    """Whether a link reads the one before up to its borders, in bands of rows.
+
+    Of what nothing reads, nothing is computed; the last tile of what is read may reach into it, and read
+    there what the link before that has not computed either.
+    """
+    assert link.reads is not None
+    extents = {it.name: it.extent.as_int() for it in link.stage.iters}
+    shape = link.program.buffer(link.reads.buffer).shape
+    for i, size in zip(link.reads.indices, shape, strict=True):
+        if link.axis in i.vars or not _is_affine(i):
+            continue
+        most = i.const + sum(i.coefficient(v) * (extents[v] - 1) for v in i.vars)
+        if i.const > 0 or most < size.as_int() - 1:
+            return False
+    return True
 
 
 def _is_affine(i: Index) -> bool:

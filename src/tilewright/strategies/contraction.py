@@ -18,7 +18,7 @@ loaded vectors instead of broadcasts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -64,6 +64,7 @@ class _Tile:
     cuts: tuple[tuple[str, str], ...] = ()  # loops over tiles, and the axis of each
     columns: tuple[str, ...] = ()  # the loops over the panels of one result
     parts: tuple[str, ...] = ()  # the outer loops whose iterations make parts that lie together in the result
+    rows: str | None = None  # the loop of which each iteration uses rows of a that one thread's caches keep
 
 
 def schedule_contraction(
@@ -74,18 +75,22 @@ def schedule_contraction(
     threads: int,
     panels: str | None = None,
     in_order: InOrder | None = None,
+    rows: Callable[[Schedule, str], Schedule] | None = None,
 ) -> Schedule:
     """Schedule a contraction and the stage that consumes it point by point, if there is one.
 
     Loops of both stages are those of the unscheduled program. ``threads`` run the result. The stage
     ``panels``, if there is one, makes the operand ``b`` in the order in which it is read: it is computed tile
-    by tile. A result that a copy puts ``in_order`` is copied part by part.
+    by tile. A result that a copy puts ``in_order`` is copied part by part. What makes the operand ``a`` is
+    put by ``rows`` into the loop over blocks of rows that stay in the second cache level, if there is one.
 
     Raises ScheduleError where a primitive refuses a step, or no loop makes parts of a good size.
     """
     last = epilogue or c.stage
     threads = threads_for(c.stage, threads)
-    s, tile, size = _tile(s, c, last, target, threads, blocks=panels is None, in_order=in_order)
+    s, tile, size = _tile(
+        s, c, last, target, threads, blocks=panels is None, in_order=in_order, made=rows is not None
+    )
     part = None
     if in_order is not None:
         part = part_loop(s, in_order, tile.parts, tile.shared, threads, target)
@@ -93,6 +98,8 @@ def schedule_contraction(
             raise ScheduleError(f"{last.name} is not made in parts that threads could share")
         s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
     s = _fill(s, c, epilogue, tile, size, target)
+    if rows is not None and tile.rows is not None:
+        s = rows(s, tile.rows)
     feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
     written = None if in_order is not None else last.writes[0]
     streamed = None
@@ -162,10 +169,11 @@ def _tile(
     loops: Mapping[str, str] | None = None,
     blocks: bool = False,
     in_order: InOrder | None = None,
+    made: bool = False,
 ) -> tuple[Schedule, _Tile, RegisterTile]:
     """Split and order the loops of the result (``loops``: those of its iterators, default all around it).
 
-    With ``blocks``, rows come in blocks for the second cache level where that pays.
+    With ``blocks``, rows come in blocks for the second cache level where that pays, or if ``a`` is ``made``.
 
     Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
     their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
@@ -206,10 +214,12 @@ def _tile(
         balanced = cut is not None or _is_balanced(shared, threads)
         beside = lines_beside(c, chosen, target, cut, threads, balanced)
     block = None
+    # rows that one thread alone uses
+    own = made and (cut is not None or threads == 1)
     if blocks:
         tiled = {} if row is None else {row: chosen.rows}
         tiled |= {} if beside is None else {beside.axis: beside.count}
-        block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads)
+        block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads, own)
     in_blocks: list[str] = []
     if row is not None:
         # parts of threads, blocks and tiles, all even but perhaps the tiles
@@ -297,6 +307,7 @@ def _tile(
     tiles = _Tile(
         tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts, tuple(n_outer),
         tuple(part for part in making if part in outer),
+        next(iter([*outside[::-1], *share[::-1]]), None) if own else None,
     )  # fmt: skip
     return s, tiles, chosen
 

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from tilewright.ir import PARALLEL, Block, Exec, FloorDiv, Index, Mod, Stage, blocks, stmt_loads
+from tilewright.ir import (
+    PARALLEL,
+    Block,
+    Exec,
+    FloorDiv,
+    Index,
+    Mod,
+    Program,
+    Stage,
+    blocks,
+    floordiv,
+    mod,
+    stmt_loads,
+    var,
+)
 from tilewright.schedule import Schedule
+
+#: Groups of rows that are read for one panel after the other.
+PANEL_GROUPS: Final = 8
 
 
 def split_by_divisors(
@@ -30,6 +48,33 @@ def split_by_divisors(
             parts[loop] = [f"{loop}_quotient", f"{loop}_rest"]
             s = s.split(loop, divisor, names=parts[loop])
     return s, parts
+
+
+def schedule_panels(s: Schedule, stage: Stage, program: Program, threads: int) -> Schedule | None:
+    """A stage that makes a matrix' pieces in panels of columns, by groups; ``None`` for other stages.
+
+    A few rows are read as they lie, for one panel after the other; vectors run along whole groups.
+    """
+    buffer = next((b for b in program.temps if b.name in stage.writes), None)
+    layout = None if buffer is None else buffer.layout
+    sizes = [it.extent for it in stage.iters]
+    if layout is None or len(layout.exprs) != len(sizes) + 2 or any(not e.is_const for e in layout.shape):
+        return None
+    _, groups, _, width, group = (e.as_int() for e in layout.shape)
+    dims = [var(d) for d in layout.dims]
+    wanted = (
+        floordiv(dims[1], width), floordiv(dims[0], group), dims[2], mod(dims[1], width), mod(dims[0], group)
+    )  # fmt: skip
+    if layout.exprs != wanted:
+        return None
+    k, column, piece = s.loops(stage.name)
+    rows = max(n for n in range(1, PANEL_GROUPS + 1) if groups % n == 0)
+    s = s.split(k, [rows, group], names=[f"{k}_block", f"{k}_group", f"{k}_own"])
+    s = s.split(column, width, names=[f"{column}_panel", f"{column}_own"])
+    vector = f"{column}_{k}_own"
+    s = s.reorder(f"{k}_block", f"{column}_panel", f"{k}_group", piece, f"{column}_own", f"{k}_own")
+    s = s.fuse(f"{column}_own", f"{k}_own", names=[vector]).unroll(piece).vectorize(vector)
+    return s.parallel(f"{k}_block") if threads > 1 and groups > rows else s
 
 
 def threads_of_reader(s: Schedule, stage: Stage) -> str | None:

@@ -14,12 +14,14 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.algorithms import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
-from tilewright.strategies.bands import choose_band
-from tilewright.strategies.chain_nests import schedule_bands, schedule_parts, schedule_row_chain
+from tilewright.strategies.bands import find_band
+from tilewright.strategies.bf16x3 import choose_bf16x3
+from tilewright.strategies.chain_nests import prepare_bands, schedule_bands, schedule_row_chain
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.contraction import MIN_PARALLEL_PRODUCTS, schedule_contraction
+from tilewright.strategies.copies import schedule_panels
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
-from tilewright.strategies.dots import find_matrix
+from tilewright.strategies.dots import find_matrix, is_matrix
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
@@ -31,7 +33,7 @@ from tilewright.strategies.precision import contraction_of, round_weights
 from tilewright.strategies.products import is_large_product, schedule_product
 from tilewright.strategies.readers import pointwise_reader, reads_in_place
 from tilewright.strategies.roles import Contraction
-from tilewright.strategies.rows import schedule_elementwise, schedule_rows
+from tilewright.strategies.rows import schedule_copy_at, schedule_elementwise, schedule_rows
 from tilewright.strategies.stores import store_past_caches
 from tilewright.strategies.strassen import StrassenChoice, choose_strassen, schedule_strassen
 from tilewright.strategies.streams import is_stream, schedule_stream, split_streams
@@ -75,8 +77,8 @@ def _scheduled(
     s = inline_stages(Schedule(program))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
-            changed, choices = apply_algorithms(s, target, threads, winograd, sizes)
-            if choices:
+            changed, choices = apply_algorithms(s, target, threads, winograd, sizes, constants)
+            if changed is not s:
                 return _schedule_clusters(changed, target, threads, constants, choices)
         except ScheduleError as error:
             s = fell_back(s, "the direct method", error)
@@ -113,22 +115,15 @@ def _schedule_chain(s: Schedule, target: Target, threads: int, constants: Collec
     """
     program = s.program
     assert program is not None
+    banded = find_band(program, target, threads)
+    if banded is not None:
+        return schedule_bands(prepare_bands(s, *banded, target), target, threads)
+    # without bands, whole rows in tiles; their operands may lie in any order
+    s = gather_operands(s, target, constants)
+    program = s.program
+    assert program is not None
     chain = find_chain(program, target)
-    band = None if chain is None or chain.has_rows else choose_band(chain, target, threads)
-    if band is None:
-        # without bands, whole rows in tiles; their operands may lie in any order
-        s = gather_operands(s, target, constants)
-        program = s.program
-        assert program is not None
-        chain = find_chain(program, target)
-        if chain is None or not chain.has_rows:
-            return None
-    assert chain is not None
-    if band is None:
-        return schedule_row_chain(s, chain, target, threads)
-    if band.parts > 1:
-        return schedule_parts(s, chain, band.parts, target, threads)
-    return schedule_bands(s, chain, band, target, threads)
+    return schedule_row_chain(s, chain, target, threads) if chain is not None and chain.has_rows else None
 
 
 def _schedule_nests(
@@ -150,9 +145,14 @@ def _schedule_nests(
 
 
 def apply_algorithms(
-    s: Schedule, target: Target, threads: int, mode: WinogradMode, sizes: Sequence[int] = WINOGRAD_SIZES
+    s: Schedule,
+    target: Target,
+    threads: int,
+    mode: WinogradMode,
+    sizes: Sequence[int] = WINOGRAD_SIZES,
+    constants: Collection[str] = (),
 ) -> tuple[Schedule, dict[str, Choice]]:
-    """Rewrite the convolutions and products for which Winograd's or Strassen's method is chosen.
+    """Rewrite the convolutions and products for which Winograd's or Strassen's method, or bf16x3, is chosen.
 
     The choices are keyed by the stage that holds or consumes the result.
     """
@@ -163,6 +163,14 @@ def apply_algorithms(
         now = s.program
         assert now is not None
         last = pointwise_reader(now, stage)
+        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
+        pieces = (
+            choose_bf16x3(s, now.stage(stage.name), target, threads, constants) if mode == "auto" else None
+        )
+        pays = pieces is not None and pieces.gain > 0 and (choice is None or pieces.cycles < choice.cycles)
+        if pieces is not None and pays and find_chain(now, target) is None:
+            s = pieces.schedule
+            continue
         product = choose_strassen(now, now.stage(stage.name), target, threads) if mode == "auto" else None
         if product is not None and ending_stage(now, now.stage(stage.name)) is None:
             # a part of a chain, which is scheduled as a whole
@@ -171,7 +179,6 @@ def apply_algorithms(
             s = s.strassen(stage.name, product.width, product.weights, product.height, product.copies)
             choices[stage.name if last is None else last.name] = product
             continue
-        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
         if choice is None:
             continue
         weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
@@ -312,7 +319,14 @@ def _attempt(rule: Cluster, fallback: Cluster | None, name: str) -> Cluster:
 
 
 def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster:
-    return _attempt(lambda s, n: schedule_elementwise(s, program, stage, target, n), None, stage.name)
+    def rule(s: Schedule, threads: int) -> Schedule:
+        if len(s.loops(stage.name)) > len(stage.iters):
+            # computed where it is used
+            return s
+        panels = schedule_panels(s, stage, program, threads)
+        return schedule_elementwise(s, program, stage, target, threads) if panels is None else panels
+
+    return _attempt(rule, None, stage.name)
 
 
 def _rows_rule(rows: list[Stage], last: Stage, program: Program, depth: int, target: Target) -> Cluster:
@@ -363,14 +377,16 @@ def _contraction_rule(
             if rule is not None:
                 s = rule(s, c, target, threads)
                 return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
-            return schedule_contraction(s, c, epilogue, target, threads, panels, ordered)
+            rows = _rows_maker(program, c, ordered)
+            return schedule_contraction(s, c, epilogue, target, threads, panels, ordered, rows)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)
         now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
         again = is_tileable(now, c.stage, target, epilogue)
         if again is None:
             raise ScheduleError(f"the layout of {buffer} leaves {c.stage.name} without a register tile")
-        return schedule_contraction(s, again, epilogue, target, threads, in_order=ordered)
+        rows = _rows_maker(program, again, ordered)
+        return schedule_contraction(s, again, epilogue, target, threads, in_order=ordered, rows=rows)
 
     def simple(s: Schedule, threads: int) -> Schedule:
         if ordered is not None:
@@ -381,6 +397,22 @@ def _contraction_rule(
         return s
 
     return _attempt(tiled, simple, (epilogue or c.stage).name)
+
+
+def _rows_maker(
+    program: Program, c: Contraction, ordered: InOrder | None
+) -> Callable[[Schedule, str], Schedule] | None:
+    """What computes the operand ``a`` of a product of matrices at a loop; ``None`` where it stays apart.
+
+    Only of products: of windows neighbouring blocks share rows.
+    """
+    makers = program.producers(c.a.buffer)
+    windows = [axis for axis in c.axes("window") if c.extent(axis) > 1]
+    if ordered is not None or windows or not is_matrix(c) or len(makers) != 1 or makers[0].is_reduction:
+        return None
+    if program.consumers(c.a.buffer) != (c.stage,):
+        return None
+    return lambda s, loop: schedule_copy_at(s, program, makers[0], loop)
 
 
 def _contraction_of(program: Program, last: Stage, target: Target) -> Contraction | None:

@@ -7,27 +7,37 @@ from typing import Final
 
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies.bands import choose_band
+from tilewright.strategies.bands import choose_band, find_band
+from tilewright.strategies.bf16x3 import choose_bf16x3
+from tilewright.strategies.chain_nests import prepare_bands
 from tilewright.strategies.chains import Chain, Link, chain_of, find_links
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.layouts import Flow
+from tilewright.support import ScheduleError, get_logger
 from tilewright.target import Target
+
+_log = get_logger(__name__)
 
 #: Contractions that one kernel computes, at most.
 MOST_JOINED: Final = 3
 
 
-def choose_joins(runs: Sequence[Sequence[Flow]], target: Target, threads: int) -> list[list[int]]:
+def choose_joins(
+    runs: Sequence[Sequence[Flow]], target: Target, threads: int, *, exact: bool = False
+) -> list[list[int]]:
     """For each run of kernels, of which each alone reads the one before, how many each new kernel takes.
 
-    The sum of what is saved is the largest; 1 is a kernel as it was.
+    The sum of what is saved is the largest; 1 is a kernel as it was. Unless products must be ``exact``, what
+    faster ones save in kernels of their own counts against joining those: chains do not take them.
     """
     known: dict[Program, Link | None] = {}
+    apart: dict[Program, float] = {}
     out: list[list[int]] = []
     for run in runs:
         for flow in run:
             if flow.program not in known and threads > 1:
                 known[flow.program] = _only_link(flow.program, target)
+                apart[flow.program] = 0.0 if exact else _saved_apart(flow.program, target, threads)
         links = [known.get(flow.program) for flow in run]
         # the most that is saved before each place, and how many kernels the last one there takes
         best: list[tuple[float, int]] = [(0.0, 1)]
@@ -37,7 +47,8 @@ def choose_joins(runs: Sequence[Sequence[Flow]], target: Target, threads: int) -
                 chain = _chain(run[end - count : end], links[end - count : end], target)
                 band = None if chain is None else choose_band(chain, target, threads)
                 if band is not None:
-                    options.append((best[end - count][0] + band.saved, count))
+                    lost = sum(apart[flow.program] for flow in run[end - count : end])
+                    options.append((best[end - count][0] + band.saved - lost, count))
             best.append(max(options))
         end, counts = len(run), list[int]()
         while end:
@@ -47,12 +58,36 @@ def choose_joins(runs: Sequence[Sequence[Flow]], target: Target, threads: int) -
     return out
 
 
+def fits_together(program: Program, target: Target, threads: int) -> bool:
+    """Whether the kernel of joined ones is scheduled as the chain for which they were joined.
+
+    As one program they may be another one: what they share is read twice, a sum has more terms.
+    """
+    s = inline_stages(Schedule(program))
+    banded = find_band(s.require_program(), target, threads)
+    if banded is None:
+        return False
+    try:
+        prepare_bands(s, *banded, target)
+    except ScheduleError as error:
+        _log.info("%s stays apart: %s", program.name, error.what)
+        return False
+    return True
+
+
 def _only_link(program: Program, target: Target) -> Link | None:
     """The link that a kernel's program is, ``None`` for other programs."""
     made = inline_stages(Schedule(program)).program
     assert made is not None
     links = find_links(made, target)
     return links[0] if len(links) == 1 and not links[0].rows else None
+
+
+def _saved_apart(program: Program, target: Target, threads: int) -> float:
+    """Cycles that products of pieces save in a kernel of its own."""
+    s = inline_stages(Schedule(program))
+    choices = (choose_bf16x3(s, stage, target, threads) for stage in s.require_program().stages)
+    return sum(choice.gain for choice in choices if choice is not None)
 
 
 def _chain(flows: Sequence[Flow], links: Sequence[Link | None], target: Target) -> Chain | None:

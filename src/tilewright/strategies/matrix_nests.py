@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tilewright.ir import TILE, Index, Stage
+from tilewright.ir import TILE, Index, Stage, Var
 from tilewright.schedule import Schedule
 from tilewright.strategies.blocking import KEPT_SHARE
 from tilewright.strategies.dots import find_matrix
@@ -44,15 +44,17 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     reductions = [loop for loop in others if feeds[loop] in c.axes("k", "window")]
     deep = next(loop for loop in reductions if feeds[loop] == found.axis)
     s = s.split(deep, tile.depth)
-    taps = [loop for loop in reductions if loop != deep]
+    others_summed = [loop for loop in reductions if loop != deep]
+    pieces = [loop for loop in others_summed if _chooses_pieces(c, feeds[loop])]
+    taps = [loop for loop in others_summed if loop not in pieces]
     # all taps of a block while its few lines are in the first cache level
     in_blocks = contiguous_reduction(c)[1] is not None
-    outer = [f"{deep}_o", *taps] if in_blocks else [*taps, f"{deep}_o"]
+    outer = [f"{deep}_o", *taps, *pieces] if in_blocks else [*taps, f"{deep}_o", *pieces]
     around_it = [loop for loop in others if loop not in reductions]
     front = [*rows[:-1], *columns_of[:-1]]
     s = s.reorder(*around_it, *outer, *front, rows[-1], columns_of[-1], f"{deep}_i")
     s = s.decompose_init(block, outer[0])
-    for loop in front:
+    for loop in (*pieces, *front):
         s = s.unroll(loop)
     s = s.tensorize(rows[-1], c.dot)
     s = _ask_for_columns(s, c, outer, tile, target)
@@ -61,6 +63,12 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     if epilogue is not None:
         s = s.vectorize(loops_below(s, epilogue.name, around)[-1])
     return s
+
+
+def _chooses_pieces(c: Contraction, axis: str | None) -> bool:
+    """Whether a reduction axis only says which of few pieces of its operands are multiplied."""
+    atoms = [atom for ld in (c.a, c.b) if ld is not None for i in ld.indices for atom, _ in i.terms]
+    return axis is not None and not any(isinstance(atom, Var) and atom.name == axis for atom in atoms)
 
 
 def _move(s: Schedule, c: Contraction, block: str, around: str, tile: MatrixTile, instr: str) -> Schedule:

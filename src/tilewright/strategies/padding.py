@@ -30,31 +30,35 @@ def pad_for_matrices(s: Schedule, target: Target, constants: Collection[str]) ->
     if not target.tiles:
         return s
     for stage in s.require_program().stages:
-        now = s.require_program()
-        c = contraction_of(now, stage.name, target)
-        if c is None or c.b is None:
-            continue
-        lines = _short_lines(c, target)
-        place = _place(now.stage(stage.name), c, target)
-        if place is None or not (c.guard or lines):
-            continue
-        try:
-            padded = s.pad_operand(stage.name, *place)
-            made = padded
-            if lines is not None:
-                if _steps(c, lines[:2]) != [1, 1]:
-                    made = padded.split_phases(stage.name, lines[:2])
-                made = made.flatten_rows(stage.name, *lines, f"{stage.name}_lines")
-        except ScheduleError as error:
-            s = fell_back(s, f"stage {stage.name} reads its operand as it is", error)
-            continue
-        for candidate in dict.fromkeys((made, padded if c.guard else made)):
-            then = contraction_of(
-                round_weights(candidate, target, constants).require_program(), stage.name, target
-            )
-            if then is not None and find_matrix(then, target) is not None:
-                s = candidate
-                break
+        s = store_for_matrices(s, stage.name, target, constants)
+    return s
+
+
+def store_for_matrices(
+    s: Schedule, stage: str, target: Target, constants: Collection[str], *, always: bool = False
+) -> Schedule:
+    """The same for one stage; its operand is stored ``always``, or where matrices need that."""
+    now = s.require_program()
+    c = contraction_of(now, stage, target)
+    if c is None or c.b is None:
+        return s
+    lines = _short_lines(c, target)
+    place = _place(now.stage(stage), c, target)
+    if place is None or not (c.guard or lines or always):
+        return s
+    try:
+        padded = s.pad_operand(stage, *place)
+        made = padded
+        if lines is not None:
+            if _steps(c, lines[:2]) != [1, 1]:
+                made = padded.split_phases(stage, lines[:2])
+            made = made.flatten_rows(stage, *lines, f"{stage}_lines")
+    except ScheduleError as error:
+        return fell_back(s, f"stage {stage} reads its operand as it is", error)
+    for candidate in dict.fromkeys((made, padded if c.guard or always else made)):
+        then = contraction_of(round_weights(candidate, target, constants).require_program(), stage, target)
+        if then is not None and find_matrix(then, target) is not None:
+            return candidate
     return s
 
 

@@ -26,6 +26,7 @@ from tilewright.schedule import Schedule
 from tilewright.strategies.caches import buffer_bytes, goes_past_caches, last_cache
 from tilewright.strategies.copies import split_by_divisors, threads_of_reader
 from tilewright.strategies.fallback import fell_back
+from tilewright.strategies.micro import fed_by, loops_below
 from tilewright.strategies.roles import flat_index, physical, run_length
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -49,6 +50,8 @@ FAR: Final = 0.5
 #: Vectors of a row up to which several rows are computed at once; and how many.
 SHORT_ROW: Final = 16
 ROWS_AT_ONCE: Final = (2, 4, 8)
+#: Elements of an axis along which no operand moves, for its loop to be expanded.
+CHOICES: Final = (Index(2), Index(3), Index(4))
 #: Squares of a tile along the operand's lines, and elements along the vectors.
 SQUARES: Final = 4
 TILE_VECTORS: Final = 64
@@ -78,8 +81,15 @@ def schedule_elementwise(
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
     s, parts = split_by_divisors(s, stage, loops, inner)
+    chosen = _choosing_axes(stage)
+    choosing = [
+        loop for loop, it in zip(loops, stage.iters, strict=True) if it.name in chosen and loop != inner
+    ]
     pars = [
-        part for loop, it in zip(loops, stage.iters, strict=True) if it.kind == "par" for part in parts[loop]
+        part
+        for loop, it in zip(loops, stage.iters, strict=True)
+        if it.kind == "par" and loop not in choosing
+        for part in parts[loop]
     ]
     loops = [part for loop in loops for part in parts[loop]]
     if found is not None:
@@ -106,10 +116,48 @@ def schedule_elementwise(
             first = next((loop for loop in parts.get(shared or "", ()) if loop in pars), None)
             if first is not None:
                 outer, pars = ([first, *(loop for loop in some if loop != first)] for some in (outer, pars))
+            outer = [*(loop for loop in outer if loop not in choosing), *choosing]
         if [*outer, inner] != loops or run is not None:
             s = s.reorder(*outer, inner)
+        for loop in choosing:
+            s = s.unroll(loop)
         s = s.vectorize(inner)
     return parallelise(s, pars, total, threads)
+
+
+def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> Schedule:
+    """Compute an element-wise stage where the loop ``loop`` uses it, in vectors.
+
+    Raises ScheduleError where a primitive refuses.
+    """
+    s = s.compute_at(stage.name, loop, keep_storage=True)
+    loops = loops_below(s, stage.name, loop)
+    of = {axis: fed for fed, axis in fed_by(s, stage.name, loops).items()}
+    chosen = [of[axis] for axis in _choosing_axes(stage) if axis in of]
+    found = best_vector_axis(program, stage)
+    if found is None or stage.iters[found[0]].name not in of:
+        return s
+    axis, run = found
+    inner = of[stage.iters[axis].name]
+    if run is not None:
+        s = s.split(inner, run, names=[f"{inner}_block", f"{inner}_lane"])
+        loops[loops.index(inner)] = f"{inner}_block"
+        inner = f"{inner}_lane"
+    outer = [other for other in loops if other != inner and other not in chosen]
+    s = s.reorder(*outer, *chosen, inner)
+    for each in chosen:
+        s = s.unroll(each)
+    return s.vectorize(inner)
+
+
+def _choosing_axes(stage: Stage) -> frozenset[str]:
+    """Short axes of the result along which no operand moves: what is read is used for all their elements."""
+    if stage.is_reduction:
+        return frozenset()
+    moved = {v for ld in stmt_loads(stage.body) for i in ld.indices for v in i.vars}
+    return frozenset(
+        it.name for it in stage.iters if it.kind == "par" and it.name not in moved and it.extent in CHOICES
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import helper
+from tests.unit.codegen.test_tiles import AMX
 from tests.unit.strategies.test_bands import block
 from tests.unit.strategies.test_default import blocked, constant, conv_program, t
 
@@ -37,8 +38,8 @@ def between(*args, **options):
     return replace(program, inputs=inputs)
 
 
-def described(program, threads=2, **options):
-    return describe(default_schedule(program, HOST, threads, **options), threads)
+def described(program, threads=2, target=HOST, **options):
+    return describe(default_schedule(program, target, threads, **options), threads)
 
 
 def test_a_chain_in_bands():
@@ -60,7 +61,7 @@ def test_a_chain_in_parts():
         (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "off"}, "direct"),
         (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f2"}, "winograd f2"),
         (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f4"}, "winograd f4"),
-        (between(1, 32, 64, (28, 28), (1, 1)), {}, "matmul"),
+        (between(1, 32, 64, (28, 28), (1, 1)), {"winograd": "off"}, "matmul"),
         (between(1, 32, 32, (40, 40), (3, 3), pad=1, groups=32), {}, "direct, depthwise"),
     ],
 )
@@ -136,13 +137,27 @@ def test_other_nests(make, algorithm):
     assert described(make()).algorithm == algorithm
 
 
-def test_strassen():
+def product(constants=()):
     a, b = t(128, 768, name="A"), t(768, 768, name="B")
-    program = program_of([a, b], ops.matmul(a, b, name="C"))
-    found = described(constant(program, "B"))
+    return constant(program_of([a, b], ops.matmul(a, b, name="C")), *constants)
+
+
+def test_strassen():
+    found = described(product("B"), target=replace(HOST, tiles=0))
     assert found.algorithm == "strassen"
     assert found.threads == 2
     assert found.tile is not None
+
+
+@pytest.mark.parametrize("program", [product("B"), product()], ids=["constant", "given"])
+def test_products_of_pieces(program, monkeypatch):
+    """What makes the pieces goes unnamed."""
+    monkeypatch.setattr("tilewright.strategies.bf16x3.MARGIN", 0.0)
+    found = described(program, target=AMX)
+    assert found.algorithm == "bf16x3 by tdpbf16ps"
+    assert found.instructions == ("tdpbf16ps",)
+    assert found.threads == 2
+    assert described(program, target=AMX, winograd="off").algorithm == "matmul"
 
 
 def test_rules_that_give_way_are_told(monkeypatch):
@@ -199,6 +214,7 @@ def test_instructions_are_named():
     names = ["x", "v0", "v1", "v2", "y"]
     nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in itertools.pairwise(names)]
     ends = [[tiny.tensor(name, (128, 128))] for name in ("x", "y")]
-    found = tilewright.compile(tiny.model(nodes, *ends, {"w": w}), precision="bf16").descriptions()
+    model = tiny.model(nodes, *ends, {"w": w})
+    found = tilewright.compile(model, precision="bf16", winograd="off").descriptions()
     named = [each.algorithm for each in found if each.instructions == (expected,)]
     assert named and set(named) == {f"matmul by {expected}"}

@@ -1,9 +1,13 @@
 """Contractions of a model joined in bands of rows: the same results, and where the rule joins them."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
+from tests import onnx_models
+from tests.native_kernel import HOST, LANES
 
 import tilewright
 from tilewright.driver import describe, units, verify_model
@@ -11,11 +15,9 @@ from tilewright.driver.units import make_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.frontend.zoo import mobilenet_v2
 from tilewright.graph import fuse, simplify
-from tilewright.strategies import bands, contraction
+from tilewright.strategies import bands, contraction, default_schedule
 from tilewright.support import assert_close
-from tilewright.target import detect
-
-HOST = detect()
+from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_joined_kernels_give_what_the_reference_gives(batch, threads, joined_any
 
 
 def units_of(model, threads):
-    return make_units(fuse(simplify(import_onnx(model))), HOST, threads)
+    return make_units(fuse(simplify(import_onnx(model))), LANES, threads)
 
 
 def test_blocks_of_mobilenet_are_joined_on_two_threads():
@@ -78,3 +80,89 @@ def test_convolutions_for_winograd_stay_apart(name):
 def test_products_of_a_feed_forward_layer_stay_apart():
     found = [unit for unit in units_of(zoo.SMALL["bert_base"](), 2) if contractions(unit) > 1]
     assert all("Softmax" in unit.operators for unit in found)
+
+
+def convolutions(x, layers, *, blocked=False, shared=False):
+    """A model of convolutions ``(channels, taps, stride, by channel, relu)`` one after the other."""
+    nodes, weights, channels, rank = [], {}, x[1], len(x) - 2
+    for at, (out, taps, stride, apart, relu) in enumerate(layers):
+        out = channels if apart else out
+        shape = (out, 1 if apart else channels, *[taps] * rank)
+        weights[f"w{at}"] = np.full(shape, 0.5 if shared else at, np.float32)
+        made = f"c{at}" if relu else f"v{at + 1}"
+        options = {
+            "strides": [stride] * rank,
+            "pads": [taps // 2] * 2 * rank,
+            "group": channels if apart else 1,
+        }
+        nodes.append(helper.make_node("Conv", [f"v{at}", f"w{at}"], [made], name=f"n{at}", **options))
+        if relu:
+            nodes.append(helper.make_node("Relu", [made], [f"v{at + 1}"]))
+        channels = out
+    value = f"v{len(layers)}"
+    if blocked:
+        nodes.append(helper.make_node("GlobalAveragePool", [value], ["y"]))
+        value = "y"
+    names = [f"s{n}" for n in range(len(x))]
+    return onnx_models.model(
+        nodes, [onnx_models.tensor("v0", x)], [onnx_models.tensor(value, names)], weights
+    )
+
+
+def joined_of(model, threads, target=HOST):
+    found = make_units(fuse(simplify(import_onnx(model))), target, threads)
+    return [unit for unit in found if contractions(unit) > 1]
+
+
+def assert_in_bands(unit, threads, target=HOST):
+    s = default_schedule(unit.program, target, threads)
+    assert not [note for note in s.notes if "no chain" in note]
+    assert "band" in str(s)
+
+
+def test_a_wide_product_before_a_plain_result_stays_apart():
+    # as one kernel it took 70 times as long: its last sums have no register tile in the result's order
+    layers = [(channels, 1, 1, False, False) for channels in (512, 2048, 16)]
+    compiled = tilewright.compile(convolutions((1, 16, 7, 7), layers), threads=2, target=LANES)
+    assert not [note for row in compiled.explain() for note in row["fallbacks"] if "no chain" in note]
+    for unit in joined_of(convolutions((1, 16, 7, 7), layers), 2, LANES):
+        assert_in_bands(unit, 2, LANES)
+    # in blocks of channels it is one
+    assert len(joined_of(convolutions((1, 16, 7, 7), layers, blocked=True), 2, LANES)) == 1
+
+
+def test_kernels_that_share_weights_stay_apart():
+    layers = [(96, 1, 1, False, False), (0, 3, 1, True, True), (96, 1, 1, False, False)]
+    found = joined_of(convolutions((1, 96, 14, 14), layers, blocked=True), 2)
+    assert [contractions(unit) for unit in found] == [3]
+    shared = convolutions((1, 96, 14, 14), layers, blocked=True, shared=True)
+    assert not joined_of(shared, 2)
+    compiled = tilewright.compile(shared, threads=2)
+    assert verify_model(compiled, shared, compiled.sample_feeds(1), "onnx").ok
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_joined_is_scheduled_as_a_chain(seed, joined_anyway):
+    rng = random.Random(seed)
+    count = 0
+    for _ in range(8):
+        size = [rng.choice([1, 2, 5, 7, 7, 8, 13, 14, 28]) for _ in range(rng.choice([1, 2, 2, 2]))]
+        x = (rng.choice([1, 1, 2]), rng.choice([4, 16, 32, 100]), *size)
+        layers = [
+            (
+                rng.choice([8, 16, 24, 72, 100, 256]),
+                rng.choice([1, 1, 3]),
+                rng.choice([1, 1, 2]),
+                rng.random() < 0.25,
+                rng.random() < 0.5,
+            )
+            for _ in range(rng.choice([2, 3, 4]))
+        ]
+        model = convolutions(x, layers, blocked=rng.random() < 0.4)
+        threads = rng.choice([2, 3, 8])
+        target = rng.choice([HOST, X86_AVX2, X86_AVX512, AARCH64_NEON])
+        joined = joined_of(model, threads, target)
+        for unit in joined:
+            assert_in_bands(unit, threads, target)
+        count += len(joined)
+    assert count

@@ -89,9 +89,11 @@ def test_transposed_convolutions(case, bias):
     wanted = expected(x, weights["w"], stride, before, dilation, groups, out)
     if bias:
         wanted += weights["b"].reshape(-1, *(1,) * len(size))
-    for threads in (1, 2, 3):
-        (y,) = tilewright.compile(model, threads=threads)(x)
-        np.testing.assert_allclose(y, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    # products of bf16 pieces err as much more as they may
+    for mode, allowed in (("off", 2e-6), ("auto", 1e-5 if HOST.tiles else 2e-6)):
+        for threads in (1, 2, 3):
+            (y,) = tilewright.compile(model, threads=threads, winograd=mode)(x)
+            np.testing.assert_allclose(y, wanted, rtol=0, atol=allowed * np.abs(wanted).max())
 
 
 def test_phases_compute_no_zeros():
@@ -114,7 +116,7 @@ def test_phases_are_put_in_order_without_gathers():
         [node], [tiny.tensor("x", (1, 64, 12, 12))], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w}
     )
     (unit,) = make_units(fuse(simplify(import_onnx(model))), HOST, 1)
-    s = default_schedule(unit.program, HOST, 1)
+    s = default_schedule(unit.program, HOST, 1, winograd="off")
     assert "alloc convtranspose_phases_part: " in str(s)
     text = Native(s.func).text.text
     assert "shufflevector" in text and "gather" not in text
@@ -127,8 +129,8 @@ def test_phases_that_read_more_than_the_caches_hold_are_put_in_order_at_the_end(
     x, w = (random.standard_normal(shape, np.float32) for shape in ((1, 64, 12, 12), (64, 32, 2, 2)))
     model = tiny.model([node], [tiny.tensor("x", x.shape)], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w})
     (unit,) = make_units(fuse(simplify(import_onnx(model))), HOST, 1)
-    s = default_schedule(unit.program, HOST, 1)
+    s = default_schedule(unit.program, HOST, 1, winograd="off")
     assert "convtranspose_phases_part" not in str(s)
-    (y,) = tilewright.compile(model, threads=1)(x)
+    (y,) = tilewright.compile(model, threads=1, winograd="off")(x)
     wanted = expected(x, w, (2, 2), (0, 0), 1, 1, (24, 24))
     np.testing.assert_allclose(y, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())

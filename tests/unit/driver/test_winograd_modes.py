@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from onnx import helper
+from tests.native_kernel import HOST, LANES
 
 import onnx_models as tiny
 import tilewright
@@ -15,6 +16,8 @@ from tilewright.strategies import MOST_ERROR
 from tilewright.support import InputError
 
 CHANNELS, PIXELS = 64, 28
+HAS_TILES = any(i.name == "tdpbf16ps" for i in HOST.instructions)
+needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="this machine has no tile registers for bf16")
 
 
 def layers(*scales):
@@ -45,10 +48,10 @@ def tiles(compiled):
 @pytest.mark.parametrize(("mode", "expected"), [("off", None), ("f2", 2), ("f4", 4), ("auto", 4)])
 def test_modes(mode, expected):
     model = layers(0.05)
-    compiled = tilewright.compile(model, winograd=mode, threads=2)
+    compiled = tilewright.compile(model, winograd=mode, threads=2, target=LANES)
     assert tiles(compiled) == [expected]
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, PIXELS, PIXELS), np.float32)
-    direct = tilewright.compile(model, winograd="off", threads=2)(x)[0]
+    direct = tilewright.compile(model, winograd="off", threads=2, target=LANES)(x)[0]
     result = compiled(x)[0]
     assert np.abs(result - direct).max() <= MOST_ERROR * np.abs(direct).max()
     assert np.array_equal(result, direct) == (mode == "off")
@@ -56,7 +59,7 @@ def test_modes(mode, expected):
 
 def test_auto_judges_each_layer_by_its_own_weights():
     # the transforms of the third layer's weights leave the range of f32 with tiles of 4, of the last with any
-    compiled = tilewright.compile(layers(1, 1e-3, 3e36, 1e-36, 1e38 / 4))
+    compiled = tilewright.compile(layers(1, 1e-3, 3e36, 1e-36, 1e38 / 4), target=LANES)
     assert tiles(compiled) == [4, 4, 2, 4, None]
     names = [group.kernel.name for group in compiled.groups()]
     assert names[1] == names[3] != names[2]
@@ -81,14 +84,31 @@ def products(*scales):
 def test_products_take_strassens_method_where_their_weights_allow_it():
     # sums of quarters of the second matrix leave the range of f32
     model = products(0.05, 6e37)
-    found = tilewright.compile(model, threads=2)
+    found = tilewright.compile(model, threads=2, target=LANES)
     assert [each.algorithm for each in found.descriptions()] == ["strassen", "matmul"]
-    direct = tilewright.compile(model, threads=2, winograd="off")
+    direct = tilewright.compile(model, threads=2, winograd="off", target=LANES)
     assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
     x = np.random.default_rng(1).standard_normal((128, 768), np.float32) * 0.01
     for got, wanted in zip(found(x), direct(x), strict=True):
         assert np.abs(got - wanted).max() <= MOST_ERROR * np.abs(wanted).max()
     assert np.array_equal(found(x)[0], found(x)[0])
+
+
+@needs_tiles
+def test_products_are_taken_in_pieces_where_their_weights_allow_it():
+    infinite = np.full((768, 768), 0.05)
+    infinite[3, 5] = np.inf
+    model = products(0.05, infinite)
+    found = tilewright.compile(model, threads=2)
+    assert [each.algorithm for each in found.descriptions()] == ["bf16x3 by tdpbf16ps", "matmul"]
+    direct = tilewright.compile(model, threads=2, winograd="off")
+    assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
+    x = np.random.default_rng(1).standard_normal((128, 768), np.float32)
+    (got, got_infinite), (wanted, wanted_infinite) = found(x), direct(x)
+    assert 0 < np.abs(got - wanted).max() <= MOST_ERROR * np.abs(wanted).max()
+    np.testing.assert_array_equal(got_infinite, wanted_infinite)
+    # an infinity, not what becomes of its pieces
+    assert np.isinf(got_infinite[:, 5]).all() and np.isfinite(np.delete(got_infinite, 5, axis=1)).all()
 
 
 def test_unknown_modes_are_refused():

@@ -13,9 +13,10 @@ from tilewright.lang import ops
 from tilewright.schedule import Schedule
 from tilewright.strategies import bands, chain_nests, default
 from tilewright.strategies.bands import Band, choose_band
+from tilewright.strategies.chain_nests import prepare_bands
 from tilewright.strategies.chains import find_chain
 from tilewright.strategies.inlining import inline_stages
-from tilewright.strategies.layouts import Block
+from tilewright.strategies.layouts import Block, Flow, assign_layouts
 from tilewright.support import ScheduleError
 
 LANES = HOST.lanes(F32)
@@ -86,7 +87,7 @@ def in_bands(monkeypatch):
     """Chains are computed in bands of so many rows, whatever that costs."""
 
     def of(rows):
-        monkeypatch.setattr(default, "choose_band", lambda chain, target, threads: Band(rows, 1.0))
+        monkeypatch.setattr(bands, "choose_band", lambda chain, target, threads: Band(rows, 1.0))
 
     return of
 
@@ -175,7 +176,7 @@ def test_channels_in_parts(case, monkeypatch):
     program = block(*args, **options)
     tail = chain_in(program).links[-1]
     rows = tail.c.extent(tail.axis)
-    monkeypatch.setattr(default, "choose_band", lambda chain, target, threads: Band(rows, 1.0, parts))
+    monkeypatch.setattr(bands, "choose_band", lambda chain, target, threads: Band(rows, 1.0, parts))
     s = check(program, threads=parts, interpret=case == "two rows")
     assert "C2_part" in s.blocks()
     assert s.func.body is not None and str(s).count("parallel") <= 2
@@ -190,29 +191,30 @@ def test_rows_that_threads_share_unequally_are_divided_by_channels():
     assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 7) is None
 
 
+def in_parts(program, parts):
+    """Right before the nests of a chain whose sums are made in parts."""
+    s = inline_stages(Schedule(program))
+    return prepare_bands(s, find_chain(s.program, HOST), Band(7, 1.0, parts), HOST)
+
+
 @pytest.mark.parametrize(
-    ("part", "answer", "message"),
+    ("part", "message"),
     [
-        ("chain_of", lambda *_: None, "the parts of .* are no chain"),
-        ("is_tileable", lambda *_: None, "the sum of the parts of .* has no register tile"),
+        ("find_links", "the parts of .* are no chain"),
+        ("_tileable", "the sum of the parts .* has no register tile"),
     ],
 )
-def test_parts_that_are_scheduled_in_no_way_are_refused(monkeypatch, part, answer, message):
-    s = inline_stages(Schedule(block(1, (7, 7), 16, 32, 16)))
-    chain = find_chain(s.program, HOST)
-    if part == "is_tileable":
-        # of the parts alone: their nests need their tiles
-        monkeypatch.setattr(chain_nests, "schedule_bands", lambda s, *_: s)
-    monkeypatch.setattr(chain_nests, part, answer)
+def test_parts_that_are_scheduled_in_no_way_are_refused(monkeypatch, part, message):
+    monkeypatch.setattr(chain_nests, part, lambda *_: [])
+    # of the sum of the parts alone: their own tiles are found otherwise
+    monkeypatch.setattr(chain_nests, "is_tileable", lambda *_: None)
     with pytest.raises(ScheduleError, match=message):
-        chain_nests.schedule_parts(s, chain, 2, HOST, 2)
+        in_parts(block(1, (7, 7), 16, 32, 16), 2)
 
 
 def test_parts_of_what_is_not_summed_are_refused():
-    program = block(1, (7, 7), 16, 32, 16, project=False)
-    s = inline_stages(Schedule(program))
     with pytest.raises(ScheduleError, match="no reduction that threads could share"):
-        chain_nests.schedule_parts(s, find_chain(s.program, HOST), 2, HOST, 2)
+        in_parts(block(1, (7, 7), 16, 32, 16, project=False), 2)
 
 
 def test_the_price_of_a_line_decides(monkeypatch):
@@ -247,6 +249,29 @@ def test_a_value_that_others_read_ends_a_chain():
     program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
     assert chain_in(program) is None
     check(program, interpret=False)
+
+
+@pytest.mark.parametrize("low", [True, False])
+@pytest.mark.parametrize("columns", [2, 7, 8, 14, 33])
+def test_a_result_that_is_put_in_order_is_no_chain(columns, low):
+    x = t(1, 64, 7, columns, name="X")
+    a, more = stage(x, 0, 256, 64, 1, 1)
+    b, last = stage(a, 1, 32, 256, 1, 1, low=low)
+    program = constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1")
+    assert chain_in(blocked(program)) is not None
+    inputs = {b.name: b.name for b in program.inputs}
+    (plain,) = assign_layouts([Flow(program, inputs, {"Y1": "Y1"})], {"Y1"}, HOST)
+    assert chain_in(plain) is None
+
+
+@pytest.mark.parametrize(("columns", "found"), [(26, False), (27, True), (28, False)])
+def test_columns_that_nothing_reads_end_a_chain(columns, found):
+    x = t(1, 32, 7, columns, name="X")
+    a, more = stage(x, 0, 64, 32, 1, 1)
+    b, last = stage(a, 1, 32, 64, 1, 1, stride=2)
+    program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
+    # the last tile of columns would read what is not computed
+    assert (chain_in(program) is not None) == found
 
 
 def test_weights_too_few_to_pack_are_no_chain():

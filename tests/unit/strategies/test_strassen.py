@@ -17,8 +17,8 @@ from tilewright.target import X86_AVX512
 from tilewright.target.x86_cores import core
 
 LANES = HOST.lanes(F32)
-# which method pays follows from the memory: the same everywhere
-TARGET = replace(HOST, memory=core("znver5").applied(X86_AVX512).memory, shared_issue=None)
+# which method pays follows from the memory, and from tile registers: the same everywhere
+TARGET = replace(HOST, memory=core("znver5").applied(X86_AVX512).memory, shared_issue=None, tiles=0)
 
 
 def product(m, n, k, epilogue="none", batch=False):

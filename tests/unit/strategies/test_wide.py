@@ -23,7 +23,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(wide, "MIN_SHARE", 0)
     monkeypatch.setattr(wide, "CHUNK", 48)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
-    assert chunked(check(product(m, n, k, bias=bias), threads=threads, interpret=False))
+    assert chunked(check(product(m, n, k, bias=bias), threads=threads, winograd="off", interpret=False))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_sizes_where_finding_pages_takes_longest(m, n, k, monkeypatch):
     monkeypatch.setattr(wide, "MIN_SHARE", 0)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
     monkeypatch.setattr(wide, "PAGE", 0)
-    assert chunked(check(product(m, n, k), threads=2, interpret=False))
+    assert chunked(check(product(m, n, k), threads=2, winograd="off", interpret=False))
 
 
 def test_rows_that_fall_into_one_set_are_copied():

@@ -96,8 +96,8 @@ def test_weights_are_counted_once_for_all_images():
 @pytest.mark.parametrize(("reads", "hidden"), [(10, True), (1000, False)])
 def test_products_hide_the_weights_that_a_cache_gives_again(reads, hidden):
     products, weights = 1e6, 1e5
-    once = algorithms._with_weights(products, 0.0, X86_AVX512, weights, 1, 2)
-    many = algorithms._with_weights(products, 0.0, X86_AVX512, weights, reads, 2)
+    once = algorithms.with_weights(products, 0.0, X86_AVX512, weights, 1, 2)
+    many = algorithms.with_weights(products, 0.0, X86_AVX512, weights, reads, 2)
     assert (many == once) == hidden
     assert many >= once > products
 

@@ -91,7 +91,7 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     all_sites = sites(func)
     group = [s for s in all_sites if s.block.stage == node.stage]
     made = frozenset(name for s in group for name in s.writes)
-    _check(func, block, loop, at, target, all_sites, group, made)
+    _check(func, block, loop, at, target, all_sites, group, made, keep_storage)
 
     env = loop_env((*at.loops, target))
     boxes: dict[str, Box] = {}
@@ -158,6 +158,7 @@ def _check(
     all_sites: list[Site],
     group: list[Site],
     made: frozenset[str],
+    keep_storage: bool,
 ) -> None:
     """Refuse what :func:`compute_at` cannot do."""
     mine = {s.block.name for s in group}
@@ -179,7 +180,7 @@ def _check(
                 hint="move its consumer instead, with reverse_compute_at",
                 at=[block, loop],
             )
-        if not is_tile(buffer_at(func, name)[0]):
+        if not keep_storage and not is_tile(buffer_at(func, name)[0]):
             raise refusal(
                 func,
                 f"buffer {name!r} has a layout of its own, which a tile cannot keep",

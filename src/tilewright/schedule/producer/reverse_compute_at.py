@@ -54,7 +54,7 @@ def reverse_compute_at(
     The stage's nest is rebuilt as serial loops ``<block>_<iterator>`` at the end of the loop's body, guarded
     where the box reaches past the stage's domain; earlier loop primitives on the stage are forgotten. An
     operand that is produced inside ``loop`` only and that nothing outside reads is then allocated there and
-    stores just the box, unless ``keep_storage``.
+    stores just the box, unless ``keep_storage``, or what produces it reads what earlier iterations stored.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -356,6 +356,10 @@ def _place(job: _Job, body: Stmt, nest: Stmt, operands: list[str], keep_storage:
         buf, _ = buffer_at(func, name)
         users = [s for s in job.sites if name in s.reads | s.writes and s.block.name not in job.own]
         if name in arguments or not is_tile(buf) or not all(s.under(job.at) for s in users):
+            continue
+        written, read = (footprint(seq(*inside), job.env, buf, way) for way in ("w", "r"))
+        if read is not None and (written is None or not written.holds(read, job.env)):
+            # a scan reads what earlier iterations have stored
             continue
         box = footprint(inner, job.env, buf)
         assert box is not None
