@@ -25,7 +25,8 @@ from tilewright.strategies.dots import find_matrix, is_matrix
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
-from tilewright.strategies.lanes import LaneReduction, ending_stage, schedule_lanes, split_reductions
+from tilewright.strategies.lane_match import ending_stage
+from tilewright.strategies.lanes import LaneReduction, schedule_lanes, split_reductions
 from tilewright.strategies.packing import panel_layout
 from tilewright.strategies.padding import pad_for_matrices
 from tilewright.strategies.planes import Planes, find_planes, schedule_planes

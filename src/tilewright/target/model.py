@@ -194,7 +194,9 @@ class Target:
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
     ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
     ``far_chunks`` says whether rows from main memory that share an operand are best summed in chunks of it.
-    ``past_share`` is the part of the last cache level from which on results are best stored past the caches.
+    ``one_stream`` says whether the second cache level delivers lines one after the other faster than those of
+    several streams in turns. ``past_share`` is the part of the last cache level from which on results are
+    best stored past the caches.
     ``clock_hz`` is the highest clock where known. ``moves`` bring operands of instructions to and from scopes
     other than memory; ``tiles`` are the registers of scope ``tile``.
     """
@@ -219,6 +221,7 @@ class Target:
     page_walk: float = 7
     store_requests: bool = False
     far_chunks: bool = False
+    one_stream: bool = False
     past_share: float = 1.0
     gaps_level: int = 1
     next_blocks: bool = False

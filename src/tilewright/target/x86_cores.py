@@ -38,6 +38,7 @@ class Core:
     next_blocks: bool = False
     store_requests: bool = False
     far_chunks: bool = False
+    one_stream: bool = False
     past_share: float | None = None
     last_level_share: int | None = None
     lent: bool = False
@@ -57,6 +58,7 @@ class Core:
             next_blocks=self.next_blocks or table.next_blocks,
             store_requests=self.store_requests or table.store_requests,
             far_chunks=self.far_chunks or table.far_chunks,
+            one_stream=self.one_stream or table.one_stream,
             past_share=_known(self.past_share, table.past_share),
         )
 
@@ -105,6 +107,7 @@ ZEN_5: Final = Core(
     bandwidths=(128.0, 64.0, 16.0, 6.0),
     rates=MappingProxyType({"vdpbf16ps": 2.0}),
     far_requests=(0, 0),
+    one_stream=True,
     past_share=0.5,
 )
 """Two products of bf16 start in a cycle (measured: 2.0 times the peak of f32).
@@ -112,6 +115,9 @@ ZEN_5: Final = Core(
 Each request ahead costs: 7680x2560 by one column took 0.52, 0.63, 0.97 ms with 0, 1, 2 where the last level
 kept the matrix, reading 0.51; 1x4096x4096 0.43, 0.53, 0.69, reading 0.36; from memory they made no
 difference.
+
+One stream: 512 KiB a thread, read line after line, 55 bytes a cycle, 2 to 8 rows in turns 28, whatever their
+distance, and however many lines of one row come before the next row's (`strategies/lane_rows.py`).
 
 Results past the caches from half of the last level on, of 32 MiB that others use too, in turns: depthwise 3x3
 16x32 at 112 pixels (26 MB) 0.63 to 0.74 of the time; of the peak ResNet-50's 1x1 64-64 at 56 pixels, 28

@@ -37,6 +37,7 @@ def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
         page_walk=7,
         store_requests=False,
         far_chunks=False,
+        one_stream=False,
         past_share=1.0,
         gaps_level=1,
         next_blocks=False,

@@ -33,7 +33,7 @@ def blocked(program: Program) -> Program:
     return assign_layouts([Flow(program, inputs, outputs)], (), HOST)[0]
 
 
-def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5):
+def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5, target=HOST):
     """Schedule, run in both ways, and compare with the reference; returns the schedule."""
     rng = np.random.default_rng(3)
     arrays = {}
@@ -49,7 +49,7 @@ def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5
         outputs=tuple(b.with_(layout=None) for b in program.outputs),
     )
     wanted = lang.evaluate(plain, arrays)
-    s = default_schedule(program, HOST, threads, winograd=winograd)
+    s = default_schedule(program, target, threads, winograd=winograd)
     derived = derived_constants(s)
     given = {}
     for b in s.func.buffers:

@@ -9,7 +9,7 @@ from tests.unit.strategies.test_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
-from tilewright.strategies import default_schedule, lane_chunks, lanes, rows
+from tilewright.strategies import default_schedule, lane_chunks, lane_match, lane_rows, lanes, rows
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_threads_and_epilogue(threads, transposed):
     ],
 )
 def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, monkeypatch):
-    monkeypatch.setattr(lanes, "MAX_PICKED_ROWS", 0)
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
     monkeypatch.setattr(lane_chunks, "WHOLE_SHARE", 0.0)
     monkeypatch.setattr(lane_chunks, "CHUNK_SHARE", 1 / 32)
     s = check(product(m, n, k), threads=threads)
@@ -74,7 +74,7 @@ def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, m
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_each_thread_lays_the_operand_for_itself(threads, monkeypatch):
-    monkeypatch.setattr(lanes, "MAX_PICKED_ROWS", 0)
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
     text = str(check(product(48, 2, 64), threads=threads))
     assert f"for C_i_group in 0:{threads} parallel:\n        alloc C_panels" in text
     # unequal parts: the operand is laid once, before
@@ -104,7 +104,7 @@ def test_columns_that_many_rows_use_are_copied_along_the_reduction():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "k"), [(19, 256), (8, 300), (1, 500)])
 def test_long_rows_of_one_column_come_one_at_a_time(m, k, threads, monkeypatch):
-    monkeypatch.setattr(lanes, "LONG_ROW", 200)
+    monkeypatch.setattr(lane_rows, "LONG_ROW", 200)
     s = check(product(m, 1, k), threads=threads, interpret=False)
     assert used(s)
     assert all(s.loop(loop).extent.as_int() == 1 for loop in s.loops() if loop.endswith("_row"))
@@ -210,6 +210,38 @@ def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
         assert "prefetch" not in text
     else:
         assert asked in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes", "rows", "asked"),
+    [
+        ((512, 1, 512), 64, 1, None),  # from the second level
+        ((512, 2, 512), 64, 1, None),
+        ((512, 4, 512), 16, 4, None),  # as many products as lines take to come, either way
+        ((3072, 1, 1024), 64, 1, "prefetch=A+1365:1:"),  # from the third, a sixth of 32 KiB ahead
+        ((3072, 2, 1024), 64, 1, "prefetch=A+1365:1:"),
+        ((3072, 4, 1024), 16, 4, None),
+        ((6144, 4, 1024), 64, 1, "prefetch=A+2048:1:"),  # from nearly all of it
+        ((4608, 1, 1536), 16, 8, None),
+        ((6144, 2, 2048), 128, 1, "prefetch=A+2048:1:"),  # larger
+        ((512, 2, 128), 16, 8, None),  # short rows
+    ],
+)
+def test_rows_one_after_the_other_where_one_stream_is_faster(shape, lanes, rows, asked):
+    here = replace(machine(1024, 32 * 1024, requests=(0, 0)), one_stream=True)
+    s = default_schedule(product(*shape), here, 2)
+    (partial,) = (s.block(name) for name in s.blocks() if name.endswith("_lanes"))
+    assert partial.iters[-2].extent.as_int() == lanes
+    assert s.loop("C_lanes_i").extent.as_int() == rows
+    assert ("prefetch" not in str(s)) if asked is None else (asked in str(s))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 1, 300), (40, 2, 512), (33, 2, 1000), (50, 4, 345)])
+def test_rows_one_after_the_other_compute_the_same(m, n, k, monkeypatch):
+    here = replace(HOST, one_stream=True)
+    monkeypatch.setattr(lane_rows, "FAR", 0.0 if n == 4 else 0.5)
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
+    assert used(check(product(m, n, k), target=here, interpret=False))
 
 
 def test_rows_from_memory_in_chunks_where_the_target_wants_them():

@@ -120,6 +120,11 @@ def test_results_that_go_past_the_caches(tmp_path):
     assert found(tmp_path, family=26, model=2).past_share == 0.5
 
 
+def test_one_stream_that_comes_faster_than_several(tmp_path):
+    assert not found(tmp_path).one_stream  # Zen 4
+    assert found(tmp_path, family=26, model=2).one_stream
+
+
 def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path).page_walk == X86_AVX512.page_walk
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
