@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -28,6 +27,7 @@ from tilewright.strategies.copies import split_by_divisors, threads_of_reader
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.micro import fed_by, loops_below
 from tilewright.strategies.roles import flat_index, physical, run_length
+from tilewright.strategies.squares import square_of, transpose_in_squares
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
@@ -39,8 +39,6 @@ ITERATIONS_PER_THREAD: Final = 4
 UNROLL: Final = 4
 #: Elements from which on squares of vectors are transposed.
 MIN_TILED_ELEMENTS: Final = 1 << 10
-#: Elements of an axis, and distance of lanes, from which on that pays.
-SHORTEST: Final = 8
 #: Elements of an axis that lie together, from which on vectors along it pay.
 MIN_RUN: Final = 4
 #: Elements that a row is asked for ahead of its use, at least: while main memory answers.
@@ -52,13 +50,6 @@ SHORT_ROW: Final = 16
 ROWS_AT_ONCE: Final = (2, 4, 8)
 #: Elements of an axis along which no operand moves, for its loop to be expanded.
 CHOICES: Final = (Index(2), Index(3), Index(4))
-#: Squares of a tile along the operand's lines, and elements along the vectors.
-SQUARES: Final = 4
-TILE_VECTORS: Final = 64
-#: Part of all threads' second cache levels that operand and result of tiles may take before the lines of the
-#: next tile's result are asked for, where the target wants that. Emerald Rapids, us: 400x400 13 -> 15,
-#: 512x512 31 both, 700x700 148 -> 92, 1000x1000 455 -> 245, 1400x1400 922 -> 391.
-TILES_SHARE: Final = 0.75
 
 
 def schedule_elementwise(
@@ -73,11 +64,11 @@ def schedule_elementwise(
         return s
     total = elements(stage)
     found = best_vector_axis(program, stage)
-    square = None
     if found is not None and not stage.is_reduction and found[1] is None:
-        square = square_of(program, stage, found[0], target)
+        square = square_of(program, stage, found[0], target) if total >= MIN_TILED_ELEMENTS else None
         if square is not None:
-            return _tiled(s, loops, found[0], square, target, stage, threads)
+            s, outer = transpose_in_squares(s, loops, square, stage, total, target, threads)
+            return parallelise(s, outer, total, threads)
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
     s, parts = split_by_divisors(s, stage, loops, inner)
@@ -158,94 +149,6 @@ def _choosing_axes(stage: Stage) -> frozenset[str]:
     return frozenset(
         it.name for it in stage.iters if it.kind == "par" and it.name not in moved and it.extent in CHOICES
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Square:
-    """Vectors run along one axis of the result, an operand lies together along another one.
-
-    ``before`` are positions of axes that continue the vectors' one, outermost first; ``across`` is that of
-    the operand's axis, along which it has runs of ``run`` elements.
-    """
-
-    before: tuple[int, ...]
-    across: int
-    run: int
-
-
-def square_of(program: Program, stage: Stage, vector: int, target: Target) -> _Square | None:
-    """How vectors along axis ``vector`` would read an operand across; ``None`` where none does.
-
-    Small stages and short axes do not count.
-    """
-    v = stage.iters[vector]
-    if not isinstance(stage.body, Store) or elements(stage) < MIN_TILED_ELEMENTS:
-        return None
-    lanes = target.lanes(stage.body.writes[0].value.dtype)
-    places = [flat_index(program, w.buffer, w.indices) for w in stage.body.writes]
-    places += [flat_index(program, ld.buffer, ld.indices) for ld in stmt_loads(stage.body)]
-    if any(place is None for place in places):
-        return None
-    linear = [place for place in places if place is not None]
-    before: list[int] = []
-    length = v.extent.as_int()
-    for n in range(vector - 1, -1, -1):
-        it = stage.iters[n]
-        alike = all(i.coefficient(it.name) == length * i.coefficient(v.name) for i in linear)
-        if it.kind != "par" or not it.extent.is_const or not alike or not _alone(it.name, linear):
-            break
-        before.insert(0, n)
-        length *= it.extent.as_int()
-    if length < SHORTEST or not _alone(v.name, linear):
-        return None
-    for ld in stmt_loads(stage.body):
-        moved = physical(program, ld)
-        place = flat_index(program, ld.buffer, ld.indices)
-        if place is None or abs(place.coefficient(v.name)) < SHORTEST:
-            continue
-        for n, it in enumerate(stage.iters):
-            if n == vector or n in before or it.kind != "par" or not it.extent.is_const:
-                continue
-            run = run_length(moved, it.name)
-            run = it.extent.as_int() if run is None else min(run, it.extent.as_int())
-            if run >= SHORTEST and (run == it.extent.as_int() or run % lanes == 0):
-                return _Square(tuple(before), n, run)
-    return None
-
-
-def _alone(name: str, places: Sequence[Index]) -> bool:
-    """Whether an axis enters all places as a multiple of itself alone."""
-    return not any(name in (i - var(name) * i.coefficient(name)).vars for i in places)
-
-
-def _tiled(
-    s: Schedule, loops: list[str], vector: int, square: _Square, target: Target, stage: Stage, threads: int
-) -> Schedule:
-    """Tiles whose lines are used as a whole on both sides; squares of vectors are transposed in registers."""
-    assert isinstance(stage.body, Store)
-    v, u = loops[vector], loops[square.across]
-    lanes = target.lanes(stage.body.writes[0].value.dtype)
-    others = [loop for n, loop in enumerate(loops) if n not in (vector, square.across, *square.before)]
-    s = s.reorder(*others, u, *[loops[n] for n in square.before], v)
-    for n in reversed(square.before):
-        s, v = s.fuse(loops[n], v, names=[f"{loops[n]}_{v}"[:60]]), f"{loops[n]}_{v}"[:60]
-    extent = s.loop(u).extent.as_int()
-    side = min(lanes, extent)
-    lines = next((n * side for n in range(SQUARES, 0, -1) if extent % (n * side) == 0), side)
-    ragged = [loop for loop, size in ((u, lines), (v, TILE_VECTORS)) if s.loop(loop).extent.as_int() % size]
-    s = s.split(u, [lines // side, side], names=[f"{u}_tile", f"{u}_square", f"{u}_line"])
-    s = s.split(v, TILE_VECTORS, names=[f"{v}_tile", f"{v}_vector"])
-    s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
-    s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
-    nbytes = elements(stage) * stage.body.writes[0].value.dtype.bytes
-    near = TILES_SHARE * threads * (target.level("l2").size or 0)
-    if target.store_requests and near < 2 * nbytes and nbytes < last_cache(target):
-        s = s.annotate(f"{v}_tile", "prefetch", f"{stage.writes[0]}+{TILE_VECTORS}:1")
-    for loop in ragged:
-        for copy in [f.var for place in blocks(s.func.body) for f in place.loops]:
-            if copy == f"{loop}_tile" or copy.startswith(f"{loop}_tile_"):
-                s = s.partition(copy, -1)
-    return parallelise(s, [*others, f"{u}_tile", f"{v}_tile"], elements(stage), threads)
 
 
 def schedule_rows(
