@@ -19,6 +19,7 @@ from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import (
     INTEGER_PASSES,
     PASSES,
+    FillBlocks,
     Graph,
     Limits,
     MergeGroups,
@@ -87,7 +88,7 @@ def compile_model(
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition = fuse(simplify(graph, _passes(machine, wanted)))
+        partition = fuse(simplify(graph, _passes(machine, wanted, choices.winograd)))
         graph, views = partition.graph, partition.views
         units = make_units(partition, machine, count, wanted, exact=choices.winograd != "auto")
     with clock.phase("kernels"):
@@ -151,7 +152,7 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
     return threads
 
 
-def _passes(machine: Target, precision: Precision) -> tuple[Pass, ...]:
+def _passes(machine: Target, precision: Precision, winograd: WinogradMode) -> tuple[Pass, ...]:
     """Sums of products of bytes, and first layers, by the instructions that the machine has for them."""
     fast = [i for i in machine.instructions if is_fast(i, machine)]
     depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
@@ -160,7 +161,10 @@ def _passes(machine: Target, precision: Precision) -> tuple[Pass, ...]:
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_depths(BF16, machine), default=0)
         return (*passes, NarrowInputs(BF16.name, depth[narrow], deepest))
-    return (*passes, MergeGroups(machine.lanes(F32)))
+    lanes = machine.lanes(F32)
+    # vectors of half the width start as often as there are units, be these of the full width or of half
+    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
+    return (*passes, fill, MergeGroups(lanes))
 
 
 def _precision(name: str) -> Precision:

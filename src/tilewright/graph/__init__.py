@@ -11,11 +11,22 @@ from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
-from tilewright.graph.passes import INTEGER_PASSES, PASSES, MergeGroups, NarrowInputs, Pass, simplify
+from tilewright.graph.passes import (
+    FILLED,
+    INTEGER_PASSES,
+    PASSES,
+    FillBlocks,
+    MergeGroups,
+    NarrowInputs,
+    Pass,
+    simplify,
+)
 from tilewright.graph.program import NodesProgram, nodes_program
 from tilewright.graph.registry import REGISTRY, Kind, Operator, UndeterminedError, find_operator, is_supported
 
 __all__ = [
+    "FILLED",
+    "FillBlocks",
     "FusionOptions",
     "Group",
     "INTEGER_PASSES",

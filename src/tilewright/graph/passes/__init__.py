@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
 from tilewright.graph.passes.identities import RemoveIdentities
 from tilewright.graph.passes.narrow import NarrowInputs
@@ -55,8 +56,10 @@ def simplify(
 
 
 __all__ = [
+    "FILLED",
     "INTEGER_PASSES",
     "PASSES",
+    "FillBlocks",
     "FoldChannelAffine",
     "FoldDequantised",
     "FoldRequantised",
