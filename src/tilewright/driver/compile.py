@@ -153,18 +153,19 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
 
 
 def _passes(machine: Target, precision: Precision, winograd: WinogradMode) -> tuple[Pass, ...]:
-    """Sums of products of bytes, and first layers, by the instructions that the machine has for them."""
+    """Values and sums of products in the shapes that the machine has registers and instructions for."""
     fast = [i for i in machine.instructions if is_fast(i, machine)]
     depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
     passes = INTEGER_PASSES if (U8, I8, I32) in depth else PASSES
+    lanes = machine.lanes(F32)
+    # vectors of half the width start as often as there are units, be these of the full width or of half
+    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
+    passes = (*passes, fill, MergeGroups(lanes))
     narrow = (BF16, BF16, F32)
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_depths(BF16, machine), default=0)
         return (*passes, NarrowInputs(BF16.name, depth[narrow], deepest))
-    lanes = machine.lanes(F32)
-    # vectors of half the width start as often as there are units, be these of the full width or of half
-    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
-    return (*passes, fill, MergeGroups(lanes))
+    return passes
 
 
 def _precision(name: str) -> Precision:

@@ -108,7 +108,7 @@ def _move(target: Target, instruction: Instruction, *, loads: bool) -> str:
 
 def _factors_and_axis(c: Contraction) -> tuple[tuple[object, object], str, int | None] | None:
     """The types of the factors, the reduction axis whose neighbours lie together in ``a``, and their run."""
-    if c.b is None or c.vector in (v for i in c.a.indices for v in i.vars):
+    if c.b is None or (c.group is None and c.vector in (v for i in c.a.indices for v in i.vars)):
         return None
     axis, run = contiguous_reduction(c)
     factors = _factors(c)
