@@ -133,3 +133,24 @@ def test_first_layers_use_the_instruction():
     first = next(group for group in compiled.groups() if "Conv" in group.operators)
     assert ("vdpbf16ps(" in str(first.kernel.schedule)) == ("vdpbf16ps" in FAST)
     assert [i.dtype for i in compiled.inputs] == [np.float32]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(64, 2), (64, 8), (40, 5)])
+def test_grouped_convolutions_use_the_instruction(channels, groups):
+    """Groups that fill blocks, those that do once they are merged, and those that zeros make fill them."""
+    rng = np.random.default_rng(0)
+    shapes = {"a": (channels, 32, 1, 1), "w": (channels, channels // groups, 3, 3), "c": (64, channels, 1, 1)}
+    constants = {name: (rng.normal(size=shape) * 0.1).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["h"]),
+        helper.make_node("Conv", ["h", "w"], ["g"], group=groups, pads=[1] * 4, name="grouped"),
+        helper.make_node("Conv", ["g", "c"], ["y"]),
+    ]
+    model = tiny.model(nodes, [tensor("x", (1, 32, 17, 28))], [tensor("y", (1, 64, 17, 28))], constants)
+    compiled = tilewright.compile(model, precision="bf16", threads=2)
+    kernel = next(group.kernel for group in compiled.groups() if "grouped" in group.label)
+    full = detect().lanes(F32) == 16 and detect().fma_per_cycle >= 2
+    if "vdpbf16ps" in FAST and full:
+        assert "vdpbf16ps(" in str(kernel.schedule)
+    outcome = verify_model(compiled, model, compiled.sample_feeds(), "onnx")
+    assert outcome.ok, outcome.first_difference

@@ -102,30 +102,28 @@ class _Costs:
 
     def of(self, together: frozenset[str], touching: Iterable[_Links], filled: Set[str]) -> float:
         """What depends on whether the values ``together`` are filled."""
-        products = sum(self._products(found, filled) for found in touching)
-        return products + sum(self._moved(value) for value in together & filled)
+        return sum(self._made(found, filled) for found in touching) + sum(
+            self.graph.types[value].elements * OF_AN_ELEMENT + OF_A_COPY
+            for value in together & filled
+            if _is_cropped(self.graph, self.links, value)
+        )
 
-    def _channels(self, value: str, filled: Set[str]) -> int:
-        channels = self.graph.types[value].sizes[1]
-        return self.fill.filled(channels) if value in filled else channels
-
-    def _products(self, found: _Links, filled: Set[str]) -> float:
-        """The products of a node."""
+    def _made(self, found: _Links, filled: Set[str]) -> float:
+        """What a convolution costs: its products, and moving its result. What follows is done on the way."""
+        if not found.products:
+            return 0.0
         axes = (found.summed, found.output) if found.summed else (found.output,)
-        channels = [self._channels(value, filled) for value in axes]
-        growth = prod(channels) / prod(self._channels(value, frozenset()) for value in axes)
+        before = [self.graph.types[value].sizes[1] for value in axes]
+        channels = [
+            self.fill.filled(size) if value in filled else size
+            for value, size in zip(axes, before, strict=True)
+        ]
         rate = self.fill.rate(channels[-1])
         whole = all(self.fill.filled(size) == size >= WINOGRAD_CHANNELS for size in channels)
         if whole and found.winograd and self.fill.winograd:
             rate = OF_WINOGRAD
-        return found.products * growth / rate
-
-    def _moved(self, value: str) -> float:
-        """What moving a filled value costs beyond moving it as it was."""
-        elements = self.graph.types[value].elements
-        growth = self._channels(value, {value}) / self._channels(value, frozenset())
-        copied = _is_cropped(self.graph, self.links, value)
-        return elements * OF_AN_ELEMENT * (growth - 1 + copied) + OF_A_COPY * copied
+        moved = self.graph.types[found.output].elements * OF_AN_ELEMENT * channels[-1] / before[-1]
+        return found.products * prod(channels) / prod(before) / rate + moved
 
 
 def _chosen(costs: _Costs, touching: Mapping[frozenset[str], Collection[_Links]]) -> frozenset[str]:
