@@ -19,11 +19,12 @@ from tilewright.ir import (
     stmt_exprs,
     stmt_loads,
     walk,
+    walk_index,
 )
 from tilewright.schedule import Schedule
 from tilewright.strategies.fallback import fell_back
 from tilewright.strategies.readers import reads_in_place
-from tilewright.strategies.roles import contraction
+from tilewright.strategies.roles import contraction, physical
 from tilewright.support import ScheduleError, get_logger
 
 _log = get_logger(__name__)
@@ -139,7 +140,13 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
     if operations and uses > 1 and _follows_contraction(program, stage):
         # an epilogue, whose operand is in registers
         return False
-    return moves_only or uses <= 1 or operations <= CHEAP_OPERATIONS
+    return moves_only or uses <= 1 or (operations <= CHEAP_OPERATIONS and not _looks_up(program, stage))
+
+
+def _looks_up(program: Program, stage: Stage) -> bool:
+    """Whether lanes along the rows of what a stage reads look up their places: slower than what they read."""
+    last = (index for ld in stmt_loads(stage.body) for index in physical(program, ld).indices[-1:])
+    return any(True for index in last for _ in walk_index(index))
 
 
 def _ends_in_one(program: Program, stage: Stage) -> bool:

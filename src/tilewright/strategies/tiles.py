@@ -176,7 +176,10 @@ def vector_width(c: Contraction, target: Target) -> int:
     if is_matrix(c):
         return _matrix(c, target).tile.columns
     lanes = target.lanes(c.write.value.dtype)
-    return lanes if c.run is None else min(lanes, c.run)
+    if c.run is None:
+        # half a vector holds all columns
+        return lanes // 2 if c.extent(c.vector) <= lanes // 2 else lanes
+    return min(lanes, c.run)
 
 
 def _matrix(c: Contraction, target: Target) -> Matrix:

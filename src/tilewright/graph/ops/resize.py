@@ -1,6 +1,6 @@
 """Resize and Upsample: separable interpolation with tables of places and weights.
 
-Few terms are one expression; otherwise one axis after another.
+One axis after another; where that pays, strategies compute several as one expression.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import permutations
 from math import prod
 from operator import add
 from typing import Final
@@ -25,10 +26,10 @@ from tilewright.ir import dtype_of
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Terms of a result that are one expression, at most: a linear interpolation in three dimensions.
+#: Terms of a result that are one expression, at most.
 MOST_TERMS: Final = 8
-#: Channels of the smallest blocks that layouts have.
-BLOCK: Final = 8
+#: Reading along the last axis, where each lane looks up its place, costs as much as so many other reads.
+GATHERED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,8 @@ def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, f
     else:
         result = convert_tensor(ctx, x, wide(x.dtype) if is_float(x.dtype) else "f32")
         tables = [_table(ctx, axis, method, result.dtype) for axis in active]
-        at_once = prod(table.taps for table in tables) <= MOST_TERMS and _in_blocks(x, active)
-        for group in [tables] if tables and at_once else [[table] for table in tables]:
-            result = _interpolated(ctx, result, group, at_once)
+        for table in _in_order(x, tables):
+            result = _interpolated(ctx, result, table)
         if result.dtype != x.dtype:
             inner = result
             result = compute(inner.shape, lambda *i: lang.cast(inner[i], x.dtype), name=f"{stem(ctx)}_out")
@@ -249,7 +249,7 @@ def _arithmetic(index: Ints) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """For each place of the result along an axis: its ``taps`` places in the operand, and their weights."""
+    """For each of ``taps`` terms and each place along an axis of the result: place in the operand, weight."""
 
     axis: _Axis
     taps: int
@@ -259,50 +259,42 @@ class _Table:
 
 def _table(ctx: Context, axis: _Axis, method: _Method, dtype: str) -> _Table:
     index, weights = _taps(axis, method)
-    places = ctx.table(index, "places")
-    return _Table(axis, index.shape[1], places, ctx.table(weights.astype(dtype_of(dtype).numpy), "weights"))
+    places = ctx.table(np.ascontiguousarray(index.T), "places")
+    values = np.ascontiguousarray(weights.T.astype(dtype_of(dtype).numpy))
+    return _Table(axis, index.shape[1], places, ctx.table(values, "weights"))
 
 
-def _in_blocks(x: Operand, axes: Sequence[_Axis]) -> bool:
-    """Whether channels may come in whole blocks, along which vectors need not gather; and all axes move."""
-    spatial = len(x.shape) > 2 and all(axis.axis > 1 and axis.size > 1 for axis in axes)
-    return spatial and x.shape[1] % BLOCK == 0
+def _in_order(x: Operand, tables: Sequence[_Table]) -> Sequence[_Table]:
+    """The tables in the order in which resizing one axis after another reads least."""
+
+    def read(order: Sequence[_Table]) -> float:
+        sizes, total = list(x.shape), 0.0
+        for table in order:
+            axis = table.axis
+            sizes[axis.axis] = axis.out
+            total += prod(sizes) * table.taps * (GATHERED if axis.axis == len(sizes) - 1 else 1)
+        return total
+
+    return min(permutations(tables), key=read)
 
 
-def _interpolated(ctx: Context, x: Operand, tables: Sequence[_Table], at_once: bool) -> Operand:
-    """Weighted sums along the axes of tables: all at once as an expression, of one axis as a reduction.
+def _interpolated(ctx: Context, x: Operand, table: _Table) -> Operand:
+    """Weighted sums along an axis: an expression where they have few terms, else a reduction."""
+    axis = table.axis
+    shape = [axis.out if n == axis.axis else size for n, size in enumerate(x.shape)]
 
-    Expressions have vectors along the channels, and no intermediate tensor between two axes. Where vectors
-    would run along the axes themselves, they gather each term, which a reduction does less often.
-    """
-    shape = list(x.shape)
-    for table in tables:
-        shape[table.axis.axis] = table.axis.out
-
-    def place(table: _Table, i: Sequence[Ix], tap: At) -> tuple[At, Scalar]:
-        here = (i[table.axis.axis], tap)
-        return clamped(table.places[here], table.axis.size), table.weights[here]
-
-    def expanded(i: Sequence[Ix], at: Sequence[At], rest: Sequence[_Table]) -> Scalar:
-        if not rest:
-            return x[tuple(at)]
-        table, n = rest[0], rest[0].axis.axis
-        terms = []
-        for tap in range(table.taps):
-            source, weight = place(table, i, tap)
-            terms.append(expanded(i, (*at[:n], source, *at[n + 1 :]), rest[1:]) * weight)
-        return reduce(add, terms)
+    def term(i: Sequence[Ix], tap: At) -> Scalar:
+        here = (tap, i[axis.axis])
+        source = clamped(table.places[here], axis.size)
+        return x[(*i[: axis.axis], source, *i[axis.axis + 1 :])] * table.weights[here]
 
     def of(*i: Ix) -> Scalar:
-        if at_once:
-            return expanded(i, i, tables)
-        (table,) = tables
+        if table.taps <= MOST_TERMS:
+            return reduce(add, (term(i, tap) for tap in range(table.taps)))
         tap = lang.reduce_axis(table.taps, "tap")
-        source, weight = place(table, i, tap)
-        n = table.axis.axis
-        return lang.sum(x[(*i[:n], source, *i[n + 1 :])] * weight, axis=tap)
+        return lang.sum(term(i, tap), axis=tap)
 
-    return compute(shape, of, name=f"{stem(ctx)}_axis{tables[-1].axis.axis}")
+    return compute(shape, of, name=f"{stem(ctx)}_axis{axis.axis}")
 
 
 def _filled(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, filling: float) -> Operand:
