@@ -23,6 +23,7 @@ from tilewright.strategies.copies import schedule_panels
 from tilewright.strategies.deep import is_deep, schedule_deep, split_deep
 from tilewright.strategies.dots import find_matrix, is_matrix
 from tilewright.strategies.fallback import fell_back
+from tilewright.strategies.few_rows import schedule_parts, share_rows
 from tilewright.strategies.in_order import InOrder, find_in_order
 from tilewright.strategies.inlining import inline_stages
 from tilewright.strategies.lane_match import ending_stage
@@ -135,12 +136,13 @@ def _schedule_nests(
     choices: Mapping[str, Choice],
     along: Mapping[str, LaneReduction],
 ) -> Schedule:
+    s, parts = share_rows(s, target, threads)
     s = split_streams(s, target, constants, threads)
     s = split_deep(s, target, constants, threads)
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
     current = s.program
     assert current is not None
-    for cluster in clusters(current, target, constants, choices, along):
+    for cluster in clusters(current, target, constants, choices, along, parts):
         s = cluster(s, threads)
     return s
 
@@ -242,11 +244,12 @@ def clusters(
     constants: Collection[str] = (),
     choices: Mapping[str, Choice] = MappingProxyType({}),
     along: Mapping[str, LaneReduction] = MappingProxyType({}),
+    parts: Collection[str] = (),
 ) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
 
     A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
-    its own rows goes with those.
+    its own rows goes with those, unless threads share these: then ``parts`` are the stages that reduce parts.
     """
     done: set[str] = set()
     out: list[Cluster] = []
@@ -264,6 +267,9 @@ def clusters(
         if stage.name in along:
             done.update(along[stage.name].stages)
             out.append(_lanes_rule(along[stage.name], stage, program))
+            continue
+        if stage.name in parts:
+            out.append(_parts_rule(stage, program, target))
             continue
         ordered = find_in_order(program, stage, target)
         if ordered is not None and not {ordered.last.name} & {*done, *choices, *along}:
@@ -289,7 +295,7 @@ def clusters(
             done.add(planes.stage.name)
             out.append(_planes_rule(planes, program, target, constants))
             continue
-        rows, depth = _rows_before(program, stage, done | set(along), target)
+        rows, depth = _rows_before(program, stage, done | set(along), target, parts)
         if rows:
             done.update(r.name for r in rows)
             out.append(_rows_rule(rows, stage, program, depth, target))
@@ -332,6 +338,11 @@ def _elementwise_rule(stage: Stage, program: Program, target: Target) -> Cluster
 
 def _rows_rule(rows: list[Stage], last: Stage, program: Program, depth: int, target: Target) -> Cluster:
     return _attempt(lambda s, n: schedule_rows(s, program, rows, last, depth, target, n), None, last.name)
+
+
+def _parts_rule(stage: Stage, program: Program, target: Target) -> Cluster:
+    simple = _elementwise_rule(stage, program, target)
+    return _attempt(lambda s, n: schedule_parts(s, program, stage, target, n), simple, stage.name)
 
 
 def _planes_rule(p: Planes, program: Program, target: Target, constants: Collection[str]) -> Cluster:
@@ -441,7 +452,9 @@ def _contraction_before(program: Program, stage: Stage, target: Target) -> Contr
     return None
 
 
-def _rows_before(program: Program, stage: Stage, done: set[str], target: Target) -> tuple[list[Stage], int]:
+def _rows_before(
+    program: Program, stage: Stage, done: set[str], target: Target, parts: Collection[str]
+) -> tuple[list[Stage], int]:
     """Stages that feed only this one (directly or not), and the loops that they share with it.
 
     Among them must be a reduction over the last axes of its operands; otherwise there is nothing to gain.
@@ -459,7 +472,7 @@ def _rows_before(program: Program, stage: Stage, done: set[str], target: Target)
             inside.add(s.name)
     members.reverse()
     reductions = [m for m in members if m.is_reduction]
-    if not reductions:
+    if not reductions or any(m.name in parts for m in members):
         return [], 0
     pars = [it for it in stage.iters if it.kind == "par"]
     depth = len(pars)

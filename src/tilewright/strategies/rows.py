@@ -240,7 +240,7 @@ def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
     makers = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
     for stage in stages:
         reds = [it for it in stage.iters if it.kind == "red"]
-        if len(reds) != 1 or not _accumulates(stage):
+        if len(reds) != 1 or not accumulates(stage):
             continue
         terms = stage.operands
         maker = makers.get(terms[0].buffer) if len(terms) == 1 else None
@@ -331,7 +331,7 @@ def _first_reduction(s: Schedule, stage: Stage, below: list[str]) -> str:
     return next(loop for loop in below if any(loop in b.vars for b in reds))
 
 
-def _accumulates(stage: Stage) -> bool:
+def accumulates(stage: Stage) -> bool:
     """Whether a stage folds one value into one place, which lanes can do apart and join at the end."""
     body = stage.body.then if isinstance(stage.body, If) else stage.body
     return isinstance(body, Store) and len(body.writes) == 1 and isinstance(body.writes[0].value, Binary)
@@ -341,7 +341,7 @@ def _vectorize_last(s: Schedule, stage: Stage, below: list[str]) -> Schedule:
     reds = [b for it, b in zip(stage.iters, s.block(stage.name).bind, strict=True) if it.kind == "red"]
     folded = {v for b in reds for v in b.vars}
     for loop in reversed(below):
-        if loop in folded and not _accumulates(stage):
+        if loop in folded and not accumulates(stage):
             # an extremum with its index: lanes would all write one pair
             continue
         node = next(f for place in blocks(s.func.body) for f in place.loops if f.var == loop)
