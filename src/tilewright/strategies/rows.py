@@ -221,17 +221,38 @@ def _rows_side_by_side(program: Program, stages: Sequence[Stage], depth: int) ->
 
 
 def _across_rows(s: Schedule, stages: Sequence[Stage], row_axis: int, within: str) -> Schedule:
-    """Vectors across the rows inside the loop ``within``: each lane computes one of them."""
+    """Vectors across the rows inside the loop ``within``: each lane computes one of them.
+
+    Sums are in registers, several of a row side by side where the program has them so.
+    """
     for stage in stages:
+        block = s.block(stage.name)
         own = list(s.loops(stage.name))
         below = own[own.index(within) + 1 :]
-        across = next(v for v in below if v in s.block(stage.name).bind[row_axis].vars)
-        s = s.reorder(*(loop for loop in below if loop != across), across)
+        across = next(v for v in below if v in block.bind[row_axis].vars)
+        reds = {v for it, i in zip(block.iters, block.bind, strict=True) if it.kind == "red" for v in i.vars}
+        rest = sorted((loop for loop in below if loop != across), key=lambda loop: loop not in reds)
+        s = s.reorder(*rest, across)
         if stage.init is not None:
-            s = s.decompose_init(stage.name, _first_reduction(s, stage, below))
-            s = s.vectorize(s.loops(f"{stage.name}_init")[-1])
+            s = s.decompose_init(stage.name, _first_reduction(s, stage, rest))
+            *around, last = s.loops(f"{stage.name}_init")
+            s = s.vectorize(last)
+            for loop in (*around[around.index(within) + 1 :], *(loop for loop in rest if loop not in reds)):
+                s = s.unroll(loop)
         s = s.vectorize(across)
+    for stage in stages:
+        if stage.init is not None:
+            s = _in_registers(s, stage, within)
     return s
+
+
+def _in_registers(s: Schedule, stage: Stage, within: str) -> Schedule:
+    """Keep the sums of a stage in registers, where all that reads them is expanded."""
+    (made,) = stage.writes
+    try:
+        return s.set_scope(made, "register")
+    except ScheduleError as error:
+        return fell_back(s, f"the sums of {stage.name} stay in memory", error)
 
 
 def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
