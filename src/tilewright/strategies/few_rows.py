@@ -64,14 +64,15 @@ def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None
         return None
     pars = prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
     reds = {it.name: it.extent.as_int() for it in stage.iters if it.kind == "red"}
-    if pars * prod(reds.values()) < MIN_ELEMENTS or pars // _beside(program, stage) >= threads:
+    beside = _beside(program, stage)
+    if pars * prod(reds.values()) < MIN_ELEMENTS or pars // beside >= threads:
         return None
     wanted = PARTS_PER_THREAD * threads
     axis = next((name for name, extent in reds.items() if extent >= wanted), None)
     if axis is None:
         return None
     steps = -(-reds[axis] // wanted)
-    if axis == [*reds][-1]:
+    if axis == [*reds][-1] and beside == 1:
         steps = -(-steps // GRAIN) * GRAIN
     return (axis, steps) if steps < reds[axis] else None
 
@@ -106,7 +107,8 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
     if across is None:
         return schedule_rows(s, program, [], stage, long[-1] + 1, target, threads)
     first = stage.iters[0]
-    together = next(n for n in SUMS_AT_ONCE if first.extent.as_int() % n == 0)
+    count = first.extent.as_int()
+    together = next(n for n in SUMS_AT_ONCE if count % n == 0 and (count // n >= threads or n == 1))
     part, lane = loops[first.name], loops[across]
     s = s.split(part, together, names=[f"{part}_block", f"{part}_row"])
     s = s.split(lane, run, names=[f"{lane}_block", f"{lane}_own"])

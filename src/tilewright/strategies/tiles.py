@@ -176,10 +176,13 @@ def vector_width(c: Contraction, target: Target) -> int:
     if is_matrix(c):
         return _matrix(c, target).tile.columns
     lanes = target.lanes(c.write.value.dtype)
-    if c.run is None:
-        # half a vector holds all columns
-        return lanes // 2 if c.extent(c.vector) <= lanes // 2 else lanes
-    return min(lanes, c.run)
+    if c.run is not None:
+        return min(lanes, c.run)
+    columns = [c.extent(axis) for axis in c.axes("n")]
+    if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and math.prod(columns) >= lanes:
+        # half a vector at a time, of more columns than that, as of a transposed convolution's phases
+        return lanes // 2
+    return lanes
 
 
 def _matrix(c: Contraction, target: Target) -> Matrix:

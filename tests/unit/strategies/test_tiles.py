@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from tests.native_kernel import LANES
+from tests.unit.strategies.test_default import check, constant, t
 
-from tilewright.strategies.tiles import register_tile
+from tilewright import lang
+from tilewright.strategies.tiles import is_tileable, register_tile, vector_width
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
 
 
@@ -55,3 +58,20 @@ def test_panels_are_narrow_where_two_wide_ones_exceed_the_second_level_and_are_u
 def test_tiles_that_wait_for_their_panel_are_few_and_about_equal():
     assert register_tile(X86_AVX512, 35, 94, (2,)).rows == 7
     assert register_tile(X86_AVX512, 35, 94, (2,), stall=0.2).rows == 12
+
+
+@pytest.mark.parametrize(("results", "phases"), [(8, 4), (8, 3), (6, 8)])
+def test_columns_of_half_a_vector_in_several_axes(results, phases):
+    """Phases of a transposed convolution with few results: as many products as fill registers, in halves."""
+    x, w = t(35, 24, name="X"), t(24, phases, results, name="W")
+    k = lang.reduce_axis(24, "k")
+    y = lang.compute((35, phases, results), lambda i, r, j: lang.sum(x[i, k] * w[k, r, j], axis=k), name="Y")
+    s = check(constant(lang.program([x, w], [y]), "W"), interpret=False, target=LANES)
+    (stage,) = s.source.stages
+    found = is_tileable(s.source, stage, X86_AVX512)
+    assert found is not None and vector_width(found, X86_AVX512) == 8
+    # a matrix of so few columns is summed along its rows
+    x, w = t(35, 24, name="X"), t(24, results, name="W")
+    y = lang.compute((35, results), lambda i, j: lang.sum(x[i, k] * w[k, j], axis=k), name="Y")
+    program = lang.program([x, w], [y])
+    assert is_tileable(program, program.stages[0], X86_AVX512) is None
