@@ -19,6 +19,7 @@ from tilewright.graph.passes import (
     MergeGroups,
     NarrowInputs,
     Pass,
+    SliceLookups,
     simplify,
 )
 from tilewright.graph.program import NodesProgram, nodes_program
@@ -33,6 +34,7 @@ __all__ = [
     "PASSES",
     "Partition",
     "Pass",
+    "SliceLookups",
     "fuse",
     "simplify",
     "Array",

@@ -39,22 +39,29 @@ def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) 
     even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
     tile = choose_tile(first, target).rows if row_axis(first) else 1
     if not even:
-        tile = _shared_tile(last.extent(tail.axis), heads, threads, tile)
+        tile = _shared_tile(last.extent(tail.axis), heads, threads)
     s = s.split(loop[tail.axis], tile, names=["rows", "row"])
     rest = [v for a, v in loop.items() if v not in batch and a != tail.axis]
-    s = s.reorder(*batch, "rows", "row", *rest)
+    cut = last.extent(tail.axis) % tile > 0
+    # tiles outside of heads where the last one gets a nest of its own
+    outer = ["rows", *batch] if cut and not even else [*batch, "rows"]
+    s = s.reorder(*outer, "row", *rest)
+    at = outer[-1]
     for stage in reversed([*head.stages, *([tail.stage] if tail.epilogue else [])]):
-        s = s.compute_at(stage.name, "rows")
-    s = _inner(s, first, head, "rows", target)
-    s = schedule_inner_rows(s, head.rows, "rows")
-    s = _inner(s, last, tail, "rows", target)
+        s = s.compute_at(stage.name, at)
+    s = _inner(s, first, head, at, target)
+    s = schedule_inner_rows(s, head.rows, at)
+    s = _inner(s, last, tail, at, target)
     if head.panels is not None:
         if batch and even:
             s = s.compute_at(head.panels.name, batch[-1])
+        elif threads > 1:
+            # made by all threads for all of them
+            s = s.set_scope(head.panels.writes[0], "global")
         s = _panels(s, program, head.panels, first, target, 1 if even else threads)
-    if last.extent(tail.axis) % tile:
+    if cut:
         s = s.partition("rows", -1)
-    return _parallel(s, batch if even else [*batch, "rows"], threads)
+    return _parallel(s, batch if even else outer[:1] if cut else outer, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +182,19 @@ def _in_blocks(s: Schedule, link: Link, size: int, within: str, name: str) -> Sc
     return s.reorder(name, f"{name}_channel", *rest)
 
 
-def _shared_tile(rows: int, heads: int, threads: int, tile: int) -> int:
-    """Rows of a tile such that whole tiles can be shared among threads, where heads cannot evenly."""
+def _shared_tile(rows: int, heads: int, threads: int) -> int:
+    """Rows of a tile such that whole tiles can be shared among threads, where heads cannot evenly.
+
+    Where none divides the rows, those that are left are one thread's.
+    """
+
+    def time(size: int) -> int:
+        return -(-(rows // size) // threads) * size + rows % size
+
     whole = [size for size in range(MAX_ROWS, MAX_ROWS // 4, -1) if rows % size == 0]
     if not whole and heads < threads:
         raise ScheduleError(f"{heads} x {rows} rows cannot be shared by {threads} threads")
-    return whole[0] if whole else tile
+    return whole[0] if whole else min(range(MAX_ROWS, MAX_ROWS // 4, -1), key=time)
 
 
 def _panels(

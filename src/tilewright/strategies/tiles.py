@@ -178,8 +178,8 @@ def vector_width(c: Contraction, target: Target) -> int:
     lanes = target.lanes(c.write.value.dtype)
     if c.run is not None:
         return min(lanes, c.run)
-    columns = [c.extent(axis) for axis in c.axes("n")]
-    if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and math.prod(columns) >= lanes:
+    columns = math.prod(c.extent(axis) for axis in c.axes("n")) if c.rows is None else 0
+    if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and columns >= lanes:
         # half a vector at a time, of more columns than that, as of a transposed convolution's phases
         return lanes // 2
     return lanes

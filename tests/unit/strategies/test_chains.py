@@ -137,6 +137,16 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
     assert "1 x 31 rows cannot be shared by 2 threads" in caplog.text
 
 
+@pytest.mark.parametrize(("heads", "rows", "threads"), [(3, 53, 2), (5, 197, 2), (4, 61, 3)])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog):
+    """Tiles are shared instead; the rows that none divides have a nest of their own."""
+    with caplog.at_level("INFO", "tilewright"):
+        s = check(attention(heads, rows, 70, 16, transposed=transposed), threads, interpret=rows < 60)
+    assert "step by step" not in caplog.text
+    assert {"rows", "rows_1"} <= {loop for name in s.blocks() for loop in s.loops(name)}
+
+
 def test_products_without_a_register_tile_are_no_chain(monkeypatch, caplog):
     found = chain_nests.is_tileable
 

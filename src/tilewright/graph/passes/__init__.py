@@ -11,6 +11,7 @@ from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
 from tilewright.graph.passes.identities import RemoveIdentities
+from tilewright.graph.passes.lookups import SliceLookups
 from tilewright.graph.passes.narrow import NarrowInputs
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
 from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
@@ -26,6 +27,7 @@ PASSES: Final[tuple[Pass, ...]] = (
     FoldChannelAffine(),
     ShareSubexpressions(),
     HoistScales(),
+    SliceLookups(),
     SimplifyViews(),
     SinkViews(),
     SimplifyViews(),
@@ -73,6 +75,7 @@ __all__ = [
     "SimplifyViews",
     "SinkDequantised",
     "SinkViews",
+    "SliceLookups",
     "UnsignedActivations",
     "simplify",
 ]

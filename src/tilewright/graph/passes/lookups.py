@@ -1,0 +1,71 @@
+"""Gathers at known places that lie together: slices, which contractions read through.
+
+    before                                     after
+    q = Gather(qkv, 0, axis=0)                 t = Slice(qkv, 0:1, axis 0)
+                                               q = Reshape(t)
+
+Exporters take queries, keys and values so from one product; a gather would copy each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from tilewright.graph.model import Graph, Node
+from tilewright.graph.passes.views import reshape_node
+from tilewright.graph.rewrite import Rewriter
+
+_SLICE_VERSION: Final = 13
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLookups:
+    """Turn gathers of constant neighbours along an axis into slices."""
+
+    name: ClassVar[str] = "slice-lookups"
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Rewrite wherever the places are known and inside the axis."""
+        rewriter = Rewriter(graph)
+        changed = False
+        for old in graph.nodes:
+            node = rewriter.current(old)
+            found = _run(rewriter, node)
+            if found is None:
+                rewriter.keep(node)
+                continue
+            changed = True
+            axis, start, count = found
+            (output,) = node.outputs
+            source, result = rewriter.types[node.inputs[0]], rewriter.types[output]
+            shape = (*source.sizes[:axis], count, *source.sizes[axis + 1 :])
+            part = output if shape == result.sizes else rewriter.fresh(f"{output}.part")
+            bounds = [
+                rewriter.constant(np.array([n]), f"{output}.bounds") for n in (start, start + count, axis)
+            ]
+            cut = replace(node, op="Slice", inputs=(node.inputs[0], *bounds), outputs=(part,), attributes={})
+            rewriter.emit(replace(cut, version=_SLICE_VERSION), [replace(source, shape=shape)])
+            if part != output:
+                rewriter.keep(reshape_node(rewriter, part, result.sizes, output, node.name))
+        return rewriter.finish() if changed else graph
+
+
+def _run(rewriter: Rewriter, node: Node) -> tuple[int, int, int] | None:
+    """The axis of a gather, and where along it the neighbours start that it takes, and how many they are."""
+    if node.op != "Gather" or node.domain or node.inputs[0] in rewriter.constants:
+        return None
+    places, source = rewriter.constants.get(node.inputs[1]), rewriter.types[node.inputs[0]]
+    known = source.is_static and rewriter.types[node.outputs[0]].is_static
+    if places is None or places.size == 0 or not known:
+        return None
+    axis = node.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    axis %= source.rank
+    size = source.sizes[axis]
+    flat = [int(n) + size * (n < 0) for n in places.reshape(-1)]
+    if flat != list(range(flat[0], flat[0] + len(flat))) or flat[0] < 0 or flat[-1] >= size:
+        return None
+    return axis, flat[0], len(flat)
