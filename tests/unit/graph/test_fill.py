@@ -162,12 +162,45 @@ def divided_by_zeros():
     return net.build(net.conv(net.node("Div", *parts), 64))
 
 
+def without_epsilon():
+    net = Net()
+    h = net.conv("x", 40, 3)
+    n = net.node("InstanceNormalization", h, net.constant(40), net.constant(40), epsilon=0.0)
+    return net.build(net.conv(n, 64))
+
+
+def masked():
+    net = Net()
+    mask = net.constant(1)
+    net.weights[mask][:] = -np.inf
+    return net.build(net.conv(net.node("Max", net.conv("x", 40, 3), mask), 64))
+
+
 @pytest.mark.parametrize(
-    "make", [whole, given_by_the_user, returned, joined, too_few, divided_by_zeros], ids=lambda f: f.__name__
+    "make",
+    [whole, given_by_the_user, returned, joined, too_few, divided_by_zeros, without_epsilon, masked],
+    ids=lambda f: f.__name__,
 )
 def test_what_stays_as_it_is(make):
     graph = import_onnx(make())
     assert PASS(graph) is graph
+
+
+@pytest.mark.parametrize("operators", [("Exp",) * 5, ("Sqrt",)])
+def test_zeros_that_would_become_infinite_or_no_numbers_go_no_further(operators):
+    """Five exponentials of 0 overflow, and 0 - 1 has no root, where the model's own channels are fine."""
+    net = Net()
+    h = net.conv("x", 40, 3)
+    net.weights["c0"] *= 0
+    one = net.constant(1)
+    # the model's channels are -5 before the exponentials, and 4 before the root
+    net.weights["c1"][:] = -5 if operators[0] == "Exp" else 4
+    net.weights[one][:] = 1 if operators[0] == "Sqrt" else 0
+    v = net.node("Sub", h, one)
+    for op in operators:
+        v = net.node(op, v)
+    graph = check(EAGER, net.build(net.conv(v, 64)))
+    assert all(n.op not in ("Exp", "Sqrt") or not n.outputs[0].endswith(FILLED) for n in graph.nodes)
 
 
 def test_half_vectors_that_are_as_fast_are_left():

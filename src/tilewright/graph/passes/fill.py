@@ -9,7 +9,8 @@ Vectors run along channels, which lie in blocks of a vector. Channels that fill 
 by half vectors, and those that fill none as plain values: at about half of the peak, for a few products less.
 What makes such channels is a convolution; between it and the convolutions that sum over them they pass
 through operators that treat each channel alone. Whatever else reads them gets them without the zeros.
-Channels of zeros stay finite on the way, but for an infinite input of the first convolution.
+Channels of zeros must stay finite on the way, or weights of zero would make them NaN: only operators that map
+all finite numbers to finite ones let them pass. An infinite input of the first convolution does not.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ OF_AN_ELEMENT: Final = 20
 OF_A_COPY: Final = 100_000
 _SLICE_VERSION: Final = 13
 
-#: Operators of one operand that map 0 to a finite number.
+#: Operators of one operand that map every finite number to one: no exponentials, no roots.
 _UNARY: Final = frozenset(
-    {"Abs", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"}
-    | {"LeakyRelu", "Mish", "Neg", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Tanh"}
+    {"Abs", "Ceil", "Clip", "Elu", "Erf", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"}
+    | {"LeakyRelu", "Mish", "Neg", "Relu", "Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh"}
 )
+#: What normalisations add to the variance, at least, so that a channel of zeros is divided by no zero.
+_LEAST_EPSILON: Final = 1e-30
 #: Operators of several operands that map finite numbers to one.
 _BINARY: Final = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 #: Operators that combine elements of each channel alone.
@@ -228,14 +231,17 @@ def _binary(graph: Graph, node: Node) -> _Links | None:
     joined, pads = [y], []
     for at, value in enumerate(node.inputs):
         divides = node.op == "Div" and at == 1
-        if divides and value not in graph.constants:
+        known = graph.constants.get(value)
+        if known is not None and not (np.isfinite(known).all() and (known.all() or not divides)):
+            return None
+        if divides and known is None:
             return None
         type_ = graph.types[value]
         axis = 1 - (result.rank - type_.rank)
         size = type_.sizes[axis] if axis >= 0 else 1
         if size == 1:
             continue
-        if value in graph.constants:
+        if known is not None:
             pads.append(_Pad(at, axis, y, 1.0 if divides else 0.0))
         elif axis == 1:
             joined.append(value)
@@ -247,6 +253,9 @@ def _binary(graph: Graph, node: Node) -> _Links | None:
 def _normalisation(graph: Graph, node: Node) -> _Links | None:
     """Scales, offsets, and of batches means and variances, by channels."""
     if not _are_constants(graph, node.inputs[1:]) or node.attributes.get("training_mode", 0):
+        return None
+    epsilon = node.attributes.get("epsilon", 1e-5)
+    if not isinstance(epsilon, float) or epsilon < _LEAST_EPSILON:
         return None
     y = node.outputs[0]
     fills = (0.0, 0.0, 0.0, 1.0)
