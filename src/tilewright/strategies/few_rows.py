@@ -16,7 +16,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from tilewright.ir import If, Program, Stage, Store, stmt_loads
+from tilewright.ir import Program, Stage, Store, condition_of, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.strategies.micro import loops_below
 from tilewright.strategies.roles import physical, run_length
@@ -56,7 +56,7 @@ def share_rows(s: Schedule, target: Target, threads: int) -> tuple[Schedule, fro
 
 def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None:
     """The reduction axis to cut, and its steps in a part; ``None`` where the reduction stays whole."""
-    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    _, body = condition_of(stage.body)
     outputs = {b.name for b in program.outputs}
     if not stage.is_reduction or not accumulates(stage) or not isinstance(body, Store):
         return None
@@ -65,47 +65,43 @@ def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None
     pars = prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
     reds = {it.name: it.extent.as_int() for it in stage.iters if it.kind == "red"}
     beside = _beside(program, stage)
-    if pars * prod(reds.values()) < MIN_ELEMENTS or pars // beside >= threads:
+    rows = pars if beside is None else pars // beside[1]
+    if pars * prod(reds.values()) < MIN_ELEMENTS or rows >= threads:
         return None
     wanted = PARTS_PER_THREAD * threads
     axis = next((name for name, extent in reds.items() if extent >= wanted), None)
     if axis is None:
         return None
     steps = -(-reds[axis] // wanted)
-    if axis == [*reds][-1] and beside == 1:
+    if axis == [*reds][-1] and beside is None:
         steps = -(-steps // GRAIN) * GRAIN
     return (axis, steps) if steps < reds[axis] else None
 
 
-def _beside(program: Program, stage: Stage) -> int:
-    """Rows whose elements lie side by side in blocks, which one vector takes together."""
-    runs = {
-        run
+def _beside(program: Program, stage: Stage) -> tuple[str, int] | None:
+    """The axis of rows whose elements lie side by side in blocks, and how many one vector takes together."""
+    found = [
+        (run, it.name)
         for ld in stmt_loads(stage.body)
         if ld.buffer not in stage.writes
         for it in stage.iters
         if it.kind == "par" and (run := run_length(physical(program, ld), it.name)) and run >= MIN_RUN
-    }
-    return min(runs, default=1)
+    ]
+    return min(found)[::-1] if found else None
 
 
 def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, threads: int) -> Schedule:
-    """Schedule a stage that reduces parts of rows."""
-    long = [n for n, it in enumerate(stage.iters) if it.kind == "par" and it.extent.as_int() > 1]
-    run = _beside(program, stage)
-    loops = dict(zip((it.name for it in stage.iters), s.loops(stage.name), strict=True))
-    across = next(
-        (
-            it.name
-            for ld in stmt_loads(stage.body)
-            if ld.buffer not in stage.writes
-            for it in stage.iters
-            if it.kind == "par" and run_length(physical(program, ld), it.name) == run
-        ),
-        None,
-    )
-    if across is None:
+    """Schedule a stage that reduces parts of rows.
+
+    Of rows side by side the sums of several parts are in registers. Raises ScheduleError where a step is
+    refused.
+    """
+    beside = _beside(program, stage)
+    if beside is None:
+        long = [n for n, it in enumerate(stage.iters) if it.kind == "par" and it.extent.as_int() > 1]
         return schedule_rows(s, program, [], stage, long[-1] + 1, target, threads)
+    across, run = beside
+    loops = dict(zip((it.name for it in stage.iters), s.loops(stage.name), strict=True))
     first = stage.iters[0]
     count = first.extent.as_int()
     together = next(n for n in SUMS_AT_ONCE if count % n == 0 and (count // n >= threads or n == 1))
@@ -119,7 +115,7 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
     sums = f"{stage.name}_acc"
     s = s.stage(stage.writes[0], at=outer[-1], scope="register", mode="accumulate", name=sums)
     s = s.unroll(f"{part}_row").vectorize(f"{lane}_own")
-    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    _, body = condition_of(stage.body)
     assert isinstance(body, Store)
     position = [i.as_var() for i in body.writes[0].indices].index(across)
     for block in (f"{sums}_init", f"{sums}_out"):

@@ -33,6 +33,18 @@ def test_the_first_tensor_that_differs_is_named():
     assert first.comparison.index == (0, 5)
 
 
+def test_a_tensor_of_another_shape_is_wrong_however_many_of_its_elements_are_right(monkeypatch):
+    model = tiny.mlp()
+    compiled = tilewright.compile(model)
+    feeds = compiled.sample_feeds()
+    assert verify_model(compiled, model, feeds, "onnx").ok
+    found = compiled.intermediates(feeds)
+    assert found
+    larger = {name: np.pad(array, [(0, 0), (0, 1)]) for name, array in found.items()}
+    monkeypatch.setattr(type(compiled), "intermediates", lambda *_: larger)
+    assert not verify_model(compiled, model, feeds, "onnx").ok
+
+
 def test_an_unknown_reference_is_refused():
     compiled = tilewright.compile(tiny.relu())
     with pytest.raises(InputError, match="no reference 'guess'"):

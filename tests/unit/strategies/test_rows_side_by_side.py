@@ -59,3 +59,23 @@ def test_results_that_are_plain_are_right():
     """Read in blocks, stored plain."""
     mixed = normalised((1, 32, 5, 7), 16)
     check(replace(mixed, outputs=tuple(b.with_(layout=None) for b in mixed.outputs)))
+
+
+def test_sums_that_are_several_of_a_row_stay_in_memory():
+    """A row's lines have sums of their own, which loops over its lines read."""
+    x = t(1, 32, 6, 7, name="X")
+    h, w, v = lang.reduce_axis(6, "h"), lang.reduce_axis(7, "w"), lang.reduce_axis(7, "v")
+    lines = lang.compute((1, 32, 6), lambda n, c, i: lang.sum(x[n, c, i, v], axis=v), name="L")
+    total = lang.compute(
+        (1, 32), lambda n, c: lang.sum(x[n, c, h, w] * lines[n, c, h], axis=(h, w)), name="T"
+    )
+    y = lang.compute((1, 32, 6, 7), lambda n, c, i, j: x[n, c, i, j] * lines[n, c, i] + total[n, c], name="Y")
+    program = lang.program([x], [y])
+    layout = Block(1, 16)
+    check(
+        replace(
+            program,
+            inputs=tuple(b.with_(layout=layout.layout(b.shape)) for b in program.inputs),
+            outputs=tuple(b.with_(layout=layout.layout(b.shape)) for b in program.outputs),
+        )
+    )

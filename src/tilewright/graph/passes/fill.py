@@ -24,6 +24,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from tilewright.graph.model import Graph, Node
+from tilewright.graph.passes.nodes import emit_slice
 from tilewright.graph.rewrite import Rewriter
 
 #: What is added to the name of a value that got channels of zeros.
@@ -37,7 +38,6 @@ WINOGRAD_CHANNELS: Final = 32
 #: that of so many more.
 OF_AN_ELEMENT: Final = 20
 OF_A_COPY: Final = 100_000
-_SLICE_VERSION: Final = 13
 
 #: Operators of one operand that map every finite number to one: no exponentials, no roots.
 _UNARY: Final = frozenset(
@@ -344,7 +344,8 @@ class _Filling:
             self._fill(rewriter, node, found, names)
             output = found.output
             if output in self.filled and _is_cropped(self.graph, self.links, output):
-                self._crop(rewriter, node, names[output])
+                channels = self.graph.types[output].sizes[1]
+                emit_slice(rewriter, names[output], 1, 0, channels, output, node)
         return rewriter.finish()
 
     def _fill(self, rewriter: Rewriter, node: Node, found: _Links, names: Mapping[str, str]) -> None:
@@ -366,12 +367,3 @@ class _Filling:
             type_ = replace(type_, shape=(sizes[0], self.filled[output], *sizes[2:]))
         new = replace(node, inputs=tuple(inputs), attributes=attributes)
         rewriter.emit(replace(new, outputs=(names.get(output, output),)), [type_])
-
-    def _crop(self, rewriter: Rewriter, node: Node, source: str) -> None:
-        """The value without its channels of zeros."""
-        (output,) = node.outputs
-        type_ = self.graph.types[output]
-        bounds = ((0,), (type_.sizes[1],), (1,))
-        constants = [rewriter.constant(np.array(each), f"{output}.bounds") for each in bounds]
-        crop = replace(node, op="Slice", inputs=(source, *constants), outputs=(output,), attributes={})
-        rewriter.emit(replace(crop, version=_SLICE_VERSION), [type_])

@@ -9,16 +9,12 @@ Exporters take queries, keys and values so from one product; a gather would copy
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Final
-
-import numpy as np
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tilewright.graph.model import Graph, Node
-from tilewright.graph.passes.views import reshape_node
+from tilewright.graph.passes.nodes import emit_slice, reshape_node
 from tilewright.graph.rewrite import Rewriter
-
-_SLICE_VERSION: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +36,13 @@ class SliceLookups:
             changed = True
             axis, start, count = found
             (output,) = node.outputs
-            source, result = rewriter.types[node.inputs[0]], rewriter.types[output]
-            shape = (*source.sizes[:axis], count, *source.sizes[axis + 1 :])
-            part = output if shape == result.sizes else rewriter.fresh(f"{output}.part")
-            bounds = [
-                rewriter.constant(np.array([n]), f"{output}.bounds") for n in (start, start + count, axis)
-            ]
-            cut = replace(node, op="Slice", inputs=(node.inputs[0], *bounds), outputs=(part,), attributes={})
-            rewriter.emit(replace(cut, version=_SLICE_VERSION), [replace(source, shape=shape)])
-            if part != output:
-                rewriter.keep(reshape_node(rewriter, part, result.sizes, output, node.name))
+            result = rewriter.types[output].sizes
+            sizes = rewriter.types[node.inputs[0]].sizes
+            same = (*sizes[:axis], count, *sizes[axis + 1 :]) == result
+            part = output if same else rewriter.fresh(f"{output}.part")
+            emit_slice(rewriter, node.inputs[0], axis, start, count, part, node)
+            if not same:
+                rewriter.keep(reshape_node(rewriter, part, result, output, node.name))
         return rewriter.finish() if changed else graph
 
 

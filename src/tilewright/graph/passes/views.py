@@ -15,21 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
 from tilewright.graph.dependence import Ancestors
 from tilewright.graph.model import Graph, Node, TensorType
+from tilewright.graph.passes.nodes import reshape_node
 from tilewright.graph.registry import Kind, find_operator
 from tilewright.graph.rewrite import Rewriter
-
-#: The version of the standard's operators that nodes made here mean.
-_VERSION = 21
-
-
-def reshape_node(rewriter: Rewriter, value: str, shape: tuple[int, ...], output: str, name: str = "") -> Node:
-    """A Reshape of `value`; the shape becomes a constant. The caller emits it."""
-    target = rewriter.constant(np.array(shape, np.int64), f"{output}.shape")
-    return Node("Reshape", (value, target), (output,), {"allowzero": 1}, name=name, version=_VERSION)
 
 
 def is_view(node: Node) -> bool:
