@@ -43,7 +43,10 @@ def pytest_report_header(config):
 
 
 def pytest_addoption(parser):
-    """Add `--update-golden` and `--refusals`."""
+    """Add `--update-golden`, `--all` and `--refusals`."""
+    parser.addoption(
+        "--all", action="store_true", help="the whole replay corpus (tests/replay), not a sample of it"
+    )
     parser.addoption(
         "--refusals",
         action="store_true",

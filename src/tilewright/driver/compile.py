@@ -14,7 +14,7 @@ from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.units import PRECISIONS, Precision, make_units
+from tilewright.driver.units import PRECISIONS, Precision, Unit, make_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import (
     INTEGER_PASSES,
@@ -24,6 +24,7 @@ from tilewright.graph import (
     Limits,
     MergeGroups,
     NarrowInputs,
+    Partition,
     Pass,
     fuse,
     simplify,
@@ -88,9 +89,8 @@ def compile_model(
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition = fuse(simplify(graph, _passes(machine, wanted, choices.winograd)))
+        partition, units = graph_units(graph, machine, count, wanted, choices.winograd)
         graph, views = partition.graph, partition.views
-        units = make_units(partition, machine, count, wanted, exact=choices.winograd != "auto")
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
         kernels = build_kernels(units, machine, choices, constants_of, options, progress)
@@ -113,6 +113,18 @@ def compile_model(
         compile_seconds={**clock.seconds, "total": clock.total},
         precision=wanted,
     )
+
+
+def graph_units(
+    graph: Graph,
+    target: Target,
+    threads: int,
+    precision: Precision = "f32",
+    winograd: WinogradMode = "auto",
+) -> tuple[Partition, tuple[Unit, ...]]:
+    """The graph after all passes in fusion groups, and the units of compilation that they become."""
+    partition = fuse(simplify(graph, _passes(target, precision, winograd)))
+    return partition, make_units(partition, target, threads, precision, exact=winograd != "auto")
 
 
 class _Clock:
