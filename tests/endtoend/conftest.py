@@ -2,7 +2,8 @@
 
 import pytest
 
-from tilewright.strategies import contraction, rows
+from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.rows import nest as rows
 
 
 @pytest.fixture

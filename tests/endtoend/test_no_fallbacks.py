@@ -20,5 +20,5 @@ def test_no_rule_gives_way(name, target, caplog):
     with caplog.at_level("INFO", "tilewright"):
         for program in programs.values():
             default_schedule(program, target, 2)
-    said = [r.getMessage() for r in caplog.records if r.name.startswith("tilewright.strategies")]
+    said = [r.getMessage() for r in caplog.records if r.name.startswith("tilewright.plan")]
     assert said == []

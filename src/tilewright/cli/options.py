@@ -11,7 +11,7 @@ import click
 
 from tilewright.cli.state import State
 from tilewright.driver import PRECISIONS
-from tilewright.strategies import WINOGRAD_MODES
+from tilewright.plan import WINOGRAD_MODES
 from tilewright.support import WaitPolicy, configure_logging, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -19,10 +19,10 @@ from tilewright.driver.sections import Section, find_sections, plan_lane, sectio
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
 from tilewright.ir import Buffer, DType, dtype_of
+from tilewright.plan import resized
 from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
 from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
 from tilewright.schedule import Step as ScheduleStep
-from tilewright.strategies import resized
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
 #: Part of the outermost cache that the arena may take for values to stay on the core that made them.

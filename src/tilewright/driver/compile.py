@@ -30,8 +30,8 @@ from tilewright.graph import (
     simplify,
 )
 from tilewright.ir import BF16, F32, I8, I32, U8
+from tilewright.plan import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
 from tilewright.runtime import pool_for, return_free_memory
-from tilewright.strategies import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import Target, detect, find_target
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tilewright.analysis import Contraction, match_contraction
 from tilewright.driver.layouts import is_plain
 from tilewright.driver.work import stage_points
 from tilewright.ir import (
@@ -38,7 +39,6 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.schedule import Schedule, scheduled_program
-from tilewright.strategies import Contraction, roles_of
 from tilewright.support import InternalError
 from tilewright.target import Instruction, find_operation
 
@@ -261,7 +261,7 @@ def _roles(program: Program, stage: Stage) -> Contraction | None:
     readers = [reader for name in stage.writes for reader in program.consumers(name)]
     for last in (*(reader for reader in readers if not reader.is_reduction), None):
         if all(it.extent.is_const for it in (last or stage).iters):
-            found = roles_of(program, stage, last)
+            found = match_contraction(program, stage, last)
             if found is not None:
                 return found
     return None

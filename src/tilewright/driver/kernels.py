@@ -25,8 +25,9 @@ from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
+from tilewright.plan import MOST_ERROR, WINOGRAD_SIZES, WinogradMode
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
-from tilewright.strategies import MOST_ERROR, WINOGRAD_SIZES, WinogradMode, default_schedule
+from tilewright.strategies import default_schedule
 from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
 

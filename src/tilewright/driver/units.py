@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.graph import Array, Group, Node, Partition, contraction_runs, join_groups
 from tilewright.ir import BF16, CONST, F32, Program
 from tilewright.lang import large_outputs, largest, store_as
-from tilewright.strategies import (
+from tilewright.plan import (
     Flow,
     assign_layouts,
     choose_joins,

@@ -117,7 +117,7 @@ kept the matrix, reading 0.51; 1x4096x4096 0.43, 0.53, 0.69, reading 0.36; from 
 difference.
 
 One stream: 512 KiB a thread, read line after line, 55 bytes a cycle, 2 to 8 rows in turns 28, whatever their
-distance, and however many lines of one row come before the next row's (`strategies/lane_rows.py`).
+distance, and however many lines of one row come before the next row's (`plan/rows/row_tiling.py`).
 
 Results past the caches from half of the last level on, of 32 MiB that others use too, in turns: depthwise 3x3
 16x32 at 112 pixels (26 MB) 0.63 to 0.74 of the time; of the peak ResNet-50's 1x1 64-64 at 56 pixels, 28
@@ -165,8 +165,9 @@ Stores wait for lines one after the other, where these lie apart: 1000x1000 tran
 409 us; with the result's lines asked for, to be written, 64 elements ahead 214; copying takes 143.
 
 Lines asked for with gaps between: strided 1x1 convolutions, 28 images, of which each line is asked for a row
-ahead (`strategies/ahead.py`), in turns: into the second instead of the first level 256-128 at 56 pixels 8.89
--> 8.16 ms, 512-1024 at 28 29.2 -> 27.8, 256-512 at 56 30.6 -> 30.0. On Zen 4 the second level gains nothing.
+ahead (`plan/contraction/prefetch.py`), in turns: into the second instead of the first level 256-128 at 56
+pixels 8.89 -> 8.16 ms, 512-1024 at 28 29.2 -> 27.8, 256-512 at 56 30.6 -> 30.0. On Zen 4 the second level
+gains nothing.
 
 The next block of channels: while the core is shared, with half of the scheduler's entries, multiply-adds
 that wait for the second cache level fill it in about 20 cycles, at the start of each block. 1x1 layers of
@@ -174,7 +175,7 @@ ResNet-50, 28 images, the next block asked for into the first level, against the
 turns: 0.93 to 0.97 of the time with 14 rows, 0.89 to 0.95 with 7; both requests 0.98 to 1.04, none 0.95 to
 1.12.
 
-Rows from main memory that share columns are summed in chunks of these (`strategies/lane_chunks.py`), ms:
+Rows from main memory that share columns are summed in chunks of these (`plan/rows/chunks.py`), ms:
 512x4x500000 48.4 -> 39.4, 6144x4x2048 1.40 -> 1.33, 8448x4x2816 2.99 -> 2.61, 7680x4x2560 2.03 -> 1.93; on
 Zen 4 requests for the rows do as well.
 """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from tests.unit.codegen.test_tiles import AMX
-from tests.unit.strategies.test_bands import block
+from tests.unit.plan.fused.test_bands import block
 from tests.unit.strategies.test_default import blocked, constant, conv_program, t
 
 import onnx_models as tiny
@@ -18,9 +18,11 @@ from tilewright.driver.describe import layout_name
 from tilewright.driver.work import moved_bytes
 from tilewright.ir import BF16, F32, Buffer, Index, to_function
 from tilewright.lang import ops
+from tilewright.plan import assembly as default
+from tilewright.plan import is_fast
+from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import Schedule
-from tilewright.strategies import default, default_schedule, is_fast
-from tilewright.strategies.layouts import Block
+from tilewright.strategies import default_schedule
 from tilewright.support import InternalError, ScheduleError
 from tilewright.target import detect
 
@@ -152,7 +154,7 @@ def test_strassen():
 @pytest.mark.parametrize("program", [product("B"), product()], ids=["constant", "given"])
 def test_products_of_pieces(program, monkeypatch):
     """What makes the pieces goes unnamed."""
-    monkeypatch.setattr("tilewright.strategies.bf16x3.MARGIN", 0.0)
+    monkeypatch.setattr("tilewright.plan.algorithms.bf16x3.MARGIN", 0.0)
     found = described(program, target=AMX)
     assert found.algorithm == "bf16x3 by tdpbf16ps"
     assert found.instructions == ("tdpbf16ps",)

@@ -15,7 +15,9 @@ from tilewright.driver.units import make_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.frontend.zoo import mobilenet_v2
 from tilewright.graph import fuse, simplify
-from tilewright.strategies import bands, contraction, default_schedule
+from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.fused import bands
+from tilewright.strategies import default_schedule
 from tilewright.support import assert_close
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
 

@@ -12,7 +12,8 @@ import tilewright
 from tilewright.driver.units import make_units
 from tilewright.frontend import import_onnx
 from tilewright.graph import fuse, simplify
-from tilewright.strategies import contraction, default_schedule
+from tilewright.plan.contraction import nest as contraction
+from tilewright.strategies import default_schedule
 
 
 def expected(x, w, stride, before, dilation, groups, out):

@@ -12,7 +12,7 @@ import tilewright
 from tilewright import lang
 from tilewright.driver.kernels import KernelOptions
 from tilewright.ir import CONST
-from tilewright.strategies import MOST_ERROR
+from tilewright.plan import MOST_ERROR
 from tilewright.support import InputError
 
 CHANNELS, PIXELS = 64, 28

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.strategies import contraction
+from tilewright.plan.contraction import nest as contraction
 
 
 @pytest.fixture(autouse=True, scope="module")

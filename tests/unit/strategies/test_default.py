@@ -12,8 +12,11 @@ from tilewright import lang
 from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
+from tilewright.plan import Flow, assign_layouts
+from tilewright.plan import assembly as default
+from tilewright.plan.algorithms import winograd
 from tilewright.schedule import derived_constants, replay
-from tilewright.strategies import Flow, assign_layouts, default, default_schedule, winograd
+from tilewright.strategies import default_schedule
 
 
 def t(*shape, name, dtype="f32"):

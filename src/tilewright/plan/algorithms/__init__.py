@@ -1,0 +1,1 @@
+"""Other algorithms for contractions: Winograd, Strassen, products of bf16 pieces."""

@@ -1,0 +1,1 @@
+"""Contractions: register tiles and the nests around them."""

@@ -1,0 +1,123 @@
+"""Blocks of rows of a contraction that stay in cache while all panels of the other operand pass over them.
+
+Without blocks every panel reads the whole operand ``a`` again; with them every block reads the whole operand
+``b`` again. Whichever costs less, by bytes and where they come from, is chosen (Goto and van de Geijn,
+"Anatomy of High-Performance Matrix Multiplication", 2008, section 4, for any access).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tilewright.analysis import Contraction
+from tilewright.ir import FloorDiv, Index, Load, Mod, Var
+from tilewright.target import Target
+
+#: Part of the second cache level that a block of ``a`` may take: panels and results need the rest.
+CACHE_SHARE: Final = 0.4
+#: Part of a level that is there for what is read again and again.
+KEPT_SHARE: Final = 0.5
+#: How many times cheaper blocks must be: they cost loops, and code where they are not even.
+MARGIN: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """``size`` iterations of the m axis ``axis``, with all of the m axes after it, make a block."""
+
+    axis: str
+    size: int
+
+
+def choose_row_block(
+    c: Contraction,
+    target: Target,
+    tiled: Mapping[str, int],
+    panel: int,
+    cut: str | None,
+    threads: int,
+    made: bool = False,
+) -> RowBlock | None:
+    """The blocks of a contraction's rows; ``None`` where they do not pay, or no even ones fit.
+
+    ``tiled`` are the m axes of a tile and what it has of each, ``panel`` is its extent along the vector axis.
+    Threads share the axis ``cut`` evenly, or, if it is ``None``, the panels. Where ``a`` is ``made`` for this
+    contraction, blocks of it need not be stored to memory and read again: they always pay.
+    """
+    if c.b is None or not tiled or c.group is not None:
+        return None
+    axes = [a for a in c.axes("m") if a != c.vector]
+    full = {it.name: it.extent.as_int() for it in c.stage.iters}
+    full |= dict.fromkeys(c.axes("batch"), 1)
+    if cut is not None:
+        full[cut] //= threads
+    panels = -(-full[c.vector] // panel) * prod(full[a] for a in c.axes("n") if a != c.vector)
+    share = 1 if cut is not None else min(threads, panels)
+    panels = -(-panels // share)
+    whole, other = footprint(c.a, full), footprint(c.b, full) // share
+    second = target.level("l2")
+    most = int(CACHE_SHARE * (second.size or 0))
+    if whole <= most or (panels == 1 and not made):
+        return None
+    chosen: RowBlock | None = None
+    inside = dict(full) | dict.fromkeys(axes, 1)
+    for axis in reversed(axes):
+        step = tiled.get(axis, 1)
+        sizes = [n for n in range(step, full[axis] + 1, step) if full[axis] % n == 0]
+        if not sizes and axis != axes[-1]:
+            # lines left over at the end of all of them
+            sizes = [full[axis]]
+        fitting = [n for n in sizes if footprint(c.a, inside | {axis: n}) <= most]
+        if not fitting:
+            break
+        chosen = RowBlock(axis, fitting[-1])
+        if fitting[-1] != full[axis]:
+            break
+        inside[axis] = full[axis]
+    if chosen is None:
+        return None
+    done = footprint(c.a, inside | {chosen.axis: chosen.size})
+    blocks = max(1, round(whole / done))
+    rate = bandwidth(target, whole, threads)
+    plain = panels * whole / rate
+    blocked = whole / rate + panels * whole / second.bandwidth
+    blocked += blocks * other / bandwidth(target, other, threads if cut is None else 1)
+    return chosen if made or blocked * MARGIN < plain else None
+
+
+def footprint(load: Load, extents: Mapping[str, int]) -> int:
+    """Bytes that a load takes in a cache while its iterators, from 0, take ``extents`` values each.
+
+    Strides along the last two dimensions count as what they span: of a cache with few ways, every other line
+    takes as much room as all of them.
+    """
+    last = len(load.indices) - 2
+    return prod(_values(i, extents, n >= last) for n, i in enumerate(load.indices)) * load.dtype.bytes
+
+
+def _values(i: Index, extents: Mapping[str, int], spanned: bool) -> int:
+    """Different values of an index, at most, or all those that it spans."""
+    spans = [(abs(c), _span(atom, extents)) for atom, c in i.terms]
+    whole = 1 + sum(c * span for c, span in spans)
+    return whole if spanned else min(whole, prod(span + 1 for _, span in spans))
+
+
+def _span(atom: object, extents: Mapping[str, int]) -> int:
+    """The largest value of an atom less its smallest."""
+    if isinstance(atom, Var):
+        return extents.get(atom.name, 1) - 1
+    if isinstance(atom, FloorDiv | Mod):
+        inner = sum(abs(c) * _span(a, extents) for a, c in atom.arg.terms)
+        return inner // atom.divisor if isinstance(atom, FloorDiv) else min(inner, atom.divisor - 1)
+    return 0
+
+
+def bandwidth(target: Target, nbytes: float, threads: int) -> float:
+    """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread."""
+    for level in target.memory[1:]:
+        if level.size is None or nbytes * min(threads, level.shared_by) <= KEPT_SHARE * level.size:
+            return level.bandwidth
+    return target.memory[-1].bandwidth

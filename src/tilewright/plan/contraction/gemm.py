@@ -1,0 +1,377 @@
+"""Products of two matrices that are both given at run time: tiles as large as registers allow, few copies.
+
+Where a few times the first operand fits into the last cache level, each thread takes a part of its rows, and
+asks for the next panel of the second operand while it works on one::
+
+    parallel for groups of rows, one a thread:
+        rows[i / R][k / 16][i % R][k % 16] = a[i, k]          # only where rows of a tile lie in one cache set
+        for panels:                                         # each stays in the second cache level
+            for tiles of R rows: the micro-kernel of a contraction
+
+Where a panel's lines need more of a set of the second level than it has, or each waits for the address of its
+page for longer than a tile's step takes, or its rows begin within lines while others use the last level,
+threads share the panels, and each panel is copied just before its use; so are all panels of a thread where
+the first operand is larger, and threads then share the rows where the second one is small::
+
+    parallel for groups of panels, one a thread:
+        panels[j / P][k][j % P] = b[k, j]
+        for blocks of rows:
+            rows[i / R][k / 16][i % R][k % 16] = a[i, k]        # as above; whole cache lines move
+            for panels of the group:                          # the next one is asked for
+                for tiles of R rows: the micro-kernel
+
+In place, rows whose distance is a multiple of a large power of two fall into the same sets of the first cache
+level, and a panel's lines lie in as many pages as it has rows. The copies are those of Goto and van de Geijn,
+"Anatomy of High-Performance Matrix Multiplication", 2008, section 4, without blocks along the reduction: the
+second cache level gives a panel fast enough. Each thread has copies of its own: lines of tiles that the other
+one made would come from its cache whenever they are read (187 instead of 225 GFLOP/s). Parts of threads are
+equal to a row or column; what is left of them in tiles is code of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Final
+
+from tilewright.analysis import Contraction, row_axis
+from tilewright.cost import (
+    WAYS,
+    first_ways,
+    last_cache,
+    page_cycles,
+    perhaps_kept,
+    rows_collide,
+    whole_cache,
+)
+from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
+from tilewright.plan.contraction.microkernel import expand_tile, loops_below, reduce_tile
+from tilewright.plan.contraction.register_tiling import (
+    MAX_ROWS,
+    PANELS_SHARE,
+    RegisterTile,
+    register_tile,
+    vector_width,
+)
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Part of the whole last cache level that the first operand must exceed: the general rule does as well for
+#: less (1024x700x512: 96% of the peak by both, 768x768x768: 96 and 95%, 1024x1024x1024: 89 and 94%).
+MIN_SHARE: Final = 1 / 12
+#: Part of what the last cache level may keep up to which each panel reads the first operand again
+#: (512x1500x2816: 93% of the peak, 88% in blocks with copies; 2048x2048x2048: 87 and 95%; Zen 4 while others
+#: use that level, 512x6000x2560 72.8 and 78.1 ms, 1024x3000x2048 97 and 60).
+MOST_KEPT: Final = 3 / 8
+#: Rows and columns from which on copying the other operand pays: each element is used so often.
+MIN_USES: Final = 128
+#: Rows where a panel's lines need more of a set of the second cache level than it has: otherwise each tile
+#: fetches them from the third again (Zen 5, of cycles at the peak: 1024x1024x1024 78 -> 96%, 512x1024x1024
+#: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%), or where each line
+#: waits for its address.
+MIN_USES_SCATTERED: Final = 32
+#: Part of the whole last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96,
+#: 97, 90% of the peak with 0.03, 0.06, 0.12, 0.25; Zen 4, of whose level the cores' share is a quarter:
+#: 7680x1500x2560 280 ms with 0.03, 277 with 0.06, 271 with 0.12).
+CACHE_SHARE: Final = 0.12
+#: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
+#: the first one's rows.
+COPIES_SHARE: Final = 0.5
+#: How much more cycles of multiply-adds a tile may need than the best one, if its operands come faster: 9x3
+#: as much as 14x2, 6x4 0.3% more.
+TILE_MARGIN: Final = 1.002
+#: An extent that tiles of up to 14 divide: what is left of the real ones matters little.
+MANY: Final = lcm(*range(1, MAX_ROWS + 1))
+
+
+def is_large_product(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of two plain matrices, not constants, for the rules of this file."""
+    axes = plain_product(program, c, constants)
+    if axes is None:
+        return False
+    row, k = axes
+    rows, columns = c.extent(row), c.extent(c.vector)
+    tile = product_tile(c, target)
+    if columns_scattered(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
+        return rows >= MIN_USES_SCATTERED
+    nbytes = rows * c.extent(k) * c.a.dtype.bytes
+    return nbytes > MIN_SHARE * whole_cache(target) and min(rows, columns) >= MIN_USES
+
+
+def plain_product(program: Program, c: Contraction, constants: Collection[str]) -> tuple[str, str] | None:
+    """The rows and the reduction of ``c[i, j] = sum_k a[i, k] b[k, j]``; None for any other contraction.
+
+    ``a`` and ``b`` are matrices given at run time as they are; columns are vectors, other axes have one step.
+    """
+    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+        return None
+    row, (k,) = row_axis(c), c.axes("k")
+    wide = [name for name in c.axes("batch", "m", "n") if c.extent(name) > 1]
+    if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
+        return None
+    if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
+        return None
+    if any(i.as_var() is None for ld in (c.a, c.b) for i in ld.indices):
+        return None
+    if c.a.indices[-1].as_var() != k or c.b.indices[-1].as_var() != c.vector:
+        return None
+    return row, k
+
+
+def is_plain_input(program: Program, ld: Load, constants: Collection[str]) -> bool:
+    """Whether a load reads what is given at run time, stored as its indices say."""
+    buffer = program.buffer(ld.buffer)
+    return buffer.layout is None and buffer.scope != CONST and buffer.name not in constants
+
+
+def schedule_product(
+    s: Schedule, c: Contraction, epilogue: Stage | None, target: Target, threads: int
+) -> Schedule:
+    """Schedule a product and the stage that consumes it point by point, if there is one.
+
+    Loops of both are those of the unscheduled program.
+    """
+    stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
+    assert row is not None
+    plan = plan_product(c, target, threads)
+    rows, columns = plan.tile.rows, plan.tile.vectors * vector_width(c, target)
+    axes = [it.name for it in stage.iters if it.kind == "par"]
+    loops = dict(zip(axes, s.loops(last.name), strict=False))
+    reductions = [] if epilogue is not None else [s.loops(stage.name)[-1]]
+    ones = [loop for axis, loop in loops.items() if axis not in (row, c.vector)]
+    i, j = loops[row], loops[c.vector]
+
+    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
+    block, around, inner = f"{i}_block", f"{i}_tile", f"{i}_row"
+    shared = loops[plan.shared]
+    parts = {axis: threads if axis == plan.shared else 1 for axis in (row, c.vector)}
+    own = {axis: _parts(c.extent(axis), n) for axis, n in parts.items()}
+    tiles = _parts(_parts(own[row], rows), plan.blocks)
+    s = s.split(shared, own[plan.shared], names=[group, f"{shared}_own"])
+    i, j = (f"{loop}_own" if loop == shared else loop for loop in (i, j))
+    s = s.split(i, rows, names=[around, inner]).split(j, columns, names=[panel, vector])
+    s = s.reorder(*ones, group, panel, around, *reductions, inner, vector)
+    tiled = c
+    if plan.rows:
+        run = _run(c.extent(k))
+        a, b = var(row), var(k)
+        place = (floordiv(a, rows), floordiv(b, run), mod(a, rows), mod(b, run))
+        tiled = replace(c, a=replace(c.a, indices=place))
+    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile, target)
+    s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
+    s = s.annotate(f"{around}s", "outline")
+    assert c.b is not None
+    read = c.b.buffer
+    if plan.columns:
+        s, read = _copy_panels(s, c, panel if plan.each else group, columns)
+    if plan.ahead:
+        # copied one by one, panels are asked for where they come from
+        s = s.annotate(panel, "prefetch", f"{c.b.buffer if plan.each else read}@spread")
+    if plan.rows:
+        s = copy_rows(s, c, block, rows, c.extent(k))
+    # what the last thread has at least, which may have a little less than the others
+    least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
+    s = _exact_panels(s, panel, least[c.vector], columns)
+    s = _exact_rows(s, (block, f"{around}s"), least[row], tiles, rows)
+    return s.parallel(group) if threads > 1 else s
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPlan:
+    """``shared`` is the axis of which each thread has an equal part; its rows come in ``blocks``.
+
+    ``rows`` and ``columns`` say whether the first and the second operand are copied, ``each`` whether panels
+    of the second one are copied one by one, ``ahead`` whether the next one is asked for.
+    """
+
+    tile: RegisterTile
+    shared: str
+    rows: bool
+    columns: bool
+    blocks: int
+    each: bool = False
+    ahead: bool = False
+
+
+def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
+    """How a product of plain matrices is done, see the head of this file."""
+    row, (k,) = row_axis(c), c.axes("k")
+    assert row is not None and c.b is not None
+    last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
+    tile = product_tile(c, target)
+    copied = rows_collide(tile.rows, line, ways=first_ways(target))
+    if c.extent(row) * line <= MOST_KEPT * perhaps_kept(target):
+        across = _columns_across_lines(c, tile, target)
+        if columns_scattered(c, target) or across:
+            # lines of one set would push each other out before they are copied, two panels the present one
+            ahead = not (across or columns_collide(c, target))
+            return ProductPlan(tile, c.vector, copied, True, 1, each=True, ahead=ahead)
+        return ProductPlan(tile, row, copied, False, 1, ahead=True)
+    small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
+    shared = row if small else c.vector
+    own = c.extent(row) // (threads if small else 1)
+    blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
+    return ProductPlan(tile, shared, copied, True, blocks, ahead=True)
+
+
+def product_tile(c: Contraction, target: Target) -> RegisterTile:
+    """Of the tiles with the fewest cycles the one whose rows need no copy, or whose operands come fastest.
+
+    Rows come from the third cache level, panels from the second. Zen 5, of cycles at the peak, 9x3 instead of
+    14x2: 512x1500x2048, where 14 rows have to be copied, 94 -> 95%, 512x6000x2560 95.5 -> 97%, 512x1500x2816
+    the same.
+    """
+    found = [register_tile(target, MANY, MANY, (n,), max_rows=MAX_ROWS) for n in (1, 2, 3, 4)]
+    least = min(tile.cycles for tile in found)
+    apart = c.extent(c.axes("k")[0]) * c.a.dtype.bytes
+    rates = [level.bandwidth for level in target.memory[1:3]]
+
+    def cost(tile: RegisterTile) -> tuple[bool, float]:
+        loaded = tile.vectors * target.preferred_vector_bits / 8 / rates[0]
+        loaded += tile.rows * c.a.dtype.bytes / rates[-1]
+        return rows_collide(tile.rows, apart, ways=first_ways(target)), loaded / (tile.rows * tile.vectors)
+
+    return min((tile for tile in found if tile.cycles <= TILE_MARGIN * least), key=cost)
+
+
+def columns_scattered(c: Contraction, target: Target) -> bool:
+    """Whether the lines of a panel of the second operand lie too far apart for tiles to read it in place."""
+    return columns_collide(c, target) or columns_wait(c, target)
+
+
+def columns_collide(c: Contraction, target: Target) -> bool:
+    """Whether a panel of the second operand needs more of a set of the second cache level than it has."""
+    assert c.b is not None
+    span = (target.level("l2").size or 0) // WAYS
+    return rows_collide(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, span)
+
+
+def columns_wait(c: Contraction, target: Target) -> bool:
+    """Whether each line of a panel waits for its address for longer than a tile's step takes.
+
+    What the second level keeps waits little. Emerald Rapids, copied instead of in place: 35x1500x2048 13% and
+    100x1500x2048 15% less time, 48x3000x1024 36, 40x2100x600 25, 128x776x768 11; 512x1500x2816 the same;
+    40x1000x600 5% more.
+    """
+    assert c.b is not None
+    apart = c.extent(c.vector) * c.b.dtype.bytes
+    if c.extent(c.axes("k")[0]) * apart <= (target.level("l2").size or 0):
+        return False
+    tile = product_tile(c, target)
+    return page_cycles(apart, target) > tile.rows * tile.vectors / target.fma_per_cycle
+
+
+def _columns_across_lines(c: Contraction, tile: RegisterTile, target: Target) -> bool:
+    """Whether rows of a panel begin within lines, and others use the level from which such panels come again.
+
+    A panel in place takes a line more a row then, and two of them more than the second level. Zen 4 while
+    others work, copied instead of in place: 512x1500x2816 29.4 -> 23.2 ms, 512x1500x2048 22.4 -> 16.7,
+    512x3000x2048 40.9 -> 34.0, 512x1500x1536 12.7 -> 12.2; rows of whole lines, 512x6000x2560, 73.6 -> 80.9.
+    """
+    assert c.b is not None
+    whole_lines = c.extent(c.vector) * c.b.dtype.bytes % target.memory[0].line == 0
+    panel = c.extent(c.axes("k")[0]) * tile.vectors * target.preferred_vector_bits // 8
+    room = PANELS_SHARE * (target.level("l2").size or 0)
+    return not whole_lines and 2 * panel > room and whole_cache(target) > last_cache(target)
+
+
+def _parts(extent: int, size: int) -> int:
+    """The parts of ``size`` that cover an extent; or the size of so many parts."""
+    return -(-extent // size)
+
+
+def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:
+    """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
+    tiles = _parts(rows, tile)
+    most = max(1, int(whole_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
+    return _parts(tiles, _parts(tiles, most))
+
+
+def _run(extent: int) -> int:
+    """Elements along the reduction that are copied together: a cache line of f32 where that divides."""
+    return next(run for run in (16, 8, 4, 2, 1) if extent % run == 0)
+
+
+def _logical(c: Contraction, ld: Load) -> Load:
+    """A load as the stage has it."""
+    return next(x for x in stmt_loads(c.stage.body) if x.buffer == ld.buffer)
+
+
+def copy_rows(s: Schedule, c: Contraction, at: str, rows: int, steps: int) -> Schedule:
+    """Copy what the loop ``at`` uses of the first operand into tiles of ``rows``.
+
+    Of each row cache lines are copied together, as far as they divide the ``steps`` of the reduction there.
+    """
+    run = _run(steps)
+    name = f"{c.stage.name}_rows"
+    a = _logical(c, c.a)
+    *ones, i, k = [x.as_var() or f"d{n}" for n, x in enumerate(a.indices)]
+    layout = (*ones, f"{i}//{rows}", f"{k}//{run}", f"{i}%{rows}", f"{k}%{run}")
+    s = s.stage(a.buffer, at=at, name=name, layout=layout)
+    *_, i, k = loops_below(s, name, at)
+    tile, row, line, vector = (f"{name}_{part}" for part in ("tile", "row", "line", "vector"))
+    s = s.split(i, rows, names=[tile, row]).split(k, run, names=[line, vector])
+    return s.reorder(tile, line, row, vector).vectorize(vector)
+
+
+def _copy_panels(s: Schedule, c: Contraction, at: str, columns: int) -> tuple[Schedule, str]:
+    """Copy the panels of the second operand that the loop ``at`` uses; returns the name of the copy, too."""
+    assert c.b is not None
+    name = f"{c.stage.name}_panels"
+    b = _logical(c, c.b)
+    *ones, k, j = [x.as_var() or f"d{n}" for n, x in enumerate(b.indices)]
+    s = s.stage(b.buffer, at=at, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
+    *_, k, j = loops_below(s, name, at)
+    panel, vector = f"{name}_panel", f"{name}_vector"
+    return s.split(j, columns, names=[panel, vector]).reorder(panel, k, vector).vectorize(vector), name
+
+
+def _micro_kernel(
+    s: Schedule,
+    c: Contraction,
+    epilogue: Stage | None,
+    loops: tuple[str, str, str],
+    tile: RegisterTile,
+    target: Target,
+) -> Schedule:
+    """The tile of the result inside of the first loop in registers; the others are its rows and columns."""
+    around, rows, vector = loops
+    block = c.stage.name
+    if epilogue is not None:
+        s = s.compute_at(block, around).set_scope(c.stage.writes[0], "register")
+        s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
+        return s.vectorize(vector).unroll(rows)
+    out = f"{block}_acc"
+    s = s.stage(c.stage.writes[0], at=around, scope="register", mode="write", name=out)
+    s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
+    return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", around), c)
+
+
+def _exact_panels(s: Schedule, panel: str, least: int, columns: int) -> Schedule:
+    """A copy of the nest for the panels that are partial in some thread; each has ``least`` columns."""
+    whole = least // columns
+    return s.partition(panel, whole) if 0 < whole < s.loop(panel).extent.as_int() else s
+
+
+def _exact_rows(s: Schedule, loops: tuple[str, str], least: int, tiles: int, rows: int) -> Schedule:
+    """Copies for the last block and the tiles that are partial in some thread; each has ``least`` rows.
+
+    ``loops`` are those over blocks and the ``tiles`` of a block.
+    """
+    block, around = loops
+    blocks = s.loop(block).extent.as_int()
+    whole = least // rows - (blocks - 1) * tiles
+    if least % (tiles * rows) == 0 and whole == tiles:
+        return s
+    suffix = ""
+    if blocks > 1:
+        s = s.partition(block, -1)
+        suffix = "_1"
+    cuts = sorted({max(whole, 0), max(whole, 0) + 1})
+    found = dict.fromkeys(loop for name in s.blocks() for loop in s.loops(name))
+    for name in [loop for loop in found if loop in (f"{around}{suffix}", f"{around}_1{suffix}")]:
+        s = s.partition(name, cuts)
+    return s

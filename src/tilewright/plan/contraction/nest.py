@@ -1,0 +1,452 @@
+"""The default schedule of a contraction: register tiles, packed operands, the epilogue in registers.
+
+The nest that results, for a result with rows ``m`` (one tiled axis and others around it), vectors ``n`` and a
+reduction ``k``::
+
+    parallel for (batch, n tiles, rows around):
+        for m tiles:                      # body outlined: the micro-kernel
+            acc[rows, vectors] = 0        # registers
+            for k:                        # a few steps unrolled
+                acc[...] += a[m, k] * b[k, n]
+            out[...] = epilogue(acc[...])
+
+What does not divide is a copy of its own with exact extents (``peel``); there are no masks in full tiles.
+Reductions without a second operand (pooling) and depthwise convolutions take the same form: their rows share
+loaded vectors instead of broadcasts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tilewright.analysis import Contraction, row_axis
+from tilewright.ir import Index, Stage
+from tilewright.plan.contraction.boundary_tiles import cut_borders
+from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, bandwidth, choose_row_block, footprint
+from tilewright.plan.contraction.dot_products import is_matrix
+from tilewright.plan.contraction.line_tiling import lines_beside
+from tilewright.plan.contraction.matrix_nests import fill_matrix
+from tilewright.plan.contraction.microkernel import expand_tile, fed_by, loops_below, reduce_tile
+from tilewright.plan.contraction.output_order import (
+    InOrder,
+    keep_part,
+    part_loop,
+    shares_lines,
+    transpose_parts,
+)
+from tilewright.plan.contraction.prefetch import ask_ahead, ask_for_panels
+from tilewright.plan.contraction.register_tiling import RegisterTile, choose_tile, vector_width
+from tilewright.plan.streaming_stores import is_mostly_stored
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from tilewright.target import Target
+
+#: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
+TILES_PER_PANEL: Final = 24
+#: Parallel iterations for each thread from which on a remainder does not matter.
+BALANCED_ITERATIONS: Final = 16
+#: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
+MIN_PARALLEL_PRODUCTS: Final = 1 << 18
+#: Results from which on storing them takes as long: lines that the other cores wrote last come from there.
+MIN_PARALLEL_RESULTS: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Loop names of the tiled result, outermost first within each group."""
+
+    outer: tuple[str, ...]
+    around: str  # the loop whose body is the micro-kernel
+    inner: tuple[str, ...]  # expanded loops inside of it, without the vector loop
+    vector: str
+    ragged: tuple[str, ...]  # loops whose last iteration is partial
+    panels: str | None  # the loop of which each iteration uses one panel of b
+    shared: bool = False  # whether the outermost loop has one iteration a thread
+    cuts: tuple[tuple[str, str], ...] = ()  # loops over tiles, and the axis of each
+    columns: tuple[str, ...] = ()  # the loops over the panels of one result
+    parts: tuple[str, ...] = ()  # the outer loops whose iterations make parts that lie together in the result
+    rows: str | None = None  # the loop of which each iteration uses rows of a that one thread's caches keep
+
+
+def schedule_contraction(
+    s: Schedule,
+    c: Contraction,
+    epilogue: Stage | None,
+    target: Target,
+    threads: int,
+    panels: str | None = None,
+    in_order: InOrder | None = None,
+    rows: Callable[[Schedule, str], Schedule] | None = None,
+) -> Schedule:
+    """Schedule a contraction and the stage that consumes it point by point, if there is one.
+
+    Loops of both stages are those of the unscheduled program. ``threads`` run the result. The stage
+    ``panels``, if there is one, makes the operand ``b`` in the order in which it is read: it is computed tile
+    by tile. A result that a copy puts ``in_order`` is copied part by part. What makes the operand ``a`` is
+    put by ``rows`` into the loop over blocks of rows that stay in the second cache level, if there is one.
+
+    Raises ScheduleError where a primitive refuses a step, or no loop makes parts of a good size.
+    """
+    last = epilogue or c.stage
+    threads = threads_for(c.stage, threads)
+    s, tile, size = _tile(
+        s, c, last, target, threads, blocks=panels is None, in_order=in_order, made=rows is not None
+    )
+    part = None
+    if in_order is not None:
+        part = part_loop(s, in_order, tile.parts, tile.shared, threads, target)
+        if part is None:
+            raise ScheduleError(f"{last.name} is not made in parts that threads could share")
+        s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
+    s = _fill(s, c, epilogue, tile, size, target)
+    if rows is not None and tile.rows is not None:
+        s = rows(s, tile.rows)
+    feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
+    written = None if in_order is not None else last.writes[0]
+    streamed = None
+    if panels is None:
+        columns = tile.panels if tile.panels in tile.columns else None
+        s, streamed = ask_for_panels(s, c, columns, (*tile.outer, tile.around), size, target)
+    s = ask_ahead(s, c, feeds, tile.outer, tile.around, written, target)
+    if in_order is not None and part is not None:
+        s = keep_part(s, in_order, part)
+    if panels is not None:
+        s = _pack_panels(s, panels, tile)
+    s = s.annotate(tile.around, "outline")
+    s = _peel(s, c, tile)
+    if threads > 1:
+        s = _parallelise(s, tile, last.name, threads, streamed)
+    if in_order is not None:
+        s = transpose_parts(s, in_order)
+    return cut_borders(s, c.stage.name)
+
+
+def schedule_inner(
+    s: Schedule,
+    c: Contraction,
+    within: str,
+    target: Target,
+    epilogue: Stage | None = None,
+) -> Schedule:
+    """Schedule a contraction whose nest is inside the loop ``within``, with its epilogue if there is one.
+
+    The extents of ``c`` are those of its loops there; axes whose loops are further out are one index.
+    """
+    last = epilogue or c.stage
+    below = loops_below(s, last.name, within)
+    s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in fed_by(s, last.name, below).items()})
+    s = _fill(s, c, epilogue, tile, size, target)
+    s = s.annotate(tile.around, "outline")
+    s = _peel(s, c, tile)
+    return cut_borders(s, c.stage.name)
+
+
+def _fill(
+    s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile, target: Target
+) -> Schedule:
+    """The micro-kernel: the reduction in registers, and what becomes of its result."""
+    if is_matrix(c):
+        return fill_matrix(s, c, epilogue, tile.around, target)
+    block = c.stage.name
+    if epilogue is not None:
+        s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")
+        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
+        s = s.vectorize(tile.vector)
+        for loop in tile.inner:
+            s = s.unroll(loop)
+        return s
+    out = f"{block}_acc"
+    s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
+    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
+    return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
+
+
+def _tile(
+    s: Schedule,
+    c: Contraction,
+    last: Stage,
+    target: Target,
+    threads: int,
+    loops: Mapping[str, str] | None = None,
+    blocks: bool = False,
+    in_order: InOrder | None = None,
+    made: bool = False,
+) -> tuple[Schedule, _Tile, RegisterTile]:
+    """Split and order the loops of the result (``loops``: those of its iterators, default all around it).
+
+    With ``blocks``, rows come in blocks for the second cache level where that pays, or if ``a`` is ``made``.
+
+    Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
+    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
+    and also where two of them would write to the same lines of a result that is put ``in_order``.
+    """
+    chosen = choose_tile(c, target)
+    width = vector_width(c, target)
+    loop_of = loops or dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
+    # the axis of the last stage that runs along the same dimension as the contraction's
+    pars = [it.name for it in last.iters if it.kind == "par"]
+    names = [i.as_var() for i in c.write.indices]
+    along = [(name, axis) for name, axis in zip(names, pars, strict=True) if name is not None]
+    loop = {name: loop_of[axis] for name, axis in along if axis in loop_of}
+    ragged: list[str] = []
+    inner: list[str] = []
+
+    def split(axis: str, *factors: int) -> list[str]:
+        nonlocal s
+        size = int(np.prod(factors))
+        parts = [f"{loop[axis]}_{n}" for n in range(len(factors) + 1)]
+        s = s.split(loop[axis], list(factors), names=parts)
+        if c.extent(axis) % size:
+            ragged.append(parts[0])
+        return parts
+
+    row = row_axis(c)
+    around: str | None = None
+    share: list[str] = []
+    cut = shared_axis(c, chosen, target, threads)
+    if in_order is not None and cut is not None:
+        even = c.extent(c.vector) % (chosen.vectors * width * threads) == 0
+        if even and shares_lines(in_order, names.index(cut), threads, target):
+            cut = None
+    beside = None
+    if blocks and in_order is None:
+        shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
+        shared *= -(-c.extent(c.vector) // (chosen.vectors * width))
+        balanced = cut is not None or _is_balanced(shared, threads)
+        beside = lines_beside(c, chosen, target, cut, threads, balanced)
+    block = None
+    # rows that one thread alone uses
+    own = made and (cut is not None or threads == 1)
+    if blocks:
+        tiled = {} if row is None else {row: chosen.rows}
+        tiled |= {} if beside is None else {beside.axis: beside.count}
+        block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads, own)
+    in_blocks: list[str] = []
+    if row is not None:
+        # parts of threads, blocks and tiles, all even but perhaps the tiles
+        sizes = [chosen.rows]
+        if block is not None and block.axis == row:
+            sizes.insert(0, block.size // chosen.rows)
+        if row == cut:
+            sizes.insert(0, c.extent(row) // (threads * int(np.prod(sizes))))
+        *front, around, rows = split(row, *sizes)
+        if row == cut:
+            share.append(front.pop(0))
+        in_blocks += front
+        inner.append(rows)
+    n_outer: list[str] = []
+    if c.run is not None:
+        # vectors of one run each: the runs of a tile lie apart in memory
+        outermost, group, vector = split(c.vector, chosen.vectors, width)
+        n_outer.append(outermost)
+        inner.append(group)
+    elif c.extent(c.vector) > chosen.vectors * width:
+        outermost, vector = split(c.vector, chosen.vectors * width)
+        n_outer.append(outermost)
+    else:
+        vector = loop[c.vector]
+    batch = [loop[a] for a in c.axes("batch") if a != c.vector and a in loop]
+    other_n = [loop[a] for a in c.axes("n") if a != c.vector and a in loop]
+    feeding = [(loop[a], a) for a in c.axes("batch") if a != c.vector and a in loop]
+    other_m: list[str] = []
+    outside: list[str] = []
+    for a in c.axes("m"):
+        if a in (row, c.vector) or a not in loop:
+            continue
+        if c.extent(a) == 1:
+            # between no two loops that matter
+            batch.append(loop[a])
+            feeding.append((loop[a], a))
+            continue
+        sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
+        if beside is not None and beside.axis == a:
+            sizes = [*(size // beside.count for size in sizes), beside.count]
+        if a == cut:
+            sizes.insert(0, c.extent(a) // (threads * int(np.prod(sizes))))
+        parts = split(a, *sizes) if sizes else [loop[a]]
+        if beside is not None and beside.axis == a:
+            inner.insert(0, parts.pop())
+            chosen = replace(chosen, rows=chosen.rows * beside.count)
+        if a == cut:
+            share.append(parts.pop(0))
+        if block is not None and block.axis == a:
+            # the axes before and the blocks of this one: outside of the panels
+            outside += [*other_m, *parts[:-1]]
+            other_m = []
+        other_m.append(parts[-1])
+        feeding.append((parts[-1], a))
+    if block is not None and block.axis == row:
+        outside, other_m = [*other_m, *in_blocks], []
+    columns, bands = n_outer[0] if n_outer and c.run is None else None, around
+    outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
+    making = outer
+    if in_order is not None and in_order.phases:
+        # all phases of a row, so that a part is whole rows of the result
+        inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: chosen.vectors * width}
+        if c.b is None or footprint(c.b, inside) > CACHE_SHARE * (target.level("l2").size or 0):
+            raise ScheduleError(f"{last.name} reads too much for the phases of a row to share the caches")
+        making = [*share, *batch, *outside, *n_outer, *other_m]
+        outer = [*making, *other_n]
+    if c.vector in c.axes("batch") and not outside:
+        # nothing is shared but by neighbouring rows: in the order in which results lie in memory
+        axes = [it.name for it in c.stage.iters]
+        of = dict(feeding) | dict.fromkeys(n_outer, c.vector)
+        outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
+    if around is not None and outer and outer[-1] == columns and _rows_outside(s, c, last, target):
+        outer[-1], around = around, columns
+    if around is None:
+        if not outer:
+            whole, vector = split(c.vector, c.extent(c.vector))
+            outer = [whole]
+        around = outer.pop()
+    reductions = [loop_of[it.name] for it in last.iters if it.kind == "red" and it.name in loop_of]
+    order = [*outer, around, *reductions, *inner, vector]
+    if len(order) > 1:
+        s = s.reorder(*order)
+    panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
+    cuts = tuple((part, axis) for part, axis in ((columns, c.vector), (bands, row)) if part and axis)
+    tiles = _Tile(
+        tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts, tuple(n_outer),
+        tuple(part for part in making if part in outer),
+        next(iter([*outside[::-1], *share[::-1]]), None) if own else None,
+    )  # fmt: skip
+    return s, tiles, chosen
+
+
+def _rows_outside(s: Schedule, c: Contraction, last: Stage, target: Target) -> bool:
+    """Whether tiles are done along the vectors first, then the next rows."""
+    if c.vector in c.axes("batch") or c.b is None:
+        # a band of rows from end to end, as it lies in memory
+        return True
+    # tiles with a border of their own, then, are no parallel loops of their own
+    met = any(c.vector in cond.vars for cond in c.guard)
+    outputs = [b for b in s.func.buffers if b.name in s.func.outputs and b.name in last.writes]
+    stored = any(is_mostly_stored(c, b, target) for b in outputs)
+    read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
+    return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
+
+
+def shared_axis(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> str | None:
+    """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
+
+    What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
+    each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is a smaller part than
+    ``a``, which each thread would read once a panel where the second cache level does not keep it.
+    """
+    if threads == 1:
+        return None
+    batch = int(np.prod([c.extent(a) for a in c.axes("batch") if a != c.vector], initial=1))
+    if c.b is not None and batch % threads == 0:
+        return None
+    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
+    if not axes:
+        return None
+    m = math.prod(c.extent(a) for a in axes)
+    k = math.prod(c.extent(a) for a in c.axes("k"))
+    n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
+    constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
+    if m // (tile.rows * threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
+        c, tile, target, threads
+    ):
+        return None
+    step = tile.rows if axes[0] == row_axis(c) else 1
+    return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
+
+
+def _again(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> float:
+    """Elements that a thread reads again where it reads all of ``a`` for each of its panels.
+
+    None where the second cache level keeps them; else they count by how much faster than memory they come.
+    """
+    full = {it.name: it.extent.as_int() for it in c.stage.iters}
+    if c.b is None or footprint(c.a, full) <= CACHE_SHARE * (target.level("l2").size or 0):
+        return 0.0
+    columns = math.prod(c.extent(a) for a in c.axes("n"))
+    panels = columns / (threads * tile.vectors * vector_width(c, target))
+    elements = math.prod(c.extent(a) for a in c.axes("m", "k") if a != c.vector)
+    rate = target.memory[-1].bandwidth / bandwidth(target, footprint(c.a, full), threads)
+    return max(0.0, panels - 1) * elements * rate
+
+
+def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
+    """Compute what one n tile needs of an operand just before it is used, vectors last."""
+    if tile.panels is not None:
+        s = s.compute_at(stage, tile.panels)
+    loops = s.loops(stage)
+    inner = loops[loops.index(tile.panels) + 1 :] if tile.panels else loops
+    return s.vectorize(inner[-1])
+
+
+def threads_for(stage: Stage, threads: int) -> int:
+    """The threads that a contraction of constant extents is worth."""
+    products = math.prod(it.extent.as_int() for it in stage.iters)
+    results = math.prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
+    return threads if products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS else 1
+
+
+def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
+    """Exact copies for partial and border tiles."""
+    met = {v for cond in c.guard for v in cond.vars}
+    guarded = {loop for loop, axis in tile.cuts if axis in met}
+    for loop in dict.fromkeys((tile.around, *tile.ragged, *guarded)):
+        s = _cut(s, loop, loop in guarded, loop in tile.ragged)
+    return s
+
+
+def _parallelise(
+    s: Schedule, tile: _Tile, stage: str, threads: int, innermost: str | None = None
+) -> Schedule:
+    """The outer loops of all copies as one parallel loop each, up to ``innermost`` if that is even."""
+    started: set[str] = set()
+    for name in s.blocks():
+        loops = s.loops(name)
+        if s.block(name).stage == stage and not started & set(loops):
+            around = list(loops[: len(tile.outer) + 1])
+            # a loop of one iteration around several copies of tiles is no work for threads to share
+            while len(around) > 1 and s.loop(around[0]).extent == Index(1) and not _nests(s, *around[:2]):
+                del around[0]
+            wanted = 1 if tile.shared else len(around) - 1
+            if innermost in around[:wanted]:
+                wanted = around.index(innermost) + 1
+            s, fused = _fuse(s, around, wanted, threads)
+            started.add(fused)
+            s = s.parallel(fused)
+    return s
+
+
+def _cut(s: Schedule, loop: str, guarded: bool, ragged: bool) -> Schedule:
+    """Copies of the tiles that meet the padding, the first and the last one, or of the partial one."""
+    tiles = s.loop(loop).extent.as_int()
+    if guarded and tiles > 1:
+        s = s.partition(loop, 1)
+        return s.partition(f"{loop}_1", -1) if tiles > 2 else s
+    return s.partition(loop, -1) if ragged else s
+
+
+def _nests(s: Schedule, outer: str, inner: str) -> bool:
+    """Whether a loop is all that is inside of another one."""
+    return s.loop(outer).body is s.loop(inner)
+
+
+def _is_balanced(iterations: int, threads: int) -> bool:
+    """Whether threads have about as many of parallel iterations each."""
+    return iterations % threads == 0 or iterations >= BALANCED_ITERATIONS * threads
+
+
+def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:
+    """Fuse the first ``wanted`` loops as far as they nest perfectly, more while threads would be unequal."""
+    name = loops[0]
+    count = s.loop(name).extent.as_int()
+    for n, inner in enumerate(loops[1:], start=1):
+        if not _nests(s, name, inner) or (n >= wanted and _is_balanced(count, threads)):
+            break
+        count *= s.loop(inner).extent.as_int()
+        fused = f"{name}_{inner}"[:60]
+        s = s.fuse(name, inner, names=[fused])
+        name = fused
+    return s, name

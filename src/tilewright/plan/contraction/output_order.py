@@ -1,0 +1,152 @@
+"""Results computed in another order than they are wanted in, put in order part by part where they are made.
+
+A result that must be plain is computed in blocks of channels of a temporary buffer (``through_blocks`` in
+``layouts.py``), that of a transposed convolution by phases. Copied at the end, that buffer makes the way to
+the caches and back, and threads copy what others have written. So each part of the contraction's nest is
+copied as soon as it is there::
+
+    parallel for (batch, panels of channels, rows):
+        for tiles: y_blocks[...] = ...            # the micro-kernel; a part that stays in the first caches
+        y[c, h, w] = y_blocks[h, w, c]            # squares transposed in registers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tilewright.analysis import reads_in_place
+from tilewright.ir import FloorDiv, IndexMap, Load, Mod, Program, Stage, Store, stmt_loads
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Part of the second cache level that a part of the result may take.
+PART: Final = 0.125
+#: Part of the first one, where the panels of all phases pass meanwhile (14 and 17 of 32 KiB: 10% faster than
+#: a copy at the end, 28 KiB: 6 to 11% slower).
+PHASES_PART: Final = 0.6
+#: Elements along the vectors of a tile of the copy.
+COPIED: Final = 64
+#: Parts for each thread from which on a remainder does not matter.
+BALANCED_PARTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """The stage ``copy`` puts in order what ``last`` stores in ``source``.
+
+    Dimension ``channel`` of the copy lies together there: in blocks of ``size``, or as a whole, in which case
+    other dimensions of the copy are read by phases (``size`` is then that of squares to transpose).
+    """
+
+    copy: Stage
+    last: Stage
+    source: str
+    channel: int
+    size: int
+    phases: bool = False
+
+
+def find_in_order(program: Program, copy: Stage, target: Target) -> InOrder | None:
+    """What ``copy`` puts in order, if it reads all of a temporary buffer once that nobody else reads."""
+    if copy.is_reduction or not isinstance(copy.body, Store) or len(copy.body.writes) != 1:
+        return None
+    write = copy.body.writes[0]
+    if [i.as_var() for i in write.indices] != [it.name for it in copy.iters]:
+        return None
+    temps = {t.name for t in program.temps}
+    reads = [ld for ld in stmt_loads(copy.body) if ld.buffer in temps]
+    if len(reads) != 1 or program.buffer(write.buffer).layout is not None:
+        return None
+    source = program.buffer(reads[0].buffer)
+    makers = program.producers(source.name)
+    if len(makers) != 1 or program.consumers(source.name) != (copy,):
+        return None
+    if source.layout is None:
+        return _by_phases(copy, makers[0], reads[0], target)
+    blocked = _blocks(source.layout)
+    if write.value != reads[0] or blocked is None or not reads_in_place(copy, source.name):
+        return None
+    return InOrder(copy, makers[0], source.name, *blocked)
+
+
+def _blocks(layout: IndexMap) -> tuple[int, int] | None:
+    """The dimension that a layout has in blocks, and their size."""
+    split = [n for n, d in enumerate(layout.dims) if layout.exprs and d in layout.exprs[-1].vars]
+    if len(split) != 1 or len(layout.exprs) != len(layout.dims) + 1 or not layout.shape[-1].is_const:
+        return None
+    return split[0], layout.shape[-1].as_int()
+
+
+def _by_phases(copy: Stage, last: Stage, read: Load, target: Target) -> InOrder | None:
+    names = [it.name for it in copy.iters]
+    last_name = read.indices[-1].as_var() if read.indices else None
+    if last_name is None or last_name not in names[:-1] or not last.is_reduction:
+        return None
+    channel, size = names.index(last_name), target.lanes(read.dtype)
+    extent = copy.iters[channel].extent
+    turned = any(isinstance(atom, FloorDiv | Mod) for i in read.indices for atom, _ in i.terms)
+    if not turned or not extent.is_const or extent.as_int() % size:
+        return None
+    return InOrder(copy, last, read.buffer, channel, size, phases=True)
+
+
+def part_loop(
+    s: Schedule, o: InOrder, outer: tuple[str, ...], shared: bool, threads: int, target: Target
+) -> str | None:
+    """The outermost of the loops around the tiles whose iterations make parts that are small enough."""
+    buffer = s.buffers()[o.source]
+    size = prod(e.as_int() for e in buffer.physical_shape) * buffer.dtype.bytes
+    most = PART * (target.level("l2").size or 0)
+    if o.phases:
+        most = PHASES_PART * (target.level("l1").size or 0)
+    count = 1
+    for loop in outer:
+        count *= s.loop(loop).extent.as_int()
+        balanced = shared or count % threads == 0 or count >= BALANCED_PARTS * threads
+        if balanced and size <= count * most:
+            return loop
+    return None
+
+
+def shares_lines(o: InOrder, axis: int, threads: int, target: Target) -> bool:
+    """Whether threads that take equal parts of a dimension would write to the same lines of every channel."""
+    assert isinstance(o.copy.body, Store)
+    elements = prod(it.extent.as_int() for it in o.copy.iters[o.channel + 1 :])
+    part = elements // threads * o.copy.body.writes[0].value.dtype.bytes
+    return axis >= o.channel and part % target.level("l2").line != 0
+
+
+def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:
+    """Keep what one iteration of ``loop`` makes in a buffer of its own, in the same order."""
+    layout: list[str] = []
+    if not o.phases:
+        dims = [f"d{n}" for n in range(len(o.copy.iters))]
+        layout = [f"{d}//{o.size}" if n == o.channel else d for n, d in enumerate(dims)]
+        layout.append(f"d{o.channel}%{o.size}")
+    return s.stage(o.source, at=loop, mode="write", name=f"{o.source}_part", layout=layout, keep=False)
+
+
+def transpose_parts(s: Schedule, o: InOrder) -> Schedule:
+    """Squares of vectors in all copies of the copying nest: transposed in registers.
+
+    Raises ScheduleError where a primitive refuses a step.
+    """
+    for name in [name for name in s.blocks() if s.block(name).stage == o.copy.name]:
+        loops = s.loops(name)[-len(o.copy.iters) :]
+        before, channel, plane = loops[: o.channel], loops[o.channel], list(loops[o.channel + 1 :])
+        whole = f"{name}_plane"
+        for inner in plane[1:]:
+            s, plane[0] = s.fuse(plane[0], inner, names=[whole]), whole
+        line, square = f"{channel}_line", f"{channel}_square"
+        s = s.split(channel, o.size, names=[square, line])
+        places, tile, vector = plane[0], f"{plane[0]}_tile", f"{plane[0]}_vector"
+        extent = s.loop(places).extent.as_int()
+        if extent <= COPIED:
+            s = s.reorder(*before, square, places, line).unroll(line).vectorize(places)
+            continue
+        s = s.split(places, COPIED, names=[tile, vector]).reorder(*before, square, tile, vector, line)
+        s = s.unroll(line).vectorize(vector)
+        s = s.partition(tile, -1) if extent % COPIED else s
+    return s

@@ -1,0 +1,165 @@
+"""Asking ahead for rows and weights that a contraction reads next, and for the lines that a tile writes.
+
+An operand blocked along the reduction, such as a convolution's data in blocks of channels, is one stream a
+block, each a few lines long a tile: more than the hardware follows, and every line of a tile's first block is
+waited for. So each step over the blocks asks for the same block of the next row (Zen 4, 28 images, 256
+channels to 64 at 56 pixels: 78% of the peak without, 95% with). Lines side by side are best asked for into
+the second cache level (91% into the first); a stride leaves lines out, and what is then asked for into the
+second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided; the
+target says which level is best).
+
+Where a core is shared, its window is too short to hide even the second cache level: there each block of a 1x1
+convolution asks for the next one, into the first level, and for nothing else (`Target.next_blocks`; not for
+instructions that sum products: bf16 ResNet-50 0.999 of the time, MobileNet-V2 1.009).
+
+The lines of a tile's results are asked for before its reduction, which hides that another core or the memory
+has them (0.2 to 1.3% of such convolutions; nothing where their results fit in the second cache level).
+
+The weights of a large network come from memory in each run, and the first tile of each panel would wait for
+them: for one image the time to read them adds to that of the products. So the next panel is asked for while
+tiles use the present one, a little in each step (Zen 5, one image: 7% of ResNet-50, 15% of ResNet-18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Final
+
+from tilewright.analysis import Contraction, contiguous_reduction
+from tilewright.cost import exceeds_caches, goes_past_caches
+from tilewright.ir import CONST, FloorDiv, Index, buffers_of
+from tilewright.plan.contraction.cache_blocking import footprint
+from tilewright.plan.contraction.dot_products import find_matrix, is_matrix
+from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Part of the time of computing that waiting for a panel of weights must take, for it to be asked for before.
+LEAST_WAIT: Final = 0.03
+#: Part of the second cache level that the present and the next panel of a matrix given at run time may take.
+#: Zen 4, the last level full of others' data, asked for in place of not: 35x1500x2560 2.89 -> 2.33 ms,
+#: 35x1500x2048 1.86 -> 1.45; where the matrix may be in that level (35x700x2560) 0.97 to 1.02 of the time.
+MATRIX_SHARE: Final = 2 / 3
+
+
+def ask_ahead(
+    s: Schedule,
+    c: Contraction,
+    fed: Mapping[str, str],
+    outer: tuple[str, ...],
+    around: str,
+    result: str | None,
+    target: Target,
+) -> Schedule:
+    """Prefetch what the next row of tiles reads of ``a``, where that is blocked along the reduction.
+
+    ``fed`` are the loops around the contraction and the iterators that they feed, ``outer`` the loops around
+    the tiles, ``around`` is the loop over the tiles of a row. The lines of a tile's ``result`` are asked for
+    too, unless that is ``None`` or so large that it goes past the caches.
+    """
+    axis, step = contiguous_reduction(c, c.axes("k"))
+    if c.b is None or axis is None or step is None or c.extent(axis) <= step:
+        return s
+    if result is not None and not goes_past_caches(_bytes(s, result), target):
+        s = s.annotate(around, "prefetch", result)
+    blocks = next((v for v, a in fed.items() if a == axis), None)
+    if blocks is None:
+        # an instruction does all of it
+        return s
+    near = target.next_blocks and not c.dot and not c.axes("window")
+    if near and (apart := _blocks_apart(s, c, axis, step)) > 0:
+        return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
+    rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
+    if rows is None or fed.get(rows) not in c.axes("m"):
+        return s
+    further = _elements_apart(s, c, rows, fed[rows])
+    if further <= 0:
+        return s
+    tied = {v for i in c.a.indices if fed[rows] in i.vars for v in i.vars} & set(c.axes("window"))
+    taps = [v for v, a in fed.items() if a in tied]
+    loop = max((blocks, *taps), key=list(fed).index)
+    strided = any(abs(i.coefficient(a)) > 1 for i in c.a.indices for a in c.axes("m"))
+    level = f":{target.gaps_level}" if strided else ""
+    return s.annotate(loop, "prefetch", f"{c.a.buffer}+{further}{level}")
+
+
+def ask_for_panels(
+    s: Schedule,
+    c: Contraction,
+    panels: str | None,
+    loops: Sequence[str],
+    tile: RegisterTile,
+    target: Target,
+) -> tuple[Schedule, str | None]:
+    """Prefetch weights, or a matrix larger than the caches: the next panel during this one, and the loop.
+
+    ``loops`` are those around the register tile; each iteration of ``panels`` uses a panel.
+    """
+    # temporaries too: pieces of a matrix given at run time
+    buffer = None if c.b is None else buffers_of(s.func).get(c.b.buffer)
+    if c.b is None or buffer is None or not (buffer.scope == CONST or exceeds_caches(buffer, target)):
+        return s, None
+    width = tile.vectors * vector_width(c, target)
+    read = {a: c.extent(a) for a in c.axes("k", "window")} | {c.vector: min(c.extent(c.vector), width)}
+    panel, second = footprint(c.b, read), target.level("l2").size or 0
+    step = _cycles_of_step(c, tile, target)
+    several = panels is not None and panels in loops[:-1] and s.loop(panels).extent != Index(1)
+    share = PANELS_SHARE if buffer.scope == CONST else MATRIX_SHARE
+    if panels is not None and several and 2 * panel <= share * second:
+        tiles = prod(s.loop(loop).extent.as_int() for loop in loops[loops.index(panels) + 1 :])
+        steps = prod(c.extent(a) for a in c.axes("k", "window"))
+        waiting = panel / target.memory[-1].bandwidth
+        if tiles > 1 and waiting > LEAST_WAIT * tiles * steps * step:
+            # what matrices use is read a line a cycle: room in the first level is for that
+            level = ":2" if is_matrix(c) else ""
+            return s.annotate(panels, "prefetch", f"{buffer.name}@spread{level}"), panels
+    return s, None
+
+
+def _cycles_of_step(c: Contraction, tile: RegisterTile, target: Target) -> float:
+    """Cycles of a tile for one step of the reduction."""
+    found = find_matrix(c, target) if is_matrix(c) else None
+    if found is None:
+        return tile.rows * tile.vectors / target.fma_per_cycle
+    together = found.tile.row_tiles * found.tile.column_tiles
+    return together / (found.instruction.per_cycle * found.tile.depth)
+
+
+def _elements_apart(s: Schedule, c: Contraction, loop: str, axis: str) -> int:
+    """How many elements further on ``a`` is read one iteration of ``loop``, which feeds ``axis``, later.
+
+    0 where that cannot be said.
+    """
+    block = s.block(c.stage.name)
+    steps = {it.name: b.coefficient(loop) for it, b in zip(block.iters, block.bind, strict=True)}
+    moved = (i.coefficient(axis) * stride for i, stride in zip(c.a.indices, _strides(s, c), strict=False))
+    return sum(moved) * steps[axis]
+
+
+def _blocks_apart(s: Schedule, c: Contraction, axis: str, step: int) -> int:
+    """How many elements further on ``a`` is read one block of ``step`` along ``axis`` later; 0: unknown."""
+    return sum(
+        coefficient * stride
+        for i, stride in zip(c.a.indices, _strides(s, c), strict=False)
+        for atom, coefficient in i.terms
+        if isinstance(atom, FloorDiv) and atom.arg.as_var() == axis and atom.divisor == step
+    )
+
+
+def _strides(s: Schedule, c: Contraction) -> list[int]:
+    """The elements that one step of each index of ``a`` moves over; none where that cannot be said."""
+    buffer = next((b for b in s.func.buffers if b.name == c.a.buffer), None)
+    if buffer is None or buffer.halo is not None or not all(e.is_const for e in buffer.physical_shape):
+        return []
+    # as the indices of `a`: without dimensions of one element
+    sizes = [e.as_int() for e in buffer.physical_shape if e != Index(1)]
+    return [prod(sizes[n + 1 :]) for n in range(len(c.a.indices))]
+
+
+def _bytes(s: Schedule, name: str) -> int:
+    """Bytes of an argument of constant shape; 0 for other buffers."""
+    for b in s.func.buffers:
+        if b.name == name and all(e.is_const for e in b.physical_shape):
+            return prod(e.as_int() for e in b.physical_shape) * b.dtype.bytes
+    return 0

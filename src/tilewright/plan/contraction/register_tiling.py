@@ -1,0 +1,270 @@
+"""Register tiles: which contractions have one, and of what shape, by an analytic model of the vector unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.analysis import Contraction, match_contraction, row_axis, run_length
+from tilewright.cost import first_ways, last_cache, rows_collide
+from tilewright.ir import I32, Load, Program, Stage
+from tilewright.plan.contraction.dot_products import Matrix, find_matrix, is_matrix, without_groups
+from tilewright.support import InternalError
+from tilewright.target import Target
+
+#: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
+LOADS_PER_FMA: Final = 2.0
+#: Reduction steps between loop overheads of a micro-kernel: loop counter, jump and address updates.
+LOOP_OVERHEAD_CYCLES: Final = 1.0
+#: Registers besides accumulators and vectors, so that LLVM spills none (measured): multiply-adds of AVX-512
+#: can take a broadcast from memory; elsewhere loads are scheduled ahead of their use, into registers.
+SPARE_WITH_BROADCASTS: Final = 1
+SPARE_ELSEWHERE: Final = 3
+
+#: Part of the second cache level that the present and the next panel of weights may take.
+PANELS_SHARE: Final = 0.6
+#: Part of the time to read weights from memory that products do not hide where panels are not asked for.
+SHOWN: Final = 0.5
+
+#: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
+PARTIAL_TILE_FACTOR: Final = 1.02
+#: Part of the second cache level from which on lines of a panel, read in place, have left it before the next
+#: tile, and how many of them the model counts. Zen 5, of cycles at the peak: tiles of 7x2 and 12x2 take
+#: 35x1000x1000 in 94 and 91%, 35x1500x2048 in 83 and 93%, 35x1500x2560 in 84 and 93%, 35x700x2560 in 79 and
+#: 89% (panels of 192, 393, 492 KB); 8x2 and 11x2 64x700x2560 in 94 and 91%, 64x1500x2048 in 91 and 94%.
+PANEL_SHARE: Final = 0.25
+LEFT: Final = 1 / 32
+#: Elements that lanes may lie apart in a reduction of one operand.
+MOST_APART: Final = 4
+#: Rows of a tile, at most.
+MAX_ROWS: Final = 14
+#: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
+BAND: Final = 7
+#: The same where values come from memory: 4, 7 and 14 rows of 16x32x112x112 took 1.4, 1.6, 2.3 ms.
+STREAMED_BAND: Final = 4
+#: Taps along the rows of a tile whose elements fit into registers beside as many rows as there may be.
+KEPT_TAPS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` results along an m axis times ``vectors`` vectors along the n axes, held in registers."""
+
+    rows: int
+    vectors: int
+    cycles: float
+
+
+def register_tile(
+    target: Target,
+    row_extent: int,
+    vector_extent: int,
+    vector_counts: tuple[int, ...],
+    *,
+    max_rows: int = 28,
+    broadcast: bool = True,
+    groups: int | None = None,
+    panel: tuple[int, int] | None = None,
+    stall: float = 0.0,
+) -> RegisterTile:
+    """The tile that needs the fewest cycles per reduction step for the whole result.
+
+    ``row_extent`` is the extent of the tiled m axis, ``vector_extent`` the vectors along n, ``vector_counts``
+    the allowed numbers of them in a tile (a partial tile counts as a full one). With ``broadcast`` each row
+    costs a load of its own per step. ``groups`` are rows that a tile must not cross: its rows divide that.
+    ``panel`` are the bytes of weights that one vector reads in the whole reduction, and how often each is
+    used with other rows: where the second cache level does not hold two panels, the next one cannot be asked
+    for meanwhile, and products wait for memory.
+    ``stall`` are cycles that a step waits for each of its vectors.
+    """
+    best: RegisterTile | None = None
+    for vectors in vector_counts:
+        waits = 0.0 if panel is None else _waiting(target, vectors, vector_extent, *panel)
+        limit = min(max_rows, row_extent, rows_in_registers(target, vectors, broadcast))
+        for rows in range(1, max(1, limit) + 1):
+            if groups is not None and groups % rows:
+                continue
+            if stall and rows * -(-row_extent // rows) - row_extent >= -(-row_extent // rows):
+                # as many tiles of fewer rows: a small one waits as long as the others
+                continue
+            whole, tail = divmod(row_extent, rows)
+            wait = stall * vectors
+            cost = whole * (_step(target, rows, vectors, broadcast) + wait)
+            if tail:
+                cost = (cost + _step(target, tail, vectors, broadcast) + wait) * PARTIAL_TILE_FACTOR
+            cost = cost * -(-vector_extent // vectors) + waits
+            if (
+                best is None
+                or cost < best.cycles - 1e-9
+                or (abs(cost - best.cycles) < 1e-9 and rows > best.rows)
+            ):
+                best = RegisterTile(rows, vectors, cost)
+    assert best is not None
+    return best
+
+
+def rows_in_registers(target: Target, vectors: int, broadcast: bool) -> int:
+    """Rows of ``vectors`` vectors that fit beside what a reduction step loads."""
+    if "avx512f" in target.features:
+        return (target.vector_registers - SPARE_WITH_BROADCASTS - vectors) // vectors
+    free = target.vector_registers - SPARE_ELSEWHERE - vectors
+    # LLVM puts the sum where a broadcast that is used once was: accumulators change their registers at each
+    # step (on AVX2 8 rows of one vector spilled, 59 GFLOP/s; 4 of two: 110)
+    return free // 2 if broadcast and vectors == 1 else free // vectors
+
+
+def _step(target: Target, rows: int, vectors: int, broadcast: bool) -> float:
+    """Cycles of one reduction step: multiply-adds, loads, or the latency of dependent accumulation."""
+    fma = rows * vectors / target.fma_per_cycle
+    loads = (vectors + (rows if broadcast else 0)) / (LOADS_PER_FMA * target.fma_per_cycle)
+    return max(fma, loads, float(target.fma_latency)) + LOOP_OVERHEAD_CYCLES / 4
+
+
+def _waiting(target: Target, vectors: int, vector_extent: int, nbytes: int, uses: int) -> float:
+    """Cycles of a reduction step in which all of its weights come from memory, for one of so many ``uses``.
+
+    0 where the next panel of ``vectors`` vectors can be asked for while the present one is used.
+    """
+    if 2 * vectors * nbytes <= PANELS_SHARE * (target.level("l2").size or 0):
+        return 0.0
+    return SHOWN * vector_extent * target.preferred_vector_bits / 8 / target.memory[-1].bandwidth / uses
+
+
+def is_tileable(
+    program: Program, stage: Stage, target: Target, last: Stage | None = None, *, packed: bool = True
+) -> Contraction | None:
+    """The contraction of a stage that this rule can schedule, else ``None``.
+
+    With ``packed`` its vector axis must already move both operands by single elements; without, ``b`` may be
+    laid out in any way.
+    """
+    if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
+        return None
+    c = match_contraction(program, stage, last)
+    if c is None:
+        return None
+    c = without_groups(c, target)
+    total = c.write.value.dtype
+    if not total.is_float and total != I32 and (c.b is not None or total.kind == "bool"):
+        return None
+    lanes = vector_width(c, target)
+    if c.group is not None and c.group % lanes:
+        return None
+    for ld in (c.a if c.group is None else None, c.b if packed else None):
+        if ld is None or not any(c.vector in i.vars for i in ld.indices):
+            continue
+        run = run_length(ld, c.vector)
+        alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
+        if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
+            # a strided window: lanes picked from whole vectors
+            continue
+        if run is not None and run % lanes:
+            return None
+        if run == 0:
+            return None
+    return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
+
+
+def _moving(ld: Load) -> frozenset[str]:
+    """The iterators that a load moves with."""
+    return frozenset(v for i in ld.indices for v in i.vars)
+
+
+def vector_width(c: Contraction, target: Target) -> int:
+    """Lanes of the vectors along the contiguous axis of the result; columns of a matrix."""
+    if is_matrix(c):
+        return _matrix(c, target).tile.columns
+    lanes = target.lanes(c.write.value.dtype)
+    if c.run is not None:
+        return min(lanes, c.run)
+    columns = math.prod(c.extent(axis) for axis in c.axes("n")) if c.rows is None else 0
+    if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and columns >= lanes:
+        # half a vector at a time, of more columns than that, as of a transposed convolution's phases
+        return lanes // 2
+    return lanes
+
+
+def _matrix(c: Contraction, target: Target) -> Matrix:
+    found = find_matrix(c, target)
+    if found is None:
+        raise InternalError(f"{c.stage.name} is done by {c.dot}, but there is no way to cut it")
+    return found
+
+
+def choose_tile(c: Contraction, target: Target) -> RegisterTile:
+    """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
+    if is_matrix(c):
+        tile = _matrix(c, target).tile
+        return RegisterTile(tile.rows * tile.row_tiles, tile.column_tiles, 0.0)
+    width = vector_width(c, target)
+    whole = -(-c.extent(c.vector) // width)
+    rows = row_axis(c)
+    broadcast = c.vector in c.axes("n")
+    stall = 0.0
+    if not broadcast:
+        counts: tuple[int, ...] = (1,)
+    else:
+        panel = run_length(c.b, c.vector) if c.b is not None else None
+        counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        stall = 0.0 if panel else _stall(c, target)
+        if c.run is not None and not panel:
+            counts = tuple(v for v in counts if whole % v == 0)
+        if c.group is not None:
+            counts = tuple(v for v in counts if c.group % (v * width) == 0)
+    most = _most_rows(c, target)
+    if stall:
+        # besides, rows that fit into a set of the first level
+        apart = c.extent(c.axes("k")[0]) * c.a.dtype.bytes
+        while rows_collide(most, apart, ways=first_ways(target)):
+            most -= 1
+    return register_tile(
+        target, c.extent(rows) if rows else 1, whole, counts,
+        max_rows=most, broadcast=broadcast, groups=c.rows if rows else None, panel=_panel(c, width),
+        stall=stall,
+    )  # fmt: skip
+
+
+def _panel(c: Contraction, width: int) -> tuple[int, int] | None:
+    """Bytes of weights that one vector reads, and how often; ``None`` where rows of one axis alone use them.
+
+    Also for narrow weights: the instructions that sum up their products take longer than multiply-adds, and
+    few rows of one vector would wait for them.
+    """
+    if c.b is None or c.b.dtype.bytes < c.write.value.dtype.bytes or c.vector in c.axes("batch"):
+        return None
+    uses = math.prod(c.extent(a) for a in c.axes("m") if a != row_axis(c))
+    read = math.prod(c.extent(a) for a in c.axes("k", "window"))
+    return (read * width * c.b.dtype.bytes, uses) if uses > 1 else None
+
+
+def _stall(c: Contraction, target: Target) -> float:
+    """Cycles that each step of a tile waits for a vector of ``b``, read in place, that has left its cache."""
+    second = target.memory[1] if len(target.memory) > 2 else None
+    if c.b is None or second is None or second.size is None or len(c.axes("k")) != 1 or c.axes("window"):
+        return 0.0
+    # two vectors, which begin anywhere in a line unless rows are whole lines
+    apart = c.extent(c.vector) * c.b.dtype.bytes
+    nbytes = 2 * target.preferred_vector_bits // 8 + (second.line if apart % second.line else 0)
+    if c.extent(c.axes("k")[0]) * nbytes <= PANEL_SHARE * second.size:
+        return 0.0
+    return LEFT * nbytes / 2 / target.memory[2].bandwidth
+
+
+def _most_rows(c: Contraction, target: Target) -> int:
+    """Rows of a tile, at most: with what windows share in registers, and few streams to and from memory."""
+    taps = math.prod(c.extent(a) for a in shared_windows(c))
+    most = MAX_ROWS if taps <= KEPT_TAPS else min(MAX_ROWS, (target.vector_registers - taps) // 2 - 1)
+    if c.run is not None or taps == 1:
+        return most
+    results = math.prod(it.extent.as_int() for it in c.stage.iters if it.kind == "par")
+    far = results * c.write.value.dtype.bytes * 2 > last_cache(target)
+    return min(most, STREAMED_BAND if far else BAND)
+
+
+def shared_windows(c: Contraction) -> tuple[str, ...]:
+    """The window axes by which rows of a tile read the same elements."""
+    row = row_axis(c)
+    if row is None or c.vector in c.axes("n"):
+        return ()
+    return tuple(a for a in c.axes("window") if any(a in i.vars and row in i.vars for i in c.a.indices))

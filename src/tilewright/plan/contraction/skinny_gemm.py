@@ -1,0 +1,141 @@
+"""Products of few rows with a large run-time matrix: as few tiles as there can be read each of its lines.
+
+::
+
+    parallel for groups of columns, one a thread:
+        rows[i / R][k / 16][i % R][k % 16] = a[i, k]          # only where rows of a tile lie in one cache set
+        c[i, j] = 0                                           # second cache level
+        for chunks of 512 steps:
+            for panels of columns:
+                for tiles of R rows:
+                    acc[R, vectors] = c[i, j]                 # registers
+                    for k in the chunk: acc += a[i, k] * b[k, j]
+                    c[i, j] = acc
+
+The lines of a panel lie a row apart, often in one set of the caches: each tile fetches them from the last
+level again. 32x4096x4096 has 4 tiles of 8x2 in the general rule, 7.6 ms; by hand 3 of 11x2 took 5.9, 2 of
+16x1 5.1, multiply-adds alone take 4.6. Packing the panels, also ahead of their use, took 6.9 to 8.1.
+
+Each line also lies in a page of its own. Where finding that takes longer than a tile's step, chunks are of as
+few steps as the pages whose addresses are at hand, tiles two lines wide: what several tiles read, and the
+panels beside them, stays in the second level anyway then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.analysis import Contraction, row_axis
+from tilewright.cost import (
+    PAGE,
+    WAYS,
+    buffer_bytes,
+    comes_from_memory,
+    rows_collide,
+    whole_cache,
+)
+from tilewright.ir import Program
+from tilewright.plan.contraction.gemm import copy_rows, plain_product
+from tilewright.plan.contraction.microkernel import accumulate_tile, cut_whole
+from tilewright.plan.contraction.register_tiling import vector_width
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).
+MIN_ROWS, MAX_ROWS = 9, 128
+#: Part of the whole last cache level that the matrix must exceed. Where its lines do not fall into one set,
+#: it must come from memory (32x4000x4096 6.7 -> 5.6 ms, 35x1500x2560 1.28 -> 1.56, 32x1024x4096 1.49 -> 1.27,
+#: 32x1024x1024 0.309 -> 0.325). Its rows are whole vectors (20x5000x3000, 5.8 ms, would take 10.1).
+MIN_SHARE: Final = 0.25
+#: Rows of a tile, at most.
+TILE_ROWS: Final = 24
+#: Accumulators of a tile, at most, and vectors beside each other.
+ACCUMULATORS, MAX_VECTORS = 28, 3
+#: Steps of a chunk, at most (32x4096x4096 by hand: 5.9, 5.4, 5.1, 5.5, 6.4 ms with 128, 256, 512, 1024, all).
+CHUNK: Final = 512
+#: Steps of the innermost loop that are unrolled.
+STEPS: Final = 4
+#: The same limits where finding pages takes longest. Emerald Rapids, ms: 12x4096x4096 13.3 -> 2.8,
+#: 16x4096x4096 21.8 -> 3.7, 20x6144x2048 19.2 -> 2.4, 32x4096x4096 30.1 -> 7.7 (tiles of 16 rows by one
+#: vector 9.5, chunks of 64 steps 16.5); with copied panels (`products.py`) 14.3, 14.8, 11.1, 8.0; 64 rows
+#: 12.9 so,
+#: and 15.0 by chunks.
+MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES = 32, 12, 32
+
+
+def is_wide(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of few rows with a large run-time matrix."""
+    axes = plain_product(program, c, constants)
+    if axes is None or c.b is None:
+        return False
+    row, _ = axes
+    if not MIN_ROWS <= c.extent(row) <= _limits(c, target).rows:
+        return False
+    width = vector_width(c, target)
+    if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
+        return False
+    matrix = program.buffer(c.b.buffer)
+    apart, span = c.extent(c.vector) * c.b.dtype.bytes, (target.level("l2").size or 0) // WAYS
+    large = buffer_bytes(matrix) > MIN_SHARE * whole_cache(target)
+    return comes_from_memory(matrix, target) or (large and rows_collide(CHUNK, apart, span))
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Rows of the result, rows of a tile and steps of a chunk, at most."""
+
+    rows: int
+    tile_rows: int
+    chunk: int
+
+
+def _limits(c: Contraction, target: Target) -> _Limits:
+    """The limits for a matrix, by whether the address of each of its lines is waited for."""
+    assert c.b is not None
+    row = row_axis(c)
+    assert row is not None
+    rows, vectors = tile_of(c.extent(row), TILE_ROWS)
+    step = rows * vectors / target.fma_per_cycle
+    if c.extent(c.vector) * c.b.dtype.bytes >= PAGE and target.page_walk > step:
+        return _Limits(MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES)
+    return _Limits(MAX_ROWS, TILE_ROWS, CHUNK)
+
+
+def tile_of(rows: int, most: int) -> tuple[int, int]:
+    """The rows, at most so many, and vectors of tiles: as few tiles as there can be, about equal."""
+    tiles = -(-rows // most)
+    each = -(-rows // tiles)
+    return each, max(1, min(MAX_VECTORS, ACCUMULATORS // each))
+
+
+def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
+    """Schedule such a product, without a stage that reads its result."""
+    stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
+    assert row is not None
+    limits = _limits(c, target)
+    rows, vectors = tile_of(c.extent(row), limits.tile_rows)
+    columns = vectors * vector_width(c, target)
+    turns = -(-c.extent(k) // limits.chunk)
+    steps = -(-c.extent(k) // (turns * STEPS)) * STEPS
+    panels = -(-c.extent(c.vector) // columns)
+    own = -(-panels // threads) * columns
+    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
+    ones = [loops[it.name] for it in stage.iters if it.name not in (row, c.vector, k)]
+    i, j, depth = loops[row], loops[c.vector], loops[k]
+    group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
+    around, inner, turn, step = f"{i}_tile", f"{i}_row", f"{depth}_turn", f"{depth}_step"
+    s = s.split(j, own, names=[group, f"{j}_own"]).split(f"{j}_own", columns, names=[panel, vector])
+    s = s.split(i, rows, names=[around, inner]).split(depth, steps, names=[turn, step])
+    s = s.reorder(*ones, group, turn, panel, around, step, inner, vector).decompose_init(name, turn)
+    s = accumulate_tile(s, c, around, (step, inner, vector), STEPS)
+    if rows_collide(rows, c.extent(k) * c.a.dtype.bytes):
+        s = copy_rows(s, c, group, rows, c.extent(k))
+    # what every thread has of the columns; steps and rows
+    least = c.extent(c.vector) - (threads - 1) * own
+    sizes = ((turn, c.extent(k), steps), (panel, least, columns), (around, c.extent(row), rows))
+    s = cut_whole(s, sizes)
+    return s.parallel(group) if threads > 1 else s

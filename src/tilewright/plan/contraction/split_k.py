@@ -1,0 +1,166 @@
+"""Products of two run-time matrices with few results and a long reduction: threads share the reduction.
+
+::
+
+    parallel for parts of the reduction, one a thread:
+        c[i, j] = 0                                           # first or second cache level
+        for chunks of 1024 steps:                             # b's, and the next, stay in the second level
+            for tiles of up to 7 rows, for panels of columns:
+                acc[rows, vectors] = c[i, j]                  # registers
+                for k in the chunk: acc += a[i, k] * b[k, j]
+                c[i, j] = acc
+    the sum over the parts
+
+Tiles are low and wide, so that each element of ``a`` is read once, or by a few panels, and not copied. Rows
+often lie a large power of two apart: then the lines of a tile fall into one set of every cache, which has
+room for seven and a line of ``b``. Of 14 rows and two vectors half the lines were lost before they were used:
+64x64x262144 took 22.5 ms, 13.4 with the rows copied chunk by chunk, 10.1 so; multiply-adds alone take 9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import prod
+from typing import Final
+
+from tilewright.analysis import Contraction, row_axis
+from tilewright.cost import buffer_bytes, whole_cache
+from tilewright.ir import Condition, Index, Program, int_lower
+from tilewright.plan.contraction.gemm import is_plain_input
+from tilewright.plan.contraction.microkernel import accumulate_tile, cut_whole
+from tilewright.plan.contraction.register_tiling import register_tile, vector_width
+from tilewright.plan.contraction.split_reduction import share_reductions
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Steps of a chunk, at most (64x64x262144 took 10.7, 10.0, 9.7, 9.5 ms with 128 to 1024, by hand).
+CHUNK: Final = 1024
+#: Part of the second cache level that the steps of the other operand may take.
+KEPT_SHARE: Final = 0.5
+#: Rows of a tile, at most: where they fall into one set of the first cache level, it keeps that many lines
+#: beside one of the other operand.
+MAX_STREAMS: Final = 7
+#: Part of the whole last cache level from which on this pays: less comes as fast in any order.
+MIN_SHARE: Final = 0.25
+#: Part of the second cache level that the results may take.
+RESULTS_SHARE: Final = 0.25
+#: Steps of the reduction for each row and column from which on this pays.
+MIN_DEPTH: Final = 64
+#: Rows and columns from which on it does: fewer are streams, or sums along the reduction.
+MIN_EXTENT: Final = 8
+#: Steps of the innermost loop that are unrolled.
+STEPS: Final = 4
+#: Tiles of rows from which on what the next chunk reads of the other operand is asked for meanwhile: else the
+#: first tile waits for it. 64x64x262144 5.70 -> 4.92 ms (Zen 5; multiply-adds alone 4.2), 32 rows, 8 tiles,
+#: 3.06 -> 2.63, 16 rows 1.68 -> 1.88. Rows that are not whole lines gain nothing (100 columns 3.56 -> 3.63).
+MIN_TILES: Final = 8
+
+
+def is_deep(
+    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
+) -> bool:
+    """Whether a contraction is a product of plain run-time matrices with few results for its reduction.
+
+    Each of the ``threads`` must have a part of the reduction.
+    """
+    if c.b is None or c.dot or c.run is not None or len(c.axes("k", "window")) != 1:
+        return False
+    row, (k,) = row_axis(c), c.axes("k", "window")
+    if not all(_ends(cond, c, k) for cond in c.guard) or _least(c, k) < 1:
+        return False
+    wide = [name for name in c.axes("m", "n") if c.extent(name) > 1]
+    if row is None or sorted(wide) != sorted({row, c.vector}) or c.vector not in c.axes("n"):
+        return False
+    if not all(is_plain_input(program, ld, constants) for ld in (c.a, c.b)):
+        return False
+    if c.a.indices[-1].coefficient(k) != 1 or c.b.indices[-1].as_var() != c.vector:
+        return False
+    if sum(any(k in i.vars for i in ld.indices) for ld in (c.a, c.b)) != 2 or k in c.b.indices[-1].vars:
+        return False
+    results = c.extent(row) * c.extent(c.vector) * c.write.value.dtype.bytes
+    if results > RESULTS_SHARE * (target.level("l2").size or 0):
+        return False
+    read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
+    if read <= MIN_SHARE * whole_cache(target):
+        return False
+    extents = (c.extent(row), c.extent(c.vector))
+    alone = _depth(c, k) == c.extent(k)
+    if alone and threads > 1 and c.extent(k) <= (threads - 1) * prod(_part(c, k, target, threads)):
+        return False
+    return min(extents) >= MIN_EXTENT and _depth(c, k) >= MIN_DEPTH * max(extents)
+
+
+def _depth(c: Contraction, k: str) -> int:
+    """All steps of the reduction, those of other parts included."""
+    return c.extent(k) * prod(c.extent(a) for a in c.axes("batch") if a != c.vector)
+
+
+def split_deep(s: Schedule, target: Target, constants: Collection[str], threads: int) -> Schedule:
+    """Give each thread a part of the reductions of such products."""
+
+    def steps(program: Program, c: Contraction) -> int | None:
+        if not is_deep(program, c, target, constants, threads):
+            return None
+        (k,) = c.axes("k", "window")
+        return prod(_part(c, k, target, threads))
+
+    return share_reductions(s, target, threads, steps)
+
+
+def _part(c: Contraction, k: str, target: Target, threads: int) -> tuple[int, int]:
+    """The chunks of a thread's part of the reduction, and the steps of a chunk.
+
+    The chunk's part of the other operand stays in the second cache level; the last thread may have less.
+    """
+    row = c.extent(c.vector) * c.write.value.dtype.bytes
+    most = min(CHUNK, int(KEPT_SHARE * (target.level("l2").size or 0)) // row)
+    turns = -(-c.extent(k) // (threads * max(STEPS, most)))
+    steps = -(-c.extent(k) // (threads * turns * STEPS)) * STEPS
+    return turns, steps
+
+
+def _ends(cond: Condition, c: Contraction, k: str) -> bool:
+    """Whether a condition says only where parts of the reduction end."""
+    index = cond.index
+    return (
+        index is not None
+        and cond.op == "ge"
+        and index.coefficient(k) == -1
+        and not {*c.axes("m", "n")} & cond.vars
+    )
+
+
+def _least(c: Contraction, k: str) -> int:
+    """Steps of the reduction that the smallest part has."""
+    ends = {it.name: (Index(0), it.extent - 1) for it in c.stage.iters} | {k: (Index(0), Index(0))}
+    found = [int_lower(cond.index, ends) for cond in c.guard if cond.index is not None]
+    return min([c.extent(k), *(end + 1 for end in found if end is not None)])
+
+
+def schedule_deep(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
+    """Schedule such a product, without a stage that reads its result."""
+    stage, name, row = c.stage, c.stage.name, row_axis(c)
+    assert row is not None and c.b is not None
+    width = vector_width(c, target)
+    whole = -(-c.extent(c.vector) // width)
+    counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
+    tile = register_tile(target, c.extent(row), whole, counts, max_rows=MAX_STREAMS)
+    columns = tile.vectors * width
+    loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
+    (k,) = c.axes("k", "window")
+    _, steps = _part(c, k, target, 1)
+    parts = [loops[a] for a in c.axes("batch", "m", "n") if a not in (row, c.vector)]
+    i, j, depth = loops[row], loops[c.vector], loops[k]
+    turn, step = f"{depth}_turn", f"{depth}_step"
+    around, inner, panel, vector = f"{i}_tile", f"{i}_row", f"{j}_panel", f"{j}_vector"
+    s = s.split(depth, steps, names=[turn, step])
+    s = s.split(i, tile.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
+    s = s.reorder(*parts, turn, around, panel, step, inner, vector).decompose_init(name, turn)
+    s = accumulate_tile(s, c, panel, (step, inner, vector), STEPS)
+    whole_lines = c.extent(c.vector) * c.write.value.dtype.bytes % target.memory[0].line == 0
+    if c.extent(row) >= MIN_TILES * tile.rows and whole_lines:
+        s = s.annotate(turn, "prefetch", f"{c.b.buffer}@spread")
+    # what every part has of the reduction; rows and columns
+    sizes = ((turn, _least(c, k), steps), (around, c.extent(row), tile.rows))
+    s = cut_whole(s, (*sizes, (panel, c.extent(c.vector), columns)))
+    return s.parallel(parts[0]) if threads > 1 and parts else s

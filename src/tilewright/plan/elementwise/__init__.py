@@ -1,0 +1,1 @@
+"""Element-wise stages: vectors, copies, transpositions."""

@@ -1,0 +1,1 @@
+"""Chains of contractions as one nest."""

@@ -1,0 +1,332 @@
+"""Layouts of the values that flow between kernels: blocked where contractions produce channels so.
+
+A convolution's result has its channels, the axis that moves with the weights, outside of its spatial axes;
+vectors run along channels, so the value is stored in blocks of them, ``NCHW16c``. Point-wise kernels and
+pooling keep the layout of what they read. Kernels that read a blocked value as if it were plain stay right:
+layouts only say where elements lie. Convolutions whose groups do not fill blocks read and write plain values:
+lanes of a block would read channels of several groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from tilewright.analysis import match_contraction, pointwise_reader, run_length
+from tilewright.ir import (
+    CONST,
+    F32,
+    Buffer,
+    FloorDiv,
+    If,
+    Index,
+    IndexMap,
+    Iter,
+    Load,
+    Program,
+    Stage,
+    Store,
+    condition_of,
+    floordiv,
+    loads,
+    mod,
+    stmt_loads,
+    store,
+    var,
+)
+from tilewright.plan.contraction.dot_products import matrix_depths
+from tilewright.plan.contraction.register_tiling import is_tileable
+from tilewright.schedule import rename_buffers
+from tilewright.target import Target
+
+#: A block holds this part of a vector register at least; smaller blocks waste lanes.
+SMALLEST_PART: Final = 2
+#: Sums of fewer terms are computed in the order in which they are stored: a copy costs as much as they do.
+MIN_TERMS: Final = 32
+#: Vectors of a row from which on a result is computed along it, and the part of a row that may be wasted.
+ROW_VECTORS: Final = 6
+WASTED_PART: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Dimension ``dim`` of a value is stored in blocks of ``size``, innermost."""
+
+    dim: int
+    size: int
+
+    def layout(self, shape: tuple[Index, ...]) -> IndexMap:
+        """The index map of a value of that shape."""
+        dims = tuple(f"d{n}" for n in range(len(shape)))
+        outer = [var(d) for d in dims]
+        outer[self.dim] = floordiv(outer[self.dim], self.size)
+        extents = list(shape)
+        extents[self.dim] = floordiv(shape[self.dim] + (self.size - 1), self.size)
+        return IndexMap(dims, (*outer, mod(var(dims[self.dim]), self.size)), (*extents, Index(self.size)))
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A kernel's program, and the model's values that its arguments hold, by buffer name."""
+
+    program: Program
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> tuple[Program, ...]:
+    """Programs, in the order in which they run, with layouts on their argument buffers.
+
+    Values in ``fixed`` stay plain (inputs and outputs of the model, values seen under several shapes).
+    """
+    chosen: dict[str, Block] = {}
+    out: list[Program] = []
+    fixed = {*fixed, *_read_along_rows(flows, target)}
+    for flow in flows:
+        program = flow.program
+        known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
+        for b in program.outputs:
+            value = flow.outputs.get(b.name)
+            if value is None:
+                continue
+            block = preferred_block(program, b, known, target)
+            if block is not None and value not in fixed:
+                chosen[value] = block
+            elif (
+                block is not None
+                and _terms(program, b.name) >= MIN_TERMS
+                and not _has_long_rows(program, b.name, target)
+            ):
+                through = through_blocks(program, b, block)
+                program = through if _has_panels(through, block) else program
+        out.append(
+            replace(
+                program,
+                inputs=tuple(_with(b, chosen.get(flow.inputs.get(b.name, ""))) for b in program.inputs),
+                outputs=tuple(_with(b, chosen.get(flow.outputs.get(b.name, ""))) for b in program.outputs),
+            )
+        )
+    return tuple(out)
+
+
+def _read_along_rows(flows: Sequence[Flow], target: Target) -> set[str]:
+    """Values that contractions read, as they are or padded, whose vectors run along rows.
+
+    That are those by groups that do not fill blocks of results, and windows with few results each: what
+    blocks hold would be put in rows for every tap.
+    """
+    found: set[str] = set()
+    lanes = target.lanes(F32)
+    for flow in flows:
+        todo = [name for s in flow.program.stages for name in (*_small_groups(s, lanes), *_few(s, lanes))]
+        while todo:
+            name = todo.pop()
+            if name in flow.inputs:
+                found.add(flow.inputs[name])
+            todo += [b for s in flow.program.producers(name) if not s.is_reduction for b in s.reads]
+    return found
+
+
+def _few(stage: Stage, lanes: int) -> list[str]:
+    """What a sum of products reads by windows along rows, for fewer results each than any block holds."""
+    pars = [it for it in stage.iters if it.kind == "par"]
+    reds = {it.name for it in stage.iters if it.kind == "red" and it.extent != Index(1)}
+    if not reds or not pars or not all(it.extent.is_const for it in pars) or pars[-1].extent.as_int() < lanes:
+        return []
+    found = []
+    for ld in stmt_loads(stage.body):
+        moved = {v for i in ld.indices for v in i.vars}
+        results = [it.extent.as_int() for it in pars if it.name not in moved]
+        windowed = any(pars[-1].name in i.vars and reds & i.vars for i in ld.indices)
+        # channels are summed: windows of single channels, as in pooling, keep the layout of what they read
+        windowed = windowed and any(i.as_var() in reds for i in ld.indices)
+        if windowed and results and prod(results) < lanes >> (SMALLEST_PART - 1):
+            found.append(ld.buffer)
+    return found
+
+
+def _small_groups(stage: Stage, lanes: int) -> list[str]:
+    """What a reduction reads, along an axis of its result, by groups that are not whole blocks of it."""
+    extents = {it.name: it.extent for it in stage.iters if it.kind == "par" and it.extent.is_const}
+    found = []
+    for ld in stmt_loads(stage.body) if stage.is_reduction else ():
+        for atom, _ in (term for i in ld.indices for term in i.terms):
+            axis = atom.arg.as_var() if isinstance(atom, FloorDiv) else None
+            if isinstance(atom, FloorDiv) and axis is not None and axis in extents:
+                size = _largest_block(extents[axis].as_int(), lanes)
+                if size is None or atom.divisor % size:
+                    found.append(ld.buffer)
+    return found
+
+
+def _largest_block(extent: int, lanes: int) -> int | None:
+    """The largest block that divides an extent, if there is one."""
+    return next((lanes >> k for k in range(SMALLEST_PART) if extent % (lanes >> k) == 0), None)
+
+
+def with_blocks(program: Program, target: Target) -> Program:
+    """The program with its own intermediate values stored as kernels of their own would pass them on."""
+    temps = tuple(
+        b if b.layout is not None else _with(b, preferred_block(program, b, {}, target))
+        for b in program.temps
+    )
+    return replace(program, temps=temps)
+
+
+def through_blocks(program: Program, output: Buffer, block: Block) -> Program:
+    """The program with an output computed in blocks of a temporary buffer, and then copied in order."""
+    name = f"{output.name}_blocks"
+    moved = {output.name: name}
+    dims = tuple(f"d{n}" for n in range(len(output.shape)))
+    here = tuple(map(var, dims))
+    copy = Stage(
+        f"{output.name}_in_order",
+        tuple(Iter(d, Index(0), extent, "par") for d, extent in zip(dims, output.shape, strict=True)),
+        store(output.name, here, Load(name, here, output.dtype)),
+    )
+    return replace(
+        program,
+        temps=(*program.temps, Buffer(name, output.shape, output.dtype, layout=block.layout(output.shape))),
+        stages=(*(_renamed(stage, moved) for stage in program.stages), copy),
+    )
+
+
+def _has_panels(program: Program, block: Block) -> bool:
+    """Whether a contraction's vectors run along channels that only its weights move with, in whole blocks."""
+    for stage in program.stages:
+        if stage.is_reduction:
+            last = pointwise_reader(program, stage)
+            c = match_contraction(program, stage, last)
+            if c is not None and c.run == block.size and c.vector in c.axes("n"):
+                return c.group is None or c.group % block.size == 0
+    return False
+
+
+def _has_long_rows(program: Program, output: str, target: Target) -> bool:
+    """Whether a result's own rows fill enough vectors, so that it is best computed as it is stored.
+
+    Windows over two axes are left out: blocks are as fast for those (rows of 56 and 64 elements were slower),
+    and Winograd's method wants them.
+    """
+    for stage in program.stages:
+        last = pointwise_reader(program, stage)
+        if not stage.is_reduction or output not in (stage if last is None else last).writes:
+            continue
+        c = is_tileable(program, stage, target, last, packed=False)
+        if c is None or c.b is None or c.run is not None or run_length(c.b, c.vector) is not None:
+            continue
+        lanes, extent = target.lanes(c.write.value.dtype), c.extent(c.vector)
+        windows = [a for a in c.axes("window") if c.extent(a) > 1]
+        wasted = -(-extent // lanes) * lanes - extent
+        if len(windows) < 2 and extent >= ROW_VECTORS * lanes and wasted * WASTED_PART <= extent:
+            return True
+    return False
+
+
+def _renamed(stage: Stage, names: Mapping[str, str]) -> Stage:
+    init = None if stage.init is None else rename_buffers(stage.init, names)
+    return replace(stage, body=rename_buffers(stage.body, names), init=init)
+
+
+def _terms(program: Program, name: str) -> int:
+    """Terms of the longest sum that an element of a buffer is made of, on the way to its definition."""
+    most, todo, seen = 1, [name], {name}
+    while todo:
+        for stage in program.producers(todo.pop()):
+            most = max(
+                most,
+                prod(it.extent.as_int() for it in stage.iters if it.kind == "red" and it.extent.is_const),
+            )
+            fresh = [b for b in stage.reads if b not in seen]
+            todo += fresh
+            seen.update(fresh)
+    return most
+
+
+def _with(b: Buffer, block: Block | None) -> Buffer:
+    return b if block is None or b.layout is not None else replace(b, layout=block.layout(b.shape))
+
+
+def preferred_block(
+    program: Program, output: Buffer, known: Mapping[str, Block], target: Target
+) -> Block | None:
+    """How ``output`` should be blocked, given the blocks of inputs; ``None`` for plain."""
+    if len(output.shape) < 3 or (not output.dtype.is_float and output.dtype.bytes > F32.bytes):
+        return None
+    if all(e == Index(1) for e in output.shape[2:]):
+        return None
+    wanted = _trace(program, output.name, known, set(), target.lanes(F32))
+    if wanted is None:
+        return None
+    extent = output.shape[wanted.dim]
+    if not extent.is_const:
+        return None
+    # narrower floats are computed with in f32: a block is a vector there
+    lanes = target.lanes(output.dtype if output.dtype.bytes > F32.bytes else F32)
+    sizes = [lanes >> k for k in range(SMALLEST_PART)]
+    sizes[:0] = [n for n in matrix_depths(output.dtype, target) if n > lanes]
+    if wanted.size in sizes and extent.as_int() % wanted.size == 0:
+        return wanted
+    size = next((n for n in sizes if extent.as_int() % n == 0), None)
+    return Block(wanted.dim, size) if size else None
+
+
+def _trace(
+    program: Program, name: str, known: Mapping[str, Block], seen: set[str], lanes: int
+) -> Block | None:
+    """The block that a buffer's definition asks for, size 0 where only the dimension is known."""
+    if name in seen:
+        return None
+    seen.add(name)
+    for stage in program.producers(name):
+        dims = _dimensions(stage)
+        if dims is None:
+            continue
+        if _small_groups(stage, lanes):
+            return None
+        channel = _channel(program, stage, dims)
+        if channel is not None:
+            return Block(channel, 0)
+        for ld in stmt_loads(stage.body):
+            if ld.buffer == name:
+                continue
+            source = known.get(ld.buffer) or _trace(program, ld.buffer, known, seen, lanes)
+            if source is None or source.dim >= len(ld.indices):
+                continue
+            along = ld.indices[source.dim].as_var()
+            if along in dims:
+                return Block(dims.index(along), source.size)
+    return None
+
+
+def _dimensions(stage: Stage) -> list[str] | None:
+    """The iterator along each dimension of what a stage writes."""
+    _, body = condition_of(stage.body)
+    if not isinstance(body, Store) or len(body.writes) != 1:
+        return None
+    names = [i.as_var() for i in body.writes[0].indices]
+    return [n for n in names if n is not None] if None not in names else None
+
+
+def _channel(program: Program, stage: Stage, dims: list[str]) -> int | None:
+    """The dimension that moves with constant weights, where the last dimension does not."""
+    if not stage.is_reduction or len(dims) < 3:
+        return None
+    constants = {b.name for b in program.inputs if b.scope == CONST}
+    weights: list[Load] = []
+    others: list[Load] = []
+    body = stage.body.then if isinstance(stage.body, If) else stage.body
+    assert isinstance(body, Store)
+    for ld in loads(body.writes[0].value):
+        if ld.buffer == body.writes[0].buffer:
+            continue
+        (weights if ld.buffer in constants else others).append(ld)
+    if len(weights) != 1 or not others:
+        return None
+    moved = {v for i in weights[0].indices for v in i.vars}
+    if dims[-1] in moved:
+        return None
+    found = [d for d, name in enumerate(dims) if name in moved]
+    return found[-1] if found else None

@@ -1,0 +1,1 @@
+"""Reductions along rows, and chains of them (softmax, normalisations)."""

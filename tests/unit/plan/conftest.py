@@ -1,0 +1,13 @@
+"""Set-up of the tests of strategies."""
+
+import pytest
+
+from tilewright.plan.contraction import nest as contraction
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parallel_however_small():
+    """Contractions of the tests run on all threads, where they would not pay for starting them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+        yield

@@ -1,0 +1,117 @@
+"""Contractions whose products an instruction does: chosen, packed and right at odd sizes."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from native_kernel import LANES, Native
+from tilewright import lang
+from tilewright.driver.layouts import pack, unpack
+from tilewright.ir import BF16, CONST, run_function, verify
+from tilewright.plan.graph.layouts import Block
+from tilewright.schedule import derived_constants
+from tilewright.strategies import default_schedule
+from tilewright.target import INTERPRETED, X86_AVX2, X86_AVX512, find_instruction
+from unit.schedule.loop.test_tensorize import KINDS, arrays, expected, product
+
+SIZES = [(3, 32, 16), (16, 48, 64), (17, 40, 52), (29, 200, 24), (1, 64, 16), (5, 9, 128), (13, 19, 68)]
+
+
+def needs(kind):
+    if not find_instruction(kind).features <= LANES.features:
+        pytest.skip(f"this machine lacks {kind}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_of_constants(kind, m, n, k, threads):
+    needs(kind)
+    if threads > 1 and m < 16:
+        return  # a single tile, which no threads share
+    program = product(m, n, k, kind)
+    s = default_schedule(program, LANES, threads, constants=("B",))
+    verify(s.func)
+    assert f"{kind}(" in str(s)
+    given = arrays(program)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    tolerance = 0 if kind == "vpdpbusd" else 1e-5 * k
+    if m * n * k < 20000:
+        made = run_function(s.func, given, instructions=INTERPRETED)["C"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=tolerance)
+
+
+def test_groups_that_do_not_divide_are_multiplied_one_by_one():
+    needs("vdpbf16ps")
+    program = product(6, 32, 9, "vdpbf16ps")
+    s = default_schedule(program, LANES, 1, constants=("B",))
+    assert "vdpbf16ps(" not in str(s)
+    given = arrays(program)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    np.testing.assert_allclose(Native(s.func)(given)["C"], wanted, rtol=0, atol=1e-4)
+
+
+def test_machines_without_the_instruction():
+    for target in (X86_AVX2, X86_AVX512):
+        s = default_schedule(product(6, 32, 8, "vdpbf16ps"), target, 1, constants=("B",))
+        assert "vdpbf16ps(" not in str(s)
+
+
+def convolution(channels, results, size, window, stride, pad, groups=1):
+    """A convolution of bf16 channels in blocks of 16 with f32 weights and a ReLU, stored in bf16."""
+    X = lang.placeholder((1, channels, size, size), name="X")
+    W = lang.placeholder((results, channels // groups, window, window), name="W")
+    C = lang.ops.conv(X, W, strides=stride, padding=pad, groups=groups, name="C")
+    Y = lang.compute(C.shape, lambda *i: lang.maximum(C[i], 0), name="Y")
+    program = lang.program([X, W], [Y])
+    program = lang.algorithms.store_as(program, {"X": BF16, "Y": BF16})
+    x, w = program.inputs
+    (y,) = program.outputs
+    return replace(program, inputs=(blocked(x), w.with_(scope=CONST)), outputs=(blocked(y),))
+
+
+def blocked(b):
+    block = 16 if b.shape[1].as_int() % 16 == 0 else 8
+    return b.with_(layout=Block(1, block).layout(b.shape))
+
+
+@pytest.mark.parametrize(
+    ("channels", "results", "size", "window", "stride", "pad"),
+    [
+        (16, 32, 7, 3, 1, 1),
+        (32, 16, 5, 1, 1, 0),
+        (16, 48, 9, 3, 2, 1),
+        (8, 24, 6, 3, 1, 1),
+        (16, 16, 1, 1, 1, 0),
+    ],
+)
+@pytest.mark.parametrize("winograd", ["off", "f2"])
+def test_convolutions(channels, results, size, window, stride, pad, winograd):
+    needs("vdpbf16ps")
+    program = convolution(channels, results, size, window, stride, pad)
+    s = default_schedule(program, LANES, 1, winograd=winograd)
+    transformed = winograd == "f2" and window == 3 and stride == 1 and channels % 16 == results % 16 == 0
+    assert ("vdpbf16ps(" in str(s)) != transformed
+    rng = np.random.default_rng(0)
+    given = {b.name: rng.normal(size=[e.as_int() for e in b.shape]) for b in program.inputs}
+    rounded = {n: a.astype(ml_dtypes.bfloat16) for n, a in given.items()}
+    plain = replace(program, inputs=tuple(b.with_(layout=None) for b in program.inputs))
+    plain = replace(plain, outputs=tuple(b.with_(layout=None) for b in program.outputs))
+    wanted = lang.evaluate(plain, {"X": rounded["X"], "W": rounded["W"].astype(np.float32)})["Y"]
+    arrays = {}
+    derived = derived_constants(s)
+    for b in s.func.buffers:
+        if b.name in s.func.outputs:
+            continue
+        if b.name in derived:
+            arrays[b.name] = pack(derived[b.name].compute(rounded["W"].astype(np.float32)), b)
+        else:
+            arrays[b.name] = pack(rounded[b.name].astype(b.dtype.numpy), b)
+    made = unpack(Native(s.func)(arrays)["Y"], s.func.buffer("Y")).astype(np.float64)
+    scale = np.abs(wanted.astype(np.float64)).max()
+    np.testing.assert_allclose(made, wanted.astype(np.float64), rtol=0, atol=2.0**-7 * scale)

@@ -1,0 +1,114 @@
+"""Contractions by instructions on tiles: right at odd sizes, chosen where parts fill the tiles."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from native_kernel import HOST, Native
+from tilewright.driver.layouts import pack
+from tilewright.ir import run_function, verify
+from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
+from tilewright.strategies import default_schedule
+from tilewright.target import INTERPRETED, find_instruction
+from unit.codegen.test_tiles import AMX
+from unit.schedule.loop.test_tensorize_tiles import KINDS, arrays, product
+
+#: Rows, columns and steps; whether tiles are filled so well that they must be used.
+SIZES = [
+    ((16, 48, 64), True),
+    ((32, 64, 128), True),
+    ((14, 32, 64), True),
+    ((15, 96, 192), True),
+    ((17, 48, 64), None),
+    ((29, 312, 312), None),
+    ((13, 19, 68), None),
+    ((1, 64, 16), False),
+    ((3, 5, 8), False),
+    ((6, 32, 9), False),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("sizes", "used"), SIZES)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_products_of_constants(kind, sizes, used, threads):
+    """Scheduled on any machine, interpreted where small; run between forbidden pages where it has tiles."""
+    m, n, k = sizes
+    program = product(m, n, k, kind)
+    s = default_schedule(program, AMX, threads, constants=("B",))
+    verify(s.func)
+    if used is not None:
+        assert (f"{kind}(" in str(s)) == used
+    given = arrays(program)
+    wanted = given["A"].astype(np.float64) @ given["B"].astype(np.float64)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    tolerance = 0 if kind == "tdpbusd" else 1e-5 * k
+    if m * n * k < 50000 and threads < 3:
+        made = run_function(s.func, given, instructions=INTERPRETED)["C"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
+    if HOST.tiles:
+        made = Native(s.func)(given)["C"]
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
+
+
+def test_without_moves_there_are_no_tiles():
+    """The instruction alone does not make a machine that can use it."""
+    poor = replace(AMX, moves=())
+    s = default_schedule(product(16, 48, 64, "tdpbf16ps"), poor, 1, constants=("B",))
+    assert "tdpbf16ps(" not in str(s)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [(16, 16, 64), (32, 32, 128), (48, 96, 64), (14, 24, 96)])
+def test_parts_are_even_and_fit(kind, sizes):
+    known = find_instruction(kind)
+    tile = matrix_tile(known, *sizes)
+    most = dict(known.axes)
+    assert tile is not None
+    for size, part, together, axis in zip(
+        sizes,
+        (tile.rows, tile.columns, tile.depth),
+        (tile.row_tiles, tile.column_tiles, 1),
+        ("m", "n", "k"),
+        strict=True,
+    ):
+        assert 1 <= part <= most[axis] and size % (part * together) == 0
+    assert tile.depth % known.b.group == 0
+    assert tile.row_tiles * tile.column_tiles <= RESULTS
+
+
+def test_no_parts():
+    known = find_instruction("tdpbf16ps")
+    assert matrix_tile(known, 16, 16, 33) is None  # no groups
+    assert matrix_tile(known, 1, 16, 32) is None  # a row is less than tiles are worth
+    assert matrix_tile(known, 16, 16, 32, run=5) is None
+    assert matrix_tile(known, 16, 96, 32, panel=48).columns * 3 == 48
+
+
+def test_bytes_do_not_saturate():
+    program = product(16, 16, 64, "tdpbusd")
+    s = default_schedule(program, AMX, 1, constants=("B",))
+    assert "tdpbusd(" in str(s)
+    a, b = np.full((16, 64), 255, np.uint8), np.full((64, 16), -128, np.int8)
+    given = {"A": a, "B": pack(b, s.func.buffer("B"))}
+    wanted = np.full((16, 16), -255 * 128 * 64)
+    np.testing.assert_array_equal(run_function(s.func, given, instructions=INTERPRETED)["C"], wanted)
+    if HOST.tiles:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+
+
+def test_subnormals_count_as_nothing():
+    """As the instruction's description says; results of normal numbers keep infinities and NaN."""
+    if not HOST.tiles:
+        pytest.skip("this machine has no tile registers")
+    program = product(16, 16, 32, "tdpbf16ps")
+    s = default_schedule(program, HOST, 1, constants=("B",))
+    assert "tdpbf16ps(" in str(s)
+    a = np.ones((16, 32), ml_dtypes.bfloat16)
+    a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, 1e-40
+    b = np.ones((32, 16), ml_dtypes.bfloat16)
+    made = Native(s.func)({"A": a, "B": pack(b, s.func.buffer("B"))})["C"]
+    assert np.isposinf(made[0]).all() and np.isneginf(made[1]).all()
+    assert (made[2] == 31).all() and (made[3] == 32).all()

@@ -1,0 +1,92 @@
+"""Layouts around convolutions whose vectors run along rows: groups that do not fill blocks, few results."""
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.strategies.test_default import conv_program
+
+from tilewright import lang
+from tilewright.ir import F32
+from tilewright.plan import Flow, assign_layouts
+
+LANES = HOST.lanes(F32)
+
+
+def between_pointwise(channels, groups):
+    """Layouts of a pointwise convolution's result and of a grouped one's, between pointwise ones."""
+    between = ("first", "grouped", "last")
+    programs = [
+        conv_program(1, 16, channels, (9, 9), (1, 1)),
+        conv_program(1, channels, channels, (9, 9), (3, 3), pad=1, groups=groups),
+        conv_program(1, channels, 32, (9, 9), (1, 1)),
+    ]
+    flows = []
+    for n, program in enumerate(programs):
+        inputs = {b.name: f"{b.name}_{n}" for b in program.inputs}
+        inputs["X"] = between[n - 1] if n else "input"
+        flows.append(Flow(program, inputs, {program.outputs[0].name: between[n]}))
+    out = assign_layouts(flows, {"input", "last"}, HOST)
+    return [program.outputs[0].layout for program in out[:2]], [
+        program.inputs[0].layout for program in out[1:]
+    ]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(8 * LANES, 32), (4 * LANES, 8), (2 * LANES, LANES)])
+def test_groups_of_parts_of_a_block_are_plain(channels, groups):
+    made, read = between_pointwise(channels, groups)
+    assert made == [None, None]
+    assert read == [None, None]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_of_whole_blocks_are_blocked(groups):
+    made, read = between_pointwise(4 * LANES, groups)
+    assert None not in made
+    assert made == read
+
+
+def test_depthwise_is_blocked():
+    made, _ = between_pointwise(4 * LANES, 4 * LANES)
+    assert None not in made
+
+
+def test_groups_of_smaller_blocks_that_they_fill():
+    """Channels that half vectors divide, in groups of half a vector: blocks of half vectors."""
+    made, _ = between_pointwise(5 * LANES // 2, 5)
+    assert None not in made
+
+
+def read_by(results, window, width=40):
+    """The layout of a blocked convolution's result that one with so many results reads."""
+    first = conv_program(1, 16, 2 * LANES, (9, width), (1, 1))
+    pad = {"pad": 1} if window == 3 else {}
+    last = conv_program(1, 2 * LANES, results, (9, width), (window, window), **pad)
+    flows = [
+        Flow(first, {"X": "input"}, {first.outputs[0].name: "between"}),
+        Flow(last, {"X": "between"}, {last.outputs[0].name: "output"}),
+    ]
+    return assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout
+
+
+def test_windows_with_few_results_read_rows():
+    assert read_by(3, 3) is None
+    assert read_by(1, 3) is None
+    assert read_by(LANES // 2, 3) is not None
+    assert read_by(3, 1) is not None
+    assert read_by(3, 3, width=LANES // 2) is not None
+
+
+def test_windows_of_single_channels_keep_blocks():
+    """A batch of one may be read by a constant: it is no axis of few results."""
+    first = conv_program(1, 16, 2 * LANES, (9, 40), (1, 1))
+    x = lang.placeholder((1, 2 * LANES, 9, 40), name="X")
+    w = lang.placeholder((2 * LANES, 3), name="W")
+    k = lang.reduce_axis(3, "k")
+    y = lang.compute(
+        (1, 2 * LANES, 9, 38), lambda n, c, i, j: lang.sum(x[0, c, i, j + k] * w[c, k], axis=k), name="Y"
+    )
+    last = lang.program([x, w], [y])
+    flows = [
+        Flow(first, {"X": "input"}, {first.outputs[0].name: "between"}),
+        Flow(last, {"X": "between"}, {"Y": "output"}),
+    ]
+    assert assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout is not None

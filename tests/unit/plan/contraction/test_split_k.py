@@ -1,0 +1,60 @@
+"""Products with few results and a long reduction: right for all sizes, and only where that pays."""
+
+import pytest
+from tests.unit.plan.contraction.test_cache_blocking import machine
+from tests.unit.strategies.test_default import check, t
+
+from tilewright import lang
+from tilewright.plan.contraction import split_k as deep
+from tilewright.strategies import default_schedule
+
+
+def product(m, n, k, *, bias=False):
+    a, b, r = t(m, k, name="A"), t(k, n, name="B"), lang.reduce_axis(k, "k")
+    c = lang.compute((m, n), lambda i, j: lang.sum(a[i, r] * b[r, j], axis=r), name="C")
+    if not bias:
+        return lang.program([a, b], [c])
+    d = t(n, name="D")
+    y = lang.compute((m, n), lambda i, j: lang.maximum(c[i, j] + d[j], 0), name="Y")
+    return lang.program([a, b, d], [y])
+
+
+def chunked(s):
+    return any(loop.endswith("_turn") for loop in s.loops())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 64, 1024), (23, 45, 2048), (30, 33, 3072), (9, 16, 1024)])
+def test_all_sizes(m, n, k, threads, bias, monkeypatch):
+    monkeypatch.setattr(deep, "MIN_DEPTH", 1)
+    monkeypatch.setattr(deep, "CHUNK", 100)
+    monkeypatch.setattr(deep, "whole_cache", lambda target: 0)
+    assert chunked(check(product(m, n, k, bias=bias), threads=threads, winograd="off", interpret=False))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((64, 64, 262144), True),
+        ((64, 64, 262145), True),
+        ((64, 64, 8192), False),  # all near in the last cache level
+        ((512, 1500, 16384), False),  # many results
+        ((4, 64, 1048576), False),  # few rows: a stream
+    ],
+)
+def test_only_long_reductions_of_much_that_is_read(shape, expected):
+    assert chunked(default_schedule(product(*shape), machine(1024, 32 * 1024), 2)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((64, 64, 262144), True),
+        ((16, 64, 1048576), False),  # few tiles for all that would be asked for
+        ((64, 100, 262144), False),  # rows that are not whole lines
+    ],
+)
+def test_many_tiles_ask_for_the_next_chunk(shape, expected):
+    s = default_schedule(product(*shape), machine(1024, 32 * 1024), 2)
+    assert chunked(s) and ("prefetch=B@spread" in str(s)) == expected

@@ -1,0 +1,167 @@
+"""Results that must be plain, computed in blocks of channels and copied; groups of whole vectors."""
+
+from dataclasses import replace
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.strategies.test_default import blocked, check, conv_program
+
+from tilewright.analysis.contraction import Contraction
+from tilewright.ir import F32, blocks
+from tilewright.plan import Flow, assign_layouts
+from tilewright.plan.contraction import nest as contraction
+from tilewright.plan.contraction.output_order import find_in_order
+from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
+from tilewright.plan.graph.layouts import Block
+from tilewright.plan.inlining import inline_stages
+from tilewright.schedule import Schedule
+
+LANES = HOST.lanes(F32)
+
+
+def plain(program):
+    """The program as the only one of a model: inputs and outputs are plain."""
+    inputs = {b.name: b.name for b in program.inputs}
+    outputs = {b.name: b.name for b in program.outputs}
+    return assign_layouts([Flow(program, inputs, outputs)], {*inputs, *outputs}, HOST)[0]
+
+
+def through(program):
+    return [b.name for b in program.temps if b.layout is not None]
+
+
+CASES = {
+    "3x3": ((1, 16, 32, (9, 13), (3, 3)), {"pad": 1}),
+    "without consumer": ((2, 8, 16, (5, 6), (3, 3)), {"epilogue": False}),
+    "strided": ((1, 12, 48, (11, 9), (3, 3)), {"pad": 1, "stride": 2}),
+    "dilated": ((1, 8, 16, (9, 7), (3, 3)), {"pad": 2, "dilation": 2}),
+    "1x1": ((3, 64, 32, (1, 15), (1, 1)), {}),
+    "1-D": ((1, 16, 32, (19,), (3,)), {"pad": 1}),
+    "3-D strided": ((1, 3, 16, (3, 7, 9), (3, 3, 3)), {"pad": 1, "stride": 2}),
+    "24 channels": ((1, 16, 24, (4, 5), (3, 3)), {}),
+    "groups of 16": ((1, 32, 32, (5, 7), (3, 3)), {"pad": 1, "groups": 2}),
+    "groups of 32": ((2, 16, 64, (7, 7), (3, 3)), {"pad": 1, "groups": 2, "stride": 2}),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_results(case, threads):
+    args, options = CASES[case]
+    program = plain(conv_program(*args, **options))
+    assert through(program) == ["Y_blocks"]
+    check(program, threads=threads, winograd="off", interpret=False)
+
+
+@pytest.mark.parametrize("case", ["without consumer", "groups of 16"])
+def test_on_the_interpreter(case):
+    args, options = CASES[case]
+    check(plain(conv_program(*args, **options)), winograd="off")
+
+
+@pytest.mark.parametrize("mode", ["f2", "f4"])
+def test_by_winograd(mode):
+    program = plain(conv_program(1, 16, 32, (9, 10), (3, 3), pad=1))
+    s = check(program, winograd=mode, interpret=False, tolerance=5e-5)
+    assert "winograd" in [step.primitive for step in s.trace.steps]
+
+
+@pytest.mark.parametrize(
+    ("args", "options"),
+    [
+        # few terms, no mixing of channels, groups smaller than a vector, channels that are no blocks
+        ((1, 16, 32, (8, 8), (1, 1)), {}),
+        ((1, 32, 32, (8, 8), (7, 7)), {"groups": 32, "pad": 3}),
+        ((1, 32, 32, (8, 8), (3, 3)), {"groups": 8, "pad": 1}),
+        ((1, 16, 13, (8, 8), (3, 3)), {}),
+    ],
+)
+def test_plain_where_blocks_do_not_pay(args, options):
+    program = plain(conv_program(*args, **options))
+    assert through(program) == []
+    check(program, winograd="off", interpret=False)
+
+
+def roles(program) -> Contraction | None:
+    now = inline_stages(Schedule(program)).program
+    assert now is not None
+    (stage,) = [each for each in now.stages if each.is_reduction]
+    return is_tileable(now, stage, HOST, packed=False)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8, 64])
+def test_an_axis_in_groups_is_of_the_weights_alone_within_a_group(groups):
+    c = roles(blocked(conv_program(1, 64, 64, (9, 9), (3, 3), groups=groups, epilogue=False)))
+    size = 64 // groups
+    if groups == 64:
+        assert c is None or c.group is None
+    elif size % LANES:
+        assert c is None
+    else:
+        assert c is not None and c.group == (None if groups == 1 else size)
+        assert "oc" in c.axes("n") and c.axes("k") == ("ic",) and c.axes("window") == ("kh", "kw")
+        assert size % (choose_tile(c, HOST).vectors * LANES) == 0
+
+
+def test_a_plain_result_of_a_blocked_input():
+    """Padding hides whether the operand could be gathered: it is read as it is."""
+    program = conv_program(1, 16, 13, (6, 20), (3, 3), pad=1, epilogue=False)
+    x, *others = program.inputs
+    program = replace(program, inputs=(x.with_(layout=Block(1, LANES).layout(x.shape)), *others))
+    check(program, winograd="off", interpret=False)
+
+
+def parts(s):
+    """The block buffers that hold a part of a result each, and whether the whole one is still written."""
+    text = str(s)
+    return text.count("alloc Y_blocks_part: "), "Y_blocks[" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "threads"),
+    [
+        # threads share rows, images, panels; rows of a third size; more than a vector's worth of rows a part
+        ((1, 16, 32, (8, 13), (3, 3)), {"pad": 1}, 2),
+        ((2, 16, 32, (9, 11), (3, 3)), {"pad": 1}, 2),
+        ((1, 64, 128, (7, 7), (3, 3)), {"pad": 1, "groups": 8}, 2),
+        ((1, 8, 48, (90, 97), (3, 3)), {"pad": 1}, 3),
+        ((1, 3, 16, (4, 9, 10), (3, 3, 3)), {"pad": 1, "stride": 2}, 2),
+        ((1, 16, 32, (200, 190), (3, 3)), {"pad": 1}, 1),
+        ((1, 16, 32, (8, 13), (3, 3)), {"pad": 1, "epilogue": False}, 2),
+    ],
+)
+def test_parts_are_copied_where_they_are_made(args, options, threads, monkeypatch):
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    s = check(plain(conv_program(*args, **options)), threads=threads, winograd="off", interpret=False)
+    assert parts(s) == (1, False)
+
+
+@pytest.mark.parametrize(("size", "axis"), [((14, 14), "oc"), ((16, 16), "oh"), ((30, 14), "oc")])
+def test_threads_write_no_line_in_common(size, axis, monkeypatch):
+    """Half a plane of 14 x 14 elements is no whole lines: threads share channels instead of rows."""
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    program = plain(conv_program(1, 16, 64, size, (3, 3), pad=1, epilogue=False))
+    s = check(program, threads=2, winograd="off", interpret=False)
+    block = s.block("Y")
+    assert parts(s) == (1, False)
+    (shared,) = (f.var for place in blocks(s.func.body) for f in place.loops[:1] if place.node.name == "Y")
+    assert [it.name for it, b in zip(block.iters, block.bind, strict=True) if shared in b.vars] == [axis]
+
+
+def test_copied_at_the_end_where_threads_could_not_share_parts(monkeypatch):
+    monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
+    s = check(plain(conv_program(1, 16, 32, (1, 7), (1, 3), pad=0)), threads=2, winograd="off")
+    assert parts(s) == (0, True)
+
+
+def test_only_copies_are_done_in_parts():
+    """A copy of all of a blocked buffer that nobody else reads."""
+    program = plain(conv_program(1, 16, 32, (8, 8), (3, 3), pad=1))
+    copy = program.stages[-1]
+    found = find_in_order(program, copy, HOST)
+    assert found is not None and (found.source, found.channel, found.size) == ("Y_blocks", 1, LANES)
+    assert find_in_order(program, program.stages[-2], HOST) is None
+    unblocked = tuple(replace(b, layout=None) for b in program.temps)
+    assert find_in_order(replace(program, temps=unblocked), copy, HOST) is None
+    again = replace(copy, name="again", body=copy.body)
+    assert find_in_order(replace(program, stages=(*program.stages, again)), copy, HOST) is None

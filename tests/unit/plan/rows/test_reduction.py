@@ -1,0 +1,261 @@
+"""Reductions along memory: right for rows, dot products and whole tensors of all sizes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST, Native
+from tests.unit.plan.contraction.test_cache_blocking import guest, machine
+from tests.unit.strategies.test_default import check, t
+
+from tilewright import lang
+from tilewright.plan.rows import chunks as lane_chunks
+from tilewright.plan.rows import match as lane_match
+from tilewright.plan.rows import nest as rows
+from tilewright.plan.rows import reduction as lanes
+from tilewright.plan.rows import row_tiling as lane_rows
+from tilewright.strategies import default_schedule
+
+
+@pytest.fixture(autouse=True)
+def parallel_however_small(monkeypatch):
+    """Split for all threads, where it would not pay."""
+    monkeypatch.setattr(lanes, "MIN_PARALLEL_ELEMENTS", 0)
+    monkeypatch.setattr(rows, "MIN_PARALLEL_ELEMENTS", 0)
+
+
+def product(m, n, k, *, transposed=False, bias=False):
+    a = t(m, k, name="A")
+    b = t(n, k, name="B") if transposed else t(k, n, name="B")
+    r = lang.reduce_axis(k, "k")
+    c = lang.compute(
+        (m, n), lambda i, j: lang.sum(a[i, r] * (b[j, r] if transposed else b[r, j]), axis=r), name="C"
+    )
+    if not bias:
+        return lang.program([a, b], [c])
+    d = t(m, name="D")
+    y = lang.compute((m, n), lambda i, j: lang.maximum(c[i, j] + d[i], 0), name="Y")
+    return lang.program([a, b, d], [y])
+
+
+def used(s):
+    return any(name.endswith("_lanes") for name in s.blocks())
+
+
+@pytest.mark.parametrize("k", [32, 45, 131])
+@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("m", [1, 2, 19])
+def test_products_of_few_columns(m, n, k):
+    assert used(check(product(m, n, k), interpret=False))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_threads_and_epilogue(threads, transposed):
+    s = check(product(37, 3, 100, transposed=transposed, bias=True), threads=threads)
+    assert used(s)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "chunked"),
+    [
+        (48, 4, 256, True),
+        (96, 2, 224, True),  # chunks of 7 steps, twice
+        (48, 3, 176, True),  # the last chunk is shorter
+        (24, 4, 128, True),
+        (50, 4, 256, False),  # rows that tiles do not divide
+        (48, 4, 250, False),  # a reduction that vectors do not divide
+    ],
+)
+def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, monkeypatch):
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
+    monkeypatch.setattr(lane_chunks, "WHOLE_SHARE", 0.0)
+    monkeypatch.setattr(lane_chunks, "CHUNK_SHARE", 1 / 32)
+    s = check(product(m, n, k), threads=threads)
+    assert any(name.endswith("_lanes_acc") for name in s.blocks()) == chunked
+    assert used(s)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_each_thread_lays_the_operand_for_itself(threads, monkeypatch):
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
+    text = str(check(product(48, 2, 64), threads=threads))
+    assert f"for C_i_group in 0:{threads} parallel:\n        alloc C_panels" in text
+    # unequal parts: the operand is laid once, before
+    assert "C_i_group" not in str(check(product(49, 2, 64), threads=threads))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_few_results_share_the_reduction(threads):
+    s = check(product(2, 2, 1001), threads=threads)
+    assert used(s)
+    assert any(name.endswith("_part") for name in s.blocks())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("k", [128, 333, 1000])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 4), (4, 4), (9, 4), (7, 3), (30, 2)])
+def test_few_columns_are_read_where_they_are(m, n, k, threads):
+    s = check(product(m, n, k), threads=threads, interpret=False)
+    assert used(s)
+    assert not any(name.endswith("_panels") for name in s.blocks())
+
+
+def test_columns_that_many_rows_use_are_copied_along_the_reduction():
+    assert any(name.endswith("_panels") for name in default_schedule(product(65, 4, 512), HOST, 2).blocks())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("m", "k"), [(19, 256), (8, 300), (1, 500)])
+def test_long_rows_of_one_column_come_one_at_a_time(m, k, threads, monkeypatch):
+    monkeypatch.setattr(lane_rows, "LONG_ROW", 200)
+    s = check(product(m, 1, k), threads=threads, interpret=False)
+    assert used(s)
+    assert all(s.loop(loop).extent.as_int() == 1 for loop in s.loops() if loop.endswith("_row"))
+
+
+REDUCTIONS = {
+    "rows": ((13, 70), (1,)),
+    "last of three": ((3, 5, 67), (2,)),
+    "last two": ((7, 5, 33), (1, 2)),
+    "first and last": ((9, 5, 33), (0, 2)),
+    "all": ((11, 3, 50), (0, 1, 2)),
+    "vector": ((1009,), (0,)),
+}
+
+
+@pytest.mark.parametrize("fold", [lang.sum, lang.max, lang.min, lang.prod])
+@pytest.mark.parametrize("case", REDUCTIONS)
+def test_reductions_of_one_operand(case, fold):
+    shape, over = REDUCTIONS[case]
+    x = t(*shape, name="X")
+    reds = {d: lang.reduce_axis(shape[d], f"r{d}") for d in over}
+    kept = [d for d in range(len(shape)) if d not in over]
+
+    def element(*i):
+        place = {**dict(zip(kept, i, strict=True)), **reds}
+        return fold(x[tuple(place[d] for d in range(len(shape)))], axis=list(reds.values()))
+
+    y = lang.compute(tuple(shape[d] for d in kept), element, name="Y")
+    program = lang.program([x], [y])
+    assert used(check(program, tolerance=1e-4))
+
+
+def test_mean_with_an_epilogue():
+    x = t(9, 200, name="X")
+    k = lang.reduce_axis(200, "k")
+    total = lang.compute((9,), lambda i: lang.sum(x[i, k] * x[i, k], axis=k), name="S")
+    y = lang.compute((9,), lambda i: lang.sqrt(total[i] / 200), name="Y")
+    assert used(check(lang.program([x], [y])))
+
+
+def test_values_that_are_not_numbers_stay_so():
+    x = t(4, 64, name="X")
+    k = lang.reduce_axis(64, "k")
+    program = lang.program([x], [lang.compute((4,), lambda i: lang.max(x[i, k], axis=k), name="Y")])
+    values = np.zeros((4, 64), np.float32)
+    values[2, 33] = np.nan
+    made = Native(default_schedule(program, HOST, 2).func)({"X": values})["Y"]
+    assert np.isnan(made[2])
+    assert not np.isnan(made[[0, 1, 3]]).any()
+
+
+def extremum(rows, columns, fold=lang.max):
+    x, k = t(rows, columns, name="X"), lang.reduce_axis(columns, "k")
+    return lang.program([x], [lang.compute((rows,), lambda i: fold(x[i, k], axis=k), name="Y")])
+
+
+def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
+    here = machine(1024, 32 * 1024)
+    hints = {
+        shape: str(default_schedule(extremum(*shape), here, 2))
+        for shape in [(256, 4096), (4096, 2048), (64, 64)]
+    }
+    # a sixth of the first level, a quarter from about main memory
+    assert "prefetch=X+1365:1:" in hints[256, 4096] and "prefetch=X+2048:1:" in hints[4096, 2048]
+    assert "prefetch" not in hints[64, 64]
+    assert "prefetch" not in str(default_schedule(extremum(256, 4096, lang.sum), here, 2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked"),
+    [
+        ((8448, 4, 2816), "prefetch=A+16896,A+16896,A+16896,A+16896:"),  # six rows of 2816, four columns
+        ((4608, 4, 1536), "prefetch=A+6144,A+12288:"),  # nearly all of the last level, in chunks: two tiles
+        ((1024, 4, 4096), None),  # in chunks, from the third level
+        ((6144, 1, 2048), "prefetch=A+8192,A+8192:"),  # four rows, of one set; less than twice the caches
+        ((512, 2, 500000), "prefetch=A@8,A@8,A@8,A@8:"),  # rows longer than the second cache level
+        ((3072, 4, 1024), None),  # from the third level
+    ],
+)
+def test_what_comes_from_memory_is_asked_for(shape, asked):
+    text = str(default_schedule(product(*shape), guest(8 * 1024, 32 * 1024), 2))
+    if asked is None:
+        assert "prefetch" not in text
+    else:
+        assert asked in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked"),
+    [
+        ((6144, 1, 2048), None),  # one product a vector
+        ((3072, 4, 1024), None),  # what the rows share stays in the first level
+        ((7680, 4, 2560), "prefetch=A+341:1:"),  # six rows, a quarter of the first level ahead together
+        ((7680, 2, 2048), "prefetch=A+2048:1:"),  # one row
+        ((1024, 4, 4096), "prefetch=A+16384:1:"),  # in chunks: the next tile
+        ((7168, 4, 1024), "prefetch=A+4096:1:"),  # columns stay in the first level, rows hardly in the last
+    ],
+)
+def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
+    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    assert "_lanes" in text
+    if asked is None:
+        assert "prefetch" not in text
+    else:
+        assert asked in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes", "rows", "asked"),
+    [
+        ((512, 1, 512), 64, 1, None),  # from the second level
+        ((512, 2, 512), 64, 1, None),
+        ((512, 4, 512), 16, 4, None),  # as many products as lines take to come, either way
+        ((3072, 1, 1024), 64, 1, "prefetch=A+1365:1:"),  # from the third, a sixth of 32 KiB ahead
+        ((3072, 2, 1024), 64, 1, "prefetch=A+1365:1:"),
+        ((3072, 4, 1024), 16, 4, None),
+        ((6144, 4, 1024), 64, 1, "prefetch=A+2048:1:"),  # from nearly all of it
+        ((4608, 1, 1536), 16, 8, None),
+        ((6144, 2, 2048), 128, 1, "prefetch=A+2048:1:"),  # larger
+        ((512, 2, 128), 16, 8, None),  # short rows
+    ],
+)
+def test_rows_one_after_the_other_where_one_stream_is_faster(shape, lanes, rows, asked):
+    here = replace(machine(1024, 32 * 1024, requests=(0, 0)), one_stream=True)
+    s = default_schedule(product(*shape), here, 2)
+    (partial,) = (s.block(name) for name in s.blocks() if name.endswith("_lanes"))
+    assert partial.iters[-2].extent.as_int() == lanes
+    assert s.loop("C_lanes_i").extent.as_int() == rows
+    assert ("prefetch" not in str(s)) if asked is None else (asked in str(s))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 1, 300), (40, 2, 512), (33, 2, 1000), (50, 4, 345)])
+def test_rows_one_after_the_other_compute_the_same(m, n, k, monkeypatch):
+    here = replace(HOST, one_stream=True)
+    monkeypatch.setattr(lane_rows, "FAR", 0.0 if n == 4 else 0.5)
+    monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
+    assert used(check(product(m, n, k), target=here, interpret=False))
+
+
+def test_rows_from_memory_in_chunks_where_the_target_wants_them():
+    here = machine(1024, 32 * 1024, requests=(0, 0))
+    program = product(7680, 4, 2560)
+    assert not any(name.endswith("_lanes_acc") for name in default_schedule(program, here, 2).blocks())
+    s = default_schedule(program, replace(here, far_chunks=True), 2)
+    (block,) = (name for name in s.blocks() if name.endswith("_lanes_acc"))
+    assert any(loop.endswith("_turn") for loop in s.loops(block))
+    step = next(loop for name in s.blocks() for loop in s.loops(name) if loop.endswith("_step"))
+    # 40 KiB of columns in chunks of a sixth of 32 KiB
+    assert s.loop(step).extent.as_int() == 160 // 8
