@@ -242,7 +242,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
             raise TargetError(f"loop {s.var} is bound to {s.kind.axis}, which this target does not have")
         if extent.is_const and (extent.const <= s.step or form.kind == "unroll"):
             self._expand(s, _copies(lo, extent.const, s.step), emit)
-        elif form.kind == "parallel" and not self.parallel and s.step == 1 and self.state.width == 1:
+        elif form.kind == "parallel" and not self.parallel and self.state.width == 1:
             self._parallel_loop(s, lo, hi, emit)
         else:
             self.serial_loop(s, lo, hi, form.unroll, emit)
@@ -358,7 +358,7 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
 
     def _parallel_loop(self, s: For, lo: Index, hi: Index, emit: Callable[[Stmt], None]) -> None:
         b, st = self.b, self.state
-        count = self.index_value(hi - lo)
+        count = self.index_value((hi - lo + (s.step - 1)) // s.step)
         start = self.index_value(lo)
         written = self.written(s.body)
         if self._registers(written):
@@ -370,9 +370,9 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         _, begin, end, scratch = args
         self.forget(written)
         with self.in_parallel(scratch), self.tiles_configured(s.body, parallel=True):
-            first = b.op("add nsw", begin, start)
-            last = b.op("add nsw", end, start)
-            i, _ = b.begin_loop(first, last, 1, [], True)
+            first = b.op("add nsw", self._scaled(begin, s.step), start)
+            last = b.op("add nsw", self._scaled(end, s.step), start)
+            i, _ = b.begin_loop(first, last, s.step, [], True)
             var = st.symbol(i, lo, hi - 1)
             spreading = self.begin_spreading(s, var, hi)
             st.env[s.var] = var
@@ -386,6 +386,9 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
         self.configure_again(s.body)
         self.forget(written)
         st.forget_symbol(var)
+
+    def _scaled(self, iteration: Val, step: int) -> Val:
+        return iteration if step == 1 else self.b.op("mul nsw", iteration, self.b.const(step, I64))
 
     # -- branches -------------------------------------------------------------------------------------------
 

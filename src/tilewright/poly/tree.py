@@ -242,7 +242,7 @@ def tile_and_fuse(
     prefix = prefix_of(point, domain)
     tiles = {s.name: prefix.intersect_domain(s.domain.to_union_set()) for s in live}
     extensions, scratch = _extensions(model, live, fused, tiles, live_out)
-    for s in reversed(_by_stage(fused)):
+    for s in _by_stage(fused):
         names = [t.name for t in s]
         point = graft(point, model, names, union_map(extensions[n] for n in names))
     # above the tile band stands only the domain

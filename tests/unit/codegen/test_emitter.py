@@ -147,6 +147,21 @@ for i in parallel(n):
     )
 
 
+@pytest.mark.parametrize("n", [1, 4, 9, 11])
+def test_parallel_loops_with_a_step_run_on_threads(n):
+    made = check(
+        """
+for i in parallel(2, n + 2, step=4):
+    for j in range(i, min(i + 4, n + 2)):
+        y[j - 2] = x[j - 2] * f32(2.0)
+""",
+        "x = f32[n]\ny = f32[n]",
+        {"n": n},
+        params="n = param(1, 64)\n",
+    )
+    assert len(functions_of(made, "f_par")) == 1
+
+
 def test_nested_parallel_loops_run_inside_one_thread():
     n = check(
         """

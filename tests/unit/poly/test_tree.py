@@ -12,6 +12,7 @@ from tilewright.ir import (
     Param,
     Program,
     Stage,
+    blocks,
     buffer,
     index,
     parse_function,
@@ -161,6 +162,24 @@ def test_a_reduction_fused_into_rows_is_not_recomputed():
     both = tile_and_fuse(model, "E", [2, 3], ["C"])
     assert both.recomputes == {"C": True, "C_init": True}
     assert check_legal(func, import_tree(model, both.schedule, [scratch_of(model, both, "C")])) == []
+
+
+def test_producers_of_one_tile_run_in_the_order_of_the_program():
+    """D from C from B from A, all but D fused: each tile makes B, then C, then D."""
+    x = var("x")
+    sizes = {"A": 16, "B": 14, "C": 12, "D": 10}
+    names = list(sizes)
+    stages = tuple(
+        Stage(dst, (it("x", sizes[dst]),), store(dst, (x,), add(ld(src, x), add(ld(src, x + 1), ld(src, x + 2)))))
+        for src, dst in zip(names, names[1:], strict=False)
+    )
+    a, *temps, d = (buffer(n, (sizes[n],), F32) for n in names)
+    func = to_function(Program("three", (), (a,), (d,), tuple(temps), stages))
+    model = extract_model(func)
+    tree = tile_and_fuse(model, "D", [4], ["B", "C"])
+    fused = import_tree(model, tree.schedule, [scratch_of(model, tree, b) for b in ("B", "C")])
+    assert check_legal(func, fused) == []
+    assert [b.node.stage for b in blocks(fused.body)] == ["B", "C", "D"]
 
 
 def test_a_producer_used_elsewhere_is_not_fused():
