@@ -35,7 +35,6 @@ from tilewright.poly import (
     check_legal,
     extract_model,
     import_tree,
-    scratch_of,
     tile_and_fuse,
     tree_of,
 )
@@ -186,9 +185,8 @@ class TestD:
         model = extract_model(func)
         tree = tile_and_fuse(model, "C", [4, 5], ["B"], parallel=True)
         assert tree.recomputes == {"B": True}
-        scratch = scratch_of(model, tree, "B")
-        assert scratch.extents == (6, 7)
-        fused = import_tree(model, tree.schedule, [scratch])
+        fused = import_tree(model, tree.schedule)
+        assert {b.layout.shape for b in fused.body.allocated} == {(index(6), index(7))}
         params = {"H": height, "W": width}
         assert check_legal(func, fused, params) == []
         given = {"A": integers((height + 4, width + 4))}

@@ -294,6 +294,32 @@ def map_loads(s: Stmt, fn: Callable[[Load], Expr]) -> Stmt:
     return map_exprs(s, of_index, of_expr)
 
 
+def rename_buffers(s: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The statement with buffers renamed in every load, store and window."""
+    if not names:
+        return s
+
+    def of_load(e: Load) -> Expr:
+        return Load(names[e.buffer], e.indices, e.dtype) if e.buffer in names else e
+
+    def written(node: Stmt) -> Stmt:
+        match node:
+            case Store():
+                return Store(
+                    tuple(Access(names.get(w.buffer, w.buffer), w.indices, w.value) for w in node.writes)
+                )
+            case Exec():
+                wins = tuple(replace(w, buffer=names.get(w.buffer, w.buffer)) for w in node.windows)
+                return Exec(node.instr, wins, node.args)
+            case Block():
+                init = None if node.init is None else written(node.init)
+                return replace(node, init=init, body=written(node.body))
+            case _:
+                return with_stmt_children(node, tuple(written(k) for k in stmt_children(node)))
+
+    return written(map_loads(s, of_load))
+
+
 def map_exprs(s: Stmt, index_fn: Callable[[Index], Index], expr_fn: Callable[[Expr], Expr]) -> Stmt:
     """Apply functions to every index and top-level expression of a tree, inside blocks too."""
     match s:

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tilewright.poly.ast_import import Scratch, import_tree, scratch_of
-    from tilewright.poly.dependences import Dependence, all_dependences
+    from tilewright.poly.ast_import import import_tree
+    from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract_model
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 # Public name -> the module that defines it.
 _EXPORTS: Final = {
     "Dependence": "dependences",
+    "Dependences": "dependences",
     "Model": "extract",
-    "Scratch": "ast_import",
     "TiledTree": "tree",
     "band_facts": "tree",
     "import_tree": "ast_import",
-    "scratch_of": "ast_import",
     "tile_and_fuse": "tree",
     "tree_of": "tree",
     "PolyAccess": "extract",
@@ -37,11 +36,11 @@ _EXPORTS: Final = {
 
 __all__ = [
     "Dependence",
+    "Dependences",
     "Listing",
     "Model",
     "PolyAccess",
     "PolyStatement",
-    "Scratch",
     "TiledTree",
     "Violation",
     "band_facts",
@@ -50,7 +49,6 @@ __all__ = [
     "extract_model",
     "import_tree",
     "list_function",
-    "scratch_of",
     "tile_and_fuse",
     "tree_of",
 ]

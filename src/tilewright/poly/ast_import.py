@@ -1,21 +1,24 @@
 """isl's generated loops as a loop function again.
 
 ``schedule tree -> isl AST -> For, If and Block``. Marks in the tree say where buffers of a tile are allocated
-(``scratch``) and which loop is parallel (``parallel`` directly above its band).
+(``scratch(B, C)``) and which loop is parallel (``parallel`` directly above its band). Loops come out so that
+other primitives can work on them: from 0 in steps of 1, without those of a single iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
 from tilewright.ir import (
     BOOL,
     I64,
+    NOTHING,
     PARALLEL,
     SERIAL,
+    ZERO,
     Alloc,
     Binary,
     Block,
@@ -31,6 +34,7 @@ from tilewright.ir import (
     Iter,
     LoopFunction,
     LoopKind,
+    MinMax,
     OfIndex,
     Pred,
     Stmt,
@@ -43,14 +47,25 @@ from tilewright.ir import (
     imin,
     index,
     mod,
+    rename_buffers,
     seq,
+    simplify,
     simplify_seqs,
     substitute_index,
     var,
 )
+from tilewright.poly.executions import (
+    PARALLEL_MARK,
+    SCRATCH_MARK,
+    MarkedPart,
+    children,
+    marked_parts,
+    scratch_buffers,
+    type_of,
+)
 from tilewright.poly.extract import Model, PolyStatement
+from tilewright.poly.scratch import Scratch, scratch_of
 from tilewright.poly.spaces import DIM
-from tilewright.poly.tree import PARALLEL_MARK, SCRATCH_MARK, TiledTree
 from tilewright.support import InternalError, ProgramError
 
 
@@ -69,92 +84,37 @@ def _operands(e: isl.AstExpr) -> list[isl.AstExpr]:
     return [e.op_get_arg(n) for n in range(e.op_get_n_arg())]
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """A buffer of one tile: the first element and the extent per physical dimension.
-
-    ``origin`` is over the names ``o0``, ``o1``, ... of the loops above the mark, outermost first.
-    """
-
-    buffer: str
-    origin: tuple[Index, ...]
-    extents: tuple[int, ...]
-
-
-def scratch_of(model: Model, tree: TiledTree, buffer: str) -> Scratch:
-    """The constant box that holds the elements of ``buffer`` needed by any tile.
-
-    Raises :class:`~tilewright.support.ProgramError` where a box has no constant extent.
-    """
-    m = tree.scratch[buffer]
-    names = [f"o{k}" for k in range(m.dim(DIM.in_))]
-    origin: list[Index] = []
-    extents: list[int] = []
-    for k in range(m.dim(DIM.out)):
-        low, extent = _one_dimension(model, m, k, names, buffer)
-        origin.append(low)
-        extents.append(extent)
-    return Scratch(buffer, tuple(origin), tuple(extents))
-
-
-def _one_dimension(model: Model, m: isl.Map, k: int, names: Sequence[str], buffer: str) -> tuple[Index, int]:
-    """A lower bound of dimension ``k`` and how far above it the elements of any tile reach."""
-    n = m.dim(DIM.out)
-    one = m.project_out(DIM.out, k + 1, n - k - 1).project_out(DIM.out, 0, k)
-    region = one.wrap().flatten()  # the tile's coordinates, then the element's
-    x = len(names)
-    params = {p.name: p for p in model.params}
-    best: tuple[Index, int] | None = None
-    for c in region.simple_hull().get_constraints():
-        scale = c.get_coefficient_val(DIM.set, x).to_python()
-        if abs(scale) != 1 or (scale < 0 and not c.is_equality()) or _uses_divisions(c):
-            continue
-        # scale * x + rest >= 0
-        low = index(c.get_constant_val().to_python() * -scale)
-        distance = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(region.get_space()))
-        distance = distance.set_coefficient_val(DIM.in_, x, 1).set_constant_val(-low.const)
-        for p in range(region.dim(DIM.param)):
-            coefficient = c.get_coefficient_val(DIM.param, p).to_python() * -scale
-            low = low + index(params[str(region.get_dim_name(DIM.param, p))]) * coefficient
-            distance = distance.set_coefficient_val(DIM.param, p, -coefficient)
-        for i, name in enumerate(names):
-            coefficient = c.get_coefficient_val(DIM.set, i).to_python() * -scale
-            low = low + var(name) * coefficient
-            distance = distance.set_coefficient_val(DIM.in_, i, -coefficient)
-        top = region.apply(isl.Map.from_aff(distance)).dim_max_val(0)
-        if top.is_int():
-            reach: int = top.to_python() + 1
-            if best is None or reach < best[1]:
-                best = (low, reach)
-    if best is None:
-        raise ProgramError(
-            f"the part of {buffer} that a tile needs has no constant extent in dimension {k}",
-            hint="tile more dimensions, or keep the buffer whole",
-        )
-    return best
-
-
-def _uses_divisions(c: isl.Constraint) -> bool:
-    return any(not c.get_coefficient_val(DIM.div, n).is_zero() for n in range(c.dim(DIM.div)))
+PROBE = "@"
+"""In front of the names of probes; no name of a statement begins so."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Values of the AST's iterators, the same in the order of the loops, and the kind of the next loop."""
+    """Values of the AST's iterators, and the kind of the next loop.
+
+    ``ranges`` are those of the loops around; ``names`` tells what buffers of tiles are called here.
+    """
 
     env: Mapping[str, Index]
-    loops: tuple[Index, ...] = ()
     kind: LoopKind = SERIAL
+    ranges: Mapping[str, tuple[Index, Index]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def inside(self, iterator: str, value: Index) -> _Place:
-        return _Place({**self.env, iterator: value}, (*self.loops, value))
+        return replace(self, env={**self.env, iterator: value}, kind=SERIAL)
+
+    def within(self, loop: str, lo: Index, hi: Index) -> _Place:
+        return replace(self, ranges={**self.ranges, loop: (lo, hi - 1)})
 
 
 class _Importer:
-    def __init__(self, model: Model, scratch: Mapping[str, Scratch]) -> None:
+    def __init__(self, model: Model, scratch: Mapping[str, tuple[Scratch, ...]]) -> None:
         self.model = model
-        self.scratch = scratch
+        self.scratch = scratch  # by the name of the mark
+        self.allocated = {s.buffer for found in scratch.values() for s in found}
         self.taken: set[str] = {p.name for p in model.params}
+        self.buffers: set[str] = {*model.buffers, *self.taken}
+        self.made: set[str] = set()
         self.statements = {s.name: s for s in model.statements}
 
     def visit(self, node: isl.AstNode, at: _Place) -> Stmt:
@@ -175,39 +135,77 @@ class _Importer:
                 raise InternalError(f"isl generated a node of type {other}")
 
     def mark(self, node: isl.AstNode, at: _Place) -> Stmt:
-        name = node.mark_get_id().get_name()
+        name = str(node.mark_get_id().get_name())
         if name == PARALLEL_MARK:
             return self.visit(node.mark_get_node(), replace(at, kind=PARALLEL))
-        body = self.visit(node.mark_get_node(), at)
-        if name == SCRATCH_MARK:
-            for s in reversed(list(self.scratch.values())):
-                body = Alloc(self.buffer(s, at.loops), body)
+        boxes = self.scratch.get(name, ())
+        names = {**at.names, **{s.buffer: self.storage(s.buffer) for s in boxes}}
+        inside = replace(at, names=names)
+        body = self.visit(node.mark_get_node(), inside)
+        if boxes:
+            tile = self.probed(node.mark_get_node(), inside)
+            assert tile is not None
+            for s in reversed(boxes):
+                body = Alloc(self.buffer(s, names[s.buffer], tile), body)
         return body
 
-    def buffer(self, s: Scratch, loops: tuple[Index, ...]) -> Buffer:
+    def probed(self, node: isl.AstNode, at: _Place) -> tuple[Index, ...] | None:
+        """The values of the schedule dimensions at a mark: the arguments of the probe below it."""
+        match _name(node.get_type()):
+            case "user":
+                target, *args = _operands(node.user_get_expr())
+                probe = str(target.get_id().get_name()).startswith(PROBE)
+                return tuple(simplify(self.index(a, at.env), at.ranges) for a in args) if probe else None
+            case "block":
+                return self.probed(node.block_get_children().get_at(0), at)
+            case "if":
+                return self.probed(node.if_get_then_node(), at)
+        return None
+
+    def storage(self, buffer: str) -> str:
+        """What one allocation of a buffer is called: a tree's part may be generated several times."""
+        if buffer not in self.made:
+            self.made.add(buffer)
+            return buffer
+        name = fresh_name(buffer, self.buffers)
+        self.buffers.add(name)
+        return name
+
+    def buffer(self, s: Scratch, name: str, loops: tuple[Index, ...]) -> Buffer:
         declared = self.model.buffers[s.buffer]
         mapping = {f"o{n}": x for n, x in enumerate(loops)}
         rank = len(declared.shape)
         dims = tuple(f"d{n}" for n in range(rank)) if declared.layout is None else declared.layout.dims
         where = declared.physical(tuple(var(d) for d in dims))
         exprs = tuple(x - substitute_index(o, mapping) for x, o in zip(where, s.origin, strict=True))
-        shape = tuple(index(e) for e in s.extents)
-        return replace(declared, layout=IndexMap(dims, exprs, shape), halo=None)
+        return replace(declared, name=name, layout=IndexMap(dims, exprs, s.extents), halo=None)
 
     def loop(self, node: isl.AstNode, at: _Place) -> Stmt:
+        """A loop from 0 in steps of 1; of a single iteration only its body.
+
+        A first value that is a maximum stays where it is: moved into the body it would make every index
+        there one that is not affine.
+        """
         iterator = node.for_get_iterator().get_id().get_name()
-        low = self.index(node.for_get_init(), at.env)
+        low = simplify(self.index(node.for_get_init(), at.env), at.ranges)
         if node.for_is_degenerate():
             return self.visit(node.for_get_body(), at.inside(iterator, low))
-        name = fresh_name(iterator, self.taken)
-        self.taken.add(name)
         step = self.index(node.for_get_inc(), at.env).as_int()
         cond = node.for_get_cond()
         if _kind(cond) not in ("le", "lt"):
             raise InternalError(f"isl generated a loop with the condition {cond.to_C_str()}")
         high = self.index(cond.op_get_arg(1), at.env) + (1 if _kind(cond) == "le" else 0)
-        body = self.visit(node.for_get_body(), at.inside(iterator, var(name)))
-        return For(name, low, high, body, at.kind, step)
+        if step == 1 and any(isinstance(atom, MinMax) for atom, _ in low.terms):
+            first, extent = low, simplify(high, at.ranges)
+        else:
+            first, extent = ZERO, simplify(floordiv(_minus(high, low) + (step - 1), step), at.ranges)
+        if first is ZERO and extent.is_const and extent.const <= 1:
+            return self.visit(node.for_get_body(), at.inside(iterator, low)) if extent.const == 1 else NOTHING
+        name = fresh_name(iterator, self.taken)
+        self.taken.add(name)
+        value = var(name) if first is low else low + var(name) * step
+        body = self.visit(node.for_get_body(), at.inside(iterator, value).within(name, first, extent))
+        return For(name, first, extent, body, at.kind)
 
     def branch(self, node: isl.AstNode, at: _Place) -> Stmt:
         then = self.visit(node.if_get_then_node(), at)
@@ -216,12 +214,22 @@ class _Importer:
 
     def call(self, e: isl.AstExpr, at: _Place) -> Stmt:
         target, *args = _operands(e)
-        s = self.statements[target.get_id().get_name()]
+        called = str(target.get_id().get_name())
+        if called.startswith(PROBE):
+            return NOTHING
+        s = self.statements[called]
         mapping = dict(zip(s.dims, (self.index(a, at.env) for a in args), strict=True))
         name = fresh_name(s.name, self.taken)
         self.taken.add(name)
         bind = tuple(substitute_index(c, mapping) for c in s.coords)
-        return replace(block_for(s), name=name, bind=bind)
+        block = block_for(s)
+        for buffer in {a.buffer for a in (*s.reads, *s.writes)} & self.allocated - at.names.keys():
+            raise ProgramError(
+                f"block {s.name!r} accesses {buffer!r}, but is not below the mark that allocates it",
+                hint="keep the buffer whole, or put the block below the mark as well",
+            )
+        names = {old: new for old, new in at.names.items() if old != new}
+        return replace(block, name=name, bind=bind, body=rename_buffers(block.body, names))
 
     # -- expressions ---------------------------------------------------------------------------------------
 
@@ -305,31 +313,90 @@ def block_for(s: PolyStatement) -> Block:
     return Block(s.name, s.stage, iters, s.coords, s.node)
 
 
+def with_probes(schedule: isl.Schedule, parts: Iterable[MarkedPart]) -> isl.Schedule:
+    """The tree with a statement in front of what each mark holds, whose arguments are the dimensions there.
+
+    isl leaves loops of one iteration out of the AST, so what encloses a mark there does not tell them.
+    """
+    for n, part in enumerate(parts):
+        node = _marked(schedule.get_root(), part.name)
+        assert node is not None
+        tiles = part.executed.range()
+        named = isl.Map.from_union_map(tiles.identity()).set_tuple_name(DIM.out, f"{PROBE}{n}")
+        probe = isl.ScheduleNode.from_extension(named.to_union_map())
+        schedule = node.child(0).graft_before(probe).get_schedule()
+    return schedule
+
+
+def _marked(node: isl.ScheduleNode, mark: str) -> isl.ScheduleNode | None:
+    """The node of a mark."""
+    if type_of(node) == "mark" and node.mark_get_id().get_name() == mark:
+        return node
+    return next((found for child in children(node) if (found := _marked(child, mark)) is not None), None)
+
+
 def generate(schedule: isl.Schedule, context: isl.Set) -> isl.AstNode:
     """Isl's loops for a schedule tree."""
     return isl.AstBuild.from_context(context).node_from_schedule(schedule)
 
 
-def import_tree(model: Model, schedule: isl.Schedule, scratch: Sequence[Scratch] = ()) -> LoopFunction:
+def _minus(x: Index, y: Index) -> Index:
+    """``x - y``, taken into a minimum or maximum that ``x`` is: ``min(a, b) - y = min(a - y, b - y)``."""
+    extremes = [(atom, c) for atom, c in x.terms if isinstance(atom, MinMax)]
+    if len(extremes) != 1 or extremes[0][1] != 1:
+        return x - y
+    atom = extremes[0][0]
+    others = x - index(atom) - y
+    return (imin if atom.op == "min" else imax)(*(a + others for a in atom.args))
+
+
+def scratch_marks(model: Model, schedule: isl.Schedule) -> dict[str, tuple[Scratch, ...]]:
+    """The boxes of the buffers that each mark of a tree allocates, by the name of the mark.
+
+    Raises :class:`~tilewright.support.ProgramError` for buffers that have no place of their own: unknown
+    ones, arguments, those of two marks, and those that nothing below the mark accesses.
+    """
+    return {part.name: boxes for part, boxes in _scratch(model, schedule)}
+
+
+def _scratch(model: Model, schedule: isl.Schedule) -> list[tuple[MarkedPart, tuple[Scratch, ...]]]:
+    found: list[tuple[MarkedPart, tuple[Scratch, ...]]] = []
+    seen: set[str] = {b.name for b in model.function.buffers}
+    for part in marked_parts(schedule):
+        names = scratch_buffers(part.name)
+        if names is None:
+            continue
+        for name in names:
+            if name not in model.buffers or name in seen:
+                raise ProgramError(f"the mark {part.name!r} cannot allocate the buffer {name[:80]!r}")
+            seen.add(name)
+        if names:
+            found.append((part, tuple(scratch_of(model, part, name) for name in names)))
+    return found
+
+
+def import_tree(model: Model, schedule: isl.Schedule) -> LoopFunction:
     """The loop function of a schedule tree over the statements of ``model``.
 
-    Buffers of ``scratch`` are allocated at the tree's ``scratch`` mark, all others as they were around the
-    whole body. Raises :class:`~tilewright.support.ProgramError` for storage that was allocated inside of
-    loops and is not among ``scratch``.
+    Buffers of ``scratch`` marks are allocated there, all others as they were around the whole body. Raises
+    :class:`~tilewright.support.ProgramError` for storage that was allocated inside of loops and that no mark
+    allocates, and as :func:`scratch_marks` does.
     """
     func = model.function
-    importer = _Importer(model, {s.buffer: s for s in scratch})
-    ast = generate(schedule, model.context)
+    scratch = _scratch(model, schedule)
+    importer = _Importer(model, {part.name: boxes for part, boxes in scratch})
+    ast = generate(with_probes(schedule, (part for part, _ in scratch)), model.context)
     body = simplify_seqs(importer.visit(ast, _Place({})))
     arguments = {b.name for b in func.buffers}
     for name, declared in reversed(list(model.buffers.items())):
-        if name in arguments or name in importer.scratch:
+        if name in arguments or name in importer.allocated:
             continue
         for s in model.statements:
             for a in (*s.reads, *s.writes):
                 if a.buffer == name and a.relation.dim(DIM.out) != len(declared.physical_shape):
                     raise ProgramError(
-                        f"buffer {name!r} is allocated inside of loops", hint="give it as scratch of a tile"
+                        f"buffer {name!r} is allocated inside of loops",
+                        hint=f"put a mark {SCRATCH_MARK}({name}) where it is to be allocated",
                     )
         body = Alloc(declared, body)
     return func.with_body(body)

@@ -6,9 +6,9 @@ program, and as exact: only writes of the same buffer can come in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import islpy as isl
 
@@ -17,6 +17,7 @@ from tilewright.poly.extract import Model, PolyAccess, PolyStatement
 from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
 
 DependenceKind = Literal["flow", "anti", "output"]
+DEPENDENCE_KINDS: Final[tuple[DependenceKind, ...]] = ("flow", "anti", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +139,14 @@ def _last(read: isl.Map, exact: bool, writers: list[Definition], times: list[isl
     return Sources(flow.get_may_dependence(), flow.get_may_no_source(), exact and not unsure)
 
 
-def flow_dependences(model: Model) -> Iterator[Dependence]:
-    """Every read's last writers."""
+def _flow(model: Model, sink: PolyStatement, slot: int) -> Iterator[Dependence]:
+    """The last writers of what a read gets."""
     writers = {d.name: d.statement.name for d in definitions(model)}
-    for s in model.statements:
-        for slot, r in enumerate(s.reads):
-            found = sources(model, s, slot)
-            for m in maps_of(found.writers):
-                source = writers[str(m.get_tuple_name(DIM.in_))]
-                m = m.set_tuple_name(DIM.in_, source)
-                yield Dependence("flow", source, s.name, r.buffer, slot, m, found.exact)
+    found = sources(model, sink, slot)
+    for m in maps_of(found.writers):
+        source = writers[str(m.get_tuple_name(DIM.in_))]
+        m = m.set_tuple_name(DIM.in_, source)
+        yield Dependence("flow", source, sink.name, sink.reads[slot].buffer, slot, m, found.exact)
 
 
 def _before(
@@ -173,26 +172,57 @@ def _before(
         yield Dependence(kind, m.get_tuple_name(DIM.in_), sink.name, write.buffer, slot, m, exact)
 
 
-def anti_dependences(model: Model) -> Iterator[Dependence]:
-    """Reads that must run before the next write of what they read."""
-    for s in model.statements:
-        for slot, w in enumerate(s.writes):
-            yield from _before(model, "anti", s, slot, readers_of(model, w.buffer))
+class Dependences:
+    """The dependences of a model, each access analysed when it is first asked for.
+
+    ``flow``: a read and the last writers of what it gets; ``anti``: a read and the next write of what it
+    read; ``output``: a write and the next one of the same element.
+    """
+
+    __slots__ = ("_found", "model")
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._found: dict[tuple[DependenceKind, str, int], tuple[Dependence, ...]] = {}
+
+    def of_access(self, kind: DependenceKind, sink: PolyStatement, slot: int) -> tuple[Dependence, ...]:
+        """The dependences of one kind whose sink is one access of a statement."""
+        key = kind, sink.name, slot
+        if key not in self._found:
+            if kind == "flow":
+                found = _flow(self.model, sink, slot)
+            else:
+                buffer = sink.writes[slot].buffer
+                others = readers_of(self.model, buffer) if kind == "anti" else writers_of(self.model, buffer)
+                found = _before(self.model, kind, sink, slot, others)
+            self._found[key] = tuple(found)
+        return self._found[key]
+
+    def among(
+        self, names: Collection[str] | None = None, kinds: Iterable[DependenceKind] = DEPENDENCE_KINDS
+    ) -> list[Dependence]:
+        """The dependences between statements of ``names`` (default: all), per pair and access.
+
+        Accesses that no two of them have in common are not analysed.
+        """
+        model = self.model
+        chosen = [s for s in model.statements if names is None or s.name in names]
+        read = {a.buffer for s in chosen for a in s.reads}
+        written = {a.buffer for s in chosen for a in s.writes}
+        inside = {s.name for s in chosen}
+        out: list[Dependence] = []
+        for kind in kinds:
+            shared = read if kind == "anti" else written
+            for s in chosen:
+                for slot, a in enumerate(s.reads if kind == "flow" else s.writes):
+                    if a.buffer in shared:
+                        out.extend(d for d in self.of_access(kind, s, slot) if d.source in inside)
+        return out
 
 
-def output_dependences(model: Model) -> Iterator[Dependence]:
-    """Writes and the next write of the same element."""
-    for s in model.statements:
-        for slot, w in enumerate(s.writes):
-            yield from _before(model, "output", s, slot, writers_of(model, w.buffer))
-
-
-def all_dependences(
-    model: Model, kinds: Iterable[DependenceKind] = ("flow", "anti", "output")
-) -> list[Dependence]:
+def all_dependences(model: Model, kinds: Iterable[DependenceKind] = DEPENDENCE_KINDS) -> list[Dependence]:
     """All dependences of the given kinds, per pair of statements and access."""
-    functions = {"flow": flow_dependences, "anti": anti_dependences, "output": output_dependences}
-    return [d for kind in kinds for d in functions[kind](model)]
+    return Dependences(model).among(None, kinds)
 
 
 def violated(dependence: isl.Map, source_time: isl.Map, sink_time: isl.Map) -> isl.Map:

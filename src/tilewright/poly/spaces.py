@@ -33,7 +33,7 @@ class OpaqueIndexError(ProgramError):
 
 
 class Domain:
-    """The space ``name[dims]`` over symbolic ``params``, and what can be said in it.
+    """The space ``name[dims]`` (``[dims]`` for no name) over symbolic ``params``, and what can be said in it.
 
     Translates indices and predicates over its dimensions. Raises :class:`OpaqueIndexError` for
     data-dependent ones and ``KeyError`` for variables that are no dimensions.
@@ -50,7 +50,8 @@ class Domain:
             space = space.set_dim_name(DIM.param, n, p.name)
         for n, d in enumerate(self.dims):
             space = space.set_dim_name(DIM.set, n, d)
-        self.space = space.set_tuple_name(DIM.set, name)
+        # no name, not an empty one: isl tells the two apart
+        self.space = space.set_tuple_name(DIM.set, name) if name else space
         self._positions = {d: n for n, d in enumerate(self.dims)}
         self._params = {p.name: n for n, p in enumerate(self.params)}
         self._zero = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(self.space))
@@ -140,7 +141,7 @@ class Domain:
         space = isl.Space.set_alloc(CONTEXT, len(self.params), len(values))
         for n, p in enumerate(self.params):
             space = space.set_dim_name(DIM.param, n, p.name)
-        target = space.set_tuple_name(DIM.set, name)
+        target = space.set_tuple_name(DIM.set, name) if name else space
         both = self.space.map_from_domain_and_range(target)
         affs = isl.PwAffList.alloc(CONTEXT, len(values))
         for v in values:

@@ -96,7 +96,7 @@ def _bounds(model: Model) -> Iterator[Violation]:
             for n, (extent, (lo, hi)) in enumerate(zip(buffer.physical_shape, halo, strict=True)):
                 at = var(dims[n])
                 box = box.intersect(space.at_least(at + lo)).intersect(space.at_least(extent + hi - 1 - at))
-            if not indices.reset_tuple_id().is_subset(box.reset_tuple_id()):
+            if not indices.reset_tuple_id().is_subset(box):
                 what = f"an access of block {s.block.name} leaves the buffer {access.buffer}"
                 yield Violation("bounds", s.block.name, what)
 

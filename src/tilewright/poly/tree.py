@@ -18,13 +18,11 @@ from typing import TypeAlias
 import islpy as isl
 
 from tilewright.ir import Index, var
-from tilewright.poly.dependences import all_dependences
+from tilewright.poly.dependences import Dependences
+from tilewright.poly.executions import PARALLEL_MARK, scratch_mark
 from tilewright.poly.extract import Model, PolyStatement
-from tilewright.poly.spaces import CONTEXT, DIM, union_map, union_set
+from tilewright.poly.spaces import CONTEXT, DIM, Domain, maps_of, union_map, union_set
 from tilewright.support import ScheduleError
-
-PARALLEL_MARK = "parallel"
-SCRATCH_MARK = "scratch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +128,17 @@ def split_and_tile(node: isl.ScheduleNode, sizes: Sequence[int]) -> isl.Schedule
     return node.band_set_permutable(1).band_tile(multi_val(node, sizes))
 
 
-def band_facts(model: Model, members: Sequence[Mapping[str, Index]]) -> tuple[bool, tuple[bool, ...]]:
+def band_facts(
+    dependences: Dependences, members: Sequence[Mapping[str, Index]]
+) -> tuple[bool, tuple[bool, ...]]:
     """Whether an outermost band may be tiled, and which of its loops carry no dependence.
 
     By the exact dependences among its statements: permutable when no member ever goes backwards.
     """
-    names = frozenset(members[0])
+    model = dependences.model
     permutable = True
     coincident = [True] * len(members)
-    for d in all_dependences(model):
-        if d.source not in names or d.sink not in names:
-            continue
+    for d in dependences.among(frozenset(members[0])):
         source, sink = model.statement(d.source), model.statement(d.sink)
         for n, member in enumerate(members):
             left = model.space(source).map_to("", [member[d.source]])
@@ -154,6 +152,41 @@ def band_facts(model: Model, members: Sequence[Mapping[str, Index]]) -> tuple[bo
             if low.is_neg():
                 permutable = False
     return permutable, tuple(coincident)
+
+
+def full_tiles(model: Model, prefix: isl.UnionMap, sizes: Sequence[int]) -> isl.Set:
+    """Origins of the tiles in which every statement runs for all of ``sizes``.
+
+    ``prefix`` maps instances to the origin of their tile and then to the values of the tiled loops.
+    """
+    out: isl.Set | None = None
+    n = len(sizes)
+    for m in maps_of(prefix):
+        both = m.range()  # origins, then values
+        space = Domain("", [f"o{k}" for k in range(n)] + [f"x{k}" for k in range(n)], model.params)
+        wanted = space.universe()
+        for k, size in enumerate(sizes):
+            inside = var(f"x{k}") - var(f"o{k}")
+            wanted = wanted.intersect(space.at_least(inside)).intersect(space.at_least(size - 1 - inside))
+        origins = both.project_out(DIM.set, n, n)
+        missing = wanted.intersect(origins.insert_dims(DIM.set, n, n)).subtract(both)
+        full = origins.subtract(missing.project_out(DIM.set, n, n))
+        out = full if out is None else out.intersect(full)
+    assert out is not None
+    return out.coalesce()
+
+
+def separate(model: Model, tile: isl.ScheduleNode, sizes: Sequence[int]) -> isl.ScheduleNode:
+    """Have isl generate the full tiles of an outermost tile band apart from the others.
+
+    Inside of them loops have constant extents; what is left over comes in loops of its own.
+    """
+    origins, values = tile.band_get_partial_schedule(), tile.child(0).band_get_partial_schedule()
+    both = isl.UnionMap.from_multi_union_pw_aff(origins.flat_range_product(values))
+    full = full_tiles(model, both.intersect_domain(tile.get_domain()), sizes)
+    nothing = isl.Set.universe(full.get_space().params().set_from_params())
+    isolated = isl.Map.from_domain_and_range(nothing, full).wrap()
+    return tile.band_set_ast_build_options(isolated.set_tuple_name("isolate").to_union_set())
 
 
 def prefix_of(node: isl.ScheduleNode, domain: isl.UnionSet) -> isl.UnionMap:
@@ -199,13 +232,12 @@ def graft(
 class TiledTree:
     """A tiled nest with producers fused into its tiles.
 
-    ``extensions`` gives, per fused statement, tile to instances. ``scratch`` gives, per buffer that now lives
-    inside of a tile, tile to elements (a box).
+    ``extensions`` gives, per fused statement, tile to instances. What the producers write lives in storage of
+    a tile (marks of the tree say so).
     """
 
     schedule: isl.Schedule
     extensions: Mapping[str, isl.Map]
-    scratch: Mapping[str, isl.Map]
     depth: int
 
     @property
@@ -215,7 +247,13 @@ class TiledTree:
 
 
 def tile_and_fuse(
-    model: Model, live_out: str, sizes: Sequence[int], producers: Sequence[str], *, parallel: bool = False
+    model: Model,
+    live_out: str,
+    sizes: Sequence[int],
+    producers: Sequence[str],
+    *,
+    parallel: bool = False,
+    dependences: Dependences | None = None,
 ) -> TiledTree:
     """Tile the stage ``live_out`` and fuse the ``producers`` (stages) into its tiles, recomputing overlaps.
 
@@ -227,9 +265,9 @@ def tile_and_fuse(
     if not live:
         raise ScheduleError(f"there is no stage {live_out!r}", hint="name a stage of the function")
     shape = structure_of(live)
-    if not isinstance(shape, Band) or len(shape.members) < len(sizes):
+    if not sizes or not isinstance(shape, Band) or len(shape.members) < len(sizes):
         raise ScheduleError(f"stage {live_out!r} has no {len(sizes)} common outer loops to tile")
-    permutable, coincident = band_facts(model, shape.members[: len(sizes)])
+    permutable, coincident = band_facts(dependences or Dependences(model), shape.members[: len(sizes)])
     if not permutable:
         raise ScheduleError(f"the outer loops of stage {live_out!r} cannot be tiled: a dependence turns back")
     if parallel and not coincident[0]:
@@ -237,8 +275,7 @@ def tile_and_fuse(
     fused = [s for s in model.statements if s.stage in producers]
     domain = union_set(s.domain for s in live)
     root = insert(isl.Schedule.from_domain(domain).get_root().child(0), model, shape)
-    tile = split_and_tile(root, sizes)
-    point = tile.child(0)
+    point = separate(model, split_and_tile(root, sizes), sizes).child(0)
     prefix = prefix_of(point, domain)
     tiles = {s.name: prefix.intersect_domain(s.domain.to_union_set()) for s in live}
     extensions, scratch = _extensions(model, live, fused, tiles, live_out)
@@ -247,7 +284,8 @@ def tile_and_fuse(
         point = graft(point, model, names, union_map(extensions[n] for n in names))
     # above the tile band stands only the domain
     top = point.root().child(0)
-    top = top.child(0).insert_mark(isl.Id(SCRATCH_MARK)).parent()
+    if scratch:
+        top = top.child(0).insert_mark(scratch_mark(scratch)).parent()
     if parallel:
         top = top.insert_mark(isl.Id(PARALLEL_MARK))
     schedule = top.get_schedule()
@@ -255,7 +293,7 @@ def tile_and_fuse(
     others = [s.name for s in model.statements if s.name not in done]
     if others:
         schedule = tree_of(model, others).sequence(schedule)
-    return TiledTree(schedule, extensions, scratch, len(sizes))
+    return TiledTree(schedule, extensions, len(sizes))
 
 
 def _by_stage(statements: Sequence[PolyStatement]) -> list[list[PolyStatement]]:
@@ -272,8 +310,8 @@ def _extensions(
     fused: Sequence[PolyStatement],
     tiles: dict[str, isl.UnionMap],
     live_out: str,
-) -> tuple[dict[str, isl.Map], dict[str, isl.Map]]:
-    """Per fused statement tile to instances, consumers before producers, and the boxes of their buffers."""
+) -> tuple[dict[str, isl.Map], tuple[str, ...]]:
+    """Per fused statement tile to instances, consumers before producers, and the buffers they write."""
     inside = {s.name for s in (*live, *fused)}
     needed: dict[str, isl.UnionMap] = {}
 
@@ -317,4 +355,5 @@ def _extensions(
                 if r.buffer not in buffers:
                     foot = footprint(tiles[s.name], r.relation.to_union_map())
                     needed[r.buffer] = needed[r.buffer].union(foot) if r.buffer in needed else foot
-    return extensions, scratch
+    order = [b for b in model.buffers if b in scratch]
+    return extensions, tuple(order)

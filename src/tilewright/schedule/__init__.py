@@ -4,8 +4,8 @@
 serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 """
 
+from tilewright.ir import rename_buffers
 from tilewright.schedule.catalog import PRIMITIVES
-from tilewright.schedule.copies import rename_buffers
 from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
 from tilewright.schedule.registry import Primitive, primitive

@@ -7,16 +7,12 @@ from dataclasses import replace
 
 from tilewright.ir import (
     NOTHING,
-    Access,
     Alloc,
     Block,
     Env,
-    Exec,
-    Expr,
     For,
     If,
     Index,
-    Load,
     LoopFunction,
     Pred,
     Stmt,
@@ -24,9 +20,9 @@ from tilewright.ir import (
     buffers_of,
     fresh_name,
     int_upper,
-    map_loads,
     map_stmt,
     prove_ge0,
+    rename_buffers,
     rename_loops,
     simplify,
     simplify_pred,
@@ -131,32 +127,6 @@ def fresh_inside(body: Stmt, taken: set[str], buffer_name: Callable[[str], str] 
         return Alloc(s.buffer.with_(name=names[s.buffer.name]), s.body) if isinstance(s, Alloc) else s
 
     return rename_loops(map_stmt(rename_buffers(body, names), renamed), taken)
-
-
-def rename_buffers(s: Stmt, names: Mapping[str, str]) -> Stmt:
-    """The statement with buffers renamed in every load, store and window."""
-    if not names:
-        return s
-
-    def of_load(e: Load) -> Expr:
-        return Load(names[e.buffer], e.indices, e.dtype) if e.buffer in names else e
-
-    def written(node: Stmt) -> Stmt:
-        match node:
-            case Store():
-                return Store(
-                    tuple(Access(names.get(w.buffer, w.buffer), w.indices, w.value) for w in node.writes)
-                )
-            case Exec():
-                wins = tuple(replace(w, buffer=names.get(w.buffer, w.buffer)) for w in node.windows)
-                return Exec(node.instr, wins, node.args)
-            case Block():
-                init = None if node.init is None else written(node.init)
-                return replace(node, init=init, body=written(node.body))
-            case _:
-                return with_stmt_children(node, tuple(written(k) for k in stmt_children(node)))
-
-    return written(map_loads(s, of_load))
 
 
 def tidy(s: Stmt, env: Env) -> Stmt:

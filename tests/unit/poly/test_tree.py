@@ -1,5 +1,7 @@
 """Schedule trees: as written, tiled, with producers grafted into tiles; and their loops imported back."""
 
+from itertools import pairwise
+
 import islpy as isl
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tilewright.ir import (
     F32,
     I32,
+    For,
     Load,
     Opaque,
     Param,
@@ -14,7 +17,9 @@ from tilewright.ir import (
     Stage,
     blocks,
     buffer,
+    imin,
     index,
+    locate,
     parse_function,
     run_function,
     store,
@@ -22,7 +27,8 @@ from tilewright.ir import (
     var,
 )
 from tilewright.poly import check_legal
-from tilewright.poly.ast_import import import_tree, scratch_of
+from tilewright.poly.ast_import import import_tree, scratch_marks
+from tilewright.poly.dependences import Dependences
 from tilewright.poly.extract import extract_model
 from tilewright.poly.spaces import Domain, OpaqueIndexError, pairs
 from tilewright.poly.tree import (
@@ -103,16 +109,16 @@ def test_structure_of_a_reduction():
 def test_facts_of_bands_come_from_exact_dependences():
     model = extract_model(to_function(matmul()))
     members = structure_of(model.statements).members
-    assert band_facts(model, members) == (True, (True, True, False))
+    assert band_facts(Dependences(model), members) == (True, (True, True, False))
     model = extract_model(CASES["scan"]())
-    assert band_facts(model, structure_of(model.statements).members) == (True, (False,))
+    assert band_facts(Dependences(model), structure_of(model.statements).members) == (True, (False,))
 
 
 def test_classical_tiling_of_one_nest():
     func = to_function(matmul(6, 5, 3))
     model = extract_model(func)
     members = structure_of([model.statement("C")]).members
-    assert band_facts(model, members)[0]
+    assert band_facts(Dependences(model), members)[0]
     tree = tile_and_fuse(model, "C", [4, 2], [])
     tiled = import_tree(model, tree.schedule)
     assert tree.extensions == {}
@@ -142,9 +148,8 @@ def test_overlapped_tiles_of_a_symbolic_stencil(parallel):
     func = two_stencils()
     model = extract_model(func)
     tree = tile_and_fuse(model, "C", [4, 5], ["B"], parallel=parallel)
-    scratch = scratch_of(model, tree, "B")
-    assert scratch.extents == (6, 7)
-    fused = import_tree(model, tree.schedule, [scratch])
+    assert [(b.buffer, b.extents) for b in boxes(model, tree)] == [("B", (index(6), index(7)))]
+    fused = import_tree(model, tree.schedule)
     for height, width in [(1, 1), (3, 6), (4, 5), (5, 7), (6, 11)]:
         assert check_legal(func, fused, {"H": height, "W": width}) == []
     a = np.random.default_rng(0).integers(-9, 9, (10, 15)).astype(np.float32)
@@ -158,10 +163,10 @@ def test_a_reduction_fused_into_rows_is_not_recomputed():
     model = extract_model(func)
     tree = tile_and_fuse(model, "E", [2], ["C"])
     assert tree.recomputes == {"C": False, "C_init": False}
-    assert check_legal(func, import_tree(model, tree.schedule, [scratch_of(model, tree, "C")])) == []
+    assert check_legal(func, import_tree(model, tree.schedule)) == []
     both = tile_and_fuse(model, "E", [2, 3], ["C"])
     assert both.recomputes == {"C": True, "C_init": True}
-    assert check_legal(func, import_tree(model, both.schedule, [scratch_of(model, both, "C")])) == []
+    assert check_legal(func, import_tree(model, both.schedule)) == []
 
 
 def test_producers_of_one_tile_run_in_the_order_of_the_program():
@@ -170,16 +175,21 @@ def test_producers_of_one_tile_run_in_the_order_of_the_program():
     sizes = {"A": 16, "B": 14, "C": 12, "D": 10}
     names = list(sizes)
     stages = tuple(
-        Stage(dst, (it("x", sizes[dst]),), store(dst, (x,), add(ld(src, x), add(ld(src, x + 1), ld(src, x + 2)))))
-        for src, dst in zip(names, names[1:], strict=False)
+        Stage(
+            dst,
+            (it("x", sizes[dst]),),
+            store(dst, (x,), add(ld(src, x), add(ld(src, x + 1), ld(src, x + 2)))),
+        )
+        for src, dst in pairwise(names)
     )
     a, *temps, d = (buffer(n, (sizes[n],), F32) for n in names)
     func = to_function(Program("three", (), (a,), (d,), tuple(temps), stages))
     model = extract_model(func)
     tree = tile_and_fuse(model, "D", [4], ["B", "C"])
-    fused = import_tree(model, tree.schedule, [scratch_of(model, tree, b) for b in ("B", "C")])
+    fused = import_tree(model, tree.schedule)
     assert check_legal(func, fused) == []
-    assert [b.node.stage for b in blocks(fused.body)] == ["B", "C", "D"]
+    order = [b.node.stage for b in blocks(fused.body)]
+    assert order == ["B", "C", "D"] * (len(order) // 3)
 
 
 def test_a_producer_used_elsewhere_is_not_fused():
@@ -232,7 +242,7 @@ def _running_sum():
     return to_function(Program("sum", (), (), (buffer("A", (9,), F32),), (), (st,)))
 
 
-def test_a_tile_whose_part_begins_at_a_fraction_has_no_box():
+def test_a_tile_whose_part_begins_at_a_fraction_has_a_box():
     n = Param("n", 1, 64)
     size, x = index(n), var("x")
     stages = (
@@ -247,9 +257,85 @@ def test_a_tile_whose_part_begins_at_a_fraction_has_no_box():
         (buffer("B", (size,), F32),),
         stages,
     )
-    model = extract_model(to_function(p))
-    with pytest.raises(ProgramError, match="the part of B that a tile needs has no constant extent"):
-        scratch_of(model, tile_and_fuse(model, "C", [3], ["B"]), "B")
+    func = to_function(p)
+    model = extract_model(func)
+    tree = tile_and_fuse(model, "C", [3], ["B"])
+    ((box,),) = scratch_marks(model, tree.schedule).values()
+    assert box.extents == (index(2),) and box.origin == (var("o0") // 2,)
+    fused = import_tree(model, tree.schedule)
+    for n in (1, 2, 5, 8):
+        assert check_legal(func, fused, {"n": n}) == []
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_pyramids_have_boxes(levels):
+    """Down by averages of four, up by nearest neighbours: rates of a half and of two."""
+    x, y = var("x"), var("y")
+    size = 24
+    stages, temps, source = [], [], "A"
+    for level in range(1, levels + 1):
+        size //= 2
+        name = f"D{level}"
+        total = ld(source, 2 * y, 2 * x)
+        for a, b in ((0, 1), (1, 0), (1, 1)):
+            total = add(total, ld(source, 2 * y + a, 2 * x + b))
+        stages.append(Stage(name, (it("y", size), it("x", size)), store(name, (y, x), total)))
+        temps.append(buffer(name, (size, size), F32))
+        source = name
+    for level in range(levels, 0, -1):
+        size *= 2
+        name = f"U{level}"
+        near = ld(source, y // 2, x // 2)
+        other = ld(source, imin((y + 1) // 2, size // 2 - 1), x // 2)
+        body = store(name, (y, x), add(mul(near, near), other))
+        stages.append(Stage(name, (it("y", size), it("x", size)), body))
+        temps.append(buffer(name, (size, size), F32))
+        source = name
+    out = temps.pop()
+    func = to_function(
+        Program("pyramid", (), (buffer("A", (24, 24), F32),), (out,), tuple(temps), tuple(stages))
+    )
+    model = extract_model(func)
+    tree = tile_and_fuse(model, "U1", [8, 5], [s.name for s in stages[:-1]], parallel=True)
+    assert {b.buffer for b in boxes(model, tree)} == {b.name for b in temps}
+    assert check_legal(func, import_tree(model, tree.schedule)) == []
+
+
+def test_a_part_of_symbolic_extent_has_a_box():
+    func = two_stencils()
+    model = extract_model(func)
+    tree = tile_and_fuse(model, "C", [4], ["B"])
+    (box,) = boxes(model, tree)
+    width = index(model.params[1])
+    assert box.extents == (index(6), width + 2)
+    assert check_legal(func, import_tree(model, tree.schedule), {"H": 6, "W": 3}) == []
+
+
+def boxes(model, tree):
+    """The storage of a tree's only mark."""
+    (found,) = scratch_marks(model, tree.schedule).values()
+    return found
+
+
+def test_full_tiles_have_constant_bounds_and_loops_begin_at_zero():
+    func = two_stencils()
+    model = extract_model(func)
+    fused = import_tree(model, tile_and_fuse(model, "C", [4, 5], ["B"], parallel=True).schedule)
+    loops = [place.node for place in locate(fused.body, For)]
+    assert all(loop.lo == index(0) and loop.step == 1 for loop in loops)
+    nests = [place for place in blocks(fused.body) if place.node.stage == "C"]
+    full = [place for place in nests if all(loop.hi.is_const for loop in place.loops[2:])]
+    assert len(full) == 1 and [loop.hi.const for loop in full[0].loops[2:]] == [4, 5]
+    assert len(nests) > 1
+
+
+def test_a_tile_of_one_iteration_has_no_loop():
+    func = to_function(chain(H=9))
+    model = extract_model(func)
+    tiled = import_tree(model, tile_and_fuse(model, "C", [4], []).schedule)
+    nests = [place for place in blocks(tiled.body) if place.node.stage == "C"]
+    assert [[loop.hi.const for loop in place.loops] for place in nests] == [[2, 4], []]
+    assert check_legal(func, tiled) == []
 
 
 def test_blocks_with_loops_of_their_own_are_not_imported():
@@ -296,6 +382,6 @@ def test_other_stages_stay_in_front():
     func = to_function(Program("three", (), p.inputs, p.outputs, temps, (first, second, p.stages[1])))
     model = extract_model(func)
     tree = tile_and_fuse(model, "C", [2], ["B"])
-    fused = import_tree(model, tree.schedule, [scratch_of(model, tree, "B")])
+    fused = import_tree(model, tree.schedule)
     assert check_legal(func, fused) == []
     assert isinstance(tree.schedule, isl.Schedule)
