@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tilewright import lang
+from tilewright import ir, lang
 from tilewright.lang import ops
 from tilewright.lang.algorithms import match_winograd, winograd
 from tilewright.support import InputError, ProgramError
@@ -301,7 +301,77 @@ CASES = [
     (lambda u: u.A[0, 0] + True, "the literal True among values of type f32", "write a number"),
     (lambda u: lang.axis((0.5, 4)), "the range's start is 0.5, not an index", None),
     (lambda u: lang.axis((0, 4.5)), "the range's end is 4.5, not an index", None),
+    # stages without a shape
+    (
+        lambda u: lang.program([u.A], lang.stage(lambda y, x: u.A[y - 1, x], name="blur"), region=[5, 6]),
+        "`blur` reads `A` at y - 1 in [-1, 3], it holds [0, 3]",
+        "lang.boundary(A, …)",
+    ),
+    (
+        lambda u: lang.program([u.S], lang.stage(lambda i: u.S[i + 1], name="next"), region=[u.n]),
+        "`next` reads `S` at i + 1 in [1, n], it holds [0, n - 1]",
+        "lang.boundary(A, …)",
+    ),
+    (
+        lambda u: lang.program([u.A], lang.stage(lambda y, x: u.A[y, x], name="T")),
+        "the region of the output T is not known",
+        "region=[height, width]",
+    ),
+    (
+        lambda u: lang.program([u.A], lang.compute((4,), lambda i: u.A[i, 0]), region=[4]),
+        "region= is given, and every output has a shape",
+        "leave out",
+    ),
+    (
+        lambda u: lang.program([u.A], lang.stage(lambda y, x: u.A[y, x], name="T"), region={u.A: [4]}),
+        "region= names A, which is no output without a shape",
+        None,
+    ),
+    (
+        lambda u: lang.program([u.A], [_stage(u), u.other], region={u.other: [4, 6]}),
+        "the region of the output T is not known",
+        "name it in region=",
+    ),
+    (
+        lambda u: lang.program([u.A], _stage(u), region=[4]),
+        "the region of T has 1 dimensions and the stage 2",
+        "an extent, or (first, end)",
+    ),
+    (
+        lambda u: lang.program([u.A], _stage(u), region=[4, 1.5]),
+        "the region of T has the dimension 1.5",
+        "an extent, or (first, end)",
+    ),
+    (
+        lambda u: lang.program([u.A], _stage(u), region=[4, (3, 1)]),
+        "the region of T has the dimension [3, 1), which ends before it begins",
+        None,
+    ),
+    (
+        lambda u: lang.program([u.A], [_stage(u), lang.stage(lambda y, x: u.T[y + 1, x])], region=[3, 4]),
+        "T is read at [0, 3] in dimension 0, outside of its region [0, 2] as an output",
+        "make a copy the output",
+    ),
+    (
+        lambda u: lang.program(
+            [u.A, u.I],
+            lang.stage(lambda i: _stage(u)[ir.index(ir.Opaque(u.I[i].expr)), 0], name="g"),
+            region=4,
+        ),
+        "`g` reads `T` at int(",
+        "lang.clamp(x, first, last)",
+    ),
+    (lambda u: _stage(u).shape, "the region of T is inferred when the program is made", "lang.compute"),
+    (lambda u: _stage(u)[0], "T has 2 dimensions and is indexed with 1", "one index a dimension"),
+    (lambda u: lang.boundary(_stage(u)), "lang.boundary of T, whose region is inferred", "the inputs"),
+    (lambda u: lang.stage(3), "lang.stage of int", "lambda y, x"),
 ]
+
+
+def _stage(u):
+    u.T = lang.stage(lambda y, x: u.A[y, x], name="T")
+    u.other = lang.stage(lambda y, x: u.A[y, x], name="other")
+    return u.T
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))

@@ -110,6 +110,7 @@ from tilewright.lang.reductions import (
     prod,
     sum,
 )
+from tilewright.lang.stage import stage
 from tilewright.lang.tensors import Tensor, param, placeholder, scalar
 from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ScalarParam, ValueLike
 
@@ -216,6 +217,7 @@ __all__ = [
     "softsign",
     "sqrt",
     "square",
+    "stage",
     "large_outputs",
     "largest",
     "store_as",

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from tilewright import ir
 from tilewright.ir import Index
 from tilewright.lang.source import problem
-from tilewright.lang.values import Axis, AxisName, IndexLike, as_index
+from tilewright.lang.values import Axis, AxisName, BoundName, IndexLike, as_index
 
 
 def extent_of(value: object, what: str) -> Index:
@@ -37,6 +37,13 @@ def reduce_axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | Non
 def ordered_axis(extent: IndexLike | tuple[IndexLike, IndexLike], name: str | None = None) -> Axis:
     """An axis whose values are visited in increasing order, for :func:`update`."""
     return _axis(extent, name, "ord")
+
+
+def inferred_axis(name: str) -> Axis:
+    """A parallel axis whose range ``lang.program`` infers."""
+    axis = Axis(ir.ZERO, ir.ZERO, check_name(name, "axis"))
+    axis.lo, axis.hi = (ir.var(BoundName(f"{axis.key}.{end}")) for end in ("lo", "hi"))
+    return axis
 
 
 _DEFAULT_NAMES: Final = {"par": "i", "red": "k", "ord": "t"}

@@ -92,6 +92,11 @@ def boundary(tensor: Tensor, value: ValueLike | None = None, mode: str | None = 
     """
     if not isinstance(tensor, Tensor):
         raise problem(f"lang.boundary of {type(tensor).__name__}", "it needs a tensor")
+    if tensor.inferred:
+        raise problem(
+            f"lang.boundary of {tensor.label}, whose region is inferred",
+            "it has no border: put the boundary around the inputs that it reads",
+        )
     chosen = mode or "constant"
     if chosen not in _MODES:
         raise problem(f"lang.boundary has no mode {chosen!r}", f"one of {', '.join(_MODES)}")

@@ -68,8 +68,8 @@ def compute(
     values = value if isinstance(value, tuple) else (value,)
     wanted = None if dtype is None else dtype_from(dtype)
     exprs = [to_expr(v, wanted, "the result of the function given to lang.compute") for v in values]
-    names = _names(name, len(values) if many else None)
-    made = _define(extents, iterators, exprs, names, role, hint, at)
+    names = tensor_names(name, len(values) if many else None)
+    made = define(iterators, exprs, names, role, hint, at)
     return made if many else made[0]
 
 
@@ -102,7 +102,8 @@ def parameter_names(fn: Callable[..., Any], count: int, skip: int = 0) -> tuple[
     return tuple(n.strip("_") or f"d{pos}" for pos, n in enumerate(names))
 
 
-def _names(name: str | Sequence[str] | None, count: int | None) -> list[str | None]:
+def tensor_names(name: str | Sequence[str] | None, count: int | None) -> list[str | None]:
+    """A name for each of ``count`` tensors (``None``: a single one); ProgramError where they differ."""
     if count is None:
         if name is not None and not isinstance(name, str):
             raise problem("several names for one tensor", "give one name, or return a tuple")
@@ -115,8 +116,7 @@ def _names(name: str | Sequence[str] | None, count: int | None) -> list[str | No
     return [check_name(n, "tensor") for n in names]
 
 
-def _define(
-    extents: tuple[Index, ...],
+def define(
     iterators: tuple[Axis, ...],
     exprs: list[Expr],
     names: list[str | None],
@@ -124,6 +124,7 @@ def _define(
     hint: str,
     at: Place,
 ) -> tuple[Tensor, ...]:
+    """The tensors whose elements over ``iterators`` are ``exprs``, with a stage for each inner reduction."""
     whole = _whole_reductions(exprs)
     label = next((n for n in names if n), hint)
     if whole is not None:
@@ -132,7 +133,7 @@ def _define(
         check_scope(iterators, first.axes, [e for r in reds for e in _parts(r)], at)
         outputs: list[Tensor] = []
         for w, n in zip(whole, names, strict=True):
-            outputs.append(Tensor(extents, w.reduction.dtypes[w.output], n, hint, None, at))
+            outputs.append(_tensor(iterators, w.reduction.dtypes[w.output], n, hint, at))
         targets: dict[tuple[int, int], Tensor] = {
             (reds.index(w.reduction), w.output): t for w, t in zip(whole, outputs, strict=True)
         }
@@ -140,11 +141,17 @@ def _define(
         return tuple(outputs)
     check_scope(iterators, (), exprs, at)
     values = [_resolve(e, iterators, label) for e in exprs]
-    outs = tuple(Tensor(extents, v.dtype, n, hint, None, at) for v, n in zip(values, names, strict=True))
+    outs = tuple(_tensor(iterators, v.dtype, n, hint, at) for v, n in zip(values, names, strict=True))
     where = tuple(a.index for a in iterators)
     body = Store(tuple(Access(t.ref(), where, v) for t, v in zip(outs, values, strict=True)))
     finish(Definition(iters_of(iterators), body, None, at, role), outs)
     return outs
+
+
+def _tensor(axes: Sequence[Axis], dtype: DType, name: str | None, hint: str, at: Place) -> Tensor:
+    """A tensor with an element for each point of ``axes``."""
+    shape = tuple(a.hi - a.origin for a in axes)
+    return Tensor(shape, dtype, name, hint, None, at, tuple(a.origin for a in axes))
 
 
 def finish(definition: Definition, outputs: Iterable[Tensor]) -> None:
@@ -247,17 +254,14 @@ def _split_off(
 ) -> dict[int, tuple[Tensor, tuple[Index, ...]]]:
     axes = tuple(a for a in scope if a.key in r.free)
     for a in axes:
-        if a.lo.vars or a.hi.vars:
+        if not a.inferred and (a.lo.vars or a.hi.vars):
             raise problem(
                 f"the inner reduction depends on the axis {a.name!r}, whose range depends on other axes",
                 "compute the inner reduction over a rectangle, with `where`, in a stage of its own",
                 r.place,
             )
-    shape = tuple(a.hi for a in axes)
     outputs = {
-        n: Tensor(
-            shape, t, None, f"{label}_{r.kind}" + ("" if n == len(r.dtypes) - 1 else "_value"), None, r.place
-        )
+        n: _tensor(axes, t, None, f"{label}_{r.kind}" + ("" if n == len(r.dtypes) - 1 else "_value"), r.place)
         for n, t in enumerate(r.dtypes)
     }
     _reduction_stage([r], axes, {(0, n): t for n, t in outputs.items()}, label, "", r.place)
@@ -274,7 +278,6 @@ def _reduction_stage(
 ) -> None:
     """Define the targets, keyed by reduction and output, by one stage; missing outputs get buffers too."""
     first = reds[0]
-    shape = tuple(a.hi for a in axes)
     where = tuple(a.index for a in axes)
     scope = (*axes, *first.axes)
     starts: list[Access] = []
@@ -282,7 +285,7 @@ def _reduction_stage(
     all_targets: list[Tensor] = []
     for rn, r in enumerate(reds):
         tensors = [
-            targets.get((rn, n)) or Tensor(shape, t, None, f"{label}_value", None, at)
+            targets.get((rn, n)) or _tensor(axes, t, None, f"{label}_value", at)
             for n, t in enumerate(r.dtypes)
         ]
         all_targets.extend(tensors)

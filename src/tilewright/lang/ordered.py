@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from tilewright import ir
 from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
-from tilewright.lang.axes import check_name, ordered_axis
+from tilewright.lang.axes import check_name, inferred_axis, ordered_axis
 from tilewright.lang.compute import (
     Shape,
     check_no_reduction,
@@ -79,7 +79,10 @@ def update(
             raise problem(
                 f"the reduction axis {a.name!r} among the axes of an update", "use lang.ordered_axis"
             )
-    out = Tensor(tensor.extents, tensor.dtype, _checked(name), tensor.name or hint, None, at)
+    box = [inferred_axis(f"d{n}") for n in range(tensor.rank)] if tensor.inferred else None
+    extents = tensor.extents if box is None else tuple(a.hi - a.lo for a in box)
+    origin = None if box is None else tuple(a.lo for a in box)
+    out = Tensor(extents, tensor.dtype, _checked(name), tensor.name or hint, None, at, origin)
     result = fn(out, *iterators)
     writes = list(result) if isinstance(result, tuple | list) else [result]
     body = _body(out, iterators, writes, at)

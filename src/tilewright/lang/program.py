@@ -9,6 +9,7 @@ from tilewright.ir import Access, Buffer, Expr, Index, Iter, Load, Param, Pred, 
 from tilewright.lang.axes import check_name
 from tilewright.lang.compute import to_pred
 from tilewright.lang.functions import condition_of
+from tilewright.lang.regions import Region, infer
 from tilewright.lang.source import Place, here, location, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName
 from tilewright.lang.values import AxisName, Scalar, ScalarParam
@@ -19,12 +20,18 @@ def program(
     outputs: Tensor | Sequence[Tensor],
     name: str = "main",
     assumes: Sequence[Scalar] = (),
+    region: Region | None = None,
 ) -> ir.Program:
     """The program that computes ``outputs`` from ``inputs``: all stages they need, in a fixed order.
 
     Names given by the user are kept and must be unique; other tensors are numbered after their hints.
     Iterators keep their names where no symbolic size has them. ``assumes`` are conditions on symbolic sizes,
-    checked when a kernel is called. Raises ``ProgramError`` for an output or an input that does not fit.
+    checked when a kernel is called. ``region`` says which elements of outputs made by ``lang.stage`` are
+    wanted: an extent or ``(first, end)`` for each dimension, for all such outputs or by output. What that
+    needs of other stages is inferred; every buffer then begins at 0.
+
+    Raises ``ProgramError`` for an output, an input or a region that does not fit, and for reads outside of
+    tensors.
     """
     at = here()
     check_name(name, "program")
@@ -32,7 +39,7 @@ def program(
     outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     _check_ends(ins, outs, at)
     order = _order(outs, {id(t) for t in ins}, at)
-    builder = _Builder(ins, outs, order, at)
+    builder = _Builder(ins, outs, order, infer(order, outs, region, at), at)
     return builder.build(name, [_assumption(a, at) for a in assumes])
 
 
@@ -128,8 +135,15 @@ def _order(outs: list[Tensor], known: set[int], at: Place) -> list[Definition]:
 class _Builder:
     """Gives names to the tensors and iterators of ordered definitions."""
 
-    def __init__(self, ins: list[Tensor], outs: list[Tensor], order: list[Definition], at: Place) -> None:
-        self.ins, self.outs, self.order, self.at = ins, outs, order, at
+    def __init__(
+        self,
+        ins: list[Tensor],
+        outs: list[Tensor],
+        order: list[Definition],
+        bounds: dict[str, Index],
+        at: Place,
+    ) -> None:
+        self.ins, self.outs, self.order, self.bounds, self.at = ins, outs, order, bounds, at
         self.params: dict[str, Param] = {}
         self.names: dict[int, str] = {}
         self.tensors: list[Tensor] = []
@@ -186,12 +200,12 @@ class _Builder:
                     )
 
         for t in (*self.ins, *defined):
-            for s in t.extents:
+            for s in self.extents(t):
                 visit(s)
         for d in self.order:
             for it in d.iters:
-                visit(it.lo)
-                visit(it.hi)
+                visit(ir.substitute_index(it.lo, self.bounds))
+                visit(ir.substitute_index(it.hi, self.bounds))
             for part in (d.body, d.init):
                 for e in () if part is None else ir.stmt_exprs(part):
                     for node in ir.walk(e):
@@ -227,8 +241,18 @@ class _Builder:
             if id(t) in same:
                 self.names[id(t)] = self.names[same[id(t)]]
 
+    def extents(self, t: Tensor) -> tuple[Index, ...]:
+        """The shape of a tensor's buffer."""
+        return tuple(ir.substitute_index(s, self.bounds) for s in t.extents) if t.inferred else t.extents
+
+    def place(self, t: Tensor, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        """Where in its buffer an element of a tensor lies."""
+        if not t.inferred:
+            return indices
+        return tuple(i - ir.substitute_index(o, self.bounds) for i, o in zip(indices, t.origin, strict=True))
+
     def _buffer(self, t: Tensor) -> Buffer:
-        return Buffer(self.names[id(t)], t.extents, t.dtype)
+        return Buffer(self.names[id(t)], self.extents(t), t.dtype)
 
     def _stage(self, d: Definition, taken: set[str]) -> Stage:
         first = self.names[id(d.outputs[-1])]
@@ -245,8 +269,11 @@ class _Builder:
         taken.add(name)
         dims = [ir.fresh_name(f"i{n}", self.params) for n in range(d.base.rank)]
         where = tuple(ir.var(n) for n in dims)
-        iters = tuple(Iter(n, ir.ZERO, s, "par") for n, s in zip(dims, d.base.extents, strict=True))
-        value = Load(self.names[id(d.base)], where, d.base.dtype)
+        new = d.outputs[0]
+        iters = tuple(Iter(n, ir.ZERO, s, "par") for n, s in zip(dims, self.extents(new), strict=True))
+        shift = [a - b for a, b in zip(self.place(d.base, where), self.place(new, where), strict=True)]
+        at = tuple(i + s for i, s in zip(where, shift, strict=True))
+        value = Load(self.names[id(d.base)], at, d.base.dtype)
         return Stage(name, iters, Store((Access(target, where, value),)), source=location(d.source))
 
 
@@ -255,15 +282,17 @@ class _Renamer:
 
     def __init__(self, owner: _Builder, iters: Iterable[Iter]) -> None:
         self.owner = owner
-        self.mapping: dict[str, Index] = {}
+        self.mapping: dict[str, Index] = dict(owner.bounds)
         self.iters: list[Iter] = []
         taken: dict[str, object] = dict(owner.params)
         for it in iters:
             assert isinstance(it.name, AxisName)
             name = ir.fresh_name(it.name.axis.name, taken)
             taken[name] = it
-            self.mapping[it.name] = ir.var(name)
-            self.iters.append(Iter(name, self.index(it.lo), self.index(it.hi), it.kind))
+            lo, hi = self.index(it.lo), self.index(it.hi)
+            first = lo if it.name.axis.inferred else ir.ZERO
+            self.mapping[it.name] = ir.var(name) + first
+            self.iters.append(Iter(name, lo - first, hi - first, it.kind))
         self.env = ir.iter_env(self.iters)
 
     def stage(self, name: str, d: Definition) -> Stage:
@@ -279,6 +308,11 @@ class _Renamer:
         new = ir.substitute_index(x, self.mapping, None if plain else self.expr)
         return new if plain else ir.simplify(new, self.env)
 
+    def _at(self, buffer: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        if not isinstance(buffer, TensorName):
+            return tuple(self.index(i) for i in indices)
+        return tuple(self.index(i) for i in self.owner.place(buffer.tensor, indices))
+
     def buffer(self, name: str) -> str:
         return self.owner.names[id(name.tensor)] if isinstance(name, TensorName) else name
 
@@ -288,7 +322,7 @@ class _Renamer:
     def _visit(self, e: Expr) -> Expr:
         match e:
             case Load():
-                return Load(self.buffer(e.buffer), tuple(self.index(i) for i in e.indices), e.dtype)
+                return Load(self.buffer(e.buffer), self._at(e.buffer, e.indices), e.dtype)
             case ir.OfIndex():
                 return ir.OfIndex(self.index(e.index), e.dtype)
             case ir.Select():
@@ -325,9 +359,7 @@ class _Renamer:
             case Store():
                 return Store(
                     tuple(
-                        Access(
-                            self.buffer(w.buffer), tuple(self.index(i) for i in w.indices), self.expr(w.value)
-                        )
+                        Access(self.buffer(w.buffer), self._at(w.buffer, w.indices), self.expr(w.value))
                         for w in s.writes
                     )
                 )

@@ -13,7 +13,7 @@ from tilewright.ir import DType, Index, Stmt
 from tilewright.lang.axes import check_name, extent_of
 from tilewright.lang.conversions import dtype_from, index_of
 from tilewright.lang.source import Place, here, problem
-from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ScalarParam
+from tilewright.lang.values import BoundName, IndexExpr, IndexLike, Rest, Scalar, ScalarParam
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ class Tensor:
     ``A[i, j]`` is its element, a :class:`Scalar`; indices are quasi-affine or clamped data (:func:`clamp`).
     """
 
-    __slots__ = ("definition", "dtype", "hint", "name", "place", "shape")
+    __slots__ = ("definition", "dtype", "extents", "hint", "name", "origin", "place")
 
     def __init__(
         self,
@@ -57,8 +57,10 @@ class Tensor:
         hint: str,
         definition: Definition | None,
         place: Place,
+        origin: tuple[Index, ...] | None = None,
     ) -> None:
-        self.shape = tuple(IndexExpr(s) for s in shape)
+        self.extents = shape
+        self.origin = (ir.ZERO,) * len(shape) if origin is None else origin
         self.dtype = dtype
         self.name = name
         self.hint = hint
@@ -68,17 +70,27 @@ class Tensor:
     @property
     def rank(self) -> int:
         """Number of dimensions."""
-        return len(self.shape)
+        return len(self.extents)
+
+    @property
+    def inferred(self) -> bool:
+        """Whether ``lang.program`` infers which elements there are, from those that are read."""
+        return any(isinstance(v, BoundName) for x in self.origin for v in x.vars)
+
+    @property
+    def shape(self) -> tuple[IndexExpr, ...]:
+        """Number of elements in each dimension; ``ProgramError`` where that is inferred later."""
+        if self.inferred:
+            raise problem(
+                f"the region of {self.label} is inferred when the program is made: it has no shape yet",
+                "give sizes as numbers or lang.param; lang.compute has a shape",
+            )
+        return tuple(IndexExpr(s) for s in self.extents)
 
     @property
     def label(self) -> str:
         """What messages call it."""
         return self.name or f"an unnamed tensor ({self.hint})"
-
-    @property
-    def extents(self) -> tuple[Index, ...]:
-        """The shape as indices."""
-        return tuple(s.index for s in self.shape)
 
     def ref(self, at: Place | None = None) -> TensorName:
         """Its unique name in expressions."""
@@ -94,10 +106,12 @@ class Tensor:
     def indices(self, key: object) -> tuple[Index, ...]:
         """The indices of an access, one a dimension; ``ProgramError`` for a wrong number or kind."""
         keys = key if isinstance(key, tuple) else (key,)
-        if len(keys) != len(self.shape):
+        if keys and isinstance(keys[-1], Rest):
+            keys = (*keys[:-1], *keys[-1].indices(self.rank - len(keys) + 1))
+        if len(keys) != self.rank:
             raise problem(
-                f"{self.label} has {len(self.shape)} dimensions and is indexed with {len(keys)}",
-                f"its shape is ({', '.join(str(s.index) for s in self.shape)})",
+                f"{self.label} has {self.rank} dimensions and is indexed with {len(keys)}",
+                "one index a dimension" if self.inferred else f"its shape is ({self._sizes()})",
             )
         return tuple(index_of(k, f"index {n} of {self.label}") for n, k in enumerate(keys))
 
@@ -105,7 +119,10 @@ class Tensor:
         raise problem(f"{self.label} cannot be iterated over", "index its elements: A[i, j]")
 
     def __repr__(self) -> str:
-        return f"Tensor({self.label}, ({', '.join(str(s.index) for s in self.shape)}), {self.dtype})"
+        return f"Tensor({self.label}, ({'inferred' if self.inferred else self._sizes()}), {self.dtype})"
+
+    def _sizes(self) -> str:
+        return ", ".join(map(str, self.extents))
 
 
 def placeholder(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any, Final, Literal, SupportsIndex, TypeAlias, overload
 
 import numpy as np
@@ -170,6 +171,12 @@ class AxisName(str):
     axis: Axis
 
 
+class BoundName(str):
+    """The unknown first index, or the unknown end, of a dimension of a stage whose region is inferred."""
+
+    __slots__ = ()
+
+
 class Axis(IndexExpr):
     """An iterator over ``[lo, hi)``: parallel (``par``), of a reduction (``red``) or ordered (``ord``)."""
 
@@ -190,12 +197,38 @@ class Axis(IndexExpr):
         return atom.name
 
     @property
+    def inferred(self) -> bool:
+        """Whether the range is inferred from the readers of a stage, by ``lang.program``."""
+        return any(isinstance(v, BoundName) for v in self.lo.vars)
+
+    @property
+    def origin(self) -> Index:
+        """Where a dimension over this axis begins: its start where that is inferred, else 0."""
+        return self.lo if self.inferred else ir.ZERO
+
+    @property
     def extent(self) -> IndexExpr:
         """Number of values: ``hi - lo``."""
         return IndexExpr(self.hi - self.lo)
 
     def __repr__(self) -> str:
         return f"Axis({self.name}, {show_index(self.lo)}, {show_index(self.hi)}, {self.kind})"
+
+
+class Rest:
+    """All further indices of a stage: as many as the tensors have that are indexed by it."""
+
+    __slots__ = ("_make", "axes")
+
+    def __init__(self, make: Callable[[str], Axis]) -> None:
+        self.axes: list[Axis] = []
+        self._make = make
+
+    def indices(self, count: int) -> tuple[Axis, ...]:
+        """The first ``count`` of them."""
+        while len(self.axes) < count:
+            self.axes.append(self._make(f"c{len(self.axes)}" if self.axes else "c"))
+        return tuple(self.axes[: max(0, count)])
 
 
 class Scalar:
