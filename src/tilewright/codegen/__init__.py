@@ -1,5 +1,6 @@
 """From lowered loop functions to code: the partial-evaluating emitter and the back ends."""
 
+from tilewright.codegen.clike import ALL_CALLS, CSource, emit_c
 from tilewright.codegen.link import link_shared
 from tilewright.codegen.llvm.cache import ObjectCache, open_cache
 from tilewright.codegen.llvm.compile import CompileRequest, assembly, compile_ir, optimised_ir
@@ -12,6 +13,8 @@ from tilewright.codegen.llvm.workers import CompilePool, compile_many
 from tilewright.codegen.storage import Memory
 
 __all__ = [
+    "ALL_CALLS",
+    "CSource",
     "CompilePool",
     "CompileRequest",
     "KernelText",
@@ -23,6 +26,7 @@ __all__ = [
     "compile_many",
     "compile_request",
     "count_vector_spills",
+    "emit_c",
     "emit_kernel",
     "link_shared",
     "load_object",

@@ -29,12 +29,14 @@ def link_shared(
     sources: Sequence[Path] = (),
     includes: Sequence[Path] = (),
     exports: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> Path:
     """Link objects into the shared library ``path``; for ahead-of-time export.
 
     ``files`` are the contents, in pieces, of files to make for the compiler, by plain name: those that are
     C or assembly are compiled, others may be included. ``sources`` are C files to compile, ``includes``
-    folders of headers. With ``exports`` the library shows these symbols only.
+    folders of headers. With ``exports`` the library shows these symbols only. ``flags`` follow the compiler's
+    usual ones.
 
     The library appears whole or not at all. Raises InstallationError where there is no C compiler,
     ResourceError where it takes longer than ``LINK_TIMEOUT``, InternalError where it refuses.
@@ -50,7 +52,14 @@ def link_shared(
             with Path(folder, name).open("wb") as file:
                 file.writelines(pieces)
         compiled = [name for name in made if name.endswith((".o", *_SOURCES))]
-        command = [compiler, "-shared", *_FLAGS, "-Wl,-z,noexecstack", f"-Wl,-soname,{_plain(path.name)}"]
+        command = [
+            compiler,
+            "-shared",
+            *_FLAGS,
+            *flags,
+            "-Wl,-z,noexecstack",
+            f"-Wl,-soname,{_plain(path.name)}",
+        ]
         command += ["-I.", *(f"-I{include.resolve()}" for include in includes)]
         if exports:
             script = f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.codegen import ALL_CALLS, emit_c
 from tilewright.driver.assemble import Assembled, Steps, assemble
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.export_c import export_c
@@ -24,6 +25,7 @@ from tilewright.driver.save import Parts, save_model, take_apart
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
+from tilewright.lower import lower
 from tilewright.runtime import (
     BoundModel,
     Results,
@@ -295,6 +297,15 @@ class CompiledModel:
         the files cannot be written, InstallationError where there is no C compiler.
         """
         return export_c(self._parts(), header)
+
+    def c_source(self) -> str:
+        """The kernels as one file of C99 with pragmas of OpenMP, in the order in which they first run.
+
+        Raises TargetError where a kernel uses instructions that C does not have.
+        """
+        kernels = dict.fromkeys(self._steps.kernels)
+        lowered = [replace(lower(kernel.loops(), native=ALL_CALLS), name=kernel.name) for kernel in kernels]
+        return emit_c(*lowered).text
 
     def _parts(self) -> Parts:
         return take_apart(

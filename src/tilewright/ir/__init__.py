@@ -159,6 +159,7 @@ from tilewright.ir.rewrite import (
     substitute_pred,
 )
 from tilewright.ir.scalar_ops import UndefinedError
+from tilewright.ir.sharing import shared_nodes
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -365,6 +366,7 @@ __all__ = [
     "run_function",
     "run_program",
     "seq",
+    "shared_nodes",
     "simplify",
     "simplify_deep",
     "simplify_expr",

@@ -6,12 +6,13 @@ from typing import Final
 
 import click
 
+from tilewright.cli.files import write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.state import State
 from tilewright.support import counted, format_bytes
 
-EMITTED: Final = ("artefact", "c-header")
+EMITTED: Final = ("artefact", "c-header", "c")
 
 
 @click.command("compile")
@@ -20,7 +21,8 @@ EMITTED: Final = ("artefact", "c-header")
     "-o",
     "--output",
     metavar="FILE",
-    help="Write the compiled model there: MODEL.tw, or with --emit c-header MODEL.h, and MODEL.so beside it.",
+    help="Write the compiled model there: MODEL.tw, with --emit c-header MODEL.h (and MODEL.so), with "
+    "--emit c MODEL.c.",
 )
 @click.option(
     "--emit",
@@ -28,7 +30,7 @@ EMITTED: Final = ("artefact", "c-header")
     default=EMITTED[0],
     show_default=True,
     help="What to write. artefact: one file, for `tilewright run` and tilewright.load; c-header: a C header "
-    "and a shared library that stands alone.",
+    "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP.",
 )
 @compile_options
 @common_options
@@ -49,6 +51,9 @@ def compile_(
     written: list[str] = []
     if output is not None and emit == "c-header":
         written = list(map(str, compiled.export_c(output)))
+    elif output is not None and emit == "c":
+        write_text(output, compiled.c_source())
+        written = [output]
     elif output is not None:
         compiled.save(output)
         written = [output]

@@ -1,0 +1,55 @@
+"""What languages like C differ in: one :class:`Dialect` each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.ir import CALLS, DType
+
+ALL_CALLS: Final = frozenset(CALLS)
+"""Elementary functions that the lowering leaves to the language's own library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A language.
+
+    ``types`` are its names of the IR's element types, as values (f16 and bf16 are computed in f32) and
+    ``storage`` those in memory where they differ. ``functions`` holds templates of calls of one f32 argument
+    list and one of f64, ``{}`` for the arguments, where they are not C's names. ``prelude`` comes first;
+    ``extensions`` are lines that using a type asks for. ``parallel_threads`` says whether iterations of
+    thread loops run at once, each on a thread of the device; otherwise thread loops are loops.
+    """
+
+    name: str
+    types: Mapping[str, str]
+    storage: Mapping[str, str]
+    inline: str
+    """How a helper function begins."""
+    restrict: str
+    functions: Mapping[str, tuple[str, str]]
+    prelude: str = ""
+    extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Helper functions that the language does better than by C's means, by name."""
+    parallel_threads: bool = False
+    kernel: str = ""
+    """How an entry function begins."""
+    global_space: str = ""
+    shared_space: str = ""
+    barrier: str = ""
+    group_id: str = ""
+    """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
+    local_id: str = ""
+    """The number of this thread within its block."""
+
+    def value_type(self, dtype: DType) -> str:
+        """The type of a value in an expression."""
+        return self.types[dtype.name]
+
+    def storage_type(self, dtype: DType) -> str:
+        """The type of an element in memory."""
+        return self.storage.get(dtype.name, self.types[dtype.name])
