@@ -66,7 +66,7 @@ def test_large_allocations_come_from_the_heap_and_say_where_there_is_none(tmp_pa
 def test_symbolic_sizes_and_assumptions():
     func = parse_function("""
 function("f", outputs=[y])
-n = param(lo=1, hi=100)
+n = param(1, 100)
 assume(n - 2 >= 0)
 x = f32[n, n + 1]
 y = f32[n, n + 1]
