@@ -112,11 +112,11 @@ def test_messages_nested_without_end(tmp_path: Path) -> None:
 
 def test_graphs_nested_in_graphs() -> None:
     inner = helper.make_graph([helper.make_node("Identity", ["x"], ["o"])], "inner", [], [_value("o", 2, 3)])
-    for at in range(20):
+    for at in range(30):
         node = helper.make_node("If", ["c"], [f"o{at}"], then_branch=inner)
         inner = helper.make_graph([node], "inner", [], [_value(f"o{at}", 2, 3)])
     model = _model(helper.make_node("If", ["c"], ["y"], then_branch=inner), inputs=[_value("x", 2, 3)])
-    refused(model.SerializeToString(), ResourceError, "nests graphs in graphs more than 16 deep")
+    refused(model.SerializeToString(), ResourceError, "nests graphs in graphs more than 28 deep")
 
 
 # structure

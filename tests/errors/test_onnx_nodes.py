@@ -62,10 +62,6 @@ UNSUPPORTED = {
         lambda: _node("Add", "b", opset=6, weights=[_constant("b", [1, 2])], broadcast=1, axis=0),
         "the broadcast axis of operator sets before 7",
     ),
-    "hardmax over a matrix": (
-        lambda: _node("Hardmax", opset=11, shape=(2, 3, 4)),
-        "coercion to a matrix, as before operator set 13",
-    ),
     "quantisation to a float": (
         lambda: _node(
             "QuantizeLinear",
@@ -78,10 +74,6 @@ UNSUPPORTED = {
     ),
     "another activation": (lambda: _recurrent(activations=["Affine"]), "the activation 'affine'"),
     "a long sequence": (lambda: _recurrent(steps=100_000), "100000 steps; at most"),
-    "lengths backwards": (
-        lambda: _recurrent(lengths=[3, 2], direction="reverse"),
-        "sequences of different lengths read backwards",
-    ),
     "log-sum-exp of integers": (
         lambda: _node("ReduceLogSumExp", elem=INT32, out=INT32),
         "ReduceLogSumExp of i32",

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from tilewright import lang
 from tilewright.graph.model import Array, Node, TensorType
-from tilewright.graph.operand import Operand, literal, placeholder
+from tilewright.graph.operand import Operand, compute, literal, placeholder
 from tilewright.graph.orders import in_order_of_readers
 from tilewright.graph.registry import DEFAULT_MAX_BYTES, Context, Operator, build, find_operator
 from tilewright.ir import Program
@@ -75,7 +75,13 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
         raise context.unsupported(f"its output {wanted[-1]} is not supported")
     for operand in made:
         context.limit_bytes(operand.type.nbytes)
-    return made
+    # A definition may find that there is nothing to do. What it gives must be computed all the same.
+    given = {id(operand) for operand in present}
+    return tuple(_copied(context, operand) if id(operand) in given else operand for operand in made)
+
+
+def _copied(context: Context, operand: Operand) -> Operand:
+    return compute(operand.shape, lambda *i: operand[i], context.node.op.lower(), operand.dtype)
 
 
 def evaluate_static(entry: Operator, context: Context) -> Sequence[Array]:

@@ -98,6 +98,8 @@ def recurrent_steps(
     steps, batch, width = (x.sizes[1], x.sizes[0], x.sizes[2]) if batch_first else x.sizes
     count, hidden = len(backwards), recurrence.shape[-1]
     rows = cell.gates * hidden
+    if node.attributes.get("hidden_size", hidden) != hidden:
+        return None
     fits = weights.shape == (count, rows, width) and recurrence.shape == (count, rows, hidden)
     if not fits or (bias is not None and bias.shape != (count, 2 * rows)) or not 1 < steps <= MAX_STEPS:
         return None

@@ -169,6 +169,13 @@ class Context:
         """A string attribute."""
         return self._attribute(name, default, lambda value: isinstance(value, str), "a string")
 
+    def choice(self, name: str, known: Sequence[str], default: str | None = None) -> str:
+        """A string attribute that is one of those known. Raises ModelError for any other."""
+        found = self.text(name, default)
+        named = ", ".join(known)
+        self.require(found in known, f"the attribute {name} is {quoted(found)}; it must be one of {named}")
+        return found
+
     def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         """An attribute that is a list of integers."""
         fallback = None if default is None else tuple(default)

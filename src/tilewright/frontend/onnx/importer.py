@@ -30,9 +30,12 @@ from tilewright.support import (
     NodeLocation,
     ResourceError,
     UnsupportedOperatorError,
+    get_logger,
     quoted,
     suggestion,
 )
+
+_log = get_logger(__name__)
 
 #: Attributes that name an element type by its number in the format.
 _TYPE_ATTRIBUTES: Final = frozenset({"to", "dtype", "output_dtype"})
@@ -74,7 +77,7 @@ def import_onnx(
         refused=reader.refused,
         expand=reader.expand,
     )
-    _check_outputs(model.graph, graph)
+    _check_outputs(loaded.outputs, graph)
     return graph
 
 
@@ -232,18 +235,21 @@ def _check_fixed(value: ValueInfoProto, array: Array) -> None:
         raise InputError(f"constants= gives {found} for the input {quoted(value.name)}, which is {declared}")
 
 
-def _check_outputs(graph: GraphProto, typed: Graph) -> None:
-    """Compare what the model declares of its outputs with what they are."""
-    for value, made in zip(graph.output, typed.outputs, strict=True):
+def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
+    """Compare what the model declares of its outputs with what they are.
+
+    Exporters freeze sizes that were examples: another shape than the declared one is a warning.
+    """
+    for value, made in zip(outputs, typed.outputs, strict=True):
         found = typed.types[made]
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             continue
         declared = declared_type(value)
-        fits = declared.dtype == found.dtype
-        if value.type.tensor_type.HasField("shape"):
-            fits = fits and _matches(found.shape, declared.shape)
-        if not fits:
-            raise ModelError(f"the output {quoted(value.name)} is declared as {declared}, but is {found}")
+        problem = f"the output {quoted(value.name)} is declared as {declared}, but is {found}"
+        if declared.dtype != found.dtype:
+            raise ModelError(problem)
+        if value.type.tensor_type.HasField("shape") and not _matches(found.shape, declared.shape):
+            _log.warning("%s", problem)
 
 
 @dataclass(slots=True)

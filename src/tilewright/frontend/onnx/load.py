@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
+from tilewright.frontend.onnx.tolerance import complete
 from tilewright.support import InputError, ModelError, ResourceError, format_bytes, quoted
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
@@ -25,8 +26,9 @@ MAX_FILE_BYTES: Final = (1 << 31) - 1
 #: Initializers up to this size stay in the skeleton: shapes and axes that shape inference wants to see.
 _SMALL_BYTES: Final = 4096
 
-#: How deep graphs may be nested in attributes (`If` in `If`), and how many nodes functions may expand to.
-MAX_NESTING: Final = 16
+#: How deep graphs may be nested in attributes (`If` in `If`; protocol buffers hold about 32), and how many
+#: nodes functions may expand to.
+MAX_NESTING: Final = 28
 MAX_NODES: Final = 1_000_000
 
 
@@ -34,10 +36,13 @@ MAX_NODES: Final = 1_000_000
 class LoadedModel:
     """A parsed model: `skeleton` holds everything but large weights, which are inputs there.
 
-    `weights` are the initializers of the main graph, large and small. `folder` is where external data may be.
+    `weights` are the initializers of the main graph, large and small. `outputs` are its outputs as they are
+    declared; those of the skeleton may have types that only the checker asks for. `folder` is where external
+    data may be.
     """
 
     skeleton: ModelProto
+    outputs: tuple[ValueInfoProto, ...]
     weights: tuple[TensorProto, ...]
     folder: Path | None
     label: str
@@ -54,7 +59,10 @@ def load(source: Source) -> LoadedModel:
     _check_versions(model, label)
     _check_nesting(model.graph, label)
     _check_functions(model, label)
-    loaded = LoadedModel(_skeleton(model), tuple(model.graph.initializer), folder, label)
+    skeleton = _skeleton(model)
+    complete(skeleton)
+    outputs, weights = tuple(model.graph.output), tuple(model.graph.initializer)
+    loaded = LoadedModel(skeleton, outputs, weights, folder, label)
     _check(loaded)
     return loaded
 

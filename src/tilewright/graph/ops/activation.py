@@ -115,7 +115,7 @@ def swish(ctx: Context, x: Operand) -> Operand:
 def gelu(ctx: Context, x: Operand) -> Operand:
     """`x * Phi(x)`, or its approximation by tanh."""
     half, one = number(0.5, x.dtype), number(1, x.dtype)
-    if ctx.text("approximate", "none") == "tanh":
+    if ctx.choice("approximate", ("none", "tanh"), "none") == "tanh":
         factor, cubic = number(math.sqrt(2.0 / math.pi), x.dtype), number(0.044715, x.dtype)
         return elementwise(ctx, lambda a: half * a * (one + lang.tanh(factor * (a + cubic * a * a * a))), x)
     scale = number(math.sqrt(0.5), x.dtype)

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 #: From so many output channels on a transposed convolution computes them side by side.
 MANY_CHANNELS: Final = 8
+AUTO_PAD: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Wind
     ctx.require(
         all(v > 0 for v in (*kernel, *strides, *dilations)), "kernel, strides, dilations must be positive"
     )
-    mode = ctx.text("auto_pad", "NOTSET")
+    mode = ctx.choice("auto_pad", AUTO_PAD, "NOTSET")
     before, after = pads[:rank], pads[rank:]
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [
@@ -298,7 +299,8 @@ def _interleaved(first: Sequence[T], second: Sequence[T]) -> list[T]:
 
 def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tuple[tuple[int, ...], Window]:
     rank = len(kernel)
-    window = window_of(ctx, kernel, sizes) if ctx.text("auto_pad", "NOTSET") in ("NOTSET", "VALID") else None
+    mode = ctx.choice("auto_pad", AUTO_PAD, "NOTSET")
+    window = window_of(ctx, kernel, sizes) if mode in ("NOTSET", "VALID") else None
     strides, dilations = ctx.integers("strides", (1,) * rank), ctx.integers("dilations", (1,) * rank)
     extra = ctx.integers("output_padding", (0,) * rank)
     full = [
@@ -316,6 +318,5 @@ def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tup
     total = [max(full[axis] - out[axis], 0) for axis in range(rank)]
     small = tuple(pad // 2 for pad in total)
     large = tuple(pad - pad // 2 for pad in total)
-    upper = ctx.text("auto_pad", "NOTSET") == "SAME_UPPER"
-    before, after = (small, large) if upper else (large, small)
+    before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
     return out, Window(tuple(kernel), strides, dilations, before, after)

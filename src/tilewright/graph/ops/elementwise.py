@@ -247,7 +247,7 @@ def fold(ctx: Context, first: Operand, *others: Operand) -> Operand:
 @operator("BitShift", kind=_ELEMENTWISE)
 def bit_shift(ctx: Context, x: Operand, y: Operand) -> Operand:
     """Bits of x shifted by y places; y below zero or from the dtype's width on shifts all of them out."""
-    left = ctx.text("direction") == "LEFT"
+    left = ctx.choice("direction", ("LEFT", "RIGHT")) == "LEFT"
     bits, signed = dtype_of(x.dtype).bits, is_signed(x.dtype)
     zero, last = number(0, x.dtype), number(bits - 1, x.dtype)
 

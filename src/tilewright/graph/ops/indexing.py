@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, clamped, compute, index_value
-from tilewright.graph.ops.common import Scalar, insert_axes, number, size_of, split_index, stem
+from tilewright.graph.ops.common import Scalar, insert_axes, is_float, number, size_of, split_index, stem
 from tilewright.graph.registry import Context, Kind, operator
 
 
@@ -141,7 +141,14 @@ def top_k(ctx: Context, x: Operand, k: Operand | None = None) -> tuple[Operand, 
     def before(*i: Ix) -> Scalar:
         mine, theirs = x[i], x[moved(i, other)]
         ahead = theirs > mine if largest else theirs < mine
-        ahead = ahead | ((theirs == mine) & (other < i[axis]))
+        tied = theirs == mine
+        if is_float(x.dtype):
+            # What is no number counts as larger than any, as in sorting; otherwise ranks would repeat.
+            strange, theirs_strange = lang.isnan(mine), lang.isnan(theirs)
+            later, sooner = (strange, theirs_strange) if largest else (theirs_strange, strange)
+            ahead = ahead | (sooner & lang.logical_not(later))
+            tied = tied | (strange & theirs_strange)
+        ahead = ahead | (tied & (other < i[axis]))
         return lang.sum(lang.select(ahead, number(1, "i64"), number(0, "i64")), axis=other)
 
     ranks = compute(x.shape, before, name=f"{stem(ctx)}_rank")

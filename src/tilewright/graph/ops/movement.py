@@ -224,13 +224,25 @@ def slice_(
     for axis, first, stop, stride in zip(named, begins or (), stops or (), strides, strict=True):
         ctx.require(stride != 0, "a step is zero")
         axis = ctx.normal_axis(axis, rank)
-        places = range(x.shape[axis])[first:stop:stride]
-        begin[axis], step[axis], shape[axis] = places.start, stride, len(places)
+        begin[axis], shape[axis] = _sliced(x.shape[axis], first, stop, stride)
+        step[axis] = stride
 
     def of(*i: Ix) -> Scalar:
         return x[tuple(at * step[a] + begin[a] for a, at in enumerate(i))]
 
     return compute(shape, of, name=stem(ctx))
+
+
+def _sliced(size: int, first: int, stop: int, step: int) -> tuple[int, int]:
+    """Where a slice of an axis begins, and its elements.
+
+    Unlike Python's, a slice that runs backwards from before the beginning begins at the first element.
+    """
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    begin = min(max(first + size if first < 0 else first, 0), high)
+    end = min(max(stop + size if stop < 0 else stop, low), high)
+    count = len(range(begin, end, step))
+    return (begin, count) if count and size else (0, 0)
 
 
 @operator("Pad", kind=Kind.MOVEMENT, static=(1, 3))
@@ -252,12 +264,13 @@ def pad(
         before[axis], after[axis] = (amounts or ())[at], (amounts or ())[at + len(named)]
     shape = [size + before[axis] + after[axis] for axis, size in enumerate(x.shape)]
     ctx.require(min(shape, default=0) >= 0, f"pads {list(amounts or ())} leave nothing of {list(x.shape)}")
-    mode = ctx.text("mode", "constant")
+    mode = ctx.choice("mode", ("constant", "reflect", "edge", "wrap"), "constant")
     if mode != "constant":
-        ctx.require(mode in ("reflect", "edge", "wrap"), f"there is no padding mode {mode!r}")
+        kept = [size + min(before[a], 0) + min(after[a], 0) for a, size in enumerate(x.shape)]
+        ctx.require(min(kept, default=1) > 0 or 0 in shape, f"there is nothing to pad {list(x.shape)} with")
 
         def of(*i: Ix) -> Scalar:
-            return x[tuple(_folded(at - before[a], x.shape[a], mode, shape[a]) for a, at in enumerate(i))]
+            return x[tuple(_folded(at, x.shape[a], before[a], after[a], mode) for a, at in enumerate(i))]
 
         return compute(shape, of, name=stem(ctx))
     fill = ctx.values[2] if value is not None and len(ctx.values) > 2 else None
@@ -276,24 +289,28 @@ def pad(
     return compute(shape, filled, name=stem(ctx))
 
 
-def _folded(at: At, size: int, mode: str, out: int) -> At:
-    if out == size:
-        return at
+def _folded(at: Ix, size: int, before: int, after: int, mode: str) -> At:
+    """Where an element of a padded axis comes from; negative borders are cut off before others are added."""
+    first = max(-before, 0)
+    left = size - first - max(-after, 0)
+    if before <= 0 and after <= 0:
+        return at + first
+    inner = at - max(before, 0)
     if mode == "edge":
-        return lang.clamp(at, 0, size - 1)
+        return lang.clamp(inner, 0, left - 1) + first
     if mode == "wrap":
-        return at % size
-    if size == 1:
-        return at * 0
-    around = at % (2 * (size - 1))
-    return lang.minimum(around, 2 * (size - 1) - around)
+        return inner % left + first
+    if left == 1:
+        return at * 0 + first
+    around = inner % (2 * (left - 1))
+    return lang.minimum(around, 2 * (left - 1) - around) + first
 
 
 @operator("DepthToSpace", kind=Kind.MOVEMENT)
 def depth_to_space(ctx: Context, x: Operand) -> Operand:
     """Blocks of pixels out of channels."""
     block = ctx.integer("blocksize")
-    channels_first = ctx.text("mode", "DCR") == "CRD"
+    channels_first = ctx.choice("mode", ("DCR", "CRD"), "DCR") == "CRD"
     n, c, h, w = x.shape
     ctx.require(block > 0 and c % (block * block) == 0, f"{c} channels do not make blocks of {block}")
     depth = c // (block * block)
@@ -314,7 +331,7 @@ def space_to_depth(ctx: Context, x: Operand) -> Operand:
     ctx.require(
         block > 0 and h % block == 0 and w % block == 0, f"{h}x{w} pixels do not make blocks of {block}"
     )
-    channels_first = ctx.text("mode", "DCR") == "CRD"
+    channels_first = ctx.choice("mode", ("DCR", "CRD"), "DCR") == "CRD"
 
     def of(b: Ix, channel: Ix, i: Ix, j: Ix) -> Scalar:
         inside, source = channel // c, channel % c

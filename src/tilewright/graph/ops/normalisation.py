@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, bounded, compute, index_value
-from tilewright.graph.ops.common import Scalar, cast, convert_tensor, number, read, size_of, stem, wide
+from tilewright.graph.ops.common import (
+    Scalar,
+    cast,
+    convert_tensor,
+    linear_index,
+    number,
+    read,
+    size_of,
+    split_index,
+    stem,
+    wide,
+)
 from tilewright.graph.ops.reduction import as_dtype, reduce_over
 from tilewright.graph.registry import Context, Kind, operator
 
@@ -19,7 +30,9 @@ def _softmax_axes(ctx: Context, rank: int) -> tuple[int, ...]:
     if ctx.version >= 13:
         return (ctx.axis("axis", rank, -1),)
     # Before operator set 13 the input was coerced to a matrix at `axis`.
-    return tuple(range(ctx.normal_axis(ctx.integer("axis", 1), rank + 1), rank))
+    axis = ctx.integer("axis", 1)
+    ctx.require(-rank <= axis <= rank, f"axis {axis} is out of range for rank {rank}")
+    return tuple(range(axis + rank if axis < 0 else axis, rank))
 
 
 @operator("Softmax", "LogSoftmax", kind=Kind.REDUCTION)
@@ -48,21 +61,22 @@ def softmax(ctx: Context, x: Operand) -> Operand:
 
 @operator("Hardmax", kind=Kind.REDUCTION)
 def hardmax(ctx: Context, x: Operand) -> Operand:
-    """1 at the first of the largest elements along an axis, 0 elsewhere."""
+    """1 at the first of the largest elements of a row, 0 elsewhere."""
     axes = _softmax_axes(ctx, len(x.shape))
-    if len(axes) != 1:
-        raise ctx.unsupported("coercion to a matrix, as before operator set 13")
-    axis = axes[0]
-    k = lang.reduce_axis(x.shape[axis], "k")
-    rows = [1 if a == axis else n for a, n in enumerate(x.shape)]
-    best = compute(
-        rows,
-        lambda *i: lang.argmax(x[tuple(k if a == axis else at for a, at in enumerate(i))], axis=k),
-        name=f"{stem(ctx)}_argmax",
-    )
+    row = [x.shape[axis] for axis in axes]
+    ctx.require(size_of(row) > 0 or 0 in x.shape, "its rows have no elements")
+    k = lang.reduce_axis(size_of(row), "k")
+
+    def element(i: Sequence[At]) -> Scalar:
+        place = dict(zip(axes, split_index(k, row), strict=True))
+        return x[tuple(place.get(axis, at) for axis, at in enumerate(i))]
+
+    rows = [1 if a in axes else n for a, n in enumerate(x.shape)]
+    best = compute(rows, lambda *i: lang.argmax(element(i), axis=k), name=f"{stem(ctx)}_argmax")
 
     def of(*i: Ix) -> Scalar:
-        chosen = best[_row(i, axes)] == index_value(i[axis], best.dtype)
+        here = linear_index([i[axis] for axis in axes], row)
+        chosen = best[_row(i, axes)] == index_value(here, best.dtype)
         return lang.select(chosen, number(1, x.dtype), number(0, x.dtype))
 
     return compute(x.shape, of, name=stem(ctx))

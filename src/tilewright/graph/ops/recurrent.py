@@ -30,6 +30,8 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType
 #: Sequences longer than this would make programs of unreasonable size.
 MAX_STEPS: Final = 256
 
+_DIRECTIONS: Final = ("forward", "reverse", "bidirectional")
+
 Act = Callable[[Scalar], Scalar]
 
 
@@ -216,10 +218,9 @@ def _run(
     ctx = layer.ctx
     if layer.steps > MAX_STEPS:
         raise ctx.unsupported(f"{layer.steps} steps; at most {MAX_STEPS} are unrolled")
-    direction = ctx.text("direction", "forward")
+    direction = ctx.choice("direction", _DIRECTIONS, "forward")
     directions = 2 if direction == "bidirectional" else 1
-    if direction != "forward" and layer.lengths is not None:
-        raise ctx.unsupported("sequences of different lengths read backwards")
+    _require_fitting(layer, directions, initial)
     acts = _activations(ctx, directions, defaults)
     history: list[list[Operand]] = []
     last: list[State] = []
@@ -237,6 +238,24 @@ def _run(
         _sequence(layer, history),
         *(_stacked(layer, [s[at] for s in last]) for at in range(len(initial))),
     ]
+
+
+def _require_fitting(layer: _Layer, directions: int, initial: Sequence[Operand | None]) -> None:
+    """Raise ModelError where an input has another shape than those of x, w and r ask for."""
+    batch = (layer.batch, directions) if layer.batch_first else (directions, layer.batch)
+    states = {f"initial state {at}": (given, (*batch, layer.hidden)) for at, given in enumerate(initial)}
+    rows = layer.gates * layer.hidden
+    wanted = {
+        "weights": (layer.w, (directions, rows, layer.x.shape[2])),
+        "recurrence weights": (layer.r, (directions, rows, layer.hidden)),
+        "bias": (layer.b, (directions, 2 * rows)),
+        "sequence lengths": (layer.lengths, (layer.batch,)),
+        **states,
+    }
+    for what, (given, shape) in wanted.items():
+        fits = given is None or given.shape == shape
+        found = [] if given is None else list(given.shape)
+        layer.ctx.require(fits, f"its {what} {found} must be {list(shape)}")
 
 
 def _masked(layer: _Layer, t: int, state: Operand) -> Operand:
@@ -289,6 +308,8 @@ def _layer(
         len(x.shape) == 3 and len(w.shape) == 3 and len(r.shape) == 3, "input and weights have rank 3"
     )
     hidden = r.shape[2]
+    stated = ctx.integer("hidden_size", hidden)
+    ctx.require(stated == hidden, f"hidden_size is {stated}, but its recurrence weights are {list(r.shape)}")
     fits = w.shape[1] == gates * hidden and w.shape[2] == x.shape[2] and r.shape[1] == gates * hidden
     ctx.require(fits, f"weights {list(w.shape)} and {list(r.shape)} do not fit the input {list(x.shape)}")
     clip = ctx.real("clip", 0.0)

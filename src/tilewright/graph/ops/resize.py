@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import permutations
 from math import prod
 from operator import add
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,25 @@ from tilewright.graph.ops.common import Scalar, convert_tensor, is_float, number
 from tilewright.graph.registry import Context, Kind, operator
 from tilewright.ir import dtype_of
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 #: Terms of a result that are one expression, at most.
 MOST_TERMS: Final = 8
 #: Reading along the last axis, where each lane looks up its place, costs as much as so many other reads.
 GATHERED: Final = 4
+
+_COORDINATES: Final = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+_ROUNDINGS: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_POLICIES: Final = ("stretch", "not_larger", "not_smaller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +77,14 @@ def resize(
 ) -> Operand:
     """The input interpolated to another size: nearest, linear or cubic."""
     if ctx.version < 11:
-        # Resize-10 has the scales as its second input, and looks up as Upsample does.
-        method = _Method(ctx.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, False)
+        # Resize-10 has the scales as its second input, and looks up as Upsample does where it enlarges. What
+        # it means where it shrinks nobody wrote down; onnxruntime and OpenVINO round up.
+        method = _Method(_mode(ctx), "asymmetric", "simple", -0.75, False, False)
         return _resized(ctx, x, _by_scales(ctx, x, ctx.static(1)), method, 0.0)
     method = _Method(
-        ctx.text("mode", "nearest"),
-        ctx.text("coordinate_transformation_mode", "half_pixel"),
-        ctx.text("nearest_mode", "round_prefer_floor"),
+        _mode(ctx),
+        ctx.choice("coordinate_transformation_mode", _COORDINATES, "half_pixel"),
+        ctx.choice("nearest_mode", _ROUNDINGS, "round_prefer_floor"),
         ctx.real("cubic_coeff_a", -0.75),
         bool(ctx.integer("exclude_outside", 0)),
         bool(ctx.integer("antialias", 0)),
@@ -83,8 +96,14 @@ def resize(
 def upsample(ctx: Context, x: Operand, scales: Operand | None = None) -> Operand:
     """The input enlarged by factors, looking up place / factor."""
     factors = np.array(ctx.reals("scales")) if ctx.has("scales") else ctx.static(1)
-    method = _Method(ctx.text("mode", "nearest"), "asymmetric", "floor", -0.75, False, False)
+    method = _Method(_mode(ctx), "asymmetric", "floor", -0.75, False, False)
     return _resized(ctx, x, _by_scales(ctx, x, factors), method, 0.0)
+
+
+def _mode(ctx: Context) -> str:
+    """How to interpolate: Upsample's `bilinear` is what is `linear` today."""
+    mode = ctx.choice("mode", ("nearest", "linear", "cubic", "bilinear"), "nearest")
+    return "linear" if mode == "bilinear" else mode
 
 
 def _by_scales(ctx: Context, x: Operand, factors: npt.NDArray[np.generic]) -> list[_Axis]:
@@ -104,7 +123,7 @@ def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
     if sizes is not None:
         ctx.require(len(sizes) == len(named), "sizes must have an entry for each axis")
         factors = [out / x.shape[axis] for axis, out in zip(named, sizes, strict=True)]
-        policy = ctx.text("keep_aspect_ratio_policy", "stretch")
+        policy = ctx.choice("keep_aspect_ratio_policy", _POLICIES, "stretch")
         if policy != "stretch":
             kept = min(factors) if policy == "not_larger" else max(factors)
             # Halves round up, unlike Python's rounding.
@@ -129,25 +148,33 @@ def _axes(ctx: Context, x: Operand, method: _Method) -> list[_Axis]:
 
 def _coordinates(axis: _Axis, method: _Method) -> Floats:
     """Where in the input each output element lies."""
-    at = np.arange(axis.out, dtype=np.float64)
-    width = axis.scale * axis.size
+    # Which element is the nearest one is decided in single precision, as everywhere else: with a scale of
+    # 0.6, say, places that are whole numbers there lie just below them in double precision.
+    at: Floats = np.arange(axis.out, dtype=np.float32 if method.mode == "nearest" else np.float64)
+    scale, width = axis.scale, axis.out
     match method.coordinates:
         case "align_corners":
-            return at * 0.0 if width == 1 else at * (axis.size - 1) / (width - 1)
+            # The last element of the output lies on the last one of the input, in torch and the other
+            # runtimes. The standard's own cases lay that off by what the size was rounded by, where images
+            # shrink (decision 0080).
+            end = scale * axis.size if scale < 1 and method.mode != "nearest" else width
+            return at * 0 if end == 1 else at * (axis.size - 1) / (end - 1)
         case "asymmetric":
-            return at / axis.scale
+            return at / scale
+        case "tf_half_pixel_for_nn":
+            return (at + 0.5) / scale
         case "tf_crop_and_resize":
-            begin, end = axis.roi
+            begin, stop = axis.roi
             if width == 1:
-                return at * 0.0 + (end - begin) * (axis.size - 1) / 2 + begin * (axis.size - 1)
-            return at * (end - begin) * (axis.size - 1) / (width - 1) + begin * (axis.size - 1)
+                return at * 0 + (stop - begin) * (axis.size - 1) / 2 + begin * (axis.size - 1)
+            return at * (stop - begin) * (axis.size - 1) / (width - 1) + begin * (axis.size - 1)
         case "pytorch_half_pixel":
-            return at * 0.0 - 0.5 if width == 1 else (at + 0.5) / axis.scale - 0.5
+            return at * 0 if width == 1 else (at + 0.5) / scale - 0.5
         case "half_pixel_symmetric":
-            offset = axis.size / 2 * (1 - axis.out / width)
-            return offset + (at + 0.5) / axis.scale - 0.5
+            offset = axis.size / 2 * (1 - width / (scale * axis.size))
+            return offset + (at + 0.5) / scale - 0.5
         case _:
-            return (at + 0.5) / axis.scale - 0.5
+            return (at + 0.5) / scale - 0.5
 
 
 def _nearest(places: Floats, rounding: str) -> Ints:
@@ -194,8 +221,6 @@ def _taps(axis: _Axis, method: _Method) -> tuple[Ints, Floats]:
 
 
 def _resized(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method, filling: float) -> Operand:
-    known = {"nearest", "linear", "cubic"}
-    ctx.require(method.mode in known, f"there is no mode {method.mode!r}")
     crop = method.coordinates == "tf_crop_and_resize"
     sizes = {axis.axis: axis.out for axis in axes}
     ctx.limit_elements([sizes.get(axis, size) for axis, size in enumerate(x.shape)], x.dtype)
@@ -219,7 +244,10 @@ def _looked_up(ctx: Context, x: Operand, axes: Sequence[_Axis], method: _Method)
     tables: dict[int, Readable | tuple[int, int, int]] = {}
     for axis in axes:
         shape[axis.axis] = axis.out
-        index = np.clip(_nearest(_coordinates(axis, method), method.nearest), 0, axis.size - 1)
+        rounding = method.nearest
+        if rounding == "simple":
+            rounding = "ceil" if axis.scale < 1 else "floor"
+        index = np.clip(_nearest(_coordinates(axis, method), rounding), 0, axis.size - 1)
         tables[axis.axis] = _arithmetic(index) or ctx.table(index, "places")
 
     def of(*i: Ix) -> Scalar:

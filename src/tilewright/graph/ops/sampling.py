@@ -20,12 +20,10 @@ def grid_sample(ctx: Context, x: Operand, grid: Operand) -> Operand:
     rank = len(x.shape) - 2
     sizes = x.shape[2:]
     ctx.require(rank >= 1 and grid.shape[-1] == rank, f"a grid {list(grid.shape)} for {rank} axes")
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        ctx.text("mode", "linear"), ctx.text("mode", "linear")
-    )
-    padding, aligned = ctx.text("padding_mode", "zeros"), bool(ctx.integer("align_corners", 0))
-    ctx.require(mode in ("nearest", "linear", "cubic"), f"there is no mode {mode!r}")
-    ctx.require(padding in ("zeros", "border", "reflection"), f"there is no padding {padding!r}")
+    mode = ctx.choice("mode", ("linear", "nearest", "cubic", "bilinear", "bicubic"), "linear")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    padding = ctx.choice("padding_mode", ("zeros", "border", "reflection"), "zeros")
+    aligned = bool(ctx.integer("align_corners", 0))
     dtype = grid.dtype
     out = grid.shape[1:-1]
 
@@ -119,7 +117,9 @@ def roi_align(ctx: Context, x: Operand, rois: Operand, images: Operand) -> Opera
     if ratio <= 0:
         raise ctx.unsupported("an adaptive number of samples: sampling_ratio must be positive")
     scale = ctx.real("spatial_scale", 1.0)
-    half = ctx.version >= 16 and ctx.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    coordinates = ("half_pixel", "output_half_pixel")
+    half = ctx.version >= 16
+    half = half and ctx.choice("coordinate_transformation_mode", coordinates, "half_pixel") == "half_pixel"
     dtype = x.dtype
     samples = [lang.reduce_axis(ratio, "iy"), lang.reduce_axis(ratio, "ix")]
     sizes = (height, width)
@@ -133,7 +133,9 @@ def roi_align(ctx: Context, x: Operand, rois: Operand, images: Operand) -> Opera
         inside = (lang.to_scalar(samples[axis], dtype) + 0.5) * number(1.0 / ratio, dtype)
         return low + (lang.to_scalar(o[axis], dtype) + inside) * bin_size
 
-    combine: Callable[..., Scalar] = lang.sum if ctx.text("mode", "avg") == "avg" else lang.max
+    combine: Callable[..., Scalar] = (
+        lang.sum if ctx.choice("mode", ("avg", "max"), "avg") == "avg" else lang.max
+    )
 
     def of(r: Ix, c: Ix, *o: Ix) -> Scalar:
         image = clamped(lang.cast(images[(r,)], "i64"), x.shape[0])

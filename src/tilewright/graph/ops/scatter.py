@@ -25,9 +25,7 @@ _COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxy
 
 
 def _combination(ctx: Context) -> Callable[[Scalar, Scalar], Scalar]:
-    name = ctx.text("reduction", "none")
-    ctx.require(name in _COMBINE, f"there is no reduction {name!r}")
-    return _COMBINE[name]
+    return _COMBINE[ctx.choice("reduction", tuple(_COMBINE), "none")]
 
 
 @operator("ScatterElements", "Scatter", kind=Kind.OPAQUE)
@@ -69,7 +67,7 @@ def tensor_scatter(ctx: Context, past: Operand, update: Operand, start: Operand 
     rank = len(past.shape)
     axis = ctx.axis("axis", rank, -2)
     size, count = past.shape[axis], update.shape[axis]
-    circular = ctx.text("mode", "linear") == "circular"
+    circular = ctx.choice("mode", ("linear", "circular"), "linear") == "circular"
 
     def of(*i: Ix) -> Scalar:
         at = index_value(i[axis], "i64")
