@@ -21,6 +21,7 @@ from property.program_proposals import (
     strassen,
     winograd,
 )
+from property.tree_proposals import import_tree
 from tilewright.ir import (
     HINTS,
     Alloc,
@@ -548,6 +549,7 @@ PROPOSERS = {
     "layout_pad": layout_pad,
     "layout_unfold": layout_unfold,
     "tensorize": tensorize,
+    "import_tree": import_tree,
     "winograd": winograd,
     "strassen": strassen,
     "bf16x3": bf16x3,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract_model
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
+    from tilewright.poly.tree_text import follow_tree
     from tilewright.poly.violations import Violation
 
 # Public name -> the module that defines it.
@@ -21,6 +22,7 @@ _EXPORTS: Final = {
     "Model": "extract",
     "TiledTree": "tree",
     "band_facts": "tree",
+    "follow_tree": "tree_text",
     "import_tree": "ast_import",
     "tile_and_fuse": "tree",
     "tree_of": "tree",
@@ -47,6 +49,7 @@ __all__ = [
     "check_legal",
     "all_dependences",
     "extract_model",
+    "follow_tree",
     "import_tree",
     "list_function",
     "tile_and_fuse",

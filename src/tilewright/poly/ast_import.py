@@ -108,11 +108,13 @@ class _Place:
 
 
 class _Importer:
-    def __init__(self, model: Model, scratch: Mapping[str, tuple[Scratch, ...]]) -> None:
+    def __init__(
+        self, model: Model, scratch: Mapping[str, tuple[Scratch, ...]], taken: Iterable[str]
+    ) -> None:
         self.model = model
         self.scratch = scratch  # by the name of the mark
         self.allocated = {s.buffer for found in scratch.values() for s in found}
-        self.taken: set[str] = {p.name for p in model.params}
+        self.taken: set[str] = {*taken, *(p.name for p in model.params)}
         self.buffers: set[str] = {*model.buffers, *self.taken}
         self.made: set[str] = set()
         self.statements = {s.name: s for s in model.statements}
@@ -369,22 +371,28 @@ def _scratch(model: Model, schedule: isl.Schedule) -> list[tuple[MarkedPart, tup
         for name in names:
             if name not in model.buffers or name in seen:
                 raise ProgramError(f"the mark {part.name!r} cannot allocate the buffer {name[:80]!r}")
+            layout = model.buffers[name].layout
+            if layout is not None and any(x.vars - set(layout.dims) for x in layout.exprs):
+                raise ProgramError(
+                    f"buffer {name!r} is a tile already: its layout depends on the loops around it",
+                    hint="import the tree before other steps",
+                )
             seen.add(name)
         if names:
             found.append((part, tuple(scratch_of(model, part, name) for name in names)))
     return found
 
 
-def import_tree(model: Model, schedule: isl.Schedule) -> LoopFunction:
+def import_tree(model: Model, schedule: isl.Schedule, taken: Iterable[str] = ()) -> LoopFunction:
     """The loop function of a schedule tree over the statements of ``model``.
 
-    Buffers of ``scratch`` marks are allocated there, all others as they were around the whole body. Raises
-    :class:`~tilewright.support.ProgramError` for storage that was allocated inside of loops and that no mark
-    allocates, and as :func:`scratch_marks` does.
+    ``taken`` are names that loops and blocks may not have. Buffers of ``scratch`` marks are allocated there,
+    all others as they were around the whole body. Raises :class:`~tilewright.support.ProgramError` for
+    storage that was allocated inside of loops and that no mark allocates, and as :func:`scratch_marks` does.
     """
     func = model.function
     scratch = _scratch(model, schedule)
-    importer = _Importer(model, {part.name: boxes for part, boxes in scratch})
+    importer = _Importer(model, {part.name: boxes for part, boxes in scratch}, taken)
     ast = generate(with_probes(schedule, (part for part, _ in scratch)), model.context)
     body = simplify_seqs(importer.visit(ast, _Place({})))
     arguments = {b.name for b in func.buffers}

@@ -12,16 +12,13 @@ from dataclasses import replace
 import islpy as isl
 
 from tilewright.ir import LoopFunction, var
+from tilewright.poly.budget import OPERATIONS, budget
 from tilewright.poly.extract import Model, PolyStatement, extract_model
-from tilewright.poly.spaces import CONTEXT, DIM, Domain, maps_of, sets_of, union_map, union_set
+from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
 from tilewright.poly.symbolic_flow import SymbolicFlow
 from tilewright.poly.symbolic_races import symbolic_races
 from tilewright.poly.symbolic_values import SymbolicValues
 from tilewright.poly.violations import Violation, same_computation
-from tilewright.support import ResourceError
-
-OPERATIONS = 200_000_000
-"""Limit on isl's internal operations of one check (about ten seconds), so that none can run away."""
 
 
 def check_symbolic(
@@ -35,19 +32,9 @@ def check_symbolic(
 
     Raises :class:`~tilewright.support.ResourceError` where isl needs more than ``operations``.
     """
-    CONTEXT.reset_operations()
-    CONTEXT.set_max_operations(operations)
-    try:
+    what = f"the relations of {after.name} are too large"
+    with budget(operations, what, "give more parameters a value, or use the list mode"):
         return _checked(before, after, params)
-    except isl.Error as error:
-        # isl gives up with an error that is only told apart by its text
-        raise ResourceError(
-            f"the relations of {after.name} are too large: isl gave up ({str(error)[:80]})",
-            hint="give more parameters a value, or use the list mode",
-        ) from error
-    finally:
-        CONTEXT.set_max_operations(0)
-        CONTEXT.reset_operations()
 
 
 def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:

@@ -16,6 +16,7 @@ from tilewright.schedule.loop.bind import bind
 from tilewright.schedule.loop.blockize import blockize
 from tilewright.schedule.loop.decompose_init import decompose_init
 from tilewright.schedule.loop.fuse import fuse
+from tilewright.schedule.loop.import_tree import import_tree
 from tilewright.schedule.loop.parallel import parallel
 from tilewright.schedule.loop.partition import partition
 from tilewright.schedule.loop.peel import peel
@@ -63,6 +64,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     decompose_init,
     blockize,
     tensorize,
+    import_tree,
     set_scope,
     set_layout,
     # producers, consumers and storage

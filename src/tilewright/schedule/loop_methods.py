@@ -79,6 +79,10 @@ class LoopMethods(Methods):
         """Do a nest by one instruction of the machine."""
         return self.apply("tensorize", loop, instr)
 
+    def import_tree(self, stages: Sequence[str], tree: str) -> Self:
+        """Run whole stages in the order of a schedule tree, given as isl's text."""
+        return self.apply("import_tree", stages, tree)
+
     def set_scope(self, buffer: str, scope: str) -> Self:
         """Choose the memory of an allocated buffer."""
         return self.apply("set_scope", buffer, scope)
