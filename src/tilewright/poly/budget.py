@@ -14,13 +14,20 @@ from tilewright.support import ResourceError
 OPERATIONS: Final = 200_000_000
 """Limit on isl's operations of one question (about ten seconds)."""
 
-# isl tells by the text alone why it gave up
+# isl tells by the text alone why it gave up; some wrappers leave even that out
 _SPENT: Final = "maximal number of operations exceeded"
 
 
 def is_spent(error: isl.Error) -> bool:
-    """Whether isl gave up because a budget was spent."""
-    return _SPENT in str(error)
+    """Whether isl gave up because the budget around is spent: then nothing else works either."""
+    if _SPENT in str(error):
+        return True
+    try:
+        isl.Val.int_from_si(CONTEXT, 1).add(isl.Val.int_from_si(CONTEXT, 1))
+        isl.Set.universe(isl.Space.set_alloc(CONTEXT, 0, 1)).subtract(isl.Set("{ [i] : i > 0 }"))
+    except isl.Error:
+        return True
+    return False
 
 
 @contextmanager
