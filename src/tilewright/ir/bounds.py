@@ -108,7 +108,19 @@ def _replace_atom(atom: Atom, name: str, lo: Index, hi: Index, up: bool) -> Inde
                 return None
             return imin(*known) if op == "min" else imax(*known)
         case Opaque(expr):
-            return None if name in expr.vars else index(atom)
+            return _of_type(atom, up) if name in expr.vars else index(atom)
+
+
+#: Bits of an integer type up to which it bounds a data-dependent index.
+_NARROW = 16
+
+
+def _of_type(atom: Opaque, up: bool) -> Index | None:
+    """The end of the range of a data-dependent index that its element type gives; ``None`` for wide ones."""
+    t = atom.expr.dtype
+    if not t.is_integer or t.bits > _NARROW:
+        return None
+    return Index(int(t.max_value if up else t.min_value))
 
 
 def _has_param(x: Index, name: str) -> bool:
@@ -203,6 +215,13 @@ def _best(values: list[int | None], up: bool) -> int | None:
 def _params_bound(x: Index, up: bool) -> int | None:
     """The bound over all values of the parameters, each at its extreme in every term on its own."""
     bound: Index | None = x
+    if any(isinstance(a, Opaque) for a, _ in x.terms):
+        bound = Index(x.const)
+        for atom, c in x.terms:
+            end = _of_type(atom, up if c > 0 else not up) if isinstance(atom, Opaque) else index(atom)
+            if end is None:
+                return None
+            bound = bound + end * c
     for p in _params(x):
         assert bound is not None
         bound = _replace(bound, p.name, Index(-(-p.lo // p.multiple_of) * p.multiple_of), Index(p.hi), up)

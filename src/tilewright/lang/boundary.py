@@ -9,7 +9,7 @@ from tilewright.lang.source import here, problem
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Scalar, ValueLike, literal, operand
 
-_MODES = ("constant", "clamp", "reflect", "wrap")
+_MODES = ("constant", "clamp", "reflect", "symmetric", "wrap")
 
 
 class Padded:
@@ -65,16 +65,18 @@ def _move(mode: str, i: Index, n: Index, env: ir.Env) -> Index:
         if not n.is_const:
             raise problem(f"mode 'wrap' over the symbolic extent {n}", "give the dimension a constant extent")
         return ir.mod(i, n.as_int()) if n.as_int() else i
-    # reflect: the period is 2 (n - 1); one reflection on either side needs no division
+    # the border stands once or twice: mirrored at 0 or between -1 and 0, with the period 2n - 2 or 2n;
+    # one reflection on either side needs no division
     last = n - 1
-    once = ir.prove_ge0(i + last, env) and ir.prove_ge0(last * 2 - i, env)
+    twice = 1 if mode == "symmetric" else 0
+    once = ir.prove_ge0(i + last + twice, env) and ir.prove_ge0(last * 2 + twice - i, env)
     if n.is_const and not once:
         if n.as_int() <= 1:
             return ir.ZERO
-        at = ir.mod(i, 2 * n.as_int() - 2)
-        return ir.imin(at, last * 2 - at)
-    low = i if ir.prove_ge0(i, env) else ir.imax(i, -i)
-    low = low if ir.prove_lt(i, n, env) else ir.imin(low, last * 2 - low)
+        at = ir.mod(i, 2 * n.as_int() - 2 + 2 * twice)
+        return ir.imin(at, last * 2 + twice - at)
+    low = i if ir.prove_ge0(i, env) else ir.imax(i, -i - twice)
+    low = low if ir.prove_lt(i, n, env) else ir.imin(low, last * 2 + twice - low)
     # a symbolic extent may be smaller than the window: clamp what one reflection leaves outside
     return low if once else ir.imin(ir.imax(low, 0), last)
 
@@ -83,9 +85,9 @@ def boundary(tensor: Tensor, value: ValueLike | None = None, mode: str | None = 
     """A view that can be read outside of the tensor's box.
 
     ``value`` (mode ``constant``, default 0) is what lies outside: a literal or a scalar of the tensor's type.
-    Mode ``clamp`` repeats the nearest element, ``reflect`` mirrors without repeating the border (as numpy's
-    ``reflect``; of a symbolic extent one reflection, clamped beyond), ``wrap`` continues periodically
-    (constant extents only).
+    Mode ``clamp`` repeats the nearest element, ``reflect`` mirrors without repeating the border and
+    ``symmetric`` with (as numpy's modes of these names; of a symbolic extent one reflection, clamped beyond),
+    ``wrap`` continues periodically (constant extents only).
 
     Raises ProgramError for an unknown mode, and a value where the mode takes none; reading with ``wrap``
     does where the extent is symbolic.

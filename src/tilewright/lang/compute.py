@@ -333,7 +333,7 @@ def check_bounds(definition: Definition) -> None:
             return
         t = buffer.tensor
         for n, (i, size) in enumerate(zip(indices, t.extents, strict=True)):
-            if any(not isinstance(a, ir.Var) for a, _ in i.terms) or not size.is_const:
+            if any(not isinstance(a, ir.Var | ir.Opaque) for a, _ in i.terms) or not size.is_const:
                 continue
             env = axis_env((i,))
             lo, hi = ir.int_range(i, env)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from tilewright import ir
 from tilewright.ir import DType, Expr, Index
 from tilewright.lang.source import problem
 from tilewright.lang.values import Clamped, IndexExpr, IndexLike, Scalar, as_index, literal
+
+#: Bits of an integer up to which its type bounds what it indexes.
+NARROW: Final = 16
 
 
 def to_expr(value: object, dtype: DType | None, what: str) -> Expr:
@@ -53,7 +56,7 @@ def common_dtype(values: Iterable[object], what: str) -> DType:
 
 
 def to_index(value: IndexLike | Scalar, what: str = "the index") -> IndexExpr:
-    """An index value of an integer, an index or a clamped integer scalar.
+    """An index value of an integer, an index, a clamped integer scalar or one of at most 16 bits.
 
     Raises ``ProgramError`` for a data-dependent value without :func:`clamp`.
     """
@@ -63,7 +66,8 @@ def to_index(value: IndexLike | Scalar, what: str = "the index") -> IndexExpr:
 def index_of(value: object, what: str) -> Index:
     """The :class:`~tilewright.ir.Index` behind anything that may index a tensor.
 
-    Raises ProgramError for slices, floats, and data-dependent values that are not clamped.
+    A data-dependent value is clamped (:func:`clamp`), or of a type of at most 16 bits. Raises ProgramError
+    for slices, floats, and wider data-dependent values that are not clamped.
     """
     if isinstance(value, Clamped):
         return value.index
@@ -73,6 +77,8 @@ def index_of(value: object, what: str) -> Index:
     if isinstance(value, Scalar):
         if isinstance(value.expr, ir.OfIndex):
             return value.expr.index
+        if value.dtype.is_integer and value.dtype.bits <= NARROW:
+            return ir.index(ir.Opaque(value.expr))
         if value.dtype.is_integer:
             raise problem(
                 f"{what} depends on data and is not clamped",

@@ -162,6 +162,8 @@ def logical_not(condition: Scalar) -> Scalar:
 
 def _call(fn: str, *args: ValueLike) -> Scalar:
     t = common_dtype(args, f"lang.{fn}")
+    if all(as_index(a) is not None for a in args):
+        t = ir.F32  # an index is a number here
     if not t.is_float:
         raise problem(
             f"lang.{fn} on values of type {t}", f"cast to a float type: lang.{fn}(lang.cast(x, 'f32'))"

@@ -142,6 +142,7 @@ def scan(
     name: str | None = None,
     dtype: DType | str = "f32",
     *,
+    reverse: bool = False,
     role: str = "",
     hint: str = "t",
 ) -> Tensor:
@@ -149,7 +150,7 @@ def scan(
 
     Elements are made in increasing order along ``axis``; ``t`` may be read at smaller indices of it:
     ``lang.scan((n,), lambda t, i: lang.select(i == 0, x[0], a * t[i - 1] + x[i]))``. Reads below the first
-    element must hide behind ``lang.select``.
+    element must hide behind ``lang.select``. With ``reverse`` in decreasing order, reading larger indices.
 
     Raises ProgramError for a function of other indices, an axis that the shape does not have, and reads of
     ``t`` that are not known to be made before.
@@ -171,12 +172,14 @@ def scan(
         for d, (n, e) in enumerate(zip(names, extents, strict=True))
     ]
     out = Tensor(extents, dtype_from(dtype), _checked(name), hint, None, at)
-    value = to_expr(fn(out, *iterators), out.dtype, "the result of the function given to lang.scan")
+    # backwards, step t makes the element extent - 1 - t
+    places = [IndexExpr(a.hi - 1 - a.index) if reverse and d == axis else a for d, a in enumerate(iterators)]
+    value = to_expr(fn(out, *places), out.dtype, "the result of the function given to lang.scan")
     check_no_reduction([value], at)
     check_scope(iterators, (), [value], at)
-    where = tuple(a.index for a in iterators)
+    where = tuple(p.index for p in places)
     own = [ld for ld in ir.loads(value) if ld.buffer == out.ref()]
-    _check_earlier(out, own, axis, iterators)
+    _check_earlier(out, own, axis, iterators, where[axis], reverse)
     if any(i != where[d] for ld in own for d, i in enumerate(ld.indices) if d != axis):
         # an element needs others of earlier steps: the ordered axis goes outermost
         iterators = [iterators[axis], *iterators[:axis], *iterators[axis + 1 :]]
@@ -185,15 +188,20 @@ def scan(
     return out
 
 
-def _check_earlier(out: Tensor, own: list[Load], axis: int, iterators: list[Axis]) -> None:
+def _check_earlier(
+    out: Tensor, own: list[Load], axis: int, iterators: list[Axis], at: Index, reverse: bool
+) -> None:
     t = iterators[axis]
     env: dict[str, tuple[Index, Index]] = {a.key: (a.lo, a.hi - 1) for a in iterators}
     for ld in own:
-        if not ir.prove_ge0(t.index - ld.indices[axis] - 1, env):
+        gap = ld.indices[axis] - at if reverse else at - ld.indices[axis]
+        if not ir.prove_ge0(gap - 1, env):
             place = ld.buffer.place if isinstance(ld.buffer, TensorName) else None
             raise problem(
                 f"the scan reads an element of {out.label} that is not known to be made before",
-                f"read it at smaller indices {t.name}, e.g. {t.name} - 1",
+                f"read it at larger indices {t.name}, e.g. {t.name} + 1"
+                if reverse
+                else f"read it at smaller indices {t.name}, e.g. {t.name} - 1",
                 place,
             )
 

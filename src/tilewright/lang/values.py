@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Final, Literal, SupportsIndex, TypeAlias, overload
+from typing import Any, Final, Literal, SupportsIndex, TypeAlias, TypeGuard, overload
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from tilewright.lang.source import Place, problem
 class IndexExpr:
     """A quasi-affine integer: an axis, a symbolic size, or a sum of multiples, quotients and remainders.
 
-    Comparing two index values gives a :class:`Scalar` condition; with a scalar it converts to its type.
+    Comparing two index values gives a :class:`Scalar` condition. With a scalar it converts to its type,
+    with a Python float to f32.
     """
 
     __slots__ = ("index",)
@@ -29,10 +30,15 @@ class IndexExpr:
     def _combine(self, other: object, sign: int, swap: bool = False) -> Any:
         o = as_index(other)
         if o is None:
-            _reject_float(other)
+            if _is_float(other):
+                return self._number()._arith("add" if sign > 0 else "sub", other, swap)
             return NotImplemented
         a, b = (o, self.index) if swap else (self.index, o)
         return IndexExpr(a + b if sign > 0 else a - b)
+
+    def _number(self) -> Scalar:
+        """The index as an f32 number: what it is beside a Python float."""
+        return Scalar(ir.OfIndex(self.index, ir.F32))
 
     @overload
     def __add__(self, other: IndexLike) -> IndexExpr: ...
@@ -64,8 +70,7 @@ class IndexExpr:
     def __mul__(self, other: object) -> Any:
         o = as_index(other)
         if o is None:
-            _reject_float(other)
-            return NotImplemented
+            return self._number() * other if _is_float(other) else NotImplemented
         if self.index.terms and o.terms:
             raise problem(
                 f"the index product ({show_index(self.index)}) * ({show_index(o)}) is not affine",
@@ -78,7 +83,11 @@ class IndexExpr:
     def _divisor(self, other: object, sign: str) -> int | None:
         o = as_index(other)
         if o is None:
-            _reject_float(other)
+            if _is_float(other):
+                raise problem(
+                    f"the index ({show_index(self.index)}) {sign} {other!r}",
+                    "divide an index by an integer, or make a number of it: lang.to_scalar(i, 'f32')",
+                )
             return None
         if not o.is_const or o.as_int() <= 0:
             raise problem(
@@ -104,15 +113,20 @@ class IndexExpr:
         return NotImplemented if d is None else IndexExpr(ir.mod(self.index, d))
 
     def __truediv__(self, other: object) -> Any:
-        if isinstance(other, Scalar):
-            return NotImplemented
-        raise problem(
-            f"true division of the index {show_index(self.index)}",
-            "use // for an index, or lang.to_scalar(i, 'f32') / x for a number",
-        )
+        return self._divide(other, False)
 
     def __rtruediv__(self, other: object) -> Any:
-        return self.__truediv__(other)
+        return self._divide(other, True)
+
+    def _divide(self, other: object, swap: bool) -> Any:
+        if isinstance(other, Scalar):
+            return NotImplemented
+        if _is_float(other):
+            return self._number()._arith("div", other, swap)
+        raise problem(
+            f"true division of the index {show_index(self.index)}",
+            "use // for an index, or divide by a float for a number: i / 2.0",
+        )
 
     def _compare(self, op: str, other: object) -> Any:
         o = as_index(other)
@@ -444,12 +458,8 @@ def as_index(value: object) -> Index | None:
     return None
 
 
-def _reject_float(value: object) -> None:
-    if isinstance(value, float | np.floating):
-        raise problem(
-            f"the number {value!r} in index arithmetic",
-            "indices are integers; lang.to_scalar(i, 'f32') makes a number of one",
-        )
+def _is_float(value: object) -> TypeGuard[float]:
+    return isinstance(value, float | np.floating)
 
 
 def show_index(x: Index) -> str:
