@@ -3,7 +3,7 @@
 Read `model.py` first, then `registry.py` and one file of `ops/`.
 """
 
-from tilewright.graph import ops
+from tilewright.graph import decompositions, ops
 from tilewright.graph.chains import contraction_runs, join_groups
 from tilewright.graph.evaluate import evaluate_graph
 from tilewright.graph.fusion import FusionOptions, fuse
@@ -23,7 +23,15 @@ from tilewright.graph.passes import (
     simplify,
 )
 from tilewright.graph.program import NodesProgram, nodes_program
-from tilewright.graph.registry import REGISTRY, Kind, Operator, UndeterminedError, find_operator, is_supported
+from tilewright.graph.registry import (
+    MICROSOFT,
+    REGISTRY,
+    Kind,
+    Operator,
+    UndeterminedError,
+    find_operator,
+    is_supported,
+)
 
 __all__ = [
     "FILLED",
@@ -43,6 +51,7 @@ __all__ = [
     "Graph",
     "Kind",
     "Limits",
+    "MICROSOFT",
     "MemoryPlan",
     "MergeGroups",
     "NarrowInputs",
@@ -55,6 +64,7 @@ __all__ = [
     "TensorType",
     "UndeterminedError",
     "contraction_runs",
+    "decompositions",
     "evaluate_graph",
     "find_operator",
     "is_supported",

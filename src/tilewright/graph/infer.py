@@ -15,8 +15,8 @@ import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
+from tilewright.graph.parts import is_decomposed, taken_apart
 from tilewright.graph.program import apply, context_of, evaluate_static, nodes_program
-from tilewright.graph.recurrent import recurrent_steps
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
     Context,
@@ -135,7 +135,7 @@ class _Inference:
             return
         if any(value in self.blocked for value in node.used_inputs):
             # What an unsupported node makes is unknown; its readers can at least be looked up.
-            if not is_supported(node.domain, node.op):
+            if not (is_supported(node.domain, node.op) or is_decomposed(node.domain, node.op)):
                 self._refuse(node, "the operator is not supported")
             self.blocked.update(node.used_outputs)
             return
@@ -145,10 +145,15 @@ class _Inference:
         if control is not None:
             control(node)
             return
-        taken_apart = recurrent_steps(node, self.types, self.constants)
-        if taken_apart is not None:
-            self._enter(taken_apart.constants)
-            self.run(taken_apart.nodes)
+        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
+        try:
+            decomposed = taken_apart(context)
+        except UnsupportedOperatorError as error:
+            self._refuse_for(node, error)
+            return
+        if decomposed is not None:
+            self._enter(decomposed.constants)
+            self.run(decomposed.nodes)
             return
         entry = find_operator(node)
         if entry is None:
@@ -159,18 +164,19 @@ class _Inference:
             else:
                 self.run(parts)
             return
-        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
             self._run(node, entry, context)
-        except NotStaticError as error:
-            self._refuse(node, error.what)
-            self._blame(error.value)
         except UnsupportedOperatorError as error:
-            self._refuse(node, error.what)
+            self._refuse_for(node, error)
 
     def _refuse(self, node: Node, reason: str) -> None:
         self.refused.append((node.location, reason))
         self.blocked.update(node.used_outputs)
+
+    def _refuse_for(self, node: Node, error: UnsupportedOperatorError) -> None:
+        self._refuse(node, error.what)
+        if isinstance(error, NotStaticError):
+            self._blame(error.value)
 
     def _blame(self, value: str) -> None:
         """Note the model's inputs that a value depends on."""

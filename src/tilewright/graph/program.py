@@ -68,7 +68,7 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
     most = len(present) if entry.max_inputs is None else entry.max_inputs
     fits = entry.min_inputs <= len(present) <= most
     context.require(fits, f"it has {len(present)} inputs, which is not what it takes")
-    with _blaming(context.node):
+    with blaming(context.node):
         made = build(entry, context, present)
     wanted = [at for at, value in enumerate(context.node.outputs) if value]
     if wanted and wanted[-1] >= len(made):
@@ -88,12 +88,12 @@ def evaluate_static(entry: Operator, context: Context) -> Sequence[Array]:
     """The outputs of an operator that is evaluated when compiling."""
     if entry.evaluate is None:
         raise InternalError(f"{entry.name} is not evaluated when compiling")
-    with _blaming(context.node):
+    with blaming(context.node):
         return entry.evaluate(context)
 
 
 @contextmanager
-def _blaming(node: Node) -> Iterator[None]:
+def blaming(node: Node) -> Iterator[None]:
     """Turn what a definition stumbles over into an error that names the node.
 
     Attributes and constants come from a model that nobody has vouched for: what a definition does not check

@@ -268,7 +268,7 @@ def _all_of(value: Attribute, kind: type) -> bool:
     return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
 
 
-def _arity(build: Builder) -> tuple[int, int | None]:
+def arity(build: Callable[..., object]) -> tuple[int, int | None]:
     """How many inputs a definition takes at least and at most (None: any number), from its signature."""
     parameters = list(inspect.signature(build).parameters.values())[1:]
     many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -303,7 +303,7 @@ class Registry(Mapping[tuple[str, str], Operator]):
         """
 
         def register(build: _B) -> _B:
-            least, most = _arity(build)
+            least, most = arity(build)
             for name in names:
                 self._add(Operator(name, domain, kind, build, None, tuple(static), least, most))
             return build
@@ -332,6 +332,12 @@ REGISTRY: Final = Registry()
 operator = REGISTRY.operator
 static_operator = REGISTRY.static_operator
 
+#: The domain of the operators that onnxruntime adds to the standard ones (its `ContribOperators.md`).
+MICROSOFT: Final = "com.microsoft"
+
+#: The domain of operators that only decompositions and passes make.
+OWN: Final = "tilewright"
+
 #: Other names of the standard domain.
 _STANDARD: Final = MappingProxyType({"ai.onnx": ""})
 
@@ -339,14 +345,19 @@ _STANDARD: Final = MappingProxyType({"ai.onnx": ""})
 _CONTROL: Final = frozenset({("", "If"), ("", "Scan"), ("", "Loop")})
 
 
+def standard_domain(domain: str) -> str:
+    """A domain under the one name that it has here."""
+    return _STANDARD.get(domain, domain)
+
+
 def find_operator(node: Node) -> Operator | None:
     """The definition of a node's operator, or None."""
-    return REGISTRY.get((_STANDARD.get(node.domain, node.domain), node.op))
+    return REGISTRY.get((standard_domain(node.domain), node.op))
 
 
 def is_supported(domain: str, op: str) -> bool:
     """Whether there is a definition of that operator (some of its attributes may still be refused)."""
-    return (_STANDARD.get(domain, domain), op) in REGISTRY or (domain, op) in _CONTROL
+    return (standard_domain(domain), op) in REGISTRY or (domain, op) in _CONTROL
 
 
 def build(entry: Operator, context: Context, operands: Sequence[Operand | None]) -> tuple[Operand, ...]:

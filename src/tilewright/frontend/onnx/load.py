@@ -7,8 +7,10 @@ a model never copies them. Each is checked before anything of its size is alloca
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import onnx
@@ -16,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from tilewright.frontend.onnx.tolerance import complete
+from tilewright.graph import MICROSOFT
 from tilewright.support import InputError, ModelError, ResourceError, format_bytes, quoted
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
@@ -65,6 +68,13 @@ def load(source: Source) -> LoadedModel:
     loaded = LoadedModel(skeleton, outputs, weights, folder, label)
     _check(loaded)
     return loaded
+
+
+#: Operators that onnxruntime knew in the standard's domain, and the version from which on the standard has
+#: them.
+_STANDARD_SINCE: Final[Mapping[str, int]] = MappingProxyType(
+    {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 31}
+)
 
 
 def _parse(source: Source) -> tuple[ModelProto, Path | None, str]:
@@ -205,7 +215,27 @@ def _skeleton(model: ModelProto) -> ModelProto:
             graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             )
+    _name_domains(light)
     return light
+
+
+def _name_domains(model: ModelProto) -> None:
+    """Give operators that onnxruntime files under the standard's domain the one that they belong to, in
+    place.
+
+    Its tools write SimplifiedLayerNormalization, which the standard never had, and LayerNormalization into
+    models of operator sets that do not have it yet.
+    """
+    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    foreign = [
+        node
+        for node in model.graph.node
+        if node.domain in ("", "ai.onnx") and version < _STANDARD_SINCE.get(node.op_type, 0)
+    ]
+    for node in foreign:
+        node.domain = MICROSOFT
+    if foreign and all(entry.domain != MICROSOFT for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def _is_repeated(value: object) -> bool:

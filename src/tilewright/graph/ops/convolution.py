@@ -12,7 +12,7 @@ from tilewright.graph.operand import At, Ix, Operand, bounded, compute
 from tilewright.graph.ops.common import Scalar, cast, stem, wide
 from tilewright.graph.ops.quantisation import requantised, shifted
 from tilewright.graph.ops.reduction import as_dtype
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import OWN, Context, Kind, operator
 
 T = TypeVar("T")
 
@@ -66,10 +66,6 @@ def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Wind
     elif mode == "VALID":
         before = after = (0,) * rank
     return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
-
-
-#: The domain of operators that only passes make.
-WIDE_DOMAIN: Final = "tilewright"
 
 
 def _output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -143,7 +139,7 @@ def conv(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> O
     return _with_bias(ctx, convolve(ctx, x, w, wide(x.dtype)), bias, x.dtype)
 
 
-@operator("ConvWide", kind=Kind.CONTRACTION, domain=WIDE_DOMAIN)
+@operator("ConvWide", kind=Kind.CONTRACTION, domain=OWN)
 def conv_wide(ctx: Context, x: Operand, w: Operand, bias: Operand | None = None) -> Operand:
     """A convolution of narrow floats by f32 weights, its result in f32: passes make it."""
     return _with_bias(ctx, convolve(ctx, x, w, "f32"), bias, "f32")

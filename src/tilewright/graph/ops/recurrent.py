@@ -1,7 +1,7 @@
 """Recurrent layers (RNN, GRU, LSTM), unrolled over the steps of the sequence, and single steps of them.
 
-A layer with constant weights arrives as single steps (:mod:`tilewright.graph.recurrent`); whole layers are
-those whose weights are computed, and sequences of different lengths.
+A layer with constant weights arrives as single steps (:mod:`tilewright.graph.decompositions.recurrent`);
+whole layers are those whose weights are computed, and sequences of different lengths.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Final
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, compute
 from tilewright.graph.ops.common import Scalar, chosen, number, stem
-from tilewright.graph.recurrent import DOMAIN
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import OWN, Context, Kind, operator
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType(
     {
@@ -377,13 +376,13 @@ def _step(
     return list(step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0]))
 
 
-@operator("RNNStep", kind=Kind.OPAQUE, domain=DOMAIN)
+@operator("RNNStep", kind=Kind.OPAQUE, domain=OWN)
 def rnn_of_one_step(ctx: Context, products: Operand, r: Operand, h: Operand) -> list[Operand]:
     """The next state of a plain recurrent layer."""
     return _step(ctx, 1, products, r, (h,), _rnn_step, ["tanh"])
 
 
-@operator("GRUStep", kind=Kind.OPAQUE, domain=DOMAIN)
+@operator("GRUStep", kind=Kind.OPAQUE, domain=OWN)
 def gru_of_one_step(
     ctx: Context, products: Operand, r: Operand, h: Operand, b: Operand | None = None
 ) -> list[Operand]:
@@ -391,7 +390,7 @@ def gru_of_one_step(
     return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b)
 
 
-@operator("LSTMStep", kind=Kind.OPAQUE, domain=DOMAIN)
+@operator("LSTMStep", kind=Kind.OPAQUE, domain=OWN)
 def lstm_of_one_step(
     ctx: Context, products: Operand, r: Operand, h: Operand, c: Operand, peepholes: Operand | None = None
 ) -> list[Operand]:

@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.graph.model import Graph, Node, TensorType
-from tilewright.graph.ops.convolution import WIDE_DOMAIN
 from tilewright.graph.passes.taps import by_rows, by_taps, grouped_taps
+from tilewright.graph.registry import OWN
 from tilewright.graph.rewrite import Rewriter
 from tilewright.ir import dtype_of
 
@@ -73,5 +73,5 @@ class NarrowInputs:
         with_channels = weights.shape[1] * weights.shape[-1] <= self.depth
         change = by_rows if with_channels else by_taps
         made = change(rewriter, node, (rounded, type_), weights, fill, self.group)
-        made = replace(made, op="ConvWide", domain=WIDE_DOMAIN, inputs=(*made.inputs, *node.inputs[2:]))
+        made = replace(made, op="ConvWide", domain=OWN, inputs=(*made.inputs, *node.inputs[2:]))
         rewriter.emit(made, [graph.types[output]])

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from tilewright.graph.model import Array, Attribute, Node, TensorType
-from tilewright.graph.unroll import MAX_STEPS, VERSION, taken
-
-#: The domain of the operators of one step.
-DOMAIN: Final = "tilewright"
+from tilewright.graph.model import Array, Attribute, Node
+from tilewright.graph.parts import Parts, decomposition
+from tilewright.graph.registry import OWN
+from tilewright.graph.unroll import MAX_STEPS, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +48,22 @@ _DIRECTIONS: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
 )
 
 
-@dataclass(slots=True)
-class Parts:
-    """The nodes of a layer, and their constants."""
-
-    prefix: str
-    nodes: list[Node] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
-
-    def constant(self, array: Array, name: str) -> str:
-        """A constant under a name of the layer's own."""
-        value = f"{self.prefix}{name}"
-        self.constants[value] = array
-        return value
-
-    def add(self, op: str, inputs: Sequence[str], output: str, **attributes: Attribute) -> str:
-        """A node of one output."""
-        self.nodes.append(Node(op, tuple(inputs), (output,), attributes, version=VERSION))
-        return output
-
-    def reshape(self, value: str, shape: Sequence[int], output: str) -> str:
-        """Another shape."""
-        return self.add(
-            "Reshape", (value, self.constant(np.array(shape, np.int64), f"{output}.shape")), output
-        )
-
-
-def recurrent_steps(
-    node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]
-) -> Parts | None:
-    """The nodes of a recurrent layer; ``None`` where it stays one node, which then says what is wrong.
+@decomposition("RNN", "GRU", "LSTM")
+def recurrent_steps(parts: Parts, *given: str) -> bool:
+    """The nodes of a recurrent layer; false where it stays one node, which then says what is wrong.
 
     It stays one where there is a single step, where weights are computed in each run, and for sequences of
     different lengths.
     """
-    cell = _CELLS.get(node.op)
-    if cell is None or node.domain or not node.used_outputs:
-        return None
-    inputs = [*node.inputs, *[""] * 8][:8]
-    x = types.get(inputs[_X])
-    weights, recurrence, bias = (constants.get(inputs[at]) for at in (_W, _R, _B))
+    node, cell = parts.ctx.node, _CELLS[parts.ctx.node.op]
+    inputs = [*given, *[""] * 8][:8]
+    known = [*parts.ctx.values, *[None] * 8]
+    x, weights, recurrence, bias = parts.ctx.types[_X], known[_W], known[_R], known[_B]
     backwards = _DIRECTIONS.get(str(node.attributes.get("direction", "forward")))
     if x is None or x.rank != 3 or backwards is None or weights is None or recurrence is None:
-        return None
+        return False
     if (bias is None and inputs[_B]) or inputs[_LENGTHS]:
-        return None
+        return False
     batch_first = bool(node.attributes.get("layout", 0))
     steps, batch, width = (x.sizes[1], x.sizes[0], x.sizes[2]) if batch_first else x.sizes
     count, hidden = len(backwards), recurrence.shape[-1]
@@ -102,12 +72,11 @@ def recurrent_steps(
         return None
     fits = weights.shape == (count, rows, width) and recurrence.shape == (count, rows, hidden)
     if not fits or (bias is not None and bias.shape != (count, 2 * rows)) or not 1 < steps <= MAX_STEPS:
-        return None
+        return False
     names = node.attributes.get("activations", ())
     if not isinstance(names, tuple) or len(names) not in (0, count * cell.activations):
-        return None
+        return False
 
-    parts = Parts(f"{node.used_outputs[0]}/")
     p = parts.prefix
     source = parts.add("Transpose", (inputs[_X],), f"{p}x", perm=(1, 0, 2)) if batch_first else inputs[_X]
     flat = parts.reshape(source, (steps * batch, width), f"{p}flat")
@@ -125,14 +94,14 @@ def recurrent_steps(
                 inside = parts.constant(left, f"{d}/inside")
         series = tuple(f"{at}{t}/p" for t in range(steps))
         sizes = parts.constant(np.full(steps, batch, np.int64), f"{d}/sizes")
-        parts.nodes.append(Node("Split", (product, sizes), series, {"axis": 0}, version=VERSION))
+        parts.several("Split", (product, sizes), series, axis=0)
         matrix = parts.constant(recurrence[d : d + 1], f"{d}/r")
         zero = np.zeros((batch, hidden), weights.dtype)
         state = tuple(
-            _slice(parts, given, d, int(batch_first), f"{at}initial{s}")
-            if given
+            _slice(parts, initial, d, int(batch_first), f"{at}initial{s}")
+            if initial
             else parts.constant(zero, f"{d}/initial{s}")
-            for s, given in enumerate(inputs[_STATES : _STATES + cell.states])
+            for s, initial in enumerate(inputs[_STATES : _STATES + cell.states])
         )
         attributes: dict[str, Attribute] = {k: node.attributes[k] for k in _KEPT if k in node.attributes}
         if names:
@@ -144,14 +113,12 @@ def recurrent_steps(
         for t in reversed(range(steps)) if back else range(steps):
             after = tuple(f"{at}{t}/{s}" for s in range(cell.states))
             reads = (series[t], matrix, *state, *([extra] if extra else []))
-            parts.nodes.append(
-                Node(f"{node.op}Step", reads, after, attributes, name=node.name, domain=DOMAIN)
-            )
+            parts.several(f"{node.op}Step", reads, after, OWN, attributes)
             state, outputs[t] = after, after[0]
         made.append([outputs[t] for t in range(steps)])
         last.append(state)
     _outputs(parts, node, made, last, (steps, count, batch, hidden), batch_first)
-    return parts
+    return True
 
 
 def _biases(node: Node, bias: Array, hidden: int) -> tuple[Array, Array | None]:

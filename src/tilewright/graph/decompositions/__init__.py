@@ -1,0 +1,21 @@
+"""Operators taken apart into simpler ones, one file a family. Importing the package registers them all."""
+
+from tilewright.graph.decompositions import (
+    activations,
+    attention,
+    convolutions,
+    normalisations,
+    products,
+    quantised,
+    recurrent,
+)
+
+__all__ = [
+    "activations",
+    "attention",
+    "convolutions",
+    "normalisations",
+    "products",
+    "quantised",
+    "recurrent",
+]

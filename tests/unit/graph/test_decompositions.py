@@ -1,0 +1,175 @@
+"""Operators of onnxruntime's own domain, taken apart: what they compute, and what they become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import onnx_models as tiny
+import tilewright
+from contrib_cases import CASES, MICROSOFT
+from tilewright.frontend import import_onnx
+from tilewright.graph import (
+    INTEGER_PASSES,
+    PASSES,
+    Graph,
+    Node,
+    TensorType,
+    evaluate_graph,
+    simplify,
+    typed_graph,
+)
+from tilewright.support import ModelError, UnsupportedOperatorError
+
+#: Compiled as well: one operator of each kind that needs more than what other tests compile.
+COMPILED = (
+    "skip",
+    "4 bits, zeros",
+    "rotary, interleaved, from a place on",
+    "groups, a step",
+    "quantised convolution",
+)
+
+
+def _compare(found, wanted):
+    for made, expected in zip(found, wanted, strict=True):
+        assert made.shape == expected.shape and made.dtype == expected.dtype
+        if made.dtype.kind == "f":
+            largest = max(1.0, np.abs(expected).max())
+            np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5 * largest)
+        else:
+            # Halves are rounded up or down by how the quotient was computed.
+            assert np.abs(made.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("passes", [PASSES, INTEGER_PASSES], ids=["floats", "integers"])
+@pytest.mark.parametrize("name", CASES)
+def test_operators_compute_their_formulas(name, passes):
+    case = CASES[name]
+    graph = simplify(import_onnx(case.model()), passes)
+    graph.check()
+    assert not any(node.domain == MICROSOFT and node.op != "RotaryEmbedding" for node in graph.nodes)
+    _compare(evaluate_graph(graph, case.feeds).values(), case.results())
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_operators_compile(name):
+    case = CASES[name]
+    _compare(tilewright.compile(case.model(), threads=1).run(None, case.feeds), case.results())
+
+
+def _graph(node: Node, **inputs: tuple[str, tuple[int, ...]]) -> Graph:
+    types = {name: TensorType(*described) for name, described in inputs.items()}
+    return typed_graph(types, ["y"], [node], {})
+
+
+def test_quantised_operators_become_pairs_of_conversions():
+    case = CASES["quantised convolution"]
+    ops = [node.op for node in import_onnx(case.model()).nodes]
+    assert ops.count("DequantizeLinear") == 2 and ops[-2:] == ["QuantizeLinear", "Identity"] and "Conv" in ops
+    integers = simplify(import_onnx(case.model()), INTEGER_PASSES)
+    assert "ConvInteger" in {node.op for node in integers.nodes}
+
+
+def test_parts_carry_the_name_of_the_users_node():
+    node = Node("BiasGelu", ("x", "b"), ("y",), name="mine", domain=MICROSOFT)
+    graph = _graph(node, x=("f32", (2, 3)), b=("f32", (3,)))
+    assert {part.location.name for part in graph.nodes} == {"mine"}
+    with pytest.raises(ModelError, match=r"node 'mine' .*do not broadcast"):
+        _graph(node, x=("f32", (2, 3)), b=("f32", (4,)))
+    with pytest.raises(ModelError, match=r"node 'mine' .*it has 1 inputs, which is not what it takes"):
+        _graph(Node("BiasGelu", ("x",), ("y",), name="mine", domain=MICROSOFT), x=("f32", (2, 3)))
+
+
+def test_layer_normalisations_that_onnxruntime_files_under_the_standard():
+    scale = np.arange(1, 4, dtype=np.float32)
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["y"], epsilon=1e-5)
+    model = tiny.model([node], [tiny.tensor("x", (2, 3))], [tiny.tensor("y", (2, 3))], {"s": scale})
+    model.opset_import[0].version = 12
+    x = np.array([[1, 2, 4], [0, -1, 5]], np.float32)
+    (made,) = evaluate_graph(import_onnx(model), {"x": x}).values()
+    wanted = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
+
+
+#: Nodes that are refused: attributes, inputs' types, and what is said.
+REFUSED = {
+    "another activation": (
+        Node("FusedConv", ("x", "w"), ("y",), {"activation": "Affine"}, domain=MICROSOFT),
+        {"x": ("f32", (1, 2, 4, 4)), "w": ("f32", (2, 2, 3, 3))},
+        "the activation 'Affine'",
+    ),
+    "statistics": (
+        Node("SkipLayerNormalization", ("x", "x", "g"), ("y", "mean"), domain=MICROSOFT),
+        {"x": ("f32", (1, 2, 4)), "g": ("f32", (4,))},
+        "its output 1 is not supported",
+    ),
+    "weights that a run computes": (
+        Node("MatMulNBits", ("x", "w", "s"), ("y",), {"N": 2, "K": 16, "block_size": 16}, domain=MICROSOFT),
+        {"x": ("f32", (1, 16)), "w": ("u8", (2, 1, 8)), "s": ("f32", (2, 1))},
+        r"its input 1 \('w'\) must be known when the model is compiled",
+    ),
+    "weights in another order": (
+        Node(
+            "MatMulNBits",
+            ("x", "w", "s", "", "g"),
+            ("y",),
+            {"N": 2, "K": 16, "block_size": 16},
+            domain=MICROSOFT,
+        ),
+        {"x": ("f32", (1, 16)), "w": ("u8", (2, 1, 8)), "s": ("f32", (2, 1)), "g": ("i32", (16,))},
+        "weights in another order than that of their numbers",
+    ),
+    "a mask of another shape": (
+        Node("MultiHeadAttention", ("x", "x", "x", "", "m"), ("y",), {"num_heads": 2}, domain=MICROSOFT),
+        {"x": ("f32", (1, 3, 4)), "m": ("i32", (5,))},
+        r"a mask of the shape \[5\]",
+    ),
+    "shared caches": (
+        Node(
+            "Attention",
+            ("x", "w"),
+            ("y",),
+            {"num_heads": 2, "past_present_share_buffer": 1},
+            domain=MICROSOFT,
+        ),
+        {"x": ("f32", (1, 3, 4)), "w": ("f32", (4, 12))},
+        "caches that past and present share",
+    ),
+    "beams": (
+        Node(
+            "MultiHeadAttention", ("x", "x", "x", *[""] * 6, "i"), ("y",), {"num_heads": 2}, domain=MICROSOFT
+        ),
+        {"x": ("f32", (1, 3, 4)), "i": ("i32", (1, 1, 3))},
+        "caches that past and present share, and beams",
+    ),
+    "smooth softmax": (
+        Node(
+            "GroupQueryAttention",
+            ("x", "x", "x", "", "", "l", "t"),
+            ("y",),
+            {"num_heads": 2, "kv_num_heads": 2, "smooth_softmax": 1},
+            domain=MICROSOFT,
+        ),
+        {"x": ("f32", (1, 3, 4)), "l": ("i32", (1,)), "t": ("i32", ())},
+        "head sinks, smooth softmax",
+    ),
+    "packed sequences": (
+        Node("RotaryEmbedding", ("x", "p", "c", "c"), ("y",), {"is_packed_batching": 1}, domain=MICROSOFT),
+        {"x": ("f32", (1, 3, 4)), "p": ("i64", (1,)), "c": ("f32", (8, 2))},
+        "sequences packed into a batch",
+    ),
+    "scales of a matrix": (
+        Node("QLinearAdd", ("x", "s", "", "x", "s", "", "s"), ("y",), domain=MICROSOFT),
+        {"x": ("u8", (2, 3)), "s": ("f32", (2, 3))},
+        "scales that are not one number",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_apart_says_why(name):
+    node, inputs, message = REFUSED[name]
+    with pytest.raises(UnsupportedOperatorError, match=message):
+        _graph(node, **inputs)
