@@ -69,7 +69,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
     count, hidden = len(backwards), recurrence.shape[-1]
     rows = cell.gates * hidden
     if node.attributes.get("hidden_size", hidden) != hidden:
-        return None
+        return False
     fits = weights.shape == (count, rows, width) and recurrence.shape == (count, rows, hidden)
     if not fits or (bias is not None and bias.shape != (count, 2 * rows)) or not 1 < steps <= MAX_STEPS:
         return False
