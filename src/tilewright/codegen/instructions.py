@@ -7,46 +7,75 @@ from typing import Final
 
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
-from tilewright.codegen.tiles import Tiles, uses_tiles
+from tilewright.codegen.tiles import Tiles
 from tilewright.ir import Exec, Load, Window
 from tilewright.support import ScheduleError, TargetError
-from tilewright.target import Instruction, Move, find_operation
+from tilewright.target import Emission, Instruction, find_operation
 
 LANE_BITS: Final = 32
 """Bits of a lane of every instruction here: one element of the result, or the operands' elements together."""
-SMALLEST_LANES: Final = 4
-"""Lanes of the narrowest registers: fewer run in those, the others undefined."""
-
-_INTRINSICS: Final = MappingProxyType(
-    {"vdpbf16ps": "llvm.x86.avx512bf16.dpbf16ps", "vpdpbusd": "llvm.x86.avx512.vpdpbusd"}
-)
-_OPERAND_TYPES: Final = MappingProxyType({"vdpbf16ps": ("bfloat", 16), "vpdpbusd": ("i32", 32)})
+_WORD_BITS: Final = MappingProxyType({"i8": 8, "i16": 16, "bfloat": 16, "half": 16, "i32": 32, "float": 32})
 
 
 class Instructions(Tiles):
-    """Emits calls of instructions, and tiles."""
+    """Emits calls of instructions, by the templates of their rows."""
 
     def execute(self, s: Exec) -> None:
         """Emit one call; lanes come from the vector loop around it."""
-        instruction = find_operation(s.instr)
-        if uses_tiles(instruction):
-            self.execute_on_tiles(s, instruction)
-            return
-        if isinstance(instruction, Move) or s.instr not in _INTRINSICS:
-            raise TargetError(f"no code can be generated for the instruction {s.instr}")
+        instruction = find_operation(s.instr, self.state.operations)
+        emission = instruction.emission
+        if emission is not None and emission.form == "tiles":
+            self.execute_on_tiles(s, instruction, emission)
+        elif emission is not None and emission.form == "matrix":
+            self._execute_on_matrices(s, instruction, emission)
+        elif emission is not None and _has_lanes(instruction):
+            self._execute_on_lanes(s, instruction, emission)
+        else:
+            raise TargetError(
+                f"no code can be generated for the instruction {s.instr}",
+                hint="its row has no template of code, or lanes of other than 32 bits",
+            )
+
+    def _execute_on_lanes(self, s: Exec, instruction: Instruction, emission: Emission) -> None:
         b, width = self.b, self.state.width
         result, *operands = s.windows
         old = b.splat(self.load(Load(result.buffer, result.offsets, instruction.result.dtype)), width)
         words = [b.splat(self._words(w, instruction), width) for w in operands]
-        lanes = max(width, SMALLEST_LANES)
-        element, bits = _OPERAND_TYPES[s.instr]
+        # fewer lanes than a register has run in it, the others undefined
+        bits = next((n for n in emission.bits if n >= width * LANE_BITS), width * LANE_BITS)
+        element = instruction.operands[1].dtype.bits
         new = b.dot(
-            f"{_INTRINSICS[s.instr]}.{lanes * LANE_BITS}",
-            b.resize(old, lanes),
-            [b.resize(v, lanes) for v in words],
-            f"<{lanes * LANE_BITS // bits} x {element}>",
+            emission.name(bits, LANE_BITS, element),
+            b.resize(old, bits // LANE_BITS),
+            [b.resize(v, bits // LANE_BITS) for v in words],
+            f"<{bits // _WORD_BITS[emission.word]} x {emission.word}>",
         )
         self.assign(result.buffer, result.offsets, b.resize(new, width))
+
+    def _execute_on_matrices(self, s: Exec, instruction: Instruction, emission: Emission) -> None:
+        """One register an operand, filled row by row from memory, and the result's stored so."""
+        self.require_alone(s)
+        b = self.b
+        values: list[Val] = []
+        for w, operand in zip(s.windows, instruction.operands, strict=True):
+            _, p, stride = self._rows_of(w, operand, s.instr)
+            rows, columns = (a.count for a in w.axes)
+            apart, dtype = stride // operand.dtype.bytes, operand.dtype
+            values.append(b.joined([b.load(b.gep(p, n * apart, dtype), dtype, columns) for n in range(rows)]))
+        total, *words = values
+        new = b.dot(
+            emission.name(emission.bits[0], LANE_BITS, words[0].dtype.bits),
+            total,
+            words,
+            f"<{emission.bits[0] // _WORD_BITS[emission.word]} x {emission.word}>",
+        )
+        result = instruction.result
+        buf, p, stride = self._rows_of(s.windows[0], result, s.instr)
+        rows, columns = (a.count for a in s.windows[0].axes)
+        for n in range(rows):
+            row = b.pick(new, new, range(n * columns, (n + 1) * columns))
+            b.store(b.gep(p, n * stride // result.dtype.bytes, result.dtype), row)
+        self.forget({buf.buffer.name})
 
     def _words(self, w: Window, instruction: Instruction) -> Val:
         """The elements of a window as one word a lane, or one for all."""
@@ -116,3 +145,14 @@ class Instructions(Tiles):
                     "together do not lie together in memory",
                     hint="store that dimension innermost, in groups (set_layout, stage)",
                 )
+
+
+def _has_lanes(instruction: Instruction) -> bool:
+    """Whether an instruction works in lanes of words: each a result, and as many bits of each operand."""
+    first, *others = instruction.operands
+    folded = instruction.depth
+    return (
+        bool(instruction.lanes)
+        and first.dtype.bits == LANE_BITS
+        and all(o.dtype.bits * folded == LANE_BITS for o in others)
+    )

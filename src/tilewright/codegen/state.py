@@ -8,6 +8,7 @@ from functools import cache
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer, RegisterBuffer
 from tilewright.ir import ZERO, Index, Var, int_lower, int_upper
+from tilewright.target import BUILT_IN, Operations
 
 LANE = "$lane"
 LANE_INDEX = Index(0, ((Var(LANE), 1),))
@@ -58,6 +59,7 @@ class Reloads:
 class State:
     """Loop variables, values, buffers and masks."""
 
+    operations: Operations = field(default_factory=lambda: BUILT_IN)  # what instructions mean
     env: dict[str, Index] = field(default_factory=dict)  # loop variables to indices over SSA names
     ranges: dict[str, tuple[Index, Index]] = field(default_factory=dict)  # of SSA names, outermost first
     spans: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)  # the same as numbers

@@ -41,6 +41,7 @@ from tilewright.ir import (
     unroll_factor,
 )
 from tilewright.support import InternalError, ScheduleError, TargetError
+from tilewright.target import BUILT_IN, Operations
 
 #: Vector loops that cannot run as lanes and serial loops around registers are expanded up to this many times.
 MAX_FORCED_COPIES = 64
@@ -81,8 +82,15 @@ def _copies(lo: Index, extent: int, step: int) -> Iterator[Index]:
 class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
     """Emits one lowered :class:`LoopFunction` through a :class:`Builder`."""
 
-    def __init__(self, builder: Builder, vector_bits: int, *, keeps_lanes: bool = False) -> None:
-        super().__init__(builder, State(), vector_bits)
+    def __init__(
+        self,
+        builder: Builder,
+        vector_bits: int,
+        operations: Operations = BUILT_IN,
+        *,
+        keeps_lanes: bool = False,
+    ) -> None:
+        super().__init__(builder, State(operations), vector_bits)
         self.keeps_lanes = keeps_lanes
         self._name = ""
         self._writes: dict[int, tuple[Stmt, frozenset[str]]] = {}

@@ -8,7 +8,7 @@ that are left, and kept there until those are needed for others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -23,7 +23,15 @@ from tilewright.codegen.state import State
 from tilewright.codegen.uses import element_wise, executions
 from tilewright.ir import TILE, Alloc, Along, Buffer, Exec, For, Index, Stmt, Window, stmt_children
 from tilewright.support import InternalError, ScheduleError
-from tilewright.target import ROW_BYTES, ROWS, TILES, Instruction, Move, Operand, find_operation
+from tilewright.target import (
+    ROW_BYTES,
+    ROWS,
+    TILES,
+    Emission,
+    Instruction,
+    Operand,
+    find_operation,
+)
 
 Shape: TypeAlias = tuple[int, int]
 """Rows, and bytes of each."""
@@ -144,22 +152,20 @@ class Tiles(Accesses):
             self._configure(outer)
             self._current = outer
 
-    def execute_on_tiles(self, s: Exec, operation: Instruction | Move) -> None:
-        """Emit an instruction on tiles."""
-        if self.state.width > 1 or self.state.guards:
-            raise ScheduleError(f"{s.instr} does whole tiles: it cannot be in a vector loop")
-        b = self.b
-        if isinstance(operation, Instruction):
-            result, left, right = s.windows
-            total = self._tile_of(result, s.instr)
-            a = self._tile_with(left, operation.a, s.instr)
-            c = self._tile_with(right, operation.b, s.instr, other=a)
-            name = operation.emitter
-            b.declare(name, "void", ["i8 immarg", "i8 immarg", "i8 immarg"])
-            b.effect(lambda _: f"call void @{name}(i8 {total}, i8 {a}, i8 {c})", [])
+    def execute_on_tiles(self, s: Exec, operation: Instruction, emission: Emission) -> None:
+        """Emit an instruction on tiles; what it has in memory is given by its rows."""
+        self.require_alone(s)
+        b, name = self.b, emission.intrinsic
+        if operation.is_contraction:
+            result, *operands = s.windows
+            registers = [self._tile_of(result, s.instr)]
+            for w, operand in zip(operands, operation.operands[1:], strict=True):
+                registers.append(self._tile_with(w, operand, s.instr, others=registers[1:]))
+            b.declare(name, "void", ["i8 immarg"] * len(registers))
+            given = ", ".join(f"i8 {n}" for n in registers)
+            b.effect(lambda _: f"call void @{name}({given})", [])
             return
-        name = operation.emitter
-        if operation.source is None:
+        if len(s.windows) == 1:
             register = self._tile_of(s.windows[0], s.instr)
             b.declare(name, "void", ["i8 immarg"])
             b.effect(lambda _: f"call void @{name}(i8 {register})", [])
@@ -171,6 +177,11 @@ class Tiles(Accesses):
         b.scope.func.written.add(p.root)
         b.effect(lambda o: f"call void @{name}(i8 {register}, ptr {o[0].text}, i64 {stride})", [p])
         self.forget({buf.buffer.name})
+
+    def require_alone(self, s: Exec) -> None:
+        """Refuse an instruction on tiles or matrices in lanes, and where only some of them run."""
+        if self.state.width > 1 or self.state.guards:
+            raise ScheduleError(f"{s.instr} does whole tiles: it cannot be in a vector loop")
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -191,17 +202,12 @@ class Tiles(Accesses):
         for node in executions(s.body):
             if all(w.buffer != name for w in node.windows):
                 continue
-            operation = find_operation(node.instr)
-            known = (
-                (operation.result, *([operation.source] if operation.source else []))
-                if isinstance(operation, Move)
-                else (operation.result, operation.a, operation.b)
-            )
+            operation = find_operation(node.instr, self.state.operations)
             taken: list[Shape] = []
-            for w, operand in zip(node.windows, known, strict=True):
+            for w, operand in zip(node.windows, operation.operands, strict=True):
                 if w.buffer == name:
                     shapes.add(_shape(w, operand))
-                elif isinstance(operation, Instruction):
+                elif operation.is_contraction:
                     taken.append(_shape(w, operand))
             for shape in taken:
                 operands[shape] = max(operands.get(shape, 0), taken.count(shape))
@@ -232,8 +238,8 @@ class Tiles(Accesses):
             tiled.begins[begin] = tiled.registers[len(tiled.begins)]
         return tiled.begins[begin]
 
-    def _tile_with(self, w: Window, operand: Operand, instr: str, other: int | None = None) -> int:
-        """The register that an operand in memory is loaded into, or has been; not the ``other`` operand's."""
+    def _tile_with(self, w: Window, operand: Operand, instr: str, others: Sequence[int] = ()) -> int:
+        """The register that an operand in memory is loaded into, or has been; none of ``others``."""
         if w.buffer in self._tiled:
             return self._tile_of(w, instr)
         buf, p, stride = self._rows_of(w, operand, instr)
@@ -243,14 +249,14 @@ class Tiles(Accesses):
             held = self._loaded.get(register)
             if (
                 held is not None
-                and register != other
+                and register not in others
                 and held.key == key
                 and held.version == buf.version
                 and held.home is self.b.scope
             ):
                 break
         else:
-            register = next(n for n in self._free[shape] if n != other)
+            register = next(n for n in self._free[shape] if n not in others)
             held = None
         # the next to be loaded is the one whose use is longest ago
         self._free[shape].remove(register)
@@ -366,10 +372,3 @@ def _allocates_tiles(body: Stmt, *, parallel: bool) -> bool:
         # a single iteration is done where it stands
         return body.extent == Index(1) and _allocates_tiles(body.body, parallel=False)
     return any(_allocates_tiles(k, parallel=parallel) for k in stmt_children(body))
-
-
-def uses_tiles(operation: Instruction | Move) -> bool:
-    """Whether an instruction works on tiles."""
-    return operation.result.scope == TILE or (
-        isinstance(operation, Move) and operation.source is not None and operation.source.scope == TILE
-    )

@@ -166,7 +166,7 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
 
 def _passes(machine: Target, precision: Precision, winograd: WinogradMode) -> tuple[Pass, ...]:
     """Values and sums of products in the shapes that the machine has registers and instructions for."""
-    fast = [i for i in machine.instructions if is_fast(i, machine)]
+    fast = [i for i in machine.contractions if is_fast(i, machine)]
     depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
     passes = INTEGER_PASSES if (U8, I8, I32) in depth else PASSES
     lanes = machine.lanes(F32)

@@ -40,7 +40,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule import Schedule, scheduled_program
 from tilewright.support import InternalError
-from tilewright.target import Instruction, find_operation
+from tilewright.target import find_operation
 
 #: Letters of the dimensions of values with channels, as oneDNN and TVM write layouts.
 _LETTERS: Final = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -224,7 +224,9 @@ def _nests(body: Stmt) -> Iterator[Stmt]:
 def _instructions(schedule: Schedule) -> Iterator[str]:
     """The instructions for products that nests became."""
     for step in schedule.trace.steps:
-        if step.primitive == "tensorize" and isinstance(find_operation(str(step.args[1])), Instruction):
+        if step.primitive != "tensorize":
+            continue
+        if find_operation(str(step.args[1]), schedule.operations).is_contraction:
             yield str(step.args[1])
 
 

@@ -31,7 +31,10 @@ class Kernel:
         self.target = target
         self.lowered = lower(func, native=target.functions)
         self.text = emit_kernel(
-            self.lowered, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
+            self.lowered,
+            triple=target.llvm_triple,
+            vector_bits=target.preferred_vector_bits,
+            operations=target.operations,
         )
         self._code = load_object(compile_ir(self.text.text, target))
         self._pool = shared_pool(PoolOptions.of(read_settings(), threads))

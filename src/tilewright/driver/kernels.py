@@ -233,5 +233,10 @@ def _draft(unit: Unit, schedule: Schedule, target: Target) -> _Draft:
 
 
 def _emit(lowered: LoopFunction, target: Target) -> tuple[str, str, Memory]:
-    made = emit_kernel(lowered, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
+    made = emit_kernel(
+        lowered,
+        triple=target.llvm_triple,
+        vector_bits=target.preferred_vector_bits,
+        operations=target.operations,
+    )
     return made.symbol, made.text, made.memory

@@ -12,8 +12,8 @@ import numpy as np
 from tilewright.codegen import compile_ir, load_object
 from tilewright.ir import F32, TILE
 from tilewright.runtime import PlanBuilder, PoolOptions, aligned_copy, shared_pool
-from tilewright.support import read_settings
-from tilewright.target import ROW_BYTES, ROWS, TILES, Instruction, Target, detect
+from tilewright.support import TargetError, read_settings
+from tilewright.target import ROW_BYTES, ROWS, TILES, Emission, Instruction, Target, detect
 
 CHAINS: Final = 12
 """Independent sums: more than latency times throughput of any unit, and within 16 registers."""
@@ -69,8 +69,17 @@ def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5, thre
         return threads * _best(_meter_of(module, machine, 1, TILE_ITERATIONS, operations), seconds)
     operand = "<32 x bfloat>" if instruction.a.dtype.is_float else "<16 x i32>"
     accumulator = "<16 x float>" if instruction.result.dtype.is_float else "<16 x i32>"
-    kind = _Kind(instruction.emitter, accumulator, operand, True, DOT_CHAINS, instruction.products)
+    emission = _emission(instruction)
+    total, element = instruction.result.dtype.bits, instruction.a.dtype.bits
+    intrinsic = emission.name(emission.bits[-1], total, element)
+    kind = _Kind(intrinsic, accumulator, operand, True, DOT_CHAINS, instruction.products)
     return _best(_meter(machine, kind, threads), seconds)
+
+
+def _emission(instruction: Instruction) -> Emission:
+    if instruction.emission is None:
+        raise TargetError(f"no code can be generated for the instruction {instruction.name}")
+    return instruction.emission
 
 
 def _best(meter: Callable[[], float], seconds: float) -> float:
@@ -103,7 +112,7 @@ def _tile_module(triple: str, instruction: Instruction) -> str:
     """Products of whole tiles; which numbers they hold does not matter."""
     configuration = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * TILES, *[0] * 16, *[ROWS] * TILES, *[0] * 8])
     text = "".join(f"\\{byte:02x}" for byte in configuration)
-    name = instruction.emitter
+    name = _emission(instruction).intrinsic
     zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(TILES))
     calls = "\n".join(
         f"  call void @{name}(i8 {n}, i8 {TILE_CHAINS + n // 2}, i8 {TILE_CHAINS + 2 + n % 2})"

@@ -146,6 +146,10 @@ class Index:
             self._key = (self.const, tuple((a.key, c) for a, c in self.terms))
         return self._key
 
+    def __canonical__(self) -> tuple[object, ...]:
+        """What a digest of this is made of."""
+        return self.const, self.terms
+
     @property
     def vars(self) -> frozenset[str]:
         """Names of the variables that occur, inside of divisions and opaque expressions too."""

@@ -75,7 +75,7 @@ def _scheduled(
     winograd: WinogradMode,
     sizes: Sequence[int],
 ) -> Schedule:
-    s = inline_stages(Schedule(program))
+    s = inline_stages(Schedule(program, operations=target.operations))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
             changed, choices = apply_algorithms(s, target, threads, winograd, sizes, constants)

@@ -2,7 +2,8 @@
 
 A primitive is one file with one function: ``(func: LoopFunction, ...) -> LoopFunction`` in the loop phase or
 ``(program: Program, ...) -> Program`` in the program phase, decorated with :func:`primitive`. Its further
-arguments are JSON values only: loops, blocks and buffers are named. :mod:`tilewright.schedule.catalog` lists
+arguments are JSON values only: loops, blocks and buffers are named. One that is called ``operations`` gets
+the instructions of the schedule's target, and is not recorded. :mod:`tilewright.schedule.catalog` lists
 all of them, and the ``*_methods`` modules give each a method of :class:`~tilewright.schedule.Schedule`.
 """
 
@@ -22,6 +23,7 @@ Value: TypeAlias = "Scalar | tuple[Value, ...]"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _MARK = "__tilewright_primitive__"
+OPERATIONS = "operations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Primitive:
     function: Callable[..., Any]
     parameters: tuple[inspect.Parameter, ...]
     types: Mapping[str, Any]
+    on_target: bool = False
+    """Whether the function takes the ``operations`` of the schedule's target, which are not recorded."""
 
     def normalise(
         self, args: Sequence[object], kwargs: Mapping[str, object]
@@ -117,8 +121,11 @@ def primitive_of(function: Callable[..., Any]) -> Primitive:
     if found is None:
         raise ValueError(f"{function!r} is not decorated with @primitive")
     name, phase = found
-    parameters = tuple(inspect.signature(function).parameters.values())[1:]
-    return Primitive(name, phase, function, parameters, get_type_hints(function))
+    given = tuple(inspect.signature(function).parameters.values())[1:]
+    parameters = tuple(p for p in given if p.name != OPERATIONS)
+    return Primitive(
+        name, phase, function, parameters, get_type_hints(function), len(parameters) < len(given)
+    )
 
 
 def _short(value: object, limit: int = 80) -> str:

@@ -22,10 +22,12 @@ from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.common import find_block, find_loop
 from tilewright.schedule.loop_methods import LoopMethods
 from tilewright.schedule.program_methods import ProgramMethods
+from tilewright.schedule.registry import OPERATIONS
 from tilewright.schedule.show import show
 from tilewright.schedule.storage_methods import StorageMethods
 from tilewright.schedule.trace import Step, Trace, trace_from_json
-from tilewright.support import ScheduleError, known_names
+from tilewright.support import ScheduleError, known_names, quoted
+from tilewright.target import BUILT_IN, Operations
 
 
 @final
@@ -34,17 +36,27 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
 
     A schedule starts from a program (then program-phase primitives come first) or from a loop function.
     ``verify`` runs the verifier after every step. Raises ScheduleError where a primitive is refused.
+    ``operations`` are the instructions that ``tensorize`` may name: those of a target
+    (:attr:`~tilewright.target.Target.operations`), else those of all built-in ones.
     ``notes`` say what led to the steps: for people, they are no part of the trace.
     """
 
-    __slots__ = ("_current", "_func", "_steps", "notes", "source", "verify")
+    __slots__ = ("_current", "_func", "_steps", "notes", "operations", "source", "verify")
 
     source: Program | LoopFunction
     verify: bool
     notes: tuple[str, ...]
+    operations: Operations
 
-    def __init__(self, source: Program | LoopFunction, *, verify: bool = False) -> None:
+    def __init__(
+        self,
+        source: Program | LoopFunction,
+        *,
+        verify: bool = False,
+        operations: Operations = BUILT_IN,
+    ) -> None:
         self.source = source
+        self.operations = operations
         self.verify = verify
         self.notes = ()
         self._current = source
@@ -76,8 +88,9 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
 
     @property
     def trace(self) -> Trace:
-        """The steps so far."""
-        return Trace(self._steps)
+        """The steps so far, with the digests of the instructions that they name."""
+        named = dict.fromkeys(str(s.args[1]) for s in self._steps if s.primitive == "tensorize")
+        return Trace(self._steps, tuple((name, self.operations[name].digest) for name in named))
 
     def loops(self, block: str | None = None) -> tuple[str, ...]:
         """Names of the loops around a block, outermost first; of all loops without one."""
@@ -118,9 +131,17 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
     def replay(self, steps: Trace | Iterable[Step]) -> Schedule:
         """Apply recorded steps.
 
-        Raises ScheduleError, naming the step, where one is refused.
+        Raises ScheduleError, naming the step, where one is refused, and where an instruction is another one
+        than that of the same name which a trace was recorded with.
         """
         out: Schedule = self
+        for name, recorded in steps.instructions if isinstance(steps, Trace) else ():
+            row = self.operations.get(name)
+            if row is not None and row.digest != recorded:
+                raise ScheduleError(
+                    f"the trace was recorded with another instruction {quoted(name)} than this target's",
+                    hint="record the schedule again, or give the operations of the target it was made for",
+                )
         for n, step in enumerate(steps.steps if isinstance(steps, Trace) else steps):
             try:
                 out = out.apply(step.primitive, *step.args, **dict(step.kwargs))
@@ -143,19 +164,22 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
     def _copy(self) -> Self:
         new = object.__new__(type(self))
         new.source, new.verify, new.notes = self.source, self.verify, self.notes
+        new.operations = self.operations
         new._current, new._func, new._steps = self._current, self._func, self._steps
         return new
 
     def _with(self, step: Step) -> Self:
         entry = PRIMITIVES[step.primitive]
+        given = dict(step.kwargs)
+        context = {OPERATIONS: self.operations} if entry.on_target else {}
         new = self._copy()
         new._steps = (*self._steps, step)
         if entry.phase == "program":
             program = self.require_program(f"{step.primitive} changes the program")
-            new._current = entry.function(program, *step.args, **dict(step.kwargs))
+            new._current = entry.function(program, *step.args, **given, **context)
             new._func = None
         else:
-            new._current = new._func = entry.function(self.func, *step.args, **dict(step.kwargs))
+            new._current = new._func = entry.function(self.func, *step.args, **given, **context)
         if self.verify:
             if isinstance(new._current, Program):
                 verify_program(new._current)
@@ -170,13 +194,19 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
         return f"Schedule({self.source.name!r}, {len(self._steps)} steps)"
 
 
-def replay(source: Program | LoopFunction, trace: Trace | str, *, verify: bool = False) -> Schedule:
+def replay(
+    source: Program | LoopFunction,
+    trace: Trace | str,
+    *,
+    verify: bool = False,
+    operations: Operations = BUILT_IN,
+) -> Schedule:
     """The schedule that a trace (or its JSON text) describes, applied to ``source``.
 
     Raises ArtefactError for text that is no trace, ScheduleError, naming the step, where one is refused.
     """
     steps = load_trace(trace) if isinstance(trace, str) else trace
-    return Schedule(source, verify=verify).replay(steps)
+    return Schedule(source, verify=verify, operations=operations).replay(steps)
 
 
 def load_trace(text: str | bytes) -> Trace:

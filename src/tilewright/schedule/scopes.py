@@ -33,13 +33,13 @@ from tilewright.ir import (
 )
 from tilewright.schedule.common import refusal
 from tilewright.target import (
+    BUILT_IN,
     ROW_BYTES,
     ROWS,
     TILES,
-    Instruction,
     Operand,
+    Operations,
     find_operation,
-    instruction_names,
 )
 
 #: Registers that a product loads its operands into.
@@ -66,12 +66,14 @@ def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFun
                 )
 
 
-def check_scope_of_operands(func: LoopFunction, buffer: str, scope: str) -> None:
+def check_scope_of_operands(
+    func: LoopFunction, buffer: str, scope: str, operations: Operations = BUILT_IN
+) -> None:
     """Refuse a ``scope`` in which instructions that use a buffer cannot have it."""
     for _, node in _uses(func, buffer):
         if not isinstance(node, Exec):
             continue
-        for window, operand in _operands(node):
+        for window, operand in _operands(node, operations):
             if window.buffer == buffer and TILE in (operand.scope, scope) and operand.scope != scope:
                 raise refusal(
                     func,
@@ -83,7 +85,13 @@ def check_scope_of_operands(func: LoopFunction, buffer: str, scope: str) -> None
                 )
 
 
-def check_tiles(func: LoopFunction, buffer: str, *, shown: LoopFunction | None = None) -> None:
+def check_tiles(
+    func: LoopFunction,
+    buffer: str,
+    operations: Operations = BUILT_IN,
+    *,
+    shown: LoopFunction | None = None,
+) -> None:
     """Refuse to keep a buffer in tile registers where no further step could make that work.
 
     What clears, sums and reads it may still be done by elements, and is to be tensorized. Errors show
@@ -102,15 +110,14 @@ def check_tiles(func: LoopFunction, buffer: str, *, shown: LoopFunction | None =
                 hint="allocate them in separate loops",
                 buffers=[buffer, other.node.buffer.name],
             )
-    _check_writers(func, buf, shown)
+    _check_writers(func, buf, operations, shown)
     _check_registers(func, buf, shown)
     _check_constant(func, buf, shown)
 
 
-def _check_writers(func: LoopFunction, buf: Buffer, shown: LoopFunction) -> None:
+def _check_writers(func: LoopFunction, buf: Buffer, operations: Operations, shown: LoopFunction) -> None:
     """Only zeros and sums of products come into tiles."""
-    known = [find_operation(name) for name in instruction_names()]
-    products = [p for p in known if isinstance(p, Instruction) and p.result.scope == TILE]
+    products = [p for p in operations.values() if p.is_contraction and p.result.scope == TILE]
     types = sorted({p.result.dtype.name for p in products})
     factors = {o.dtype for p in products for o in (p.a, p.b)}
     if buf.dtype.name not in types:
@@ -227,12 +234,6 @@ def _windows(func: LoopFunction, buffer: str) -> Iterator[tuple[Located[Block], 
             yield from ((place, w) for w in node.windows if w.buffer == buffer)
 
 
-def _operands(node: Exec) -> Iterator[tuple[Window, Operand]]:
+def _operands(node: Exec, operations: Operations) -> Iterator[tuple[Window, Operand]]:
     """The windows of an instruction, each with what it is there."""
-    operation = find_operation(node.instr)
-    if isinstance(operation, Instruction):
-        yield from zip(node.windows, (operation.result, operation.a, operation.b), strict=True)
-    elif operation.source is None:
-        yield node.windows[0], operation.result
-    else:
-        yield from zip(node.windows, (operation.result, operation.source), strict=True)
+    yield from zip(node.windows, find_operation(node.instr, operations).operands, strict=True)

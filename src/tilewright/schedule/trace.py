@@ -3,10 +3,12 @@
 A trace from a file is untrusted: :func:`trace_from_json` accepts exactly
 
     {"format": "tilewright-trace", "version": 1,
-     "steps": [{"primitive": NAME, "args": [VALUE...], "kwargs": {NAME: VALUE...}}...]}
+     "steps": [{"primitive": NAME, "args": [VALUE...], "kwargs": {NAME: VALUE...}}...],
+     "instructions": {NAME: DIGEST...}}
 
-with values that are scalars or lists of values, within the limits below, and primitives that exist; argument
-types are checked against the primitive's signature, and everything else by the primitive itself on replay.
+where the last says what the instructions meant that steps name, and may be missing. Values are scalars or
+lists of values, within the limits below, and primitives exist; argument types are checked against the
+primitive's signature, and everything else by the primitive itself on replay.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class Trace:
     """The steps of a schedule, in order."""
 
     steps: tuple[Step, ...] = ()
+    instructions: tuple[tuple[str, str], ...] = ()
+    """The instructions that steps name, with the digests of their rows: what they meant."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -64,17 +68,16 @@ class Trace:
 
     def to_json(self, indent: int | None = None) -> str:
         """The versioned JSON text that :func:`trace_from_json` reads."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "steps": [
-                    {"primitive": s.primitive, "args": s.args, "kwargs": dict(s.kwargs)} for s in self.steps
-                ],
-            },
-            indent=indent,
-            allow_nan=False,
-        )
+        data: dict[str, object] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "steps": [
+                {"primitive": s.primitive, "args": s.args, "kwargs": dict(s.kwargs)} for s in self.steps
+            ],
+        }
+        if self.instructions:
+            data["instructions"] = dict(self.instructions)
+        return json.dumps(data, indent=indent, allow_nan=False)
 
 
 def trace_from_json(text: str | bytes, primitives: Mapping[str, Primitive]) -> Trace:
@@ -95,11 +98,20 @@ def trace_from_json(text: str | bytes, primitives: Mapping[str, Primitive]) -> T
             f"the trace has version {version!r}; this Tilewright reads version {VERSION}",
             hint="record the schedule again with this version",
         )
-    if set(data) != {"format", "version", "steps"} or not isinstance(data["steps"], list):
+    needed = {"format", "version", "steps"}
+    if not needed <= set(data) <= needed | {"instructions"} or not isinstance(data["steps"], list):
         raise ArtefactError("the trace must have exactly 'format', 'version' and a list of 'steps'")
+    rows = data.get("instructions", {})
+    if (
+        not isinstance(rows, dict)
+        or len(rows) > MAX_STEPS
+        or not all(isinstance(v, str) for v in rows.values())
+    ):
+        raise ArtefactError("the trace's 'instructions' must be names with digests")
     if len(data["steps"]) > MAX_STEPS:
         raise ArtefactError(f"the trace has {len(data['steps'])} steps; at most {MAX_STEPS} are read")
-    return Trace(tuple(_read_step(n, entry, primitives) for n, entry in enumerate(data["steps"])))
+    steps = tuple(_read_step(n, entry, primitives) for n, entry in enumerate(data["steps"]))
+    return Trace(steps, tuple(rows.items()))
 
 
 def _read_step(number: int, entry: object, primitives: Mapping[str, Primitive]) -> Step:

@@ -20,8 +20,8 @@ def digest(*values: object) -> str:
     """The hexadecimal digest of the values, taken as a sequence.
 
     Accepts None, bool, int, float, str, bytes, enum members, sequences, sets, mappings, dataclasses (their
-    compared fields), numpy scalars and arrays, nested at will. Raises TypeError for anything else: what
-    has no stated canonical form is not a key.
+    compared fields), numpy scalars and arrays, and objects whose ``__canonical__()`` is one of these, nested
+    at will. Raises TypeError for anything else: what has no stated canonical form is not a key.
 
     >>> digest(1, "a") == digest(1, "a"), digest(1) == digest(1.0), digest(1) == digest(True)
     (True, False, False)
@@ -92,5 +92,8 @@ def _pieces(value: object) -> Iterable[bytes]:
             fields = [field for field in dataclasses.fields(value) if field.compare]
             yield _sized(b"d", _type_name(value).encode())
             yield from _group(b"(", (getattr(value, field.name) for field in fields), len(fields))
+        case _ if hasattr(value, "__canonical__"):
+            yield _sized(b"o", _type_name(value).encode())
+            yield from _pieces(value.__canonical__())
         case _:
             raise TypeError(f"{type(value).__name__} has no canonical form to hash")

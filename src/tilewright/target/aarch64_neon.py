@@ -9,31 +9,42 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import BF16, F32, I8, I32
-from tilewright.target.model import CACHE_LINE, Instruction, MemoryLevel, Operand, Target
+from tilewright.target.instruction import Emission, Instruction, Placement, contraction, element
+from tilewright.target.lane_dots import lane_dot
+from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
 
 KIB: Final = 1024
+_BITS: Final = (64, 128)
 
-SDOT: Final = Instruction(
-    name="sdot",
-    axes=(("lane", 4), ("k", 4)),
-    result=Operand(name="result", dtype=I32, axes=("lane",)),
-    a=Operand(name="a", dtype=I8, axes=("lane", "k")),
-    b=Operand(name="b", dtype=I8, axes=("lane", "k")),
-    emitter="llvm.aarch64.neon.sdot.v4i32.v16i8",
+SDOT: Final = lane_dot(
+    "sdot",
+    Emission(
+        intrinsic="llvm.aarch64.neon.sdot.v{lanes}i32.v{elements}i8", form="lanes", word="i8", bits=_BITS
+    ),
+    4,
+    I8,
+    I8,
+    I32,
     features=frozenset({"dotprod"}),
     latency=4,
     per_cycle=2,
-    lanes=("lane",),
 )
 """Four dot products of four signed bytes."""
 
 BFMMLA: Final = Instruction(
     name="bfmmla",
-    axes=(("i", 2), ("j", 2), ("k", 4)),
-    result=Operand(name="result", dtype=F32, axes=("i", "j")),
-    a=Operand(name="a", dtype=BF16, axes=("i", "k")),
-    b=Operand(name="b", dtype=BF16, axes=("j", "k")),
-    emitter="llvm.aarch64.neon.bfmmla",
+    stage=contraction(
+        (("i", 2), ("j", 2), ("k", 4)),
+        element("result", ("i", "j"), F32),
+        element("a", ("i", "k"), BF16),
+        element("b", ("j", "k"), BF16),
+    ),
+    placements=(
+        ("result", Placement(strided=("i",))),
+        ("a", Placement(strided=("i",))),
+        ("b", Placement(strided=("j",))),
+    ),
+    emission=Emission(intrinsic="llvm.aarch64.neon.bfmmla", form="matrix", word="bfloat", bits=(128,)),
     features=frozenset({"bf16"}),
     latency=5,
     per_cycle=2,

@@ -16,7 +16,8 @@ from typing import Final
 from tilewright.support import TargetError, allow_tiles, available_cpus, get_logger
 from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, unmasked, x86_cpu_name
-from tilewright.target.model import Instruction, MemoryLevel, Target
+from tilewright.target.instruction import Instruction
+from tilewright.target.model import MemoryLevel, Target
 from tilewright.target.x86_cores import core
 
 CPUINFO: Final = Path("/proc/cpuinfo")

@@ -6,11 +6,17 @@ clock itself is known only for some machines, so costs are counted in cycles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 from tilewright.ir import DType
 from tilewright.support import TargetError, digest, known_names
+from tilewright.target.instruction import Instruction
+
+Operations: TypeAlias = Mapping[str, Instruction]
+"""Instructions by their names: what ``Exec`` means."""
 
 CACHE_LINE: Final = 64
 """Bytes of a cache line of every table; detection overrides it."""
@@ -58,118 +64,6 @@ class ParallelLevel:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise TargetError(f"parallel level {self.kind!r}: count must be at least 1, got {self.count}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operand:
-    """An operand of an instruction: its element type and the axes it spans, slowest first.
-
-    Of the slowest axis, ``group`` neighbours lie together, faster than all other axes. ``scope`` is where the
-    operand is: empty for memory.
-    """
-
-    name: str
-    dtype: DType
-    axes: tuple[str, ...]
-    group: int = 1
-    scope: str = ""
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether its rows may be any distance apart: those of a matrix in memory, which may overlap."""
-        return len(self.axes) > 1 and self.group == 1 and not self.scope
-
-    def strided(self, axis: str) -> bool:
-        """Whether elements along an axis may lie any distance apart."""
-        return self.overlaps and axis == self.axes[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instruction:
-    """A contraction done by one instruction: ``result[...] += a[...] * b[...]`` over ``axes``.
-
-    Axes that ``result`` does not span are summed over; products are formed in the type of ``result``.
-    Every operand spans the axes in ``lanes`` first: along those each lane works alone, so a program runs them
-    as a vector loop around the instruction, in as many lanes as it has. ``emitter`` names the intrinsic,
-    ``features`` the CPU features that it needs (in LLVM's spelling), ``latency`` is in cycles, ``per_cycle``
-    how many of them start in one cycle. Along axes in ``partial`` one execution may do less than the extent,
-    by whole groups, in the same time.
-    """
-
-    name: str
-    axes: tuple[tuple[str, int], ...]
-    result: Operand
-    a: Operand
-    b: Operand
-    emitter: str
-    features: frozenset[str]
-    latency: float
-    per_cycle: float
-    lanes: tuple[str, ...] = ()
-    partial: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        extents = dict(self.axes)
-        if not set(self.partial) <= set(extents):
-            raise TargetError(f"instruction {self.name!r}: a partial axis is none of its axes")
-        if len(extents) != len(self.axes) or any(n < 1 for n in extents.values()):
-            raise TargetError(f"instruction {self.name!r}: axes must be distinct and their extents positive")
-        for operand in (self.result, self.a, self.b):
-            unknown = [axis for axis in operand.axes if axis not in extents]
-            if unknown:
-                raise TargetError(
-                    f"instruction {self.name!r}: {operand.name} spans unknown axis {unknown[0]!r}"
-                )
-            if operand.axes[: len(self.lanes)] != self.lanes:
-                raise TargetError(
-                    f"instruction {self.name!r}: {operand.name} does not span {', '.join(self.lanes)} first"
-                )
-        if self.latency <= 0 or self.per_cycle <= 0:
-            raise TargetError(f"instruction {self.name!r}: latency and per_cycle must be positive")
-
-    @property
-    def products(self) -> int:
-        """Multiplications done by one instruction."""
-        count = 1
-        for _, extent in self.axes:
-            count *= extent
-        return count
-
-    @property
-    def inner_axes(self) -> tuple[tuple[str, int], ...]:
-        """The axes of one lane with their extents: those that a program's loops are matched with."""
-        return tuple((name, extent) for name, extent in self.axes if name not in self.lanes)
-
-    @property
-    def depth(self) -> int:
-        """Products that are summed into one element of the result."""
-        count = 1
-        for name, extent in self.axes:
-            count *= 1 if name in self.result.axes else extent
-        return count
-
-    @property
-    def together(self) -> int:
-        """Neighbours along the reduction that lie together in ``b``."""
-        return self.b.group if self.b.group > 1 else self.depth
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """``result[...] = source[...]`` over ``axes`` by one instruction; without a source, zeros.
-
-    The other fields are those of an :class:`Instruction`.
-    """
-
-    name: str
-    axes: tuple[tuple[str, int], ...]
-    result: Operand
-    source: Operand | None
-    emitter: str
-    features: frozenset[str]
-    latency: float
-    per_cycle: float
-    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +121,7 @@ class Target:
     next_blocks: bool = False
     shared_issue: tuple[float, float] | None = None
     clock_hz: float | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Instruction, ...] = ()
     tiles: int = 0
 
     def __post_init__(self) -> None:
@@ -274,6 +168,16 @@ class Target:
                 raise TargetError(f"target {self.name!r}: instruction {name!r} needs {lacking}")
         if self.features & self.missing_features:
             raise TargetError(f"target {self.name!r}: a feature is both present and missing")
+
+    @property
+    def operations(self) -> Operations:
+        """Instructions and moves by their names."""
+        return MappingProxyType({row.name: row for row in (*self.instructions, *self.moves)})
+
+    @property
+    def contractions(self) -> tuple[Instruction, ...]:
+        """The instructions that add products of two operands to their result."""
+        return tuple(row for row in self.instructions if row.is_contraction)
 
     @property
     def parallel(self) -> tuple[ParallelLevel, ...]:

@@ -11,7 +11,8 @@ from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
-from tilewright.target.model import Instruction, Move, Target
+from tilewright.target.instruction import Instruction
+from tilewright.target.model import Operations, Target
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
@@ -32,16 +33,22 @@ _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
 )
 
 
-_MOVES: Final[Mapping[str, Move]] = MappingProxyType({move.name: move for move in x86_amx.MOVES})
+BUILT_IN: Final[Operations] = MappingProxyType(
+    {**_INSTRUCTIONS, **{move.name: move for move in x86_amx.MOVES}}
+)
+"""The operations of all tables: what a schedule may name that is for no target in particular."""
 
 
-def find_operation(name: str) -> Instruction | Move:
-    """The instruction or move called ``name``, of any machine. Raises TargetError for an unknown name."""
-    found = _INSTRUCTIONS.get(name) or _MOVES.get(name)
+def find_operation(name: str, operations: Operations = BUILT_IN) -> Instruction:
+    """The instruction or move called ``name``, of any machine or among those given.
+
+    Raises TargetError for an unknown name.
+    """
+    found = operations.get(name)
     if found is None:
         raise TargetError(
             f"there is no instruction {name!r}",
-            hint=known_names(name, instruction_names(), "the instructions"),
+            hint=known_names(name, operations, "the instructions"),
         )
     return found
 
@@ -73,8 +80,3 @@ def find_target(name: str) -> Target:
         f"there is no target {name!r}",
         hint=known_names(name, target_names(), "the targets"),
     )
-
-
-def instruction_names() -> tuple[str, ...]:
-    """All names that :func:`find_operation` knows."""
-    return (*_INSTRUCTIONS, *_MOVES)

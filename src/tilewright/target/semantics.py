@@ -1,8 +1,9 @@
-"""What instructions mean: one lane of each as a loop function, and as what the interpreter runs."""
+"""What instructions do: one lane of each as a loop function, and as what the interpreter runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -10,98 +11,84 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.ir import (
-    Binary,
-    Block,
-    Cast,
-    Const,
-    Expr,
-    For,
+    ZERO,
+    Access,
+    Buffer,
     Index,
-    Iter,
-    Load,
     LoopFunction,
+    Program,
+    Stage,
     Stmt,
+    Store,
     buffer,
+    int_upper,
+    map_loads,
     run_function,
-    store,
-    var,
+    substitute_index,
+    to_function,
 )
-from tilewright.target.model import Instruction, Move, Operand
-from tilewright.target.registry import find_operation, instruction_names
+from tilewright.target.instruction import Instruction
+from tilewright.target.registry import BUILT_IN
 
 Meaning = Callable[[Sequence[npt.NDArray[Any]], Sequence[Any]], None]
 
 
 def lane_semantics(instruction: Instruction, part: Mapping[str, int] = MappingProxyType({})) -> LoopFunction:
-    """One lane of an instruction: ``result[...] += a[...] * b[...]`` over its inner axes.
+    """One lane of an instruction: its stages over the inner axes.
 
-    The arguments are ``result``, ``a`` and ``b``, of one element where they span no inner axis. ``part`` are
-    smaller extents of partial axes.
+    The arguments are the operands in order, without the dimensions that only lanes move along, of one element
+    where none is left. ``part`` are smaller extents of partial axes.
     """
     extents = {**dict(instruction.inner_axes), **part}
-    result, a, b = instruction.result, instruction.a, instruction.b
-    total = result.dtype
-
-    def factor(operand: Operand) -> Expr:
-        return Cast(Load(operand.name, _at(operand, extents), operand.dtype), total)
-
-    old = Load(result.name, _at(result, extents), total)
-    value = Binary("add", old, Binary("mul", factor(a), factor(b)))
-    return _function(instruction, extents, (result, a, b), value)
-
-
-def move_semantics(move: Move, part: Mapping[str, int] = MappingProxyType({})) -> LoopFunction:
-    """A move: ``result[...] = source[...]``, or zeros; the arguments are ``result`` and any ``source``."""
-    extents = {**dict(move.axes), **part}
-    result, source = move.result, move.source
-    if source is None:
-        return _function(move, extents, (result,), Const(0, result.dtype))
-    return _function(move, extents, (result, source), Load(source.name, _at(source, extents), source.dtype))
-
-
-def _at(operand: Operand, extents: Mapping[str, int]) -> tuple[Index, ...]:
-    return tuple(var(axis) for axis in operand.axes if axis in extents) or (Index(0),)
-
-
-def _function(
-    operation: Instruction | Move, extents: Mapping[str, int], operands: tuple[Operand, ...], value: Expr
-) -> LoopFunction:
-    """``value`` for each element of the first operand."""
-    result = operands[0]
-    iters = tuple(
-        Iter(axis, Index(0), Index(n), "par" if axis in result.axes else "red") for axis, n in extents.items()
+    ranges = {axis: (ZERO, Index(n - 1)) for axis, n in extents.items()}
+    stages = tuple(
+        _lane_of(s, instruction.lanes, extents) for s in (instruction.stage, *instruction.epilogue)
     )
-    bind = tuple(var(axis) for axis in extents)
-    body: Stmt = Block("term", "term", iters, bind, store(result.name, _at(result, extents), value))
-    for axis, n in reversed(list(extents.items())):
-        body = For(axis, Index(0), Index(n), body)
+    made: dict[str, Buffer] = {}
+    for stage in stages:
+        assert isinstance(stage.body, Store)
+        written = [(w.buffer, w.indices, w.value.dtype) for w in stage.body.writes]
+        for name, indices, dtype in written + [(e.buffer, e.indices, e.dtype) for e in stage.operands]:
+            shape = tuple((int_upper(i, ranges) or 0) + 1 for i in indices)
+            made.setdefault(name, buffer(name, shape, dtype))
+    order = tuple(made[o.name] for o in instruction.operands)
+    between = tuple(b for b in made.values() if b not in order)
+    nests = to_function(Program(instruction.name, (), order[1:], order[:1], between, stages))
+    return LoopFunction(nests.name, (), order, (order[0].name,), nests.body)
 
-    def shape(operand: Operand) -> tuple[int, ...]:
-        return tuple(extents[axis] for axis in operand.axes if axis in extents) or (1,)
 
-    buffers = tuple(buffer(o.name, shape(o), o.dtype) for o in operands)
-    return LoopFunction(operation.name, (), buffers, (result.name,), body)
+def _lane_of(stage: Stage, lanes: tuple[str, ...], extents: Mapping[str, int]) -> Stage:
+    """A stage without the axes of lanes, and without dimensions that only they move along."""
+    first = dict.fromkeys(lanes, ZERO)
+
+    def own(indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        left = tuple(i for i in indices if not i.vars or not i.vars <= set(lanes))
+        return tuple(substitute_index(i, first) for i in left) or (ZERO,)
+
+    def of(part: Stmt) -> Stmt:
+        assert isinstance(part, Store)
+        part = map_loads(part, lambda ld: replace(ld, indices=own(ld.indices)))
+        assert isinstance(part, Store)
+        return Store(tuple(Access(w.buffer, own(w.indices), w.value.substitute(first)) for w in part.writes))
+
+    iters = tuple(replace(it, hi=Index(extents[it.name])) for it in stage.iters if it.name not in first)
+    return replace(
+        stage, iters=iters, body=of(stage.body), init=None if stage.init is None else of(stage.init)
+    )
 
 
-def _meaning(operation: Instruction | Move) -> Meaning:
+def meaning(instruction: Instruction) -> Meaning:
     """An instruction on window arrays, changed in place; their dimensions of extent 1 do not count.
 
-    Where axes are partial, the arrays have one dimension for each axis of the operand.
+    Where axes are partial, the arrays have one dimension for each of the operand's.
     """
-    if isinstance(operation, Move):
-        operands = [operation.result, *([operation.source] if operation.source else [])]
-    else:
-        operands = [operation.result, operation.a, operation.b]
 
     def run(windows: Sequence[npt.NDArray[Any]], _: Sequence[Any]) -> None:
         part: dict[str, int] = {}
-        if operation.partial:
-            for operand, w in zip(operands, windows, strict=True):
+        if instruction.partial:
+            for operand, w in zip(instruction.operands, windows, strict=True):
                 part.update(zip(operand.axes, w.shape, strict=True))
-        if isinstance(operation, Move):
-            function = move_semantics(operation, part)
-        else:
-            function = lane_semantics(operation, part)
+        function = lane_semantics(instruction, part)
         named = {
             b.name: np.ascontiguousarray(w).reshape([e.as_int() for e in b.shape])
             for b, w in zip(function.buffers, windows, strict=True)
@@ -114,7 +101,10 @@ def _meaning(operation: Instruction | Move) -> Meaning:
     return run
 
 
-INTERPRETED: Final[Mapping[str, Meaning]] = MappingProxyType(
-    {name: _meaning(find_operation(name)) for name in instruction_names()}
-)
-"""Every instruction as the reference interpreter runs it (``instructions=`` of ``run_function``)."""
+def interpreted(operations: Iterable[Instruction]) -> Mapping[str, Meaning]:
+    """Instructions as the reference interpreter runs them (``instructions=`` of ``run_function``)."""
+    return MappingProxyType({row.name: meaning(row) for row in operations})
+
+
+INTERPRETED: Final = interpreted(BUILT_IN.values())
+"""Every instruction of the tables as the reference interpreter runs it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import BF16, F32, I8, I32, TILE, U8, DType
-from tilewright.target.model import Instruction, Move, Operand
+from tilewright.target.instruction import Emission, Instruction, Placement, clear, contraction, copy, element
 
 TILES: Final = 8
 """Tile registers."""
@@ -26,13 +26,17 @@ _NEEDS: Final = frozenset({"amx-tile"})
 
 def _product(name: str, a: DType, b: DType, total: DType, feature: str) -> Instruction:
     group = WORD // a.bytes
+    axes = (("m", ROWS), ("n", ROW_BYTES // WORD), ("k", ROW_BYTES // a.bytes))
+    left, right = element("a", ("m", "k"), a), element("b", ("k", "n"), b)
     return Instruction(
         name=name,
-        axes=(("m", ROWS), ("n", ROW_BYTES // WORD), ("k", ROW_BYTES // a.bytes)),
-        result=Operand(name="result", dtype=total, axes=("m", "n"), scope=TILE),
-        a=Operand(name="a", dtype=a, axes=("m", "k")),
-        b=Operand(name="b", dtype=b, axes=("k", "n"), group=group),
-        emitter=f"llvm.x86.{name}",
+        stage=contraction(axes, element("result", ("m", "n"), total), left, right),
+        placements=(
+            ("result", Placement(scope=TILE)),
+            ("a", Placement(strided=("m",))),
+            ("b", Placement(group=group)),
+        ),
+        emission=Emission(intrinsic=f"llvm.x86.{name}", form="tiles"),
         features=_NEEDS | {feature},
         latency=52,
         per_cycle=1 / 16,
@@ -40,13 +44,15 @@ def _product(name: str, a: DType, b: DType, total: DType, feature: str) -> Instr
     )
 
 
-def _zero(total: DType) -> Move:
-    return Move(
+_PART: Final = (("m", ROWS), ("n", ROW_BYTES // WORD))
+
+
+def _zero(total: DType) -> Instruction:
+    return Instruction(
         name=f"tilezero_{total.name}",
-        axes=(("m", ROWS), ("n", ROW_BYTES // WORD)),
-        result=Operand(name="result", dtype=total, axes=("m", "n"), scope=TILE),
-        source=None,
-        emitter="llvm.x86.tilezero",
+        stage=clear(_PART, element("result", ("m", "n"), total)),
+        placements=(("result", Placement(scope=TILE)),),
+        emission=Emission(intrinsic="llvm.x86.tilezero", form="tiles"),
         features=_NEEDS,
         latency=16,
         per_cycle=1,
@@ -54,13 +60,13 @@ def _zero(total: DType) -> Move:
     )
 
 
-def _store(total: DType) -> Move:
-    return Move(
+def _store(total: DType) -> Instruction:
+    result, source = (element(name, ("m", "n"), total) for name in ("result", "source"))
+    return Instruction(
         name=f"tilestored_{total.name}",
-        axes=(("m", ROWS), ("n", ROW_BYTES // WORD)),
-        result=Operand(name="result", dtype=total, axes=("m", "n")),
-        source=Operand(name="source", dtype=total, axes=("m", "n"), scope=TILE),
-        emitter="llvm.x86.tilestored64",
+        stage=copy(_PART, result, source),
+        placements=(("result", Placement(strided=("m",))), ("source", Placement(scope=TILE))),
+        emission=Emission(intrinsic="llvm.x86.tilestored64", form="tiles"),
         features=_NEEDS,
         latency=16,
         per_cycle=1 / 16,
@@ -72,6 +78,12 @@ TDPBF16PS: Final = _product("tdpbf16ps", BF16, BF16, F32, "amx-bf16")
 """16x32 times 32x16 bf16 numbers, accumulated in f32; subnormals count as zero."""
 TDPBUSD: Final = _product("tdpbusd", U8, I8, I32, "amx-int8")
 """16x64 unsigned times 64x16 signed bytes, accumulated in i32."""
+TDPBSSD: Final = _product("tdpbssd", I8, I8, I32, "amx-int8")
+"""16x64 times 64x16 signed bytes, accumulated in i32."""
+TDPBSUD: Final = _product("tdpbsud", I8, U8, I32, "amx-int8")
+"""16x64 signed times 64x16 unsigned bytes, accumulated in i32."""
+TDPBUUD: Final = _product("tdpbuud", U8, U8, I32, "amx-int8")
+"""16x64 times 64x16 unsigned bytes, accumulated in i32."""
 
-INSTRUCTIONS: Final = (TDPBF16PS, TDPBUSD)
+INSTRUCTIONS: Final = (TDPBF16PS, TDPBUSD, TDPBSSD, TDPBSUD, TDPBUUD)
 MOVES: Final = (_zero(F32), _zero(I32), _store(F32), _store(I32))

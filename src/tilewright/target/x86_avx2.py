@@ -9,21 +9,22 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import I8, I32, U8
-from tilewright.target.model import CACHE_LINE, Instruction, MemoryLevel, Operand, Target
+from tilewright.target.instruction import Emission
+from tilewright.target.lane_dots import lane_dot
+from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
 
 KIB: Final = 1024
 
-VPDPBUSD_256: Final = Instruction(
-    name="vpdpbusd",
-    axes=(("lane", 8), ("k", 4)),
-    result=Operand(name="result", dtype=I32, axes=("lane",)),
-    a=Operand(name="a", dtype=U8, axes=("lane", "k")),
-    b=Operand(name="b", dtype=I8, axes=("lane", "k")),
-    emitter="llvm.x86.avx512.vpdpbusd.256",
+VPDPBUSD_256: Final = lane_dot(
+    "vpdpbusd",
+    Emission(intrinsic="llvm.x86.avx512.vpdpbusd.{bits}", form="lanes", word="i32", bits=(128, 256)),
+    8,
+    U8,
+    I8,
+    I32,
     features=frozenset({"avxvnni"}),
     latency=5,
     per_cycle=2,
-    lanes=("lane",),
 )
 """Eight dot products of four unsigned with four signed bytes, in the VEX encoding."""
 

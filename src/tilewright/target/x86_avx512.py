@@ -8,40 +8,54 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir import BF16, F32, I8, I32, U8
-from tilewright.target.model import CACHE_LINE, Instruction, MemoryLevel, Operand, Target
+from tilewright.ir import BF16, F32, I8, I16, I32, U8
+from tilewright.target.instruction import Emission
+from tilewright.target.lane_dots import lane_dot
+from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
 
 KIB: Final = 1024
+_BITS: Final = (128, 256, 512)
 
-VPDPBUSD: Final = Instruction(
-    name="vpdpbusd",
-    axes=(("lane", 16), ("k", 4)),
-    result=Operand(name="result", dtype=I32, axes=("lane",)),
-    a=Operand(name="a", dtype=U8, axes=("lane", "k")),
-    b=Operand(name="b", dtype=I8, axes=("lane", "k")),
-    emitter="llvm.x86.avx512.vpdpbusd.512",
+VPDPBUSD: Final = lane_dot(
+    "vpdpbusd",
+    Emission(intrinsic="llvm.x86.avx512.vpdpbusd.{bits}", form="lanes", word="i32", bits=_BITS),
+    16,
+    U8,
+    I8,
+    I32,
     features=frozenset({"avx512vnni"}),
     latency=5,
     per_cycle=2,
-    lanes=("lane",),
 )
 """Sixteen dot products of four unsigned with four signed bytes; sums do not saturate."""
 
-VDPBF16PS: Final = Instruction(
-    name="vdpbf16ps",
-    axes=(("lane", 16), ("k", 2)),
-    result=Operand(name="result", dtype=F32, axes=("lane",)),
-    a=Operand(name="a", dtype=BF16, axes=("lane", "k")),
-    b=Operand(name="b", dtype=BF16, axes=("lane", "k")),
-    emitter="llvm.x86.avx512bf16.dpbf16ps.512",
+VPDPWSSD: Final = lane_dot(
+    "vpdpwssd",
+    Emission(intrinsic="llvm.x86.avx512.vpdpwssd.{bits}", form="lanes", word="i32", bits=_BITS),
+    16,
+    I16,
+    I16,
+    I32,
+    features=frozenset({"avx512vnni"}),
+    latency=5,
+    per_cycle=2,
+)
+"""Sixteen dot products of two signed 16-bit numbers; sums do not saturate."""
+
+VDPBF16PS: Final = lane_dot(
+    "vdpbf16ps",
+    Emission(intrinsic="llvm.x86.avx512bf16.dpbf16ps.{bits}", form="lanes", word="bfloat", bits=_BITS),
+    16,
+    BF16,
+    BF16,
+    F32,
     features=frozenset({"avx512bf16"}),
     latency=6,
     per_cycle=1,
-    lanes=("lane",),
 )
 """Sixteen dot products of two bf16 pairs, accumulated in f32; subnormals count as zero."""
 
-INSTRUCTIONS: Final = (VPDPBUSD, VDPBF16PS)
+INSTRUCTIONS: Final = (VPDPBUSD, VPDPWSSD, VDPBF16PS)
 
 X86_AVX512: Final = Target(
     name="x86_avx512",

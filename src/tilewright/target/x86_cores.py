@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from tilewright.target.model import Instruction, MemoryLevel, Target
+from tilewright.target.instruction import Instruction
+from tilewright.target.model import MemoryLevel, Target
 
 MIB: Final = 1024 * 1024
 _T = TypeVar("_T")

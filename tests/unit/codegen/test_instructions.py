@@ -1,17 +1,21 @@
 """Code of instructions: which layouts it asks for, and what it says where they are not so."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from native_kernel import HOST, Native
 from tilewright import lang
-from tilewright.codegen import emit_kernel
-from tilewright.ir import Exec, map_stmt
+from tilewright.codegen import assembly, emit_kernel
+from tilewright.driver.layouts import pack
+from tilewright.ir import run_function
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, TargetError
-from tilewright.target import X86_AVX512
-from unit.schedule.loop.test_tensorize import grouped, product
+from tilewright.target import AARCH64_NEON, AARCH64_SVE, BUILT_IN, INTERPRETED, X86_AVX512
+from unit.schedule.loop.test_tensorize import arrays, expected, grouped, product
 
 
 def emitted(s, bits=512):
@@ -56,14 +60,60 @@ def test_operands_in_registers():
 
 
 def test_no_code_for_it():
+    """An instruction of another machine, and rows that say nothing of code."""
     lowered = lower(grouped(product(1, 16, 4, "vpdpbusd"), "vpdpbusd").tensorize("k_i", "vpdpbusd").func)
+    with pytest.raises(TargetError, match="there is no instruction 'vpdpbusd'"):
+        emit_kernel(lowered, triple=X86_AVX512.llvm_triple, vector_bits=512, operations={})
+    plain_row = replace(BUILT_IN["vpdpbusd"], emission=None)
+    with pytest.raises(TargetError, match="no code can be generated for the instruction vpdpbusd"):
+        emit_kernel(
+            lowered,
+            triple=X86_AVX512.llvm_triple,
+            vector_bits=512,
+            operations={"vpdpbusd": plain_row},
+        )
 
-    def other(node):
-        return replace(node, instr="sdot") if isinstance(node, Exec) else node
 
-    unknown = lowered.with_body(map_stmt(lowered.body, other))
-    with pytest.raises(TargetError, match="no code can be generated for the instruction sdot"):
-        emit_kernel(unknown, triple=X86_AVX512.llvm_triple, vector_bits=512)
+def machine_code(s, target):
+    text = emit_kernel(
+        lower(s.func),
+        triple=target.llvm_triple,
+        vector_bits=target.preferred_vector_bits,
+        operations=target.operations,
+    ).text
+    return assembly(text, target)
+
+
+def test_words_of_sixteen_bits():
+    """A row alone: nothing of this instruction is anywhere else."""
+    s = grouped(product(3, 32, 8, "vpdpwssd"), "vpdpwssd").tensorize("k_i", "vpdpwssd")
+    given = arrays(s.source)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    np.testing.assert_array_equal(run_function(s.func, given, instructions=INTERPRETED)["C"], wanted)
+    if "avx512vnni" in HOST.features:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+    target = replace(X86_AVX512, instructions=(BUILT_IN["vpdpwssd"],))
+    assert "vpdpwssd" in machine_code(s, target)
+
+
+def test_lanes_of_another_machine():
+    s = grouped(product(3, 32, 8, "sdot"), "sdot", lanes=4).tensorize("k_i", "sdot")
+    code = machine_code(s.unroll("j_o"), AARCH64_NEON)
+    assert re.search(r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", code)
+
+
+def test_registers_that_hold_a_matrix():
+    """Rows of two are loaded from where they are; the result goes back row by row."""
+    A, B = lang.placeholder((4, 8), "bf16", name="A"), lang.placeholder((6, 8), "bf16", name="B")
+    k = lang.reduce_axis(8, "k")
+    C = lang.compute(
+        (4, 6), lambda i, j: lang.sum(lang.cast(A[i, k], "f32") * lang.cast(B[j, k], "f32"), k), name="C"
+    )
+    s = Schedule(lang.program([A, B], [C]), verify=True).tile(("i", "j"), (2, 2)).split("k", 4)
+    s = s.reorder("i_o", "j_o", "k_o", "i_i", "j_i", "k_i").decompose_init("C", "k_o")
+    code = machine_code(s.tensorize("i_i", "bfmmla"), AARCH64_SVE)
+    assert re.search(r"bfmmla\s+v\d+\.4s, v\d+\.8h, v\d+\.8h", code)
 
 
 def test_operands_of_symbolic_size():

@@ -193,7 +193,7 @@ def test_instructions_of_the_assembly(kind):
     assert "tilestored" not in found.split("tilestored", 2)[-1]
 
 
-KINDS_DEPTH = (("tdpbf16ps", 32), ("tdpbusd", 64))
+KINDS_DEPTH = (("tdpbf16ps", 32), *((f"tdpb{types}d", 64) for types in ("us", "ss", "su", "uu")))
 
 
 HEAD = """function("main", outputs=[C])

@@ -152,7 +152,7 @@ def test_a_feature_that_the_model_has_but_the_machine_hides_is_off(tmp_path):
     assert target.instructions == ()
     target = found(tmp_path, flags=V4 + " avx512_vnni")
     assert "+avx512vnni" in target.llvm_features.split(",")
-    assert [i.name for i in target.instructions] == ["vpdpbusd"]
+    assert [i.name for i in target.instructions] == ["vpdpbusd", "vpdpwssd"]
 
 
 def test_without_avx2_the_error_says_what_is_missing(tmp_path):
@@ -240,7 +240,8 @@ def test_tiles_of_another_machine_are_what_it_says(tmp_path):
     target = found(tmp_path, flags=AMX, **SAPPHIRE_RAPIDS)
     assert target.tiles == 8
     # tiles before lanes
-    assert [i.name for i in target.instructions] == ["tdpbf16ps", "tdpbusd", "vpdpbusd", "vdpbf16ps"]
+    tiles = ["tdpbf16ps", "tdpbusd", "tdpbssd", "tdpbsud", "tdpbuud"]
+    assert [i.name for i in target.instructions] == [*tiles, "vpdpbusd", "vpdpwssd", "vdpbf16ps"]
     assert [m.name for m in target.moves] == [
         "tilezero_f32",
         "tilezero_i32",

@@ -1,21 +1,31 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tilewright.ir import F32, F64
+from tilewright.ir import F32, F64, Binary, Const, Index, Load, run_function, store, var
 from tilewright.support import TargetError, digest
 from tilewright.target import (
     AARCH64_NEON,
     AARCH64_SVE,
     X86_AVX2,
     X86_AVX512,
+    Instruction,
     MemoryLevel,
     ParallelLevel,
+    Placement,
+    clear,
+    contraction,
+    copy,
+    element,
     find_instruction,
     find_operation,
     find_target,
+    lane_semantics,
+    stage_of,
     target_names,
 )
+from tilewright.target.x86_avx2 import INSTRUCTIONS as X86_AVX2_ROWS
 
 TABLES = [X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE]
 
@@ -82,21 +92,79 @@ def test_a_memory_level_validates_itself(change):
 
 def test_an_instruction_validates_itself():
     good = X86_AVX512.instruction("vpdpbusd")
-    assert good.products == 64
+    assert good.products == 64 and good.accumulates and good.factors == ("a", "b")
+    result, a, b = (element(o.name, o.axes, o.dtype) for o in good.operands)
     with pytest.raises(TargetError, match="unknown axis 'k'"):
-        replace(good, axes=(("lane", 16),))
+        replace(good, stage=contraction((("lane", 16),), result, a, b))
     with pytest.raises(TargetError, match="distinct"):
-        replace(good, axes=(("lane", 16), ("lane", 4)))
+        replace(good, stage=contraction((("lane", 16), ("lane", 4), ("k", 4)), result, a, b))
     with pytest.raises(TargetError, match="per_cycle"):
         replace(good, per_cycle=0)
+    with pytest.raises(TargetError, match="'c' is placed, and is none of its operands"):
+        replace(good, placements=(("c", Placement()),))
+    with pytest.raises(TargetError, match="group and alignment of a must be positive"):
+        replace(good, placements=(("a", Placement(group=0)),))
+    with pytest.raises(TargetError, match="axis 'k' must go from 0 to a positive number"):
+        replace(good, stage=contraction((("lane", 16), ("k", 0)), result, a, b))
+    with pytest.raises(TargetError, match="'a' is read at two places"):
+        replace(good, stage=contraction((("lane", 16), ("k", 4)), result, a, element("a", ("k",), b.dtype)))
+    with pytest.raises(TargetError, match="has no operand 'c'"):
+        good.operand("c")
     with pytest.raises(TargetError, match="count"):
         ParallelLevel(kind="vector", count=0)
+
+
+def test_what_an_instruction_does_is_read_off_its_stage():
+    axes = (("m", 4), ("n", 4))
+    t, s = element("t", ("m", "n"), F32), element("s", ("m", "n"), F32)
+    moves = Instruction(name="move", stage=copy(axes, t, s))
+    assert not moves.is_contraction and not moves.accumulates and moves.source.name == "s"
+    with pytest.raises(TargetError, match="'move' is no contraction: it has no factors"):
+        _ = moves.a
+    zeros = Instruction(name="zeros", stage=clear(axes, t))
+    assert zeros.source is None and zeros.depth == 1
+    rows = stage_of("sum", (*axes, ("k", 8)), t, Binary("add", t, element("x", ("m", "n", "k"), F32)))
+    total = Instruction(name="total", stage=rows)
+    assert (total.depth, total.accumulates, [o.name for o in total.operands]) == (8, True, ["t", "x"])
+    window = Load("x", (var("m") + var("d"),), F32)
+    slide = stage_of("slide", (("m", 4), ("d", 3)), element("t", ("m",), F32), window)
+    assert Instruction(name="slide", stage=slide).operand("x").axes == ("m", "d")
+    assert run_function(lane_semantics(moves), {"s": np.ones((4, 4), "f4")})["t"].sum() == 16
+
+
+def test_chains_of_stages():
+    """A product, then a bias and a maximum with zero: what is between is no operand."""
+    axes = (("m", 2), ("n", 2), ("k", 4))
+    p, a, b = element("p", ("m", "n"), F32), element("a", ("m", "k"), F32), element("b", ("k", "n"), F32)
+    biased = Binary("add", p, element("bias", ("n",), F32))
+    last = stage_of("relu", axes[:2], element("r", ("m", "n"), F32), Binary("max", biased, Const(0.0, F32)))
+    first = replace(
+        stage_of("p", axes, p, Binary("add", p, Binary("mul", a, b))),
+        init=store("p", p.indices, Const(0.0, F32)),
+    )
+    row = Instruction(name="dense", stage=first, epilogue=(last,))
+    assert [o.name for o in row.operands] == ["r", "a", "b", "bias"] and not row.is_contraction
+    rng = np.random.default_rng(0)
+    given = {n: rng.standard_normal(s).astype("f4") for n, s in (("a", (2, 4)), ("b", (4, 2)), ("bias", 2))}
+    made = run_function(lane_semantics(row), given)["r"]
+    wanted = np.maximum(given["a"] @ given["b"] + given["bias"], 0)
+    np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
+    apart = replace(last, iters=(replace(last.iters[0], hi=Index(3)), last.iters[1]))
+    with pytest.raises(TargetError, match="two stages disagree on the axis 'm'"):
+        replace(row, epilogue=(apart,))
+
+
+def test_digests_are_of_meaning_and_code_not_of_costs():
+    row = X86_AVX512.instruction("vpdpbusd")
+    assert replace(row, per_cycle=1).digest == row.digest
+    assert replace(row, emission=None).digest != row.digest
+    assert X86_AVX2_ROWS[0].digest != row.digest  # fewer lanes
 
 
 def test_instructions_on_tiles_validate_themselves():
     good = find_instruction("tdpbf16ps")
     assert (good.products, good.depth, good.together) == (16 * 16 * 32, 32, 2)
-    with pytest.raises(TargetError, match="'tdpbf16ps': a partial axis is none of its axes"):
+    with pytest.raises(TargetError, match="'tdpbf16ps': a partial axis or one of lanes is none of its axes"):
         replace(good, partial=("m", "q"))
     moves = tuple(find_operation(name) for name in ("tilezero_f32", "tilestored_f32"))
     with pytest.raises(TargetError, match="'tilezero_f32' needs amx-tile"):
@@ -123,6 +191,7 @@ def test_fingerprints_tell_machines_apart():
 
 def test_every_operand_of_an_instruction_spans_its_lanes_first():
     dot = next(each for each in X86_AVX512.instructions if each.lanes)
-    apart = replace(dot.a, axes=tuple(reversed(dot.a.axes)))
-    with pytest.raises(TargetError, match=f"{dot.a.name} does not span {', '.join(dot.lanes)} first"):
-        replace(dot, a=apart)
+    result, b = (element(o.name, o.axes, o.dtype) for o in (dot.result, dot.b))
+    a = element("a", ("k", "lane"), dot.a.dtype)
+    with pytest.raises(TargetError, match="a does not span lane first"):
+        replace(dot, stage=contraction(dot.axes, result, a, b))

@@ -204,6 +204,13 @@ class Access(Arithmetic):
             lambda o: f"shufflevector {o[0].typed}, {o[1].typed}, <{len(picks)} x i32> <{lanes}>",
         )  # fmt: skip
 
+    def joined(self, parts: Sequence[Val]) -> Val:
+        """Vectors of one length side by side; their number is a power of two."""
+        while len(parts) > 1:
+            wide = range(2 * parts[0].lanes)
+            parts = [self.pick(a, b, wide) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     def load_words(self, p: Val, dtype: DType, lanes: int, mask: Val | None = None) -> Val:
         """Load ``lanes`` words of 32 bits of elements of ``dtype``, those that ``mask`` allows."""
         t, align = type_text("i32", lanes), dtype.bytes

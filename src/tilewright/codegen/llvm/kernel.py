@@ -11,6 +11,7 @@ from tilewright.codegen.memory import LanesReusedError
 from tilewright.codegen.statements import Emitter
 from tilewright.codegen.storage import Memory
 from tilewright.ir import LoopFunction
+from tilewright.target import BUILT_IN, Operations
 
 MAX_SYMBOL: Final = 60
 """Characters of a kernel's symbol, without what is added for its parts."""
@@ -26,8 +27,12 @@ class KernelText:
     memory: Memory
 
 
-def emit_kernel(func: LoopFunction, *, triple: str, vector_bits: int) -> KernelText:
+def emit_kernel(
+    func: LoopFunction, *, triple: str, vector_bits: int, operations: Operations = BUILT_IN
+) -> KernelText:
     """Emit a lowered function (no blocks left) for vectors of ``vector_bits``.
+
+    ``operations`` are the instructions that it may name, those of its target.
 
     The kernel has the runtime's calling convention: ``i32 (context, buffers, params, workspace, scratch)``.
     It returns 0, or ``n`` where assumption number ``n`` (from 1) of the function does not hold.
@@ -36,10 +41,10 @@ def emit_kernel(func: LoopFunction, *, triple: str, vector_bits: int) -> KernelT
     attributes = _attributes(triple, vector_bits)
     builder = Builder(triple, attributes)
     try:
-        memory = Emitter(builder, vector_bits).kernel(func, symbol)
+        memory = Emitter(builder, vector_bits, operations).kernel(func, symbol)
     except LanesReusedError:
         builder = Builder(triple, attributes)
-        memory = Emitter(builder, vector_bits, keeps_lanes=True).kernel(func, symbol)
+        memory = Emitter(builder, vector_bits, operations, keeps_lanes=True).kernel(func, symbol)
     return KernelText(symbol, builder.module(), memory)
 
 

@@ -45,7 +45,7 @@ def find_dot(c: Contraction, target: Target) -> Dot | None:
     if found is None:
         return None
     factors, axis, run = found
-    for instruction in target.instructions:
+    for instruction in target.contractions:
         depth = instruction.depth
         if len(instruction.inner_axes) != 1 or c.extent(axis) % depth or (run or depth) % depth:
             continue
@@ -66,8 +66,11 @@ def find_matrix(c: Contraction, target: Target) -> Matrix | None:
         return None
     factors, axis, run = found
     panel = run_length(c.b, c.vector) if c.b is not None and c.dot else None
-    for instruction in target.instructions:
+    for instruction in target.contractions:
         if len(instruction.inner_axes) != MATRIX_AXES or not _multiplies(instruction, factors, c):
+            continue
+        if c.b is not None and (c.a.dtype, c.b.dtype) != (instruction.a.dtype, instruction.b.dtype):
+            # rows are its first operand, panels its second: types may not change places
             continue
         clear = _move(target, instruction, loads=False)
         stores = _move(target, instruction, loads=True)
@@ -80,7 +83,7 @@ def find_matrix(c: Contraction, target: Target) -> Matrix | None:
 
 def matrix_instructions(dtype: DType, target: Target) -> tuple[Instruction, ...]:
     """The instructions for whole matrices that take rows of a type."""
-    return tuple(i for i in target.instructions if len(i.inner_axes) == MATRIX_AXES and i.a.dtype == dtype)
+    return tuple(i for i in target.contractions if len(i.inner_axes) == MATRIX_AXES and i.a.dtype == dtype)
 
 
 def matrix_depths(dtype: DType, target: Target) -> tuple[int, ...]:
@@ -123,7 +126,7 @@ def _multiplies(instruction: Instruction, factors: tuple[object, object], c: Con
 def products_rate(factor: DType, total: DType, target: Target) -> float:
     """How many times faster products of two such factors are than multiply-adds of f32, at least 1."""
     best = 1.0
-    for instruction in target.instructions:
+    for instruction in target.contractions:
         types = {instruction.a.dtype, instruction.b.dtype}
         if types == {factor} and instruction.result.dtype == total:
             best = max(best, _rate(instruction, target))

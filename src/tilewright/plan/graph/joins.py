@@ -63,7 +63,7 @@ def fits_together(program: Program, target: Target, threads: int) -> bool:
 
     As one program they may be another one: what they share is read twice, a sum has more terms.
     """
-    s = inline_stages(Schedule(program))
+    s = inline_stages(Schedule(program, operations=target.operations))
     banded = find_band(s.require_program(), target, threads)
     if banded is None:
         return False
@@ -77,7 +77,7 @@ def fits_together(program: Program, target: Target, threads: int) -> bool:
 
 def _only_link(program: Program, target: Target) -> Link | None:
     """The link that a kernel's program is, ``None`` for other programs."""
-    made = inline_stages(Schedule(program)).program
+    made = inline_stages(Schedule(program, operations=target.operations)).program
     assert made is not None
     links = find_links(made, target)
     return links[0] if len(links) == 1 and not links[0].rows else None
@@ -85,7 +85,7 @@ def _only_link(program: Program, target: Target) -> Link | None:
 
 def _saved_apart(program: Program, target: Target, threads: int) -> float:
     """Cycles that products of pieces save in a kernel of its own."""
-    s = inline_stages(Schedule(program))
+    s = inline_stages(Schedule(program, operations=target.operations))
     choices = (choose_bf16x3(s, stage, target, threads) for stage in s.require_program().stages)
     return sum(choice.gain for choice in choices if choice is not None)
 

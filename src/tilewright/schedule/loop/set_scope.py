@@ -16,12 +16,15 @@ from tilewright.schedule.common import refusal
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.scopes import check_private, check_scope_of_operands, check_tiles
 from tilewright.support import known_names
+from tilewright.target import BUILT_IN, Operations
 
 _SCOPE = re.compile(r"[a-z][a-z0-9_.]*\Z")
 
 
 @primitive("set_scope", phase="loop")
-def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
+def set_scope(
+    func: LoopFunction, buffer: str, scope: str, *, operations: Operations = BUILT_IN
+) -> LoopFunction:
     """Place an allocated ``buffer`` in ``scope``: global, local, shared, register or a name of the target.
 
     Refused for arguments; for memory of one thread that several write; for scopes in which instructions
@@ -73,11 +76,11 @@ def set_scope(func: LoopFunction, buffer: str, scope: str) -> LoopFunction:
             hint="scopes are global, local, shared, register and the target's own",
             buffers=[buffer],
         )
-    check_scope_of_operands(func, buffer, scope)
+    check_scope_of_operands(func, buffer, scope, operations)
     if scope in PRIVATE:
         check_private(func, buffer, scope)
     if scope == TILE:
-        check_tiles(func, buffer)
+        check_tiles(func, buffer, operations)
     return func.with_body(
         map_buffers(func.body, lambda b: b.with_(scope=scope) if b.name == buffer and b.scope != scope else b)
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from tilewright.ir import (
     GLOBAL,
@@ -13,6 +14,7 @@ from tilewright.ir import (
     Along,
     Binary,
     Block,
+    Call,
     Cast,
     Const,
     Env,
@@ -26,6 +28,7 @@ from tilewright.ir import (
     Pred,
     Stmt,
     Store,
+    Unary,
     Window,
     WindowMode,
     buffers_of,
@@ -39,7 +42,10 @@ from tilewright.schedule.loop.blockize import opaque_block
 from tilewright.schedule.nests import chain
 from tilewright.schedule.registry import primitive
 from tilewright.support import TargetError
-from tilewright.target import Instruction, Move, Operand, find_operation
+from tilewright.target import BUILT_IN, Instruction, Operand, Operations, find_operation
+
+COMMUTATIVE: Final = frozenset({"add", "mul", "and", "or", "xor"})
+"""Operations whose operands may change places; minima of zeros with two signs may not."""
 
 
 class _MismatchError(Exception):
@@ -47,14 +53,16 @@ class _MismatchError(Exception):
 
 
 @primitive("tensorize", phase="loop")
-def tensorize(func: LoopFunction, loop: str, instr: str) -> LoopFunction:
-    """Do ``loop``, with everything in it, by the instruction ``instr`` of a target's table.
+def tensorize(
+    func: LoopFunction, loop: str, instr: str, *, operations: Operations = BUILT_IN
+) -> LoopFunction:
+    """Do ``loop``, with everything in it, by the instruction ``instr`` of the schedule's target.
 
-    The nest must compute what the instruction does: ``c[...] += cast(a[...]) * cast(b[...])`` in the element
-    types of its operands, one loop for each of its axes. Which loop is which axis, and which factor which
-    operand, is found. Axes along which the instruction works lane by lane are not part of the nest: a vector
-    loop around it has as many lanes as it takes. Instructions that move or clear tiles are nests of
-    ``t[...] = s[...]`` and ``t[...] = 0``. An operand with a scope, such as ``tile``, must be there.
+    The nest must compute what the instruction's stage does, ``c[...] += cast(a[...]) * cast(b[...])`` and the
+    like, in the element types of its operands, one loop for each of its axes. Which loop is which axis, and
+    which factor which operand, is found. Axes along which the instruction works lane by lane are not part of
+    the nest: a vector loop around it has as many lanes as it takes. Instructions that move or clear tiles are
+    nests of ``t[...] = s[...]`` and ``t[...] = 0``. An operand with a scope, such as ``tile``, must be there.
 
     Code generation asks that the last axis of ``a`` and ``b`` lies together in memory, and operands that move
     with the lanes side by side: ``set_layout`` and ``stage`` put them there.
@@ -93,7 +101,7 @@ def tensorize(func: LoopFunction, loop: str, instr: str) -> LoopFunction:
     """
     place, node = find_loop(func, loop)
     try:
-        instruction = find_operation(instr)
+        instruction = find_operation(instr, operations)
     except TargetError as error:
         raise refusal(func, error.what, hint=error.hint, at=[loop]) from None
     nest = chain(node)
@@ -146,40 +154,30 @@ def _innermost(s: Stmt) -> tuple[Pred, Stmt]:
 
 def _windows(
     s: Stmt,
-    operation: Instruction | Move,
+    operation: Instruction,
     extents: Mapping[str, int],
     env: Env,
     scopes: Mapping[str, str],
 ) -> tuple[Window, ...]:
-    """The operands of the instruction, in its order: result, a, b, or result and source."""
-    axes = dict(operation.axes if isinstance(operation, Move) else operation.inner_axes)
+    """The operands of the instruction, in its order: the result first."""
+    axes = dict(operation.inner_axes)
     if not _fits(axes, extents, operation.partial):
         wanted = ", ".join(f"{name} of {n}" for name, n in axes.items())
         given = ", ".join(f"{name} of {n}" for name, n in extents.items())
         most = ", or less" if operation.partial else ""
         raise _MismatchError(f"its axes are {wanted}{most}, the loops {given}")
-    candidates: list[list[tuple[Load, Operand]]]
-    if isinstance(operation, Move):
-        moved = _moved(s, operation)
-        operands = [operation.result, *([operation.source] if operation.source is not None else [])]
-        candidates = [list(zip(moved, operands, strict=True))]
-    else:
-        result, left, right = _product(s, operation)
-        candidates = [
-            [(result, operation.result), (a, operation.a), (b, operation.b)]
-            for a, b in ((left, right), (right, left))
-        ]
-    written: WindowMode = "w" if isinstance(operation, Move) else "rw"
+    candidates = _bindings(s, operation)
+    written: WindowMode = "rw" if operation.accumulates else "w"
     reason = ""
     for names in itertools.permutations(extents):
         loops = dict(zip(axes, names, strict=True))
         if not all(_part_of(axis, extents[loops[axis]], n, operation.partial) for axis, n in axes.items()):
             continue
-        for candidate in candidates:
+        for found in candidates:
             try:
                 return tuple(
-                    _window(load, operand, axes, extents, loops, env, scopes, "r" if n else written)
-                    for n, (load, operand) in enumerate(candidate)
+                    _window(found[o.name], o, axes, extents, loops, env, scopes, "r" if n else written)
+                    for n, o in enumerate(operation.operands)
                 )
             except _MismatchError as error:
                 reason = reason or str(error)
@@ -198,45 +196,57 @@ def _part_of(axis: str, extent: int, most: int, partial: Collection[str]) -> boo
     return extent == most or (axis in partial and extent < most)
 
 
-def _moved(s: Stmt, move: Move) -> list[Load]:
-    """The element that a move writes, and the one that it reads, if any."""
-    form = "a copy of elements" if move.source is not None else "a store of zeros"
-    if not isinstance(s, Store) or len(s.writes) != 1:
-        raise _MismatchError(f"{form} is needed")
-    w = s.writes[0]
-    written = Load(w.buffer, w.indices, w.value.dtype)
-    if move.source is None:
-        if not isinstance(w.value, Const) or w.value.value != 0:
-            raise _MismatchError(f"{form} is needed")
-        return [written]
-    if not isinstance(w.value, Load):
-        raise _MismatchError(f"{form} is needed")
-    return [written, w.value]
-
-
-def _product(s: Stmt, instruction: Instruction) -> tuple[Load, Load, Load]:
-    """The accumulator and the two factors of ``c += cast(a) * cast(b)``."""
-    total = instruction.result.dtype
-    form = f"a sum of products in {total}, each factor a cast of an element to it, is needed"
+def _bindings(s: Stmt, operation: Instruction) -> list[dict[str, Load]]:
+    """The elements that can be the operands, by name: each way in which a statement is the instruction's."""
+    (pattern,) = operation.stage.body.writes if isinstance(operation.stage.body, Store) else ()
+    form = f"{pattern.buffer}[{', '.join(map(str, pattern.indices))}] = {pattern.value} is needed"
+    if operation.epilogue or operation.stage.init is not None:
+        raise _MismatchError("it is more than one assignment of an element")
     if not isinstance(s, Store) or len(s.writes) != 1:
         raise _MismatchError(form)
     w = s.writes[0]
-    value = w.value
-    old = Load(w.buffer, w.indices, value.dtype)
-    if not isinstance(value, Binary) or value.op != "add" or value.dtype != total:
+    written = {pattern.buffer: Load(w.buffer, w.indices, w.value.dtype)}
+    found = list(_unified(pattern.value, w.value, written))
+    if not found:
         raise _MismatchError(form)
-    if old not in (value.a, value.b):
-        raise _MismatchError(form)
-    term = value.b if value.a == old else value.a
-    if not isinstance(term, Binary) or term.op != "mul":
-        raise _MismatchError(form)
-    factors: list[Load] = []
-    for e in (term.a, term.b):
-        inner: Expr = e.a if isinstance(e, Cast) and e.mode == "wrap" else e
-        if not isinstance(inner, Load):
-            raise _MismatchError(form)
-        factors.append(inner)
-    return old, factors[0], factors[1]
+    return found
+
+
+def _unified(pattern: Expr, value: Expr, bound: Mapping[str, Load]) -> Iterator[dict[str, Load]]:
+    """The ways to bind operands so that an instruction's expression is a program's.
+
+    Element types are compared by :func:`_window`, which names them.
+    """
+    if isinstance(pattern, Load):
+        if isinstance(value, Load) and bound.get(pattern.buffer, value) == value:
+            yield {**bound, pattern.buffer: value}
+    elif isinstance(pattern, Cast) and isinstance(pattern.a, Load) and isinstance(value, Load):
+        yield from _unified(pattern.a, value, bound)
+    elif isinstance(pattern, Cast):
+        if isinstance(value, Cast) and (pattern.dtype, pattern.mode) == (value.dtype, value.mode):
+            yield from _unified(pattern.a, value.a, bound)
+    elif isinstance(pattern, Const):
+        if pattern == value or (
+            isinstance(value, Const) and pattern.dtype != value.dtype and pattern.value == value.value
+        ):
+            yield dict(bound)
+    elif isinstance(pattern, Binary):
+        if not isinstance(value, Binary) or pattern.op != value.op:
+            return
+        orders = [(value.a, value.b)]
+        if pattern.op in COMMUTATIVE and value.a != value.b:
+            orders.append((value.b, value.a))
+        for a, b in orders:
+            for first in _unified(pattern.a, a, bound):
+                yield from _unified(pattern.b, b, first)
+    elif isinstance(pattern, Unary):
+        if isinstance(value, Unary) and pattern.op == value.op:
+            yield from _unified(pattern.a, value.a, bound)
+    elif isinstance(pattern, Call) and isinstance(value, Call) and pattern.fn == value.fn:
+        found: list[dict[str, Load]] = [dict(bound)]
+        for p, v in zip(pattern.args, value.args, strict=True):
+            found = [new for old in found for new in _unified(p, v, old)]
+        yield from found
 
 
 def _window(
@@ -269,8 +279,9 @@ def _window(
         step = indices[moved[0]].coefficient(loop) if len(moved) == 1 else 0
         if step < 1 or loop in (indices[moved[0]] - var(loop) * step).vars:
             raise _MismatchError(f"{loop!r} must move {ld.buffer} along one dimension, by equal steps")
-        alone = all(a.dim != moved[0] for a in along.values())
-        if not operand.strided(axis) and (step > 1 or not (alone or operand.overlaps)):
+        together = [other for other, a in along.items() if a.dim == moved[0]]
+        alone = all(_share(operand, axis, other) for other in together)
+        if not operand.strided(axis) and (step != _step(operand, axis) or not alone):
             raise _MismatchError(
                 f"{loop!r} must move {ld.buffer} along one dimension of its own by single elements"
             )
@@ -292,3 +303,15 @@ def _window(
         mode,
         tuple(along[axis] for axis in operand.axes if axis in along) if len(axes) > 1 else (),
     )
+
+
+def _step(operand: Operand, axis: str) -> int:
+    """How far an instruction's operand moves along a dimension with an axis."""
+    return next(i.coefficient(axis) for i in operand.indices if axis in i.vars)
+
+
+def _share(operand: Operand, axis: str, other: str) -> bool:
+    """Whether two axes may move an operand along one dimension."""
+    if operand.strided(axis) or operand.strided(other):
+        return True
+    return any({axis, other} <= i.vars for i in operand.indices)

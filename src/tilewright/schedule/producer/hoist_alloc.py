@@ -19,10 +19,13 @@ from tilewright.schedule.producer.nest import (
 from tilewright.schedule.regions import disjoint
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.scopes import check_private, check_tiles
+from tilewright.target import BUILT_IN, Operations
 
 
 @primitive("hoist_alloc", phase="loop")
-def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> LoopFunction:
+def hoist_alloc(
+    func: LoopFunction, buffer: str, loop: str | None = None, *, operations: Operations = BUILT_IN
+) -> LoopFunction:
     """Allocate ``buffer`` just inside ``loop`` (``None``: around everything), further out than it is now.
 
     It then stores the box that one iteration of ``loop`` touches, and keeps its contents over the iterations
@@ -120,5 +123,5 @@ def hoist_alloc(func: LoopFunction, buffer: str, loop: str | None = None) -> Loo
     if buf.scope in PRIVATE:
         check_private(out, buffer, buf.scope, shown=func)
     if buf.scope == TILE:
-        check_tiles(out, buffer, shown=func)
+        check_tiles(out, buffer, operations, shown=func)
     return out

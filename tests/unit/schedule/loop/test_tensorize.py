@@ -15,6 +15,8 @@ from unit.schedule.loop_programs import arrays
 KINDS = {
     "vdpbf16ps": ("bf16", "bf16", "f32", 2),
     "vpdpbusd": ("u8", "i8", "i32", 4),
+    "vpdpwssd": ("i16", "i16", "i32", 2),
+    "sdot": ("i8", "i8", "i32", 4),
 }
 
 
@@ -32,20 +34,25 @@ def product(m, n, k, kind, exchanged=False):
     return lang.program([A, B], [lang.compute((m, n), lambda i, j: lang.sum(term(i, j), axis), name="C")])
 
 
-def grouped(program, kind, verify=True):
+def grouped(program, kind, verify=True, lanes=16):
     """The products up to the group that an instruction takes, lanes along j."""
     depth = KINDS[kind][3]
     n = program.buffer("B").shape[1].as_int()
-    s = Schedule(program, verify=verify).set_layout("B", ("d1//16", f"d0//{depth}", "d1%16", f"d0%{depth}"))
+    s = Schedule(program, verify=verify).set_layout(
+        "B", (f"d1//{lanes}", f"d0//{depth}", f"d1%{lanes}", f"d0%{depth}")
+    )
     s = s.split("k", depth)
-    if n > 16:
-        s = s.split("j", 16).reorder("j_o", "i", "k_o", "j_i", "k_i")
+    if n > lanes:
+        s = s.split("j", lanes).reorder("j_o", "i", "k_o", "j_i", "k_i")
     else:
         s = s.reorder("i", "k_o", "j", "k_i")
-    return s.decompose_init("C", "k_o").vectorize("j_i" if n > 16 else "j")
+    return s.decompose_init("C", "k_o").vectorize("j_i" if n > lanes else "j")
 
 
 def expected(given):
+    if given["A"].dtype.kind in "iu":
+        # sums of integers wrap
+        return (given["A"].astype(np.int64) @ given["B"].astype(np.int64)).astype(np.int32)
     return given["A"].astype(np.float64) @ given["B"].astype(np.float64)
 
 
@@ -71,7 +78,7 @@ def test_interpreter_and_code(kind, m, n, k, exchanged):
     given = arrays(program)
     wanted = expected(given)
     given["B"] = pack(given["B"], s.func.buffer("B"))
-    tolerance = 0 if kind == "vpdpbusd" else 1e-5 * k
+    tolerance = 1e-5 * k if KINDS[kind][2] == "f32" else 0
     for seed in range(2):
         made = run_function(s.func, given, seed=seed, instructions=INTERPRETED)["C"]
         np.testing.assert_allclose(made, wanted, rtol=0, atol=tolerance)
@@ -139,7 +146,7 @@ REFUSALS = {
     ),
     "sum of one factor": (
         lambda: Schedule(_total()).split("k", 2).decompose_init("C", "k_o").tensorize("k_i", BF16),
-        "a sum of products in f32",
+        "result[lane] = (result[lane] + (cast(a[lane, k], f32, wrap) * cast(b[lane, k], f32, wrap)))",
     ),
     "a condition": (
         lambda: (

@@ -17,6 +17,9 @@ from unit.schedule.loop_programs import arrays
 KINDS = {
     "tdpbf16ps": ("bf16", "bf16", "f32", 2),
     "tdpbusd": ("u8", "i8", "i32", 4),
+    "tdpbssd": ("i8", "i8", "i32", 4),
+    "tdpbsud": ("i8", "u8", "i32", 4),
+    "tdpbuud": ("u8", "u8", "i32", 4),
 }
 HAS_TILES = HOST.tiles > 0
 TYPES = {"bf16": ml_dtypes.bfloat16, "u8": np.uint8, "i8": np.int8}
@@ -147,7 +150,7 @@ def test_meaning_of_products(known, part):
     rng = np.random.default_rng(1)
     m, n, k = (extents[axis] for axis in ("m", "n", "k"))
     a = rng.integers(0, 9, (m, k)).astype(known.a.dtype.numpy)
-    b = rng.integers(-9, 9, (k, n)).astype(known.b.dtype.numpy)
+    b = rng.integers(0 if known.b.dtype.name == "u8" else -9, 9, (k, n)).astype(known.b.dtype.numpy)
     c = rng.integers(-9, 9, (m, n)).astype(known.result.dtype.numpy)
     wanted = c + a.astype(np.int64) @ b.astype(np.int64)
     INTERPRETED[known.name]([c, a, b], [])
@@ -173,7 +176,7 @@ def test_the_instructions_are_of_tile_registers():
     for known in (*INSTRUCTIONS, *MOVES):
         assert "amx-tile" in known.features
         assert set(known.partial) == {axis for axis, _ in known.axes}
-    assert [find_instruction(name).depth for name in KINDS] == [32, 64]
+    assert [find_instruction(name).depth for name in KINDS] == [32, 64, 64, 64, 64]
     assert TILES == 8
 
 
@@ -266,11 +269,11 @@ REFUSALS = {
     ),
     "a sum is no zero": (
         lambda: _nest(parts=(3, 8, 16)).tensorize("j_i", "tilezero_f32"),
-        "a store of zeros is needed",
+        "result[m, n] = f32(0.0) is needed",
     ),
     "zeros are no copy": (
         lambda: _nest().tensorize(_nest().loops("C_init")[-2], "tilestored_f32"),
-        "a copy of elements is needed",
+        "result[m, n] = source[m, n] is needed",
     ),
     "the other way": (
         lambda: _loaded().tensorize("T_i", "tilestored_f32"),
