@@ -16,7 +16,8 @@ import tilewright
 from tilewright.driver import export_c as exporting
 from tilewright.driver.peak import dot_gops
 from tilewright.frontend import zoo
-from tilewright.target import detect
+from tilewright.support import TargetError
+from tilewright.target import X86_AVX512, detect
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c"
 HAS_TILES = any(i.name == "tdpbf16ps" for i in detect().instructions)
@@ -187,6 +188,12 @@ def test_architectures_in_bf16():
 def test_the_peak_of_tiles_exceeds_that_of_lanes():
     """Products of tiles are counted as such: 8192 each."""
     assert dot_gops("tdpbf16ps", seconds=0.02) > 0
+
+
+def test_a_row_without_code_has_no_rate():
+    row = replace(X86_AVX512.instruction("vpdpbusd"), emission=None)
+    with pytest.raises(TargetError, match="no code can be generated for the instruction vpdpbusd"):
+        dot_gops("vpdpbusd", replace(X86_AVX512, instructions=(row,)), seconds=0.01)
 
 
 def _program(folder):

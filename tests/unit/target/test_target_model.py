@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.ir import F32, F64, Binary, Const, Index, Load, run_function, store, var
+from tilewright.ir import F32, F64, Binary, Const, Index, Load, Seq, run_function, store, var
 from tilewright.support import TargetError, digest
 from tilewright.target import (
     AARCH64_NEON,
@@ -149,6 +149,11 @@ def test_chains_of_stages():
     made = run_function(lane_semantics(row), given)["r"]
     wanted = np.maximum(given["a"] @ given["b"] + given["bias"], 0)
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(TargetError, match="stage 'relu' is not a single assignment"):
+        replace(row, epilogue=(replace(last, body=Seq((last.body, last.body))),))
+    deep = element("a", ("m", "k") * 5, F32)
+    with pytest.raises(TargetError, match="'a' has more than 8 dimensions"):
+        replace(row, stage=contraction(axes, p, deep, b), epilogue=())
     apart = replace(last, iters=(replace(last.iters[0], hi=Index(3)), last.iters[1]))
     with pytest.raises(TargetError, match="two stages disagree on the axis 'm'"):
         replace(row, epilogue=(apart,))

@@ -1,15 +1,26 @@
 """tensorize: nests matched with instructions; code and interpreter agree with sums in f64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.driver.layouts import pack
-from tilewright.ir import parse_function, print_function, run_function
-from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
-from tilewright.target import INTERPRETED, find_instruction
+from tilewright.ir import F32, Binary, Const, parse_function, print_function, run_function
+from tilewright.schedule import Schedule, load_trace, replay
+from tilewright.support import ArtefactError, ScheduleError
+from tilewright.target import (
+    BUILT_IN,
+    INTERPRETED,
+    X86_AVX512,
+    Instruction,
+    element,
+    find_instruction,
+    interpreted,
+    stage_of,
+)
 from unit.schedule.loop_programs import arrays
 
 KINDS = {
@@ -126,6 +137,53 @@ def test_several_axes():
 def test_a_trace_replays():
     s = grouped(product(2, 16, 4, "vdpbf16ps"), "vdpbf16ps").tensorize("k_i", "vdpbf16ps")
     assert '.tensorize("k_i", "vdpbf16ps")' in s.trace.to_python().replace("'", '"')
+
+
+def test_an_instruction_of_its_own_target():
+    """A row that no table has: named, resolved and recorded like any other."""
+    row = replace(BUILT_IN["vdpbf16ps"], name="my_dot")
+    target = replace(X86_AVX512, instructions=(row,), features=X86_AVX512.features | row.features)
+    s = Schedule(product(2, 16, 4, "vdpbf16ps"), operations=target.operations)
+    s = s.set_layout("B", ("d1//16", "d0//2", "d1%16", "d0%2")).split("k", 2).reorder("i", "k_o", "j", "k_i")
+    s = s.decompose_init("C", "k_o").vectorize("j").tensorize("k_i", "my_dot")
+    given = arrays(s.source)
+    wanted = expected(given)
+    given["B"] = pack(given["B"], s.func.buffer("B"))
+    made = run_function(s.func, given, instructions=interpreted(target.operations.values()))["C"]
+    np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-4)
+    text = s.trace.to_json()
+    assert load_trace(text) == s.trace and dict(s.trace.instructions) == {"my_dot": row.digest}
+    assert replay(s.source, text, operations=target.operations).func == s.func
+    with pytest.raises(ScheduleError, match="there is no instruction 'my_dot'"):
+        replay(s.source, text)
+    other = {"my_dot": replace(row, lanes=(), stage=BUILT_IN["bfmmla"].stage, placements=())}
+    with pytest.raises(ScheduleError, match="recorded with another instruction 'my_dot'"):
+        replay(s.source, text, operations=other)
+    with pytest.raises(ArtefactError, match="'instructions' must be names with digests"):
+        load_trace(text.replace(f'"{row.digest}"', "1"))
+
+
+def test_any_stage_of_one_assignment():
+    """A row that is no contraction: a clamped sum of two operands, whichever stands first."""
+    x, y, r = (element(n, ("m", "n"), F32) for n in "xyr")
+    axes = (("m", 2), ("n", 4))
+    value = Binary("max", Binary("add", x, y), Const(0.0, F32))
+    row = Instruction(name="add_relu", stage=stage_of("add_relu", axes, r, value), partial=("m",))
+    A, B = lang.placeholder((4, 8), name="A"), lang.placeholder((4, 8), name="B")
+    C = lang.compute((4, 8), lambda i, j: lang.maximum(A[i, j] + B[i, j], 0.0), name="C")
+    s = Schedule(lang.program([A, B], [C]), verify=True, operations={row.name: row})
+    s = s.tile(("i", "j"), (2, 4)).tensorize("i_i", "add_relu")
+    given = {name: a.astype("f4") for name, a in arrays(s.source).items()}
+    made = run_function(s.func, given, instructions=interpreted([row]))["C"]
+    np.testing.assert_array_equal(made, np.maximum(given["A"] + given["B"], 0))
+    D = lang.compute((4, 8), lambda i, j: lang.maximum(A[i, j] - B[i, j], 0.0), name="D")
+    s = Schedule(lang.program([A, B], [D]), operations={row.name: row}).tile(("i", "j"), (2, 4))
+    with pytest.raises(ScheduleError, match=r"r\[m, n\] = max\(.*\) is needed"):
+        s.tensorize("i_i", "add_relu")
+    chain = replace(row, epilogue=(stage_of("copy", axes, element("z", ("m", "n"), F32), r),))
+    s = Schedule(lang.program([A, B], [C]), operations={row.name: chain}).tile(("i", "j"), (2, 4))
+    with pytest.raises(ScheduleError, match="it is more than one assignment of an element"):
+        s.tensorize("i_i", "add_relu")
 
 
 def _f32():
