@@ -282,6 +282,26 @@ REFUSALS = {
         "a loop around 'j' already has the axis",
         "",
     ),
+    "axis twice, from outside": (
+        lambda: S(matmul()).bind("j", "thread.x").bind("i", "thread.x"),
+        "a loop inside 'i' already has the axis",
+        "",
+    ),
+    "blocks inside of threads": (
+        lambda: S(matmul()).bind("i", "thread.x").bind("j", "block.x"),
+        "'j' on block.x inside of 'i' on thread.x: blocks hold threads",
+        "bind the outer loops",
+    ),
+    "threads around blocks": (
+        lambda: S(matmul()).bind("j", "block.x").bind("i", "thread.x"),
+        "'i' on thread.x around 'j' on block.x: blocks hold threads",
+        "bind the outer loops",
+    ),
+    "an element of several threads": (
+        lambda: S(chain()).set_scope("T", "local").bind("i", "thread.x"),
+        "an element of 'T' would have several threads of thread.x, by blocks 'T' and 'Y'",
+        "bind all loops",
+    ),
     "lanes of a symbolic loop": (
         lambda: S(_symbolic()).vectorize("j"),
         "'j' has n iterations, not a constant number",

@@ -81,6 +81,12 @@ class Shadow:
         self.other: dict[int, Task] = {}
         self.seen: dict[int, tuple[str, set[tuple[int, ...]]]] = {}
 
+    def again(self) -> Shadow:
+        """The next incarnation in the same memory: who touched it last is remembered, what ran is not."""
+        out = Shadow(self.buffer)
+        out.writer, out.reader, out.other = self.writer, self.reader, self.other
+        return out
+
     def note_read(self, at: int, task: Task | None) -> None:
         """Record a read; RaceError where a task that may run at the same time wrote the element."""
         if task is None or self.reader.get(at) is task:

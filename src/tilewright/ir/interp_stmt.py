@@ -192,10 +192,14 @@ class Compiler(Leaves):
             e[visits] += 1
             known = e[table].get(key)
             if known is None:
+                # fresh values in the same memory: what threads still do there counts
+                last = e[table].get(shadow)
                 fresh(e)
-                e[table][key] = (e[data], e[shadow])
-            else:
-                e[data], e[shadow] = known
+                if last is not None:
+                    e[shadow] = last.again()
+                known = e[table][key] = (e[data], e[shadow])
+                e[table][shadow] = e[shadow]
+            e[data], e[shadow] = known
 
         return join
 

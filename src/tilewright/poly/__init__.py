@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import import_tree
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
-    from tilewright.poly.extract import Model, PolyAccess, PolyStatement, extract_model
+    from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.legality import Listing, check_legal, list_function
+    from tilewright.poly.symbolic_races import SymbolicRace, parted, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree
     from tilewright.poly.violations import Violation
@@ -27,10 +28,14 @@ _EXPORTS: Final = {
     "tile_and_fuse": "tree",
     "tree_of": "tree",
     "PolyAccess": "extract",
+    "PolyBarrier": "extract",
     "PolyStatement": "extract",
     "all_dependences": "dependences",
     "extract_model": "extract",
     "Listing": "legality",
+    "SymbolicRace": "symbolic_races",
+    "parted": "symbolic_races",
+    "thread_conflicts": "symbolic_races",
     "Violation": "violations",
     "check_legal": "legality",
     "list_function": "legality",
@@ -42,7 +47,9 @@ __all__ = [
     "Listing",
     "Model",
     "PolyAccess",
+    "PolyBarrier",
     "PolyStatement",
+    "SymbolicRace",
     "TiledTree",
     "Violation",
     "band_facts",
@@ -52,6 +59,8 @@ __all__ = [
     "follow_tree",
     "import_tree",
     "list_function",
+    "parted",
+    "thread_conflicts",
     "tile_and_fuse",
     "tree_of",
 ]

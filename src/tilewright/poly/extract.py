@@ -17,6 +17,7 @@ import islpy as isl
 from tilewright.ir import (
     PRIVATE,
     SERIAL,
+    SHARED,
     Alloc,
     Barrier,
     Block,
@@ -39,6 +40,7 @@ from tilewright.ir import (
     fresh_name,
     ge0,
     index,
+    is_thread,
     substitute_index,
     substitute_pred,
     sums_lanes,
@@ -177,9 +179,16 @@ class Model:
         return self.space(s).map_to(s.logical, s.coords).intersect_domain(s.domain)
 
 
-def is_thread(kind: LoopKind) -> bool:
-    """Whether a loop runs over the threads inside a block of threads."""
-    return kind.name == "thread" and not kind.axis.startswith("block")
+def team_dims(dims: tuple[str, ...], kinds: tuple[LoopKind, ...]) -> tuple[str, ...] | None:
+    """The loops that a block of threads has in common; ``None`` outside of such blocks.
+
+    Up to the innermost loop over blocks; without one, up to (not including) the outermost loop over threads.
+    """
+    blocks = [n for n, k in enumerate(kinds) if k.name == "thread" and not is_thread(k)]
+    if blocks:
+        return dims[: blocks[-1] + 1]
+    threads = [n for n, k in enumerate(kinds) if is_thread(k)]
+    return dims[: threads[0]] if threads else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +290,12 @@ class _Extractor:
         name = fresh_name(s.buffer.name, self.buffers)
         self.buffers[name] = s.buffer.with_(name=name)
         own = s.buffer.scope in PRIVATE and any(k.name == "thread" and not is_thread(k) for k in c.kinds)
-        return replace(c, storage={**c.storage, s.buffer.name: (name, c.dims, own)})
+        dims = c.dims
+        if s.buffer.scope == SHARED:
+            # one for all threads of a block, and the same memory in every iteration of the block's loops
+            team = team_dims(c.dims, c.kinds)
+            dims = c.dims if team is None else team
+        return replace(c, storage={**c.storage, s.buffer.name: (name, dims, own)})
 
     def block(self, b: Block, c: _Context) -> None:
         binding = {it.name: c.index(x) for it, x in zip(b.iters, b.bind, strict=True)}

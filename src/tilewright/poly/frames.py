@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.ir import (
     PRIVATE,
+    SHARED,
     Buffer,
     For,
     Index,
@@ -91,7 +92,10 @@ class Memory:
             )
 
     def alloc(self, buffer: Buffer, f: Frame) -> Frame:
-        """The frame inside of an allocation, each of whose executions gives storage of its own."""
+        """The frame inside of an allocation, each of whose executions gives storage of its own.
+
+        Shared memory of a block of threads is one storage, wherever in the block it is declared.
+        """
         # copies of a subtree (peeled tails) may declare one name several times: each is storage of its own
         name = fresh_name(buffer.name, self.buffers)
         self.buffers[name] = buffer.with_(name=name)
@@ -103,8 +107,14 @@ class Memory:
                 if axis not in f.threads:
                     strides[axis] = count
                     count *= extent
-        self.executions[name] = f.n * count
-        matrix, at = f.added([np.arange(f.n, dtype=np.int64) * count])
+        if buffer.scope == SHARED and f.team is not None:
+            # one for all threads of a block, and the same memory in every iteration of the block's loops
+            number = f.matrix[f.team[0]]
+            self.executions[name] = int(number.max()) + 1
+        else:
+            number = np.arange(f.n, dtype=np.int64) * count
+            self.executions[name] = f.n * count
+        matrix, at = f.added([number])
         return replace(f, matrix=matrix, fresh={**f.fresh, buffer.name: (at, name, strides)})
 
     def cells(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tilewright.ir import Index, index, var
-from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, is_thread
+from tilewright.ir import Index, index, is_thread, var
+from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, team_dims
 from tilewright.poly.spaces import Domain
 
 _AXES = ("thread.x", "thread.y", "thread.z")
@@ -53,26 +53,53 @@ def _between(
             conflict = _constrained(model, same, a, b, a.dims[:n], [(var(dim), var(dim))])
             if not conflict.is_empty():
                 yield SymbolicRace(dim, p.buffer, a, b, conflict)
-    team = team_of(a)
-    coordinates = _threads(a, b)
-    if team is not None and team == team_of(b) and coordinates:
-        conflict = _constrained(model, same, a, b, team, coordinates)
-        conflict = conflict.subtract(_separated(model, a, b, team))
-        conflict = conflict.subtract(_separated(model, b, a, team).reverse())
+    among = _among_threads(model, same, a, b)
+    if among is not None:
+        conflict, team = among, team_of(a)
+        for barrier in model.barriers:
+            conflict = conflict.subtract(parted(model, a, b, barrier))
         if not conflict.is_empty():
             yield SymbolicRace(f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, conflict)
 
 
-def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
-    """The loops that a block of threads has in common; ``None`` outside of such blocks.
+def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
+    """Pairs of statements that threads of one block may not run at once; barriers are not looked at."""
+    written = {w.buffer for s in model.statements for w in s.writes}
+    for n, a in enumerate(model.statements):
+        team = team_of(a)
+        if team is None:
+            continue
+        for b in model.statements[n:]:
+            if team != team_of(b):
+                continue
+            for p, first in _accesses(a, written):
+                for q, second in _accesses(b, written):
+                    if p.buffer != q.buffer or not (first or second):
+                        continue
+                    same = p.relation.apply_range(q.relation.reverse())
+                    found = None if same.is_empty() else _among_threads(model, same, a, b)
+                    if found is not None and not found.is_empty():
+                        yield SymbolicRace(
+                            f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, found
+                        )
 
-    Up to the innermost loop over blocks; without one, up to (not including) the outermost loop over threads.
-    """
-    blocks = [n for n, k in enumerate(s.kinds) if k.name == "thread" and not is_thread(k)]
-    if blocks:
-        return s.dims[: blocks[-1] + 1]
-    threads = [n for n, k in enumerate(s.kinds) if is_thread(k)]
-    return s.dims[: threads[0]] if threads else None
+
+def _among_threads(model: Model, same: isl.Map, a: PolyStatement, b: PolyStatement) -> isl.Map | None:
+    """The pairs of ``same`` that different threads of one block run; ``None`` outside of blocks."""
+    team, coordinates = team_of(a), _threads(a, b)
+    if team is None or team != team_of(b) or not coordinates:
+        return None
+    return _constrained(model, same, a, b, team, coordinates)
+
+
+def parted(model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier) -> isl.Map:
+    """Pairs of instances, in any order, that the team's ``barrier`` stands between."""
+    return _separated(model, a, b, barrier).union(_separated(model, b, a, barrier).reverse())
+
+
+def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
+    """The loops that the block of threads which runs a statement has in common, if there is one."""
+    return team_dims(s.dims, s.kinds)
 
 
 def _threads(a: PolyStatement, b: PolyStatement) -> list[tuple[Index, Index]]:
@@ -107,19 +134,14 @@ def _constrained(
     return result if result is not None else out
 
 
-def _separated(model: Model, a: PolyStatement, b: PolyStatement, team: tuple[str, ...]) -> isl.Map:
-    """Pairs with a barrier of the team between them, ``a`` first."""
-    out: isl.Map | None = None
-    early, late = model.time(a, threads=False), model.time(b, threads=False)
-    for barrier in model.barriers:
-        if team_of(barrier) != team:
-            continue
-        at = model.time(barrier, threads=False)
-        before = _constrained(model, early.lex_lt_map(at), a, barrier, team, [])
-        after = _constrained(model, at.lex_lt_map(late), barrier, b, team, [])
-        through = before.apply_range(after)
-        out = through if out is None else out.union(through)
-    if out is None:
+def _separated(model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier) -> isl.Map:
+    """Pairs with the barrier of their team between them, ``a`` first."""
+    team = team_of(a)
+    if team is None or team_of(barrier) != team:
         space = Domain(a.name, a.dims, model.params)
         return isl.Map.from_domain_and_range(space.empty(), model.space(b).universe())
-    return out
+    early, late = model.time(a, threads=False), model.time(b, threads=False)
+    at = model.time(barrier, threads=False)
+    before = _constrained(model, early.lex_lt_map(at), a, barrier, team, [])
+    after = _constrained(model, at.lex_lt_map(late), barrier, b, team, [])
+    return before.apply_range(after)

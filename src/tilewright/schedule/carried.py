@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Final
 
 from tilewright.ir import (
@@ -35,6 +36,8 @@ from tilewright.ir import (
     floordiv,
     index,
     int_range,
+    is_thread,
+    locate,
     mod,
     simplify,
     stmt_children,
@@ -129,7 +132,84 @@ def _order_free(a: Block, b: Block) -> bool:
     return a.stage == b.stage and "ord" not in kinds and a.is_reduction == b.is_reduction
 
 
-def _touches(node: For, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
+@dataclass(frozen=True, slots=True)
+class Ownerless:
+    """Two accesses to a buffer of one thread that different threads of ``axis`` may do to one element."""
+
+    axis: str
+    first: Block
+    second: Block
+
+
+def ownerless(alloc: Alloc, env: Env) -> Ownerless | None:
+    """Whether each element of a buffer belongs to one thread of every axis, the same in all loops over
+    threads.
+
+    Loops on one axis name the same threads by their iterations, so the accesses of all of them are compared:
+    wherever two meet, one writing, their threads must be forced to be equal. Accesses that one loop over
+    threads spreads and another does not are taken for those of different threads.
+    """
+    touches, ranges = _touches(alloc.body, env)
+    coordinates: dict[str, Index] = {}
+    axes: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    bounds: dict[str, tuple[Index, ...]] = {}
+    for place in locate(alloc.body, For):
+        loop = place.node
+        if is_thread(loop.kind):
+            axis = loop.kind.axis
+            high = int_range(loop.hi - loop.lo, ranges)[1]
+            if high is None:
+                return Ownerless(axis, *([next(iter(_blocks(loop)))] * 2))
+            counts[axis] = max(counts.get(axis, 0), -(-high // loop.step))
+            axes[loop.var] = axis
+            coordinates[loop.var] = loop.lo + var("@" + axis) * loop.step
+            bounds[loop.var] = (loop.hi - 1 - coordinates[loop.var],)
+    found = [t for t in touches if t.buffer == alloc.buffer.name]
+    if not coordinates or not found:
+        return None
+    known: dict[str, tuple[Index, Index]] = {"@" + a: (ZERO, Index(n - 1)) for a, n in counts.items()}
+    known |= {
+        v: (substitute_index(lo, coordinates), substitute_index(hi, coordinates))
+        for v, (lo, hi) in ranges.items()
+    }
+
+    def placed(t: Touch) -> tuple[frozenset[str], tuple[Index, ...], tuple[Index, ...]]:
+        loops = t.loops & axes.keys()
+        facts = (*t.facts, *(f for v in sorted(loops) for f in bounds[v]))
+        return (
+            frozenset(axes[v] for v in loops),
+            tuple(simplify(substitute_index(i, coordinates), known) for i in t.indices),
+            tuple(substitute_index(f, coordinates) for f in facts),
+        )
+
+    at = [placed(t) for t in found]
+    for n, a in enumerate(found):
+        for m in range(n, len(found)):
+            b = found[m]
+            if not (a.write or b.write):
+                continue
+            (mine, first, facts), (theirs, second, others) = at[n], at[m]
+            held: frozenset[str] = frozenset()
+            if len(first) == len(second) and not folded(alloc.buffer):
+                wanted = frozenset("@" + x for x in mine | theirs)
+                held = _forced(
+                    list(zip(first, second, strict=True)), known, frozenset(env), wanted, (facts, others)
+                )
+            for axis in sorted(mine | theirs):
+                if axis not in mine & theirs or "@" + axis not in held:
+                    return Ownerless(axis, a.block, b.block)
+    return None
+
+
+def _blocks(s: Stmt) -> Iterator[Block]:
+    if isinstance(s, Block):
+        yield s
+    for k in stmt_children(s):
+        yield from _blocks(k)
+
+
+def _touches(node: Stmt, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
     ranges = dict(env)
     out: list[Touch] = []
 
@@ -319,6 +399,11 @@ class _System:
             pending, self._todo = self._todo, []
             for eq in pending:
                 eq = self._reduced(eq)
+                parts = self._parts(eq)
+                if parts:
+                    left.extend(parts)
+                    progress = True
+                    continue
                 step = self._force_one(eq)
                 progress = progress or step
                 if step or eq.terms:
@@ -337,6 +422,18 @@ class _System:
     def _twin(self, atom: Atom) -> Atom:
         moved = substitute_index(substitute_index(index(atom), self._primes), self._back)
         return moved.terms[0][0] if len(moved.terms) == 1 and moved.terms[0][1] == 1 else atom
+
+    def _parts(self, eq: Index) -> tuple[Index, ...]:
+        """The two equations that one is, where its small terms cannot make up for a step of the large."""
+        for limit in sorted({abs(c) for _, c in eq.terms})[1:]:
+            large = tuple(t for t in eq.terms if abs(t[1]) >= limit)
+            step = gcd(*(c for _, c in large))
+            # what of the constant is less than a step is with the small terms, above or below
+            for const in {eq.const % step, eq.const % step - step} if eq.const % step else {0}:
+                small = Index(const, tuple(t for t in eq.terms if abs(t[1]) < limit))
+                if self._below(small, step) and self._below(-small, step):
+                    return small, eq - small
+        return ()
 
     def _force_one(self, eq: Index) -> bool:
         coefficients = dict(eq.terms)

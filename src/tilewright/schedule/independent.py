@@ -13,7 +13,9 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
 
     A loop of one iteration has none to meet, whatever it runs.
 
-    ``wanted`` is ``parallel`` or a hardware axis; threads of a block may share buffers of ``shared`` scope.
+    ``wanted`` is ``parallel`` or a hardware axis; threads of a block may share buffers of ``shared``
+    scope, and who owns the elements of private ones is not asked here
+    (:func:`~tilewright.schedule.scopes.check_owned`).
     """
     loop = node.var
     if node.kind.name not in ("serial", "unroll"):
@@ -39,7 +41,8 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
             )
     buffers = buffers_of(func)
     private = allocated_below(node)
-    for block in blocks_below(node.body):
+    threads = wanted.startswith("thread")
+    for block in () if threads else blocks_below(node.body):
         for name, _ in block.writes:
             if name not in private and buffers[name].scope in PRIVATE:
                 raise refusal(
@@ -49,7 +52,7 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                     hint="such buffers belong to one thread: allocate inside of the loop",
                     at=[loop, block.name, name],
                 )
-    scopes = frozenset((SHARED,)) if wanted.startswith("thread") else frozenset[str]()
+    scopes = frozenset((SHARED,)) | PRIVATE if threads else frozenset[str]()
     for c in conflicts(node, env_at(place), buffers, frozenset((loop,)), ignore_scopes=scopes):
         raise refusal(
             func,

@@ -55,8 +55,8 @@ class LoopMethods(Methods):
         """Expand a loop of constant extent."""
         return self.apply("unroll", loop)
 
-    def bind(self, loop: str, axis: str) -> Self:
-        """Give a loop's iterations to a hardware axis such as ``block.x``."""
+    def bind(self, loop: str | Sequence[str], axis: str) -> Self:
+        """Give the iterations of a loop, or of several, to a hardware axis such as ``block.x``."""
         return self.apply("bind", loop, axis)
 
     def annotate(self, loop: str, key: str, value: str = "") -> Self:

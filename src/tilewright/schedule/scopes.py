@@ -25,12 +25,14 @@ from tilewright.ir import (
     Window,
     blocks,
     buffers_of,
+    is_thread,
     loads,
     locate,
     loop_env,
     simplify,
     substitute_index,
 )
+from tilewright.schedule.carried import ownerless
 from tilewright.schedule.common import refusal
 from tilewright.target import (
     BUILT_IN,
@@ -47,7 +49,11 @@ OPERANDS = 2
 
 
 def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFunction | None = None) -> None:
-    """Refuse memory of one thread for what several write; errors show ``shown`` (default ``func``)."""
+    """Refuse memory of one thread for what several write; errors show ``shown`` (default ``func``).
+
+    Loops over the threads of a block may write parts of it: each element must then have one thread, the
+    same in all these loops.
+    """
     for place in blocks(func.body):
         if buffer not in dict(place.node.writes):
             continue
@@ -55,7 +61,11 @@ def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFun
             above = place.ancestors[at]
             if isinstance(above, Alloc) and above.buffer.name == buffer:
                 break
-            if isinstance(above, For) and above.kind.name in ("parallel", "thread"):
+            if (
+                isinstance(above, For)
+                and above.kind.name in ("parallel", "thread")
+                and not (is_thread(above.kind))
+            ):
                 raise refusal(
                     shown or func,
                     f"{buffer!r} cannot be {scope}: the {above.kind} loop {above.var!r} inside of its "
@@ -64,6 +74,26 @@ def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFun
                     at=[above.var],
                     buffers=[buffer],
                 )
+    for alloc in locate(func.body, Alloc):
+        if alloc.node.buffer.name == buffer:
+            check_owned(func, alloc, shown=shown)
+
+
+def check_owned(func: LoopFunction, alloc: Located[Alloc], *, shown: LoopFunction | None = None) -> None:
+    """Refuse a buffer of one thread some element of which several threads of a block may touch."""
+    found = ownerless(alloc.node, loop_env(alloc.loops))
+    if found is None:
+        return
+    name, a, b = alloc.node.buffer.name, found.first.name, found.second.name
+    raise refusal(
+        shown or func,
+        f"an element of {name!r} would have several threads of {found.axis}, by "
+        + (f"block {a!r}" if a == b else f"blocks {a!r} and {b!r}")
+        + f": memory of scope {alloc.node.buffer.scope} belongs to one thread",
+        hint="bind all loops that touch the buffer at once, or allocate it inside of them",
+        at=[a, b],
+        buffers=[name],
+    )
 
 
 def check_scope_of_operands(

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import LoopFunction, replace_at, thread
+from tilewright.ir import PRIVATE, Alloc, For, LoopFunction, locate, replace_at, thread
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.independent import check_independent
 from tilewright.schedule.registry import primitive
+from tilewright.schedule.scopes import check_owned
+from tilewright.support import ScheduleError
 
 _AXIS = re.compile(r"(block|thread)\.[xyz]\Z")
 
 
 @primitive("bind", phase="loop")
-def bind(func: LoopFunction, loop: str, axis: str) -> LoopFunction:
-    """Run ``loop`` on the hardware ``axis``: ``block.x`` to ``block.z`` or ``thread.x`` to ``thread.z``.
+def bind(func: LoopFunction, loop: str | Sequence[str], axis: str) -> LoopFunction:
+    """Run ``loop``, or several loops, on the hardware ``axis``: ``block.x`` to ``thread.z``.
 
-    As :func:`~tilewright.schedule.loop.parallel.parallel`; threads of one block may share ``shared`` buffers,
-    whose accesses barriers order.
+    As :func:`~tilewright.schedule.loop.parallel.parallel`. Loops on one ``thread`` axis that follow each
+    other name the same threads by their iterations. Those of one block may share ``shared`` buffers, whose
+    accesses barriers order (lowering places them). Buffers of one thread (``local``, ``register``) may be
+    allocated outside, where each element has one thread, the same in all loops: give these loops at once.
 
-    Raises ScheduleError for other axes, and where the iterations may touch one element. Where statements of
-    one block stand beside the loop, barriers between them are the caller's to place.
+    Raises ScheduleError for other axes; where the iterations may touch one element; for a loop over blocks
+    inside of one over threads, or inside of another loop on the axis.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -41,12 +46,40 @@ def bind(func: LoopFunction, loop: str, axis: str) -> LoopFunction:
                 block Y(par i=i, par j=j):
                     Y[i, j] = (X[i, j] * f32(2.0))
     """
+    loops = (loop,) if isinstance(loop, str) else tuple(loop)
+    if not loops:
+        raise ScheduleError("bind: no loop is given", hint="name a loop, or several")
+    out = func
+    for name in loops:
+        out = _bound(out, name, axis, func)
+    if not axis.startswith("block"):
+        for alloc in locate(out.body, Alloc):
+            if alloc.node.buffer.scope in PRIVATE and any(name in alloc.node.names for name in loops):
+                check_owned(out, alloc, shown=func)
+    return out
+
+
+def _bound(func: LoopFunction, loop: str, axis: str, shown: LoopFunction) -> LoopFunction:
     place, node = find_loop(func, loop)
     if not _AXIS.match(axis):
         raise refusal(
             func, f"there is no axis {axis[:80]!r}", hint="axes are block.x … z and thread.x … z", at=[loop]
         )
-    if any(f.kind.name == "thread" and f.kind.axis == axis for f in place.loops):
-        raise refusal(func, f"a loop around {loop!r} already has the axis {axis}", at=[loop])
+    inside = [p.node for p in locate(node.body, For)]
+    for others, where in ((place.loops, "around"), (inside, "inside")):
+        for other in others:
+            if other.kind.name == "thread" and other.kind.axis == axis:
+                raise refusal(
+                    shown, f"a loop {where} {loop!r} already has the axis {axis}", at=[loop, other.var]
+                )
+            inner, outer = (axis, other.kind.axis) if where == "around" else (other.kind.axis, axis)
+            if other.kind.name == "thread" and inner.startswith("block") and outer.startswith("thread"):
+                raise refusal(
+                    shown,
+                    f"{loop!r} on {axis} {'inside of' if where == 'around' else 'around'} {other.var!r} on "
+                    f"{other.kind.axis}: blocks hold threads",
+                    hint="bind the outer loops to blocks",
+                    at=[loop, other.var],
+                )
     check_independent(func, place, node, axis)
     return func.with_body(replace_at(func.body, place.path, replace(node, kind=thread(axis))))
