@@ -7,6 +7,7 @@ from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math, expand_math_calls
 from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
+from tilewright.lower.thread_shares import shrink_private
 
 __all__ = [
     "PIPELINE",
@@ -19,5 +20,6 @@ __all__ = [
     "insert_barriers",
     "keep_in_place",
     "lower",
+    "shrink_private",
     "trim_guards",
 ]

@@ -14,6 +14,7 @@ from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math_calls
+from tilewright.lower.thread_shares import shrink_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Pass:
 PIPELINE: tuple[Pass, ...] = (
     # first: it sees blocks, as the judges do
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
+    Pass("shrink_private", lambda func, _: shrink_private(func)),
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
     Pass("keep_in_place", lambda func, _: keep_in_place(func)),

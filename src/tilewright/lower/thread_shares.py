@@ -1,13 +1,14 @@
 """Buffers of one thread that a block allocates, shrunk to what one thread has of them.
 
-A buffer of scope ``local`` or ``register`` that stands outside of the loops over threads is written as if it were
-one for all: each thread has its elements of it. Where a physical index is ``hi*(c*n) + c*t + lo``, with ``t`` in
-``[0, n)`` the thread's coordinate (or a part of it) and ``0 <= lo < c``, in all accesses, that digit tells threads
-apart and nothing else, and is left out: ``hi*c + lo``. Only the layout changes.
+A buffer of scope ``local`` or ``register`` that stands outside of the loops over threads is written as if
+it were one for all: each thread has its elements of it. Where a physical index is ``hi*(c*n) + c*t + lo``,
+with ``t`` in ``[0, n)`` the thread's coordinate (or a part of it) and ``0 <= lo < c``, in all accesses,
+that digit tells threads apart and nothing else, and is left out: ``hi*c + lo``. Only the layout changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import (
@@ -28,13 +29,14 @@ from tilewright.ir import (
     loop_env,
     map_buffers,
     mod,
+    simplify,
 )
-from tilewright.schedule import Touched, thread_touches
+from tilewright.schedule import Placed, ownerless, placed_accesses
 
 
 @dataclass(frozen=True, slots=True)
 class _Digit:
-    """A part of a physical index that is a function of the thread: ``scale * atom``, ``0 <= atom < count``."""
+    """A part of a physical index that the thread decides: ``scale * atom``, ``0 <= atom < count``."""
 
     dim: int
     scale: int
@@ -50,19 +52,19 @@ def shrink_private(func: LoopFunction) -> LoopFunction:
         if buffer.scope not in PRIVATE or any(is_thread(f.kind) for f in place.loops):
             continue
         if any(f.kind.name == "thread" for f in place.loops):
-            found = thread_touches(place.node, loop_env(place.loops))
-            if found is not None:
-                shrunk[buffer] = _shrunk(buffer, found)
+            env = loop_env(place.loops)
+            if ownerless(place.node, env) is None:
+                shrunk[buffer] = _shrunk(buffer, *placed_accesses(place.node, env))
     return func.with_body(map_buffers(func.body, lambda b: shrunk.get(b, b))) if shrunk else func
 
 
-def _shrunk(buffer: Buffer, found: Touched) -> Buffer:
+def _shrunk(buffer: Buffer, found: Sequence[Placed], ranges: Env) -> Buffer:
     """The buffer without the digits that all accesses have in common."""
     common: dict[_Digit, None] | None = None
-    for indices in found.indices:
+    for access in found:
         here: dict[_Digit, None] = {}
-        for d, x in enumerate(buffer.physical(indices)):
-            here.update(dict.fromkeys(_digits(d, x, found.ranges)))
+        for d, x in enumerate(buffer.physical(access.indices)):
+            here.update(dict.fromkeys(_digits(d, simplify(x, ranges), ranges)))
         common = here if common is None else {g: None for g in common if g in here}
     if not common:
         return buffer

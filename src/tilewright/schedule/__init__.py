@@ -8,6 +8,7 @@ from tilewright.ir import rename_buffers
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
+from tilewright.schedule.owners import Placed, ownerless, placed_accesses
 from tilewright.schedule.registry import Primitive, primitive
 from tilewright.schedule.schedule import Schedule, load_trace, replay
 from tilewright.schedule.trace import Step, Trace
@@ -15,13 +16,16 @@ from tilewright.schedule.trace import Step, Trace
 __all__ = [
     "DerivedConstant",
     "PRIMITIVES",
+    "Placed",
     "Primitive",
     "Schedule",
     "Step",
     "Trace",
     "derived_constants",
     "load_trace",
+    "ownerless",
     "pack_argument",
+    "placed_accesses",
     "primitive",
     "rename_buffers",
     "replay",

@@ -36,8 +36,6 @@ from tilewright.ir import (
     floordiv,
     index,
     int_range,
-    is_thread,
-    locate,
     mod,
     simplify,
     stmt_children,
@@ -96,7 +94,7 @@ def conflicts(
     ``ignore_scopes``, are private and left out. With ``reorderable`` so are pairs whose order does not
     matter: instances of one stage, as far as its parallel and reduction iterators say so.
     """
-    touches, ranges = _touches(node, env)
+    touches, ranges = touches_below(node, env)
     # what runs once meets no other iteration
     candidates -= {v for v in candidates if v in ranges and _runs_once(v, ranges)}
     groups: dict[str, list[Touch]] = {}
@@ -132,84 +130,8 @@ def _order_free(a: Block, b: Block) -> bool:
     return a.stage == b.stage and "ord" not in kinds and a.is_reduction == b.is_reduction
 
 
-@dataclass(frozen=True, slots=True)
-class Ownerless:
-    """Two accesses to a buffer of one thread that different threads of ``axis`` may do to one element."""
-
-    axis: str
-    first: Block
-    second: Block
-
-
-def ownerless(alloc: Alloc, env: Env) -> Ownerless | None:
-    """Whether each element of a buffer belongs to one thread of every axis, the same in all loops over
-    threads.
-
-    Loops on one axis name the same threads by their iterations, so the accesses of all of them are compared:
-    wherever two meet, one writing, their threads must be forced to be equal. Accesses that one loop over
-    threads spreads and another does not are taken for those of different threads.
-    """
-    touches, ranges = _touches(alloc.body, env)
-    coordinates: dict[str, Index] = {}
-    axes: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    bounds: dict[str, tuple[Index, ...]] = {}
-    for place in locate(alloc.body, For):
-        loop = place.node
-        if is_thread(loop.kind):
-            axis = loop.kind.axis
-            high = int_range(loop.hi - loop.lo, ranges)[1]
-            if high is None:
-                return Ownerless(axis, *([next(iter(_blocks(loop)))] * 2))
-            counts[axis] = max(counts.get(axis, 0), -(-high // loop.step))
-            axes[loop.var] = axis
-            coordinates[loop.var] = loop.lo + var("@" + axis) * loop.step
-            bounds[loop.var] = (loop.hi - 1 - coordinates[loop.var],)
-    found = [t for t in touches if t.buffer == alloc.buffer.name]
-    if not coordinates or not found:
-        return None
-    known: dict[str, tuple[Index, Index]] = {"@" + a: (ZERO, Index(n - 1)) for a, n in counts.items()}
-    known |= {
-        v: (substitute_index(lo, coordinates), substitute_index(hi, coordinates))
-        for v, (lo, hi) in ranges.items()
-    }
-
-    def placed(t: Touch) -> tuple[frozenset[str], tuple[Index, ...], tuple[Index, ...]]:
-        loops = t.loops & axes.keys()
-        facts = (*t.facts, *(f for v in sorted(loops) for f in bounds[v]))
-        return (
-            frozenset(axes[v] for v in loops),
-            tuple(simplify(substitute_index(i, coordinates), known) for i in t.indices),
-            tuple(substitute_index(f, coordinates) for f in facts),
-        )
-
-    at = [placed(t) for t in found]
-    for n, a in enumerate(found):
-        for m in range(n, len(found)):
-            b = found[m]
-            if not (a.write or b.write):
-                continue
-            (mine, first, facts), (theirs, second, others) = at[n], at[m]
-            held: frozenset[str] = frozenset()
-            if len(first) == len(second) and not folded(alloc.buffer):
-                wanted = frozenset("@" + x for x in mine | theirs)
-                held = _forced(
-                    list(zip(first, second, strict=True)), known, frozenset(env), wanted, (facts, others)
-                )
-            for axis in sorted(mine | theirs):
-                if axis not in mine & theirs or "@" + axis not in held:
-                    return Ownerless(axis, a.block, b.block)
-    return None
-
-
-def _blocks(s: Stmt) -> Iterator[Block]:
-    if isinstance(s, Block):
-        yield s
-    for k in stmt_children(s):
-        yield from _blocks(k)
-
-
-def _touches(node: Stmt, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
+def touches_below(node: Stmt, env: Env) -> tuple[list[Touch], dict[str, tuple[Index, Index]]]:
+    """The accesses of blocks below ``node`` to what is not allocated there, and the ranges of all loops."""
     ranges = dict(env)
     out: list[Touch] = []
 
@@ -309,7 +231,7 @@ def folded(buffer: Buffer) -> bool:
     if layout is None or not any(isinstance(a, Mod) for e in layout.exprs for a, _ in e.terms):
         return False
     ranges = {d: (Index(0), n - 1) for d, n in zip(layout.dims, buffer.shape, strict=True)}
-    return not frozenset(layout.dims) <= _forced(
+    return not frozenset(layout.dims) <= forced(
         [(e, e) for e in layout.exprs], ranges, frozenset(layout.vars), frozenset(layout.dims)
     )
 
@@ -335,10 +257,10 @@ def _equal_loops(
                 for it, x in zip(a.block.iters, a.block.bind, strict=True)
                 if it.kind == "par" and it.name in other
             ]
-    return _forced(pairs, ranges, shared, wanted, (a.facts, b.facts))
+    return forced(pairs, ranges, shared, wanted, (a.facts, b.facts))
 
 
-def _forced(
+def forced(
     pairs: list[tuple[Index, Index]],
     ranges: Env,
     shared: frozenset[str],

@@ -32,8 +32,8 @@ from tilewright.ir import (
     simplify,
     substitute_index,
 )
-from tilewright.schedule.carried import ownerless
 from tilewright.schedule.common import refusal
+from tilewright.schedule.owners import ownerless
 from tilewright.target import (
     BUILT_IN,
     ROW_BYTES,
