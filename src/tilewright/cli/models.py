@@ -55,6 +55,7 @@ def compile_for(state: State, model: str | ModelProto, options: CompileOptions) 
             shapes=options.shapes,
             precision=options.precision,
             winograd=options.winograd,
+            checks=options.checks,
             wait_policy=options.wait_policy,
             progress=progress,
         )
@@ -67,8 +68,8 @@ def load_or_compile(state: State, model: str, options: CompileOptions) -> Compil
     fresh = CompileOptions(threads=options.threads, wait_policy=options.wait_policy)
     if options != fresh:
         raise click.UsageError(
-            "a saved model has its shapes, its target and its methods: --shape, --target, --precision and "
-            "--winograd come too late"
+            "a saved model has its shapes, its target and its methods: --shape, --target, --precision, "
+            "--winograd and --no-checks come too late"
         )
     return load_model(model, threads=options.threads, wait_policy=options.wait_policy)
 

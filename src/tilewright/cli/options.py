@@ -28,6 +28,7 @@ class CompileOptions:
     wait_policy: str | None = None
     precision: str = "f32"
     winograd: str = "auto"
+    checks: bool = True
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
 
@@ -83,7 +84,8 @@ def model_argument(command: _F) -> _F:
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
-    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--wait-policy`` and ``--shape``.
+    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--no-checks``, ``--wait-policy``
+    and ``--shape``.
     """
 
     @wraps(command)
@@ -94,10 +96,13 @@ def compile_options(command: _F) -> _F:
         wait_policy: str | None,
         precision: str,
         winograd: str,
+        checks: bool,
         shapes: tuple[str, ...],
         **others: object,
     ) -> object:
-        options = CompileOptions(target, threads, wait_policy, precision, winograd, parse_shapes(shapes))
+        options = CompileOptions(
+            target, threads, wait_policy, precision, winograd, checks, parse_shapes(shapes)
+        )
         return command(*arguments, options=options, **others)
 
     made: Any = bundled
@@ -132,6 +137,12 @@ def compile_options(command: _F) -> _F:
             help="How 3x3 convolutions are done. off: directly; f2, f4: by Winograd's method with tiles of 2 "
             "or 4; auto: in the fastest way that is exact enough, and large products with constant matrices "
             "by Strassen's method or bf16x3. off is bit for bit the direct method.",
+        ),
+        click.option(
+            "--checks/--no-checks",
+            default=True,
+            show_default=True,
+            help="Whether runs look at indices and end where one is out of range.",
         ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(

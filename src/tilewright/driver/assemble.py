@@ -17,10 +17,18 @@ from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.units import Unit
-from tilewright.graph import Graph, MemoryPlan, Step, plan_memory
+from tilewright.graph import Graph, MemoryPlan, Step, ValueRange, plan_memory
 from tilewright.ir import Buffer, DType, dtype_of
 from tilewright.plan import resized
-from tilewright.runtime import BufferRef, ExecutionPlan, PlanBuilder, ThreadPool, aligned_copy
+from tilewright.runtime import (
+    INPUT,
+    BufferRef,
+    ExecutionPlan,
+    PlanBuilder,
+    RangeCheck,
+    ThreadPool,
+    aligned_copy,
+)
 from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
 from tilewright.schedule import Step as ScheduleStep
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
@@ -143,9 +151,12 @@ def _pack(array: Array, b: Buffer, steps: Sequence[ScheduleStep]) -> Array:
     return aligned_copy(moved) if is_plain(b) else pack(moved, b)
 
 
-def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collection[str]) -> Assembled:
+def assemble(
+    steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collection[str], *, checks: bool = True
+) -> Assembled:
     """The plan that computes the values ``wanted`` from the graph's inputs.
 
+    With ``checks`` a run ends where a place that is read from data is out of range, its outputs as they were.
     Raises ResourceError where a run needs more than ``memory_limit`` bytes.
     """
     graph = steps.graph
@@ -154,7 +165,8 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
     sizes = {value: _nbytes(steps, value) for value in (*graph.inputs, *made)}
     refs: dict[str, BufferRef] = {value: builder.input(sizes[value]) for value in graph.inputs}
     outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
-    refs.update({value: builder.output(sizes[value]) for value in outputs})
+    results = {value: builder.output(sizes[value]) for value in outputs}
+    refs.update(results)
     roots = {value: steps.root(value) for value in (*sizes, *steps.views, *_read(steps))}
     sections = find_sections(steps.units, roots, refs.keys())
     moves = _memory_steps(steps)
@@ -171,7 +183,9 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
         for value in section.inner:
             del planned[value]
     outer = [section_step(section, moves, each) for section, each in zip(sections, lanes, strict=True)]
-    layout = _arena(steps, outer, planned, pool.threads)
+    staged = _staged(steps, sections, outputs) if checks else ()
+    planned |= {value: sizes[value] for value in staged}
+    layout = _arena(steps, outer, planned, pool.threads, staged)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
     if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
         raise ResourceError(
@@ -179,7 +193,9 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
             f"{format_bytes(weights)} for weights; there are {format_bytes(memory_limit)}"
         )
     refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
-    calls = _Calls(steps, builder, refs)
+    for value in staged:
+        builder.copy(refs[value], results[value])
+    calls = _Calls(steps, builder, refs, checks=checks)
     for number, (section, lane_memory, lane_plan) in enumerate(zip(sections, lanes, lane_plans, strict=True)):
         if section.parts == 1:
             calls.add(section.units[0])
@@ -197,7 +213,7 @@ def assemble(steps: Steps, pool: ThreadPool, memory_limit: int, wanted: Collecti
 
 
 def _read(steps: Steps) -> Iterator[str]:
-    return (value for unit in steps.units for value in unit.inputs.values())
+    return (value for unit in steps.units for value in (*unit.inputs.values(), *unit.only_checked))
 
 
 def _lane_refs(
@@ -213,7 +229,10 @@ def _lane_refs(
 class _Calls:
     """Adds the calls of units to a plan, each constant once."""
 
-    def __init__(self, steps: Steps, builder: PlanBuilder, refs: Mapping[str, BufferRef]) -> None:
+    def __init__(
+        self, steps: Steps, builder: PlanBuilder, refs: Mapping[str, BufferRef], *, checks: bool
+    ) -> None:
+        self._checks = checks
         self.made: list[tuple[int, int]] = []
         self._steps = steps
         self._builder = builder
@@ -232,6 +251,8 @@ class _Calls:
     ) -> None:
         """Call unit ``at`` for one part of its batch; ``own`` are the lane's own values."""
         unit, kernel = self._steps.units[at], self._steps.kernels[at]
+        for asked in unit.ranges if self._checks else ():
+            self._builder.check(self._range_check(at, asked, part, own))
         self._builder.step(
             kernel.address,
             [self._argument(at, b, part, own) for b in kernel.buffers],
@@ -242,6 +263,33 @@ class _Calls:
             lane=lane,
         )
         self.made.append((at, lanes))
+
+    def _range_check(self, at: int, asked: ValueRange, part: int, own: Mapping[str, BufferRef]) -> RangeCheck:
+        """The check of a part of the numbers; of an input, which is looked at before any step, of all."""
+        unit, steps = self._steps.units[at], self._steps
+        name = next((name for name, value in unit.inputs.items() if value == asked.value), "")
+        root, type_ = steps.root(asked.value), steps.graph.types[asked.value]
+        whole = self._refs.get(root)
+        place, first = whole, asked.range.first
+        if whole is None or whole.kind != INPUT:
+            place = own[root] if root in own else self._refs[root]
+            if name in unit.sliced:
+                part_bytes = type_.nbytes // unit.parts
+                place = place if root in own else place.part(part * part_bytes, part_bytes)
+                first += part * part_bytes // dtype_of(type_.dtype).bytes
+        assert place is not None
+        skipped = asked.range.first * dtype_of(type_.dtype).bytes
+        return RangeCheck(
+            place=place.part(min(skipped, place.nbytes), max(place.nbytes - skipped, 0)),
+            dtype=dtype_of(type_.dtype).numpy.name,
+            low=asked.range.low,
+            high=asked.range.high,
+            node=str(asked.node),
+            value=asked.value,
+            shape=type_.sizes,
+            first=first,
+            stride=asked.range.stride,
+        )
 
     def _argument(self, at: int, b: Buffer, part: int, own: Mapping[str, BufferRef]) -> BufferRef:
         array = self._steps.constants.get((at, b.name))
@@ -259,16 +307,38 @@ class _Calls:
         return whole.part(part * (whole.nbytes // unit.parts), whole.nbytes // unit.parts)
 
 
-def _arena(steps: Steps, moves: Sequence[Step], sizes: Mapping[str, int], threads: int) -> MemoryPlan:
-    """Where intermediate values live.
+def _staged(steps: Steps, sections: Sequence[Section], outputs: Sequence[str]) -> tuple[str, ...]:
+    """The outputs that are written before the last place that a step computed has been checked."""
+    inputs = set(steps.graph.inputs)
+    number = {unit: at for at, section in enumerate(sections) for unit in section.units}
+    checked = [
+        (number[at], len(sections[number[at]].units) > 1 or sections[number[at]].parts > 1)
+        for at, unit in enumerate(steps.units)
+        if any(steps.root(asked.value) not in inputs for asked in unit.ranges)
+    ]
+    # parts of a section run at the same time: one may write what another's check is to prevent
+    last = max((at if shared else at - 1 for at, shared in checked), default=-1)
+    early = {
+        steps.root(value)
+        for at, unit in enumerate(steps.units)
+        if number[at] <= last
+        for value in unit.outputs.values()
+    }
+    return tuple(value for value in outputs if value in early)
+
+
+def _arena(
+    steps: Steps, moves: Sequence[Step], sizes: Mapping[str, int], threads: int, kept: Collection[str]
+) -> MemoryPlan:
+    """Where intermediate values live, those ``kept`` until the end.
 
     For several threads, each kind of values gets bytes of its own, as far as a part of the outermost cache
     holds all of them: writing to lines that another core has changed costs more than a larger arena.
     """
-    layout = plan_memory(moves, sizes)
+    layout = plan_memory(moves, sizes, kept)
     if threads > 1 and steps.kernels:
         kinds = {value: _kind(steps, value) if value in steps.graph.types else value for value in sizes}
-        apart = plan_memory(moves, sizes, kinds=kinds)
+        apart = plan_memory(moves, sizes, kept, kinds=kinds)
         caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
         if apart.size <= CACHE_SHARE * max(caches, default=0):
             return apart
@@ -293,6 +363,7 @@ def _memory_steps(steps: Steps) -> list[Step]:
         if id(kernel) not in over:
             over[id(kernel)] = overwritable(kernel.schedule)
         roots = {name: steps.root(value) for name, value in unit.inputs.items()}
+        roots |= {f"{at} of the checked": steps.root(value) for at, value in enumerate(unit.only_checked)}
         writes = tuple(dict.fromkeys(map(steps.root, unit.outputs.values())))
         # a value that comes in under two names is also read where it is not being overwritten
         read = list(roots.values())

@@ -51,6 +51,7 @@ def compile_model(
     precision: Precision | str = "f32",
     winograd: WinogradMode | str = "auto",
     wait_policy: WaitPolicy | str | None = None,
+    checks: bool = True,
     settings: Settings | None = None,
     progress: Progress = no_progress,
 ) -> CompiledModel:
@@ -71,7 +72,9 @@ def compile_model(
     constants are involved under the same measured bound.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
-    ``progress`` is called as work gets done.
+    ``checks`` has runs look at indices that they are given or compute (of Gather, Scatter and their like):
+    one that is out of range ends a run with an InputError naming node, index and range, the results
+    untouched; without, such a run computes something or other. ``progress`` is called as work gets done.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
     InputError, TargetError, ResourceError) naming the culprit.
@@ -98,7 +101,7 @@ def compile_model(
         progress("plan", 0, 1)
         steps = make_steps(graph, units, kernels, views, count)
         steps = replace(steps, graph=_without_packed(graph))
-        assembled = assemble(steps, pool, memory, graph.outputs)
+        assembled = assemble(steps, pool, memory, graph.outputs, checks=checks)
     del graph, partition, constants_of
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.
@@ -112,6 +115,7 @@ def compile_model(
         memory_limit=memory,
         compile_seconds={**clock.seconds, "total": clock.total},
         precision=wanted,
+        checks=checks,
     )
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from tilewright.codegen import link_shared
 from tilewright.driver.save import Parts
 from tilewright.runtime import (
@@ -23,6 +25,7 @@ from tilewright.runtime import (
     HEADER_PATH,
     BufferRef,
     Manifest,
+    RangeCheck,
     TensorInfo,
     tensor_bytes,
 )
@@ -32,7 +35,7 @@ from tilewright.target import cpuinfo_flags
 WEIGHTS_BOUND: Final = 1 << 30
 """Bytes of weights that a library may hold: beyond, its parts are too far apart for the linker."""
 
-_FUNCTIONS: Final = ("open", "run", "close", "inputs", "outputs", "explain")
+_FUNCTIONS: Final = ("open", "run", "close", "inputs", "outputs", "explain", "message")
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + " _.,:()[]-+")
 
 _TYPES: Final = """\
@@ -51,7 +54,13 @@ typedef struct {
     int64_t bytes;
 } tw_model_tensor;
 
-enum { TW_MODEL_OK = 0, TW_MODEL_NO_MEMORY = -1, TW_MODEL_WRONG_CPU = -2, TW_MODEL_BAD_ARGUMENT = -3 };
+enum {
+    TW_MODEL_OK = 0,
+    TW_MODEL_NO_MEMORY = -1,
+    TW_MODEL_WRONG_CPU = -2,
+    TW_MODEL_BAD_ARGUMENT = -3,
+    TW_MODEL_OUT_OF_RANGE = -4 /* an index, given or computed; the outputs are as they were */
+};
 
 /* What idle threads do between the loops of a run: spin, for the lowest latency, or sleep almost at once. */
 enum { TW_MODEL_ACTIVE = 0, TW_MODEL_PASSIVE = 1 };
@@ -100,6 +109,10 @@ const tw_model_tensor *{prefix}_outputs(void);
 
 /* What a status means. */
 const char *{prefix}_explain(int32_t status);
+
+/* After TW_MODEL_OUT_OF_RANGE: which node has found which index, and what its range is. Valid until the
+ * calling thread's next run that fails so. */
+const char *{prefix}_message(void);
 
 #ifdef __cplusplus
 }}
@@ -202,6 +215,8 @@ def _tables(parts: Parts, prefix: str) -> str:
         "PLACE_COUNT": len(refs),
         "VALUE_COUNT": len(params),
         "CONSTANT_COUNT": len(manifest.constants),
+        "CHECK_COUNT": len(manifest.checks),
+        "COPY_COUNT": len(manifest.copies),
         "ARENA_BYTES": manifest.arena_bytes,
         "WORKSPACE_BYTES": manifest.workspace_bytes,
         "SCRATCH_BYTES": manifest.scratch_bytes,
@@ -232,6 +247,12 @@ def _tables(parts: Parts, prefix: str) -> str:
             _table("tw_step", "steps", calls),
             _table("tw_place", "places", [_place(ref, ()) for ref in refs]),
             _table("tw_value", "values", [f"{{-1, {_number(value)}}}" for value in params]),
+            _table("tw_check", "checks", map(_check, manifest.checks)),
+            _table(
+                "char *const", "check_names", [_string(f"{c.node}: '{c.value}'") for c in manifest.checks]
+            ),
+            _table("int64_t", "check_firsts", (str(check.first) for check in manifest.checks)),
+            _table("tw_copy", "copies", map(_copy, manifest.copies)),
             _table("int64_t", "constant_offsets", (str(offset) for offset, _ in manifest.constants)),
             _table("tw_place", "results", results),
             "",
@@ -261,6 +282,25 @@ def _place(ref: BufferRef, constants: Sequence[tuple[int, int]]) -> str:
     if constants and ref.kind == CONSTANT:
         offset += constants[ref.index][0]
     return f"{{{ref.kind}, {ref.index}, {offset}}}"
+
+
+def _check(check: RangeCheck) -> str:
+    kind = np.dtype(check.dtype)
+    numbers = [
+        check.step,
+        check.count,
+        check.stride,
+        check.low,
+        check.high,
+        kind.itemsize,
+        int(kind.kind == "i"),
+    ]
+    return f"{{{_place(check.place, ())}, {', '.join(map(_number, numbers))}}}"
+
+
+def _copy(pair: tuple[BufferRef, BufferRef]) -> str:
+    source, target = pair
+    return f"{{{_place(source, ())}, {_place(target, ())}, {_number(source.nbytes)}}}"
 
 
 def _number(value: object) -> str:

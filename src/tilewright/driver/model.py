@@ -79,6 +79,7 @@ class CompiledModel:
         memory_limit: int,
         compile_seconds: Mapping[str, float],
         precision: Precision = "f32",
+        checks: bool = True,
     ) -> None:
         graph = steps.graph
         self._steps = steps
@@ -90,6 +91,7 @@ class CompiledModel:
         self._as_made = self._made_as_returned()
         self._index_bounds = index_bounds(graph)
         self._tracing: Assembled | None = None
+        self._checks = checks
         self._lock = threading.Lock()
         self.target = target
         """The machine that the model was compiled for."""
@@ -131,8 +133,8 @@ class CompiledModel:
         """The named outputs (``None``: all, in order) for the given inputs by name.
 
         Arrays must have exactly the dtypes and shapes of :attr:`inputs`; any strides will do. The results are
-        new arrays. Raises InputError naming the input or output that does not fit, ResourceError where there
-        is no memory.
+        new arrays. Raises InputError naming the input or output that does not fit, or the node that is given
+        an index out of range, ResourceError where there is no memory.
         """
         arrays = checked_feeds(feeds, self.inputs)
         if output_names is None and self._as_made is not None:
@@ -261,7 +263,9 @@ class CompiledModel:
         with self._lock:
             if self._tracing is None:
                 every = [value for unit in self._steps.units for value in unit.outputs.values()]
-                self._tracing = assemble(self._steps, self._pool, self._memory_limit, every)
+                self._tracing = assemble(
+                    self._steps, self._pool, self._memory_limit, every, checks=self._checks
+                )
         made = self._execute(self._tracing, arrays, Results(self._tracing.arrays).take())
         given: set[str] = set()
         return {

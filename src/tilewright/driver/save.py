@@ -89,6 +89,8 @@ def take_apart(
         scratch_bytes=contents.scratch_bytes,
         constants=tuple(places),
         calls=tuple(calls),
+        checks=contents.checks,
+        copies=contents.copies,
     )
     symbols = tuple(map(kernel_symbol, range(len(numbers))))
     return Parts(manifest, symbols, tuple(objects), tuple(pieces))

@@ -43,6 +43,7 @@ def find_sections(
     written: set[str] = set()
     for at, unit in enumerate(units):
         whole = {roots[value] for name, value in unit.inputs.items() if name not in unit.sliced}
+        whole.update(roots[value] for value in unit.only_checked)
         together = runs and unit.parts > 1 and units[runs[-1][-1]].parts == unit.parts
         if together and not whole & written:
             runs[-1].append(at)
@@ -53,7 +54,8 @@ def find_sections(
     users: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
         for at in run:
-            for value in (*units[at].inputs.values(), *units[at].outputs.values()):
+            unit = units[at]
+            for value in (*unit.inputs.values(), *unit.only_checked, *unit.outputs.values()):
                 users.setdefault(roots[value], set()).add(number)
     sections: list[Section] = []
     for number, run in enumerate(runs):

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.graph import Array, Group, Node, Partition, contraction_runs, join_groups
+from tilewright.graph import Array, Group, Node, Partition, ValueRange, contraction_runs, join_groups
 from tilewright.ir import BF16, CONST, F32, Program
 from tilewright.lang import large_outputs, largest, store_as
 from tilewright.plan import (
@@ -36,6 +36,8 @@ class Unit:
     others to constants that operators made. Inputs that are constants have the scope ``const`` in the
     program: their contents are known, so that a schedule may choose their layout.
 
+    ``ranges`` are what runs check of values that hold places.
+
     The program computes one of ``parts`` equal parts of a batch; of the arguments ``sliced`` it sees its part
     alone.
     """
@@ -47,6 +49,7 @@ class Unit:
     tables: Mapping[str, Array]
     parts: int = 1
     sliced: frozenset[str] = frozenset()
+    ranges: tuple[ValueRange, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "tables"):
@@ -57,6 +60,12 @@ class Unit:
         """The nodes' names in the user's model, for profiles and messages."""
         names = [node.location.name for node in self.nodes]
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+    @property
+    def only_checked(self) -> tuple[str, ...]:
+        """Values that a run checks for this step but its program does not read: one place is no choice."""
+        read = set(self.inputs.values())
+        return tuple(dict.fromkeys(asked.value for asked in self.ranges if asked.value not in read))
 
     @property
     def operators(self) -> str:
@@ -84,6 +93,7 @@ def make_units(
         units = _rounded(partition, units)
     graph = partition.graph
     fixed = {*graph.inputs, *graph.outputs, *partition.views, *partition.views.values()}
+    fixed |= {asked.value for unit in units for asked in unit.ranges}
     flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
     programs = assign_layouts(flows, fixed, target)
     flows = [replace(flow, program=program) for flow, program in zip(flows, programs, strict=True)]
@@ -201,4 +211,5 @@ def _unit(partition: Partition, group: Group) -> Unit:
     inputs = tuple(
         b.with_(scope=CONST) if b.name in known or b.name in made.tables else b for b in made.program.inputs
     )
-    return Unit(group.nodes, replace(made.program, inputs=inputs), made.inputs, made.outputs, made.tables)
+    program = replace(made.program, inputs=inputs)
+    return Unit(group.nodes, program, made.inputs, made.outputs, made.tables, ranges=made.ranges)

@@ -22,7 +22,7 @@ from tilewright.graph.passes import (
     SliceLookups,
     simplify,
 )
-from tilewright.graph.program import NodesProgram, nodes_program
+from tilewright.graph.program import NodesProgram, ValueRange, nodes_program
 from tilewright.graph.registry import (
     MICROSOFT,
     REGISTRY,
@@ -63,6 +63,7 @@ __all__ = [
     "Subgraph",
     "TensorType",
     "UndeterminedError",
+    "ValueRange",
     "contraction_runs",
     "decompositions",
     "evaluate_graph",

@@ -317,6 +317,10 @@ class _Inference:
             for at, (type_, value) in enumerate(zip(context.types, context.values, strict=True))
         ]
         results = apply(entry, context, operands)
+        for asked in context.ranges:
+            known = context.values[asked.input]
+            problem = "" if known is None else asked.outside(known)
+            context.require(not problem, f"its input {asked.input} {problem}")
         wanted = [(value, made) for value, made in zip(node.outputs, results, strict=False) if value]
         size = sum(made.type.nbytes for _, made in wanted)
         if _stays_quantised(node, context):

@@ -11,9 +11,25 @@ from tilewright import lang
 from tilewright.graph.model import Array, Node, TensorType
 from tilewright.graph.operand import Operand, compute, literal, placeholder
 from tilewright.graph.orders import in_order_of_readers
-from tilewright.graph.registry import DEFAULT_MAX_BYTES, Context, Operator, build, find_operator
+from tilewright.graph.registry import (
+    DEFAULT_MAX_BYTES,
+    Context,
+    IndexRange,
+    Operator,
+    build,
+    find_operator,
+)
 from tilewright.ir import Program
-from tilewright.support import InternalError, ModelError, ProgramError
+from tilewright.support import InputError, InternalError, ModelError, NodeLocation, ProgramError, quoted
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """What the elements of a value that is no constant must be for a node: see `IndexRange`."""
+
+    value: str
+    range: IndexRange
+    node: NodeLocation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,20 +38,27 @@ class NodesProgram:
 
     `inputs` maps the program's input names to the graph's values, `outputs` its output names likewise;
     `tables` maps further inputs to constants that operators made. Every input is read. No name in the
-    program comes from the model.
+    program comes from the model. `ranges` are what the nodes ask of values that hold places.
     """
 
     program: Program
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     tables: Mapping[str, Array]
+    ranges: tuple[ValueRange, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "tables"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the reference evaluation on the graph's values; gives the outputs by the graph's names."""
+        """Run the reference evaluation on the graph's values; gives the outputs by the graph's names.
+
+        Raises InputError, naming the node, where an index is out of range.
+        """
+        for asked in self.ranges:
+            if problem := asked.range.outside(arrays[asked.value]):
+                raise InputError(f"{asked.node}: {quoted(asked.value)} {problem}")
         feeds = {name: arrays[value] for name, value in self.inputs.items()}
         made = lang.evaluate(self.program, {**feeds, **self.tables})
         return {value: made[name] for name, value in self.outputs.items()}
@@ -151,6 +174,7 @@ class _Builder:
         self.stored: dict[str, Operand] = {}
         self.inputs: dict[str, str] = {}
         self.tables: dict[str, tuple[Array, Operand]] = {}
+        self.ranges: list[ValueRange] = []
 
     def operand(self, value: str) -> Operand | None:
         """The operand of a value; an input of the program if no node made it."""
@@ -180,6 +204,10 @@ class _Builder:
         context = context_of(node, self.types, self.constants, table_base=len(self.tables))
         made = apply(entry, context, [self.input(entry, at, value) for at, value in enumerate(node.inputs)])
         self.tables.update(context.tables)
+        values = ((node.inputs[asked.input], asked) for asked in context.ranges)
+        self.ranges += [
+            ValueRange(value, asked, node.location) for value, asked in values if value not in self.constants
+        ]
         for value, operand in zip(node.outputs, made, strict=False):
             if not value:
                 continue
@@ -211,4 +239,5 @@ class _Builder:
             {label: value for label, value in self.inputs.items() if label in read},
             dict(zip((buffer.name for buffer in program.outputs), outputs, strict=True)),
             {label: array for label, (array, _) in self.tables.items() if label in read},
+            tuple(dict.fromkeys(self.ranges)),
         )

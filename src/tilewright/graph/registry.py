@@ -88,6 +88,31 @@ class Kind(Enum):
     """Evaluated when the model is compiled; never reaches a kernel."""
 
 
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """What the elements of a node's input may be, where they are taken as places: low <= element < high.
+
+    They are the elements at `first`, `first + stride` ... in row-major order.
+    """
+
+    input: int
+    low: int
+    high: int
+    first: int = 0
+    stride: int = 1
+
+    def outside(self, array: Array) -> str:
+        """What is wrong with an array of that input; nothing if all is well."""
+        taken = array.reshape(-1)[self.first :: self.stride]
+        wrong = np.flatnonzero((taken < self.low) | (taken >= self.high))
+        if not wrong.size:
+            return ""
+        place = np.unravel_index(self.first + int(wrong[0]) * self.stride, array.shape or (1,))
+        where = f" at {[int(i) for i in place]}" if array.ndim else ""
+        allowed = f"from {self.low} to {self.high - 1}" if self.low < self.high else "nothing"
+        return f"holds {int(taken[wrong[0]])}{where}, which is out of range ({allowed})"
+
+
 Results: TypeAlias = Operand | Sequence[Operand]
 Builder: TypeAlias = Callable[..., Results]
 Evaluator: TypeAlias = "Callable[[Context], Sequence[Array]]"
@@ -121,7 +146,8 @@ class Context:
 
     `types` and `values` belong to the node's inputs, in order; None for an input that is absent, and, in
     `values`, for one whose elements are not known when compiling. `tables` collects the constants that the
-    definition itself makes, by names numbered from `table_base`. No tensor may have more than `max_bytes`.
+    definition itself makes, by names numbered from `table_base`; `ranges` what it asks of elements that are
+    places. No tensor may have more than `max_bytes`.
     """
 
     node: Node
@@ -130,6 +156,7 @@ class Context:
     max_bytes: int = DEFAULT_MAX_BYTES
     table_base: int = 0
     tables: dict[str, tuple[Array, Operand]] = field(default_factory=dict)
+    ranges: list[IndexRange] = field(default_factory=list)
 
     @property
     def version(self) -> int:
@@ -253,6 +280,13 @@ class Context:
     def limit_elements(self, shape: Sequence[int], dtype: str) -> None:
         """The same for a tensor of a shape, before anything of that size is computed."""
         self.limit_bytes(math.prod(shape) * dtype_of(dtype).bytes)
+
+    def limit_indices(self, at: int, low: int, high: int, first: int = 0, stride: int = 1) -> None:
+        """Ask that elements of input `at` are in [low, high): checked in each run, known ones when compiling.
+
+        Those are meant that lie at `first`, `first + stride` ... in row-major order.
+        """
+        self.ranges.append(IndexRange(at, low, high, first, stride))
 
     def table(self, array: Array, name: str) -> Operand:
         """A constant tensor made by the definition, such as an index table."""

@@ -9,6 +9,7 @@ from tilewright.runtime.executor import (
     ParamRef,
     PlanBuilder,
     PlanContents,
+    RangeCheck,
 )
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
 from tilewright.runtime.memory import (
@@ -60,6 +61,7 @@ __all__ = [
     "PlanBuilder",
     "PlanContents",
     "PoolOptions",
+    "RangeCheck",
     "Requirements",
     "Results",
     "SavedModel",

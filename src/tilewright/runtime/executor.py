@@ -7,8 +7,8 @@ runs them all by one call without the GIL, from any number of threads at once.
 
 import weakref
 from collections.abc import Iterable, Sequence
-from ctypes import byref, c_int64, c_void_p
-from dataclasses import dataclass
+from ctypes import byref, c_void_p
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any, Final
 
@@ -72,12 +72,50 @@ class KernelCall:
     lane: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RangeCheck:
+    """Numbers that a step takes as places: all must be at least ``low`` and less than ``high``.
+
+    The numbers are those of ``place``, of a numpy dtype, every ``stride``-th from the first on. A run looks
+    at them before the step ``step``, at those of inputs before any step (-1), and ends without a change of
+    its outputs where one is out of range. ``node`` says who takes them, ``value`` what they are called; the
+    first is element ``first`` of the value, which has the shape ``shape``.
+    """
+
+    place: BufferRef
+    dtype: str
+    low: int
+    high: int
+    node: str
+    value: str
+    shape: tuple[int, ...]
+    first: int = 0
+    stride: int = 1
+    step: int = native.FIRST
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are."""
+        return -(-(self.place.nbytes // np.dtype(self.dtype).itemsize) // self.stride)
+
+    def complaint(self, at: int, number: int) -> InputError:
+        """The error for number ``at`` of the check."""
+        place = [int(i) for i in np.unravel_index(self.first + at * self.stride, self.shape or (1,))]
+        where = f" at {place}" if self.shape else ""
+        allowed = f"from {self.low} to {self.high - 1}" if self.low < self.high else "nothing"
+        return InputError(
+            f"{self.node}: {quoted(self.value)} holds {number}{where}, which is out of range ({allowed})",
+            hint="checks=False when compiling leaves such checks out, and results are then undefined",
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanContents:
     """All that a plan is made of; sizes in bytes.
 
     ``constants`` are row-major arrays aligned to 64 bytes, ``workspace_bytes`` and ``scratch_bytes`` the most
-    that one step needs, the latter for each thread.
+    that one step needs, the latter for each thread. ``copies`` are pairs of an arena's part and the output
+    that it is copied to when all steps have run.
     """
 
     inputs: tuple[int, ...]
@@ -88,6 +126,8 @@ class PlanContents:
     arena_bytes: int
     workspace_bytes: int
     scratch_bytes: int
+    checks: tuple[RangeCheck, ...] = ()
+    copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
 
 
 class PlanBuilder:
@@ -104,6 +144,8 @@ class PlanBuilder:
         self._constants: list[npt.NDArray[Any]] = []
         self._param_count = 0
         self._steps: list[KernelCall] = []
+        self._checks: list[RangeCheck] = []
+        self._copies: list[tuple[BufferRef, BufferRef]] = []
         self._arena_bytes = 0
         self._workspace_bytes = 0
         self._scratch_bytes = 0
@@ -172,6 +214,17 @@ class PlanBuilder:
             KernelCall(kernel, tuple(buffers), tuple(params), label, tuple(checks), section, lane)
         )
 
+    def check(self, check: RangeCheck) -> None:
+        """Have numbers looked at: those of an input before any step, others before the step added next."""
+        first = check.place.kind == native.INPUT
+        self._checks.append(replace(check, step=native.FIRST if first else len(self._steps)))
+
+    def copy(self, source: BufferRef, target: BufferRef) -> None:
+        """Copy a part of the arena to an output of the same size when all steps have run."""
+        if source.nbytes != target.nbytes:
+            raise ValueError(f"{source.nbytes} bytes cannot be copied to {target.nbytes}")
+        self._copies.append((source, target))
+
     def build(self, keep_alive: Iterable[object] = ()) -> "ExecutionPlan":
         """The plan. It keeps the constants, the pool and the given objects (owners of code) alive."""
         contents = PlanContents(
@@ -183,6 +236,8 @@ class PlanBuilder:
             arena_bytes=self._arena_bytes,
             workspace_bytes=self._workspace_bytes,
             scratch_bytes=self._scratch_bytes,
+            checks=tuple(sorted(dict.fromkeys(self._checks), key=lambda check: check.step)),
+            copies=tuple(self._copies),
         )
         return ExecutionPlan(self._pool, contents, keep_alive)
 
@@ -231,8 +286,8 @@ class ExecutionPlan:
         """Run the steps once.
 
         The arrays must be row-major and of the stated sizes in bytes, the outputs writeable. Raises
-        InputError where they are not or where a kernel's check of its arguments fails, ResourceError if there
-        is no memory.
+        InputError where they are not, where a kernel's check of its arguments fails and where a number is out
+        of range (outputs are then as they were), ResourceError if there is no memory.
         """
         self._call(inputs, outputs, params, 1, None)
 
@@ -272,11 +327,11 @@ class ExecutionPlan:
         nanoseconds: npt.NDArray[np.int64] | None,
     ) -> None:
         tables = self._tables(inputs, outputs, params)
-        failed = c_int64(-1)
+        failure = native.Failure()
         timed = None if nanoseconds is None else address_of(nanoseconds)
-        code = self._run(self._handle, *tables, repeats, timed, byref(failed))
+        code = self._run(self._handle, *tables, repeats, timed, byref(failure))
         if code:
-            raise self.failure(code, failed.value)
+            raise self.failure(code, failure)
 
     def _tables(
         self,
@@ -300,8 +355,12 @@ class ExecutionPlan:
             self._param_table.pack(*params) if params else b"",
         )
 
-    def failure(self, code: int, at: int) -> Exception:
-        """The error that says what a native run returned for the step ``at`` (-1: before the first)."""
+    def failure(self, code: int, found: native.Failure) -> Exception:
+        """The error that says what a native run returned, and where."""
+        at = found.step
+        if code == native.OUT_OF_RANGE:
+            check: RangeCheck = self.contents.checks[found.check]
+            return check.complaint(found.at, found.number)
         if code == native.NO_MEMORY and at < 0:
             return ResourceError(f"no memory to run the plan ({format_bytes(self.run_bytes)})")
         step = self._steps[at]
@@ -318,7 +377,7 @@ class ExecutionPlan:
 class BoundPlan:
     """Runs of a plan on arrays that stay where they are, and that it keeps alive: `ExecutionPlan.bind`."""
 
-    __slots__ = ("_arguments", "_failed", "_kept", "_plan", "_run")
+    __slots__ = ("_arguments", "_failure", "_kept", "_plan", "_run")
 
     def __init__(
         self,
@@ -329,15 +388,15 @@ class BoundPlan:
     ) -> None:
         self._plan = plan
         self._kept = (tuple(inputs), tuple(outputs))
-        self._failed = c_int64(-1)
-        self._arguments = (*arguments, 1, None, byref(self._failed))
+        self._failure = native.Failure()
+        self._arguments = (*arguments, 1, None, byref(self._failure))
         self._run = native.library().tw_plan_run
 
     def run(self) -> None:
         """Run the steps once. Raises what `ExecutionPlan.run` raises."""
         code = self._run(*self._arguments)
         if code:
-            raise self._plan.failure(code, self._failed.value)
+            raise self._plan.failure(code, self._failure)
 
 
 def _checked_size(nbytes: int) -> int:
@@ -349,7 +408,7 @@ def _checked_size(nbytes: int) -> int:
 def _create(pool: ThreadPool, contents: PlanContents) -> int:
     """The native plan; it copies the tables."""
     steps, constants = contents.steps, contents.constants
-    places = [native.Place(ref.kind, ref.index, ref.offset) for step in steps for ref in step.buffers]
+    places = [_place(ref) for step in steps for ref in step.buffers]
     values = [
         native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
         for step in steps
@@ -359,6 +418,22 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
         native.Step(step.kernel, len(step.buffers), len(step.params), step.section, step.lane)
         for step in steps
     ]
+    checks = [
+        native.Check(
+            _place(check.place),
+            check.step,
+            check.count,
+            check.stride,
+            check.low,
+            check.high,
+            np.dtype(check.dtype).itemsize,
+            np.dtype(check.dtype).kind == "i",
+        )
+        for check in contents.checks
+    ]
+    copies = [
+        native.Copy(_place(source), _place(target), source.nbytes) for source, target in contents.copies
+    ]
     description = native.PlanDescription(
         (native.Step * len(calls))(*calls),
         len(calls),
@@ -366,6 +441,10 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
         len(places),
         (native.Value * len(values))(*values),
         len(values),
+        (native.Check * len(checks))(*checks),
+        len(checks),
+        (native.Copy * len(copies))(*copies),
+        len(copies),
         (c_void_p * len(constants))(*(address_of(array) for array in constants)),
         len(constants),
         contents.arena_bytes,
@@ -376,6 +455,10 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     if not handle:
         raise ResourceError("no memory for a plan")
     return int(handle)
+
+
+def _place(ref: BufferRef) -> native.Place:
+    return native.Place(ref.kind, ref.index, ref.offset)
 
 
 def _check(what: str, arrays: Sequence[npt.NDArray[Any]], sizes: tuple[int, ...], *, writeable: bool) -> None:

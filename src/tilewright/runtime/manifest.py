@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -10,11 +11,11 @@ import numpy as np
 
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
-from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall
+from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall, RangeCheck
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """Version of the manifest."""
 ABI: Final = 1
 """Version of the convention by which kernels are called (part 1 of ``tw_runtime.h``)."""
@@ -62,6 +63,8 @@ class Manifest:
     scratch_bytes: int
     constants: tuple[tuple[int, int], ...]
     calls: tuple[KernelCall, ...]
+    checks: tuple[RangeCheck, ...] = ()
+    copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """The manifest as plain data."""
@@ -95,6 +98,22 @@ class Manifest:
                     }
                     for call in self.calls
                 ],
+                "checks": [
+                    {
+                        "place": _ref_data(check.place),
+                        "dtype": check.dtype,
+                        "low": check.low,
+                        "high": check.high,
+                        "node": check.node,
+                        "value": check.value,
+                        "shape": list(check.shape),
+                        "first": check.first,
+                        "stride": check.stride,
+                        "step": check.step,
+                    }
+                    for check in self.checks
+                ],
+                "copies": [[_ref_data(source), _ref_data(target)] for source, target in self.copies],
             },
         }
 
@@ -156,6 +175,8 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         scratch_bytes=_size(plan, "scratch_bytes"),
         constants=_list(plan, "constants", _place),
         calls=_list(plan, "steps", _call),
+        checks=_list(plan, "checks", _range_check),
+        copies=_list(plan, "copies", _copy),
     )
 
 
@@ -173,13 +194,27 @@ def _check(manifest: Manifest) -> None:
         native.CONSTANT: tuple(nbytes for _, nbytes in manifest.constants),
         native.ARENA: (manifest.arena_bytes,),
     }
-    for ref in (*manifest.results, *(ref for call in manifest.calls for ref in call.buffers)):
+    used = [*manifest.results, *(ref for call in manifest.calls for ref in call.buffers)]
+    used += [check.place for check in manifest.checks]
+    used += [ref for pair in manifest.copies for ref in pair]
+    for ref in used:
         whole = sizes.get(ref.kind, ())
         if ref.index >= len(whole) or ref.offset + ref.nbytes > whole[ref.index]:
             raise _MalformedError(f"the place {_ref_data(ref)} does not exist")
     for call in manifest.calls:
         if call.lane >= manifest.threads or call.section > len(manifest.calls):
             raise _MalformedError(f"the section or lane of {call.name!r}")
+    steps = [check.step for check in manifest.checks]
+    if steps != sorted(steps) or any(step >= len(manifest.calls) for step in steps):
+        raise _MalformedError("the steps of the checks")
+    for check in manifest.checks:
+        size, last = math.prod(check.shape), check.first + max(check.count - 1, 0) * check.stride
+        if check.place.offset % np.dtype(check.dtype).itemsize or (check.count and last >= size):
+            raise _MalformedError(f"the check of {check.value!r}")
+    if any(
+        source.nbytes != target.nbytes or target.kind != native.OUTPUT for source, target in manifest.copies
+    ):
+        raise _MalformedError("copies")
     if any(ref.kind == native.ARENA for ref in manifest.results):
         raise _MalformedError("results")
     for offset, nbytes in manifest.constants:
@@ -241,6 +276,31 @@ def _param(value: object, what: str) -> int:
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         raise _MalformedError(what)
     return value
+
+
+def _range_check(value: object, what: str) -> RangeCheck:
+    data = value if isinstance(value, dict) else {}
+    dtype, stride = data.get("dtype"), _size(data, "stride")
+    if dtype not in _DTYPES[1:] or not stride:
+        raise _MalformedError(what)
+    return RangeCheck(
+        place=_ref(data.get("place"), what),
+        dtype=str(dtype),
+        low=_param(data.get("low"), what),
+        high=_param(data.get("high"), what),
+        node=_entry(data, "node", str),
+        value=_entry(data, "value", str),
+        shape=_list(data, "shape", _number),
+        first=_size(data, "first"),
+        stride=stride,
+        step=max(_param(data.get("step"), what), native.FIRST),
+    )
+
+
+def _copy(value: object, what: str) -> tuple[BufferRef, BufferRef]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise _MalformedError(what)
+    return _ref(value[0], what), _ref(value[1], what)
 
 
 def _call(value: object, what: str) -> KernelCall:

@@ -19,10 +19,14 @@ ENTRY_PATH: Final = Path(__file__).parent / "export" / "entry.c"
 
 ALIGNMENT: Final = 64
 """Alignment in bytes of all memory the runtime hands out (TW_ALIGNMENT)."""
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the library that this module was written for (TW_VERSION)."""
 NO_MEMORY: Final = -1
 """Result of a run that found no memory (TW_NO_MEMORY)."""
+OUT_OF_RANGE: Final = -2
+"""Result of a run that found a number outside of its range (TW_OUT_OF_RANGE)."""
+FIRST: Final = -1
+"""The step of checks that are made before any step (TW_FIRST)."""
 INPUT, OUTPUT, CONSTANT, ARENA = range(4)
 """Kinds of `Place` (TW_INPUT ...)."""
 
@@ -53,6 +57,33 @@ class Step(ctypes.Structure):
     )
 
 
+class Check(ctypes.Structure):
+    """tw_check: numbers that a step takes as places."""
+
+    _fields_ = (
+        ("place", Place),
+        ("step", c_int64),
+        ("count", c_int64),
+        ("stride", c_int64),
+        ("low", c_int64),
+        ("high", c_int64),
+        ("bytes", c_int32),
+        ("is_signed", c_int32),
+    )
+
+
+class Copy(ctypes.Structure):
+    """tw_copy: an output that is written when all steps have run."""
+
+    _fields_ = (("source", Place), ("target", Place), ("bytes", c_int64))
+
+
+class Failure(ctypes.Structure):
+    """tw_failure: where a run failed."""
+
+    _fields_ = (("step", c_int64), ("check", c_int64), ("at", c_int64), ("number", c_int64))
+
+
 class PlanDescription(ctypes.Structure):
     """tw_plan_description: a whole plan."""
 
@@ -63,6 +94,10 @@ class PlanDescription(ctypes.Structure):
         ("place_count", c_int64),
         ("values", POINTER(Value)),
         ("value_count", c_int64),
+        ("checks", POINTER(Check)),
+        ("check_count", c_int64),
+        ("copies", POINTER(Copy)),
+        ("copy_count", c_int64),
         ("constants", POINTER(c_void_p)),
         ("constant_count", c_int64),
         ("arena_bytes", c_int64),

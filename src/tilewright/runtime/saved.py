@@ -198,6 +198,8 @@ def load_model(
         arena_bytes=manifest.arena_bytes,
         workspace_bytes=manifest.workspace_bytes,
         scratch_bytes=manifest.scratch_bytes,
+        checks=manifest.checks,
+        copies=manifest.copies,
     )
     return SavedModel(manifest, ExecutionPlan(pool, contents, [code]), weights)
 

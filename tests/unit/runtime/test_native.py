@@ -25,7 +25,7 @@ def test_library_of_another_version_is_refused(tmp_path, compiler):
     stubs = [f"int {name}(void) {{ return 99; }}" for name in native._SIGNATURES]
     source.write_text("\n".join(stubs))
     subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
-    with pytest.raises(InstallationError, match="version 99, not 3"):
+    with pytest.raises(InstallationError, match="version 99, not 4"):
         native.load_library(library)
 
 
@@ -36,6 +36,8 @@ def test_constants_and_functions_agree_with_the_header():
         "TW_ALIGNMENT": ALIGNMENT,
         "TW_VERSION": native.VERSION,
         "TW_NO_MEMORY": native.NO_MEMORY,
+        "TW_OUT_OF_RANGE": native.OUT_OF_RANGE,
+        "TW_FIRST": native.FIRST,
         "TW_INPUT": native.INPUT,
         "TW_OUTPUT": native.OUTPUT,
         "TW_CONSTANT": native.CONSTANT,
@@ -47,6 +49,7 @@ def test_constants_and_functions_agree_with_the_header():
 
 def test_structures_have_the_compilers_layout(tmp_path, compiler):
     names = {"tw_place": native.Place, "tw_value": native.Value, "tw_step": native.Step}
+    names |= {"tw_check": native.Check, "tw_copy": native.Copy, "tw_failure": native.Failure}
     names["tw_plan_description"] = native.PlanDescription
     prints = "".join(
         f'printf("%zu ", sizeof({name}));'

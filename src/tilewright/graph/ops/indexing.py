@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, Place, clamped, compute, index_value
-from tilewright.graph.ops.common import Scalar, insert_axes, is_float, number, size_of, split_index, stem
+from tilewright.graph.ops.common import (
+    Scalar,
+    insert_axes,
+    is_float,
+    is_signed,
+    number,
+    size_of,
+    split_index,
+    stem,
+)
 from tilewright.graph.registry import Context, Kind, operator
 
 
-def looked_up(index: Scalar, size: int, dtype: str) -> Ix:
-    """A place read from data: negative ones count from the end, what is out of range is clamped."""
-    if dtype.startswith("i"):
-        index = lang.select(index < number(0, dtype), index + number(size, dtype), index)
-    return clamped(index, size)
+def lookup(
+    ctx: Context, at: int, indices: Operand, size: int, first: int = 0, stride: int = 1
+) -> Callable[[Place], Ix]:
+    """How places on an axis are read from the node's input `at`: negative ones count from the end.
+
+    Runs check that they are in range (those meant that `Context.limit_indices` describes). That the code
+    clamps them as well keeps it inside of its memory without the checks.
+    """
+    dtype = indices.dtype
+    signed = is_signed(dtype)
+    ctx.limit_indices(at, -size if signed else 0, size, first, stride)
+
+    def place(index: Place) -> Ix:
+        found = indices[index]
+        if signed:
+            found = lang.select(found < number(0, dtype), found + number(size, dtype), found)
+        return clamped(found, size)
+
+    return place
 
 
 @operator("Gather", kind=Kind.GATHER)
@@ -32,9 +55,10 @@ def gather(ctx: Context, x: Operand, indices: Operand) -> Operand:
         chosen %= x.shape[axis]
         return compute(shape, lambda *i: x[(*i[:axis], chosen, *i[axis + width :])], name=stem(ctx))
 
+    place = lookup(ctx, 1, indices, x.shape[axis])
+
     def of(*i: Ix) -> Scalar:
-        place = looked_up(indices[i[axis : axis + width]], x.shape[axis], indices.dtype)
-        return x[(*i[:axis], place, *i[axis + width :])]
+        return x[(*i[:axis], place(i[axis : axis + width]), *i[axis + width :])]
 
     return compute(shape, of, name=stem(ctx))
 
@@ -44,10 +68,11 @@ def array_feature_extractor(ctx: Context, x: Operand, indices: Operand) -> Opera
     """The named elements of the last axis."""
     count = size_of(indices.shape)
     shape = (*x.shape[:-1], count) if len(x.shape) > 1 else (1, count)
+    place = lookup(ctx, 1, indices, x.shape[-1])
 
     def of(*i: Ix) -> Scalar:
-        place = looked_up(indices[split_index(i[-1], indices.shape)], x.shape[-1], indices.dtype)
-        return x[(*i[:-1], place)] if len(x.shape) > 1 else x[(place,)]
+        at = place(split_index(i[-1], indices.shape))
+        return x[(*i[:-1], at)] if len(x.shape) > 1 else x[(at,)]
 
     return compute(shape, of, name=stem(ctx))
 
@@ -58,9 +83,10 @@ def gather_elements(ctx: Context, x: Operand, indices: Operand) -> Operand:
     axis = ctx.axis("axis", len(x.shape), 0)
     ctx.require(len(indices.shape) == len(x.shape), "input and indices differ in rank")
 
+    place = lookup(ctx, 1, indices, x.shape[axis])
+
     def of(*i: Ix) -> Scalar:
-        place = looked_up(indices[i], x.shape[axis], indices.dtype)
-        return x[(*i[:axis], place, *i[axis + 1 :])]
+        return x[(*i[:axis], place(i), *i[axis + 1 :])]
 
     return compute(indices.shape, of, name=stem(ctx))
 
@@ -73,10 +99,10 @@ def gather_nd(ctx: Context, x: Operand, indices: Operand) -> Operand:
     depth, outer = indices.shape[-1], len(indices.shape) - 1
     ctx.require(batch + depth <= len(x.shape), f"tuples of {depth} are too long for rank {len(x.shape)}")
 
+    places = [lookup(ctx, 1, indices, x.shape[batch + at], at, depth) for at in range(depth)]
+
     def of(*i: Ix) -> Scalar:
-        named = [
-            looked_up(indices[(*i[:outer], at)], x.shape[batch + at], indices.dtype) for at in range(depth)
-        ]
+        named = [place((*i[:outer], at)) for at, place in enumerate(places)]
         return x[(*i[:batch], *named, *i[outer:])]
 
     return compute((*indices.shape[:-1], *x.shape[batch + depth :]), of, name=stem(ctx))
@@ -105,6 +131,7 @@ def reverse_sequence(ctx: Context, x: Operand, lengths: Operand) -> Operand:
     """The first elements of each sequence in reverse, the rest as it is."""
     rank = len(x.shape)
     time, batch = ctx.axis("time_axis", rank, 0), ctx.axis("batch_axis", rank, 1)
+    ctx.limit_indices(1, 0, x.shape[time] + 1)
 
     def of(*i: Ix) -> Scalar:
         length = lang.cast(lengths[(i[batch],)], "i64")

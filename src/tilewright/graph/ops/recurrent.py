@@ -29,6 +29,7 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType
 #: Sequences longer than this would make programs of unreasonable size.
 MAX_STEPS: Final = 256
 
+_LENGTHS: Final = 4
 _DIRECTIONS: Final = ("forward", "reverse", "bidirectional")
 
 Act = Callable[[Scalar], Scalar]
@@ -220,6 +221,8 @@ def _run(
     direction = ctx.choice("direction", _DIRECTIONS, "forward")
     directions = 2 if direction == "bidirectional" else 1
     _require_fitting(layer, directions, initial)
+    if layer.lengths is not None:
+        ctx.limit_indices(_LENGTHS, 0, layer.steps + 1)
     acts = _activations(ctx, directions, defaults)
     history: list[list[Operand]] = []
     last: list[State] = []

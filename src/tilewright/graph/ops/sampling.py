@@ -133,6 +133,7 @@ def roi_align(ctx: Context, x: Operand, rois: Operand, images: Operand) -> Opera
         inside = (lang.to_scalar(samples[axis], dtype) + 0.5) * number(1.0 / ratio, dtype)
         return low + (lang.to_scalar(o[axis], dtype) + inside) * bin_size
 
+    ctx.limit_indices(2, 0, x.shape[0])
     combine: Callable[..., Scalar] = (
         lang.sum if ctx.choice("mode", ("avg", "max"), "avg") == "avg" else lang.max
     )

@@ -10,7 +10,7 @@ from typing import Final
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, clamped, compute, index_value, updated
 from tilewright.graph.ops.common import Scalar, as_tensor, linear_index, number, stem
-from tilewright.graph.ops.indexing import looked_up
+from tilewright.graph.ops.indexing import lookup
 from tilewright.graph.registry import Context, Kind, operator
 
 _COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
@@ -37,9 +37,10 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
         len(indices.shape) == rank and indices.shape == updates.shape, "indices and updates do not fit"
     )
     combine = _combination(ctx)
+    chosen = lookup(ctx, 1, indices, x.shape[axis])
 
     def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
-        place = (*i[:axis], looked_up(indices[i], x.shape[axis], indices.dtype), *i[axis + 1 :])
+        place = (*i[:axis], chosen(i), *i[axis + 1 :])
         return place, combine(target[place], updates[i])
 
     return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
@@ -52,9 +53,10 @@ def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> 
     fits = depth <= len(x.shape) and updates.shape == (*indices.shape[:-1], *x.shape[depth:])
     ctx.require(fits, f"updates {list(updates.shape)} do not fit the indices {list(indices.shape)}")
     combine = _combination(ctx)
+    chosen = [lookup(ctx, 1, indices, x.shape[at], at, depth) for at in range(depth)]
 
     def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
-        named = [looked_up(indices[(*i[:outer], at)], x.shape[at], indices.dtype) for at in range(depth)]
+        named = [place((*i[:outer], at)) for at, place in enumerate(chosen)]
         place = (*named, *i[outer:])
         return place, combine(target[place], updates[i])
 
@@ -68,6 +70,8 @@ def tensor_scatter(ctx: Context, past: Operand, update: Operand, start: Operand 
     axis = ctx.axis("axis", rank, -2)
     size, count = past.shape[axis], update.shape[axis]
     circular = ctx.choice("mode", ("linear", "circular"), "linear") == "circular"
+    if start is not None and not circular:
+        ctx.limit_indices(2, 0, size - count + 1)
 
     def of(*i: Ix) -> Scalar:
         at = index_value(i[axis], "i64")
@@ -95,6 +99,8 @@ def max_unpool(ctx: Context, x: Operand, indices: Operand, output_shape: Operand
     )
     shape = (*x.shape[:2], *sizes)
     empty = compute((math.prod(shape),), lambda i: number(0, x.dtype), name=f"{stem(ctx)}_zeros")
+
+    ctx.limit_indices(1, 0, math.prod(shape))
 
     def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
         return (clamped(indices[i], math.prod(shape)),), x[i]

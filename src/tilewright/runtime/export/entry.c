@@ -79,6 +79,10 @@ static tw_plan *create_plan(tw_pool *pool) {
         .place_count = TW_PLACE_COUNT,
         .values = values,
         .value_count = TW_VALUE_COUNT,
+        .checks = checks,
+        .check_count = TW_CHECK_COUNT,
+        .copies = copies,
+        .copy_count = TW_COPY_COUNT,
         .constants = constants,
         .constant_count = TW_CONSTANT_COUNT,
         .arena_bytes = TW_ARENA_BYTES,
@@ -120,6 +124,19 @@ tw_model *TW_NAME(open)(const tw_model_options *options, int32_t *status) {
 
 /* ---- running ---- */
 
+enum { MESSAGE_BYTES = 512 };
+
+/* What the last run of this thread that failed has found. */
+static _Thread_local char message[MESSAGE_BYTES];
+
+static void note_out_of_range(const tw_failure *failure) {
+    const tw_check *check = &checks[failure->check];
+    snprintf(message, sizeof message, "%s holds %lld (element %lld), which is out of range (from %lld to %lld)",
+             check_names[failure->check], (long long)failure->number,
+             (long long)(check_firsts[failure->check] + failure->at * check->stride), (long long)check->low,
+             (long long)check->high - 1);
+}
+
 int32_t TW_NAME(run)(tw_model *model, const void *const *inputs, void *const *outputs) {
     if (!model || (TW_INPUT_COUNT && !inputs) || (TW_OUTPUT_COUNT && !outputs)) return TW_MODEL_BAD_ARGUMENT;
     for (int32_t i = 0; i < TW_INPUT_COUNT; i++)
@@ -130,8 +147,12 @@ int32_t TW_NAME(run)(tw_model *model, const void *const *inputs, void *const *ou
     void *made[TW_PLAN_OUTPUT_COUNT + 1];
     for (int32_t i = TW_OUTPUT_COUNT - 1; i >= 0; i--)
         if (results[i].kind == TW_OUTPUT) made[results[i].index] = outputs[i];
-    int64_t failed;
-    int32_t code = tw_plan_run(model->plan, (void *const *)inputs, made, NULL, 1, NULL, &failed);
+    tw_failure failure;
+    int32_t code = tw_plan_run(model->plan, (void *const *)inputs, made, NULL, 1, NULL, &failure);
+    if (code == TW_OUT_OF_RANGE) {
+        note_out_of_range(&failure);
+        return TW_MODEL_OUT_OF_RANGE;
+    }
     if (code != 0) return code;
     for (int32_t i = 0; i < TW_OUTPUT_COUNT; i++) {
         const tw_place *place = &results[i];
@@ -149,12 +170,15 @@ const tw_model_tensor *TW_NAME(inputs)(void) { return input_tensors; }
 
 const tw_model_tensor *TW_NAME(outputs)(void) { return output_tensors; }
 
+const char *TW_NAME(message)(void) { return message; }
+
 const char *TW_NAME(explain)(int32_t status) {
     switch (status) {
         case TW_MODEL_OK: return "done";
         case TW_MODEL_NO_MEMORY: return "no memory, or threads cannot be had";
         case TW_MODEL_WRONG_CPU: return "this CPU lacks features that the model was compiled for, or the kernel refuses them";
         case TW_MODEL_BAD_ARGUMENT: return "an argument is not what the header asks for";
+        case TW_MODEL_OUT_OF_RANGE: return "an index is out of range: the outputs are as they were";
         default: return "the contents of the inputs are not what the model can work on";
     }
 }

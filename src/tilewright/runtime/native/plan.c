@@ -19,6 +19,8 @@ typedef struct session {
     char *workspace;
     void **buffers; /* of all steps; inputs and outputs are filled in a run */
     int64_t *params;
+    void *const *inputs; /* of the run */
+    void *const *outputs;
 } session;
 
 struct tw_plan {
@@ -26,6 +28,7 @@ struct tw_plan {
     tw_plan_description d; /* with tables of its own */
     int64_t *first_place;  /* of each step */
     int64_t *first_value;
+    int64_t *first_check; /* of each step: those before any step come before the first one's */
     int32_t lanes;         /* of the widest section; at least 1 */
     session *idle;         /* free list, guarded by `lock` */
 };
@@ -110,9 +113,13 @@ tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
     d->places = copied(d->places, d->place_count, sizeof *d->places);
     d->values = copied(d->values, d->value_count, sizeof *d->values);
     d->constants = copied(d->constants, d->constant_count, sizeof *d->constants);
+    d->checks = copied(d->checks, d->check_count, sizeof *d->checks);
+    d->copies = copied(d->copies, d->copy_count, sizeof *d->copies);
     plan->first_place = calloc((size_t)d->step_count + 1, sizeof *plan->first_place);
     plan->first_value = calloc((size_t)d->step_count + 1, sizeof *plan->first_value);
-    if (!d->steps || !d->places || !d->values || !d->constants || !plan->first_place || !plan->first_value) {
+    plan->first_check = calloc((size_t)d->step_count + 1, sizeof *plan->first_check);
+    if (!d->steps || !d->places || !d->values || !d->constants || !d->checks || !d->copies || !plan->first_place ||
+        !plan->first_value || !plan->first_check) {
         tw_plan_destroy(plan);
         return NULL;
     }
@@ -122,6 +129,10 @@ tw_plan *tw_plan_create(tw_pool *pool, const tw_plan_description *description) {
         plan->first_place[i + 1] = plan->first_place[i] + step->place_count;
         plan->first_value[i + 1] = plan->first_value[i] + step->value_count;
         if (step->section && step->lane >= plan->lanes) plan->lanes = step->lane + 1;
+    }
+    for (int64_t i = 0, at = 0; i <= d->step_count; i++) {
+        while (at < d->check_count && d->checks[at].step < i) at++;
+        plan->first_check[i] = at;
     }
     return plan;
 }
@@ -145,6 +156,9 @@ void tw_plan_destroy(tw_plan *plan) {
     free((void *)plan->d.places);
     free((void *)plan->d.values);
     free((void *)plan->d.constants);
+    free((void *)plan->d.checks);
+    free((void *)plan->d.copies);
+    free(plan->first_check);
     free(plan->first_place);
     free(plan->first_value);
     free(plan);
@@ -152,8 +166,19 @@ void tw_plan_destroy(tw_plan *plan) {
 
 /* ---- running ---- */
 
+static char *at_place(const tw_plan_description *d, const session *s, const tw_place *p) {
+    switch (p->kind) {
+        case TW_INPUT: return (char *)s->inputs[p->index] + p->offset;
+        case TW_OUTPUT: return (char *)s->outputs[p->index] + p->offset;
+        case TW_CONSTANT: return (char *)d->constants[p->index] + p->offset;
+        default: return s->memory + p->offset;
+    }
+}
+
 static void bind_arguments(const tw_plan_description *d, session *s, void *const *inputs, void *const *outputs,
                            const int64_t *params) {
+    s->inputs = inputs;
+    s->outputs = outputs;
     for (int64_t i = 0; i < d->place_count; i++) {
         const tw_place *p = &d->places[i];
         if (p->kind == TW_INPUT) s->buffers[i] = (char *)inputs[p->index] + p->offset;
@@ -165,13 +190,29 @@ static void bind_arguments(const tw_plan_description *d, session *s, void *const
     }
 }
 
+/* The checks [begin, end) of the plan. */
+static int32_t run_checks(const tw_plan *plan, session *s, int64_t begin, int64_t end, tw_failure *failure) {
+    const tw_plan_description *d = &plan->d;
+    for (int64_t i = begin; i < end; i++) {
+        const tw_check *check = &d->checks[i];
+        failure->at = tw_first_out_of_range(&s->run.context, check, at_place(d, s, &check->place), &failure->number);
+        if (failure->at < 0) continue;
+        failure->check = i;
+        return TW_OUT_OF_RANGE;
+    }
+    return 0;
+}
+
 static int32_t run_step(const tw_plan *plan, session *s, int64_t i, char *workspace, void *scratch,
-                        int64_t *nanoseconds) {
+                        int64_t *nanoseconds, tw_failure *failure) {
     int64_t begin = nanoseconds ? tw_now_ns() : 0;
-    int32_t code = plan->d.steps[i].kernel(&s->run.context, s->buffers + plan->first_place[i],
-                                           s->params + plan->first_value[i], workspace, scratch);
+    int32_t code = run_checks(plan, s, plan->first_check[i], plan->first_check[i + 1], failure);
+    if (code == 0)
+        code = plan->d.steps[i].kernel(&s->run.context, s->buffers + plan->first_place[i],
+                                       s->params + plan->first_value[i], workspace, scratch);
     if (code == 0) code = atomic_load_explicit(&s->run.failure, memory_order_relaxed);
     if (nanoseconds) nanoseconds[i] = tw_now_ns() - begin;
+    failure->step = i;
     return code;
 }
 
@@ -182,8 +223,8 @@ typedef struct {
     int64_t begin, end;
     int64_t *nanoseconds;
     pthread_mutex_t lock;
-    int64_t failed_step; /* -1: none */
     int32_t code;
+    tw_failure failure; /* where the code is not 0 */
 } section;
 
 static void run_lanes(void *closure, int64_t begin, int64_t end, void *scratch) {
@@ -193,11 +234,12 @@ static void run_lanes(void *closure, int64_t begin, int64_t end, void *scratch) 
         char *workspace = c->s->workspace + lane * tw_aligned(d->workspace_bytes);
         for (int64_t i = c->begin; i < c->end; i++) {
             if (d->steps[i].lane != lane) continue;
-            int32_t code = run_step(c->plan, c->s, i, workspace, scratch, c->nanoseconds);
+            tw_failure failure;
+            int32_t code = run_step(c->plan, c->s, i, workspace, scratch, c->nanoseconds, &failure);
             if (code == 0) continue;
             pthread_mutex_lock(&c->lock);
-            if (c->failed_step < 0 || i < c->failed_step) {
-                c->failed_step = i;
+            if (c->code == 0 || i < c->failure.step) {
+                c->failure = failure;
                 c->code = code;
             }
             pthread_mutex_unlock(&c->lock);
@@ -212,34 +254,36 @@ static int64_t section_end(const tw_plan_description *d, int64_t begin) {
     return end;
 }
 
-static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, int64_t *failed_step) {
+static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, tw_failure *failure) {
     const tw_plan_description *d = &plan->d;
+    failure->step = TW_FIRST;
+    int32_t first = run_checks(plan, s, 0, plan->first_check[0], failure);
+    if (first != 0) return first;
     for (int64_t i = 0; i < d->step_count;) {
         if (!d->steps[i].section) {
-            int32_t code = run_step(plan, s, i, s->workspace, s->run.scratch, nanoseconds);
-            if (code != 0) {
-                *failed_step = i;
-                return code;
-            }
+            int32_t code = run_step(plan, s, i, s->workspace, s->run.scratch, nanoseconds, failure);
+            if (code != 0) return code;
             i++;
             continue;
         }
-        section c = {plan, s, i, section_end(d, i), nanoseconds, PTHREAD_MUTEX_INITIALIZER, -1, 0};
+        section c = {plan, s, i, section_end(d, i), nanoseconds, PTHREAD_MUTEX_INITIALIZER, 0, {i, 0, 0, 0}};
         s->run.context.parallel_for(&s->run.context, run_lanes, &c, plan->lanes);
         int32_t code = c.code ? c.code : atomic_load_explicit(&s->run.failure, memory_order_relaxed);
-        if (code != 0) {
-            *failed_step = c.code ? c.failed_step : i;
-            return code;
-        }
+        *failure = c.failure;
+        if (code != 0) return code;
         i = c.end;
+    }
+    for (int64_t i = 0; i < d->copy_count; i++) {
+        const tw_copy *copy = &d->copies[i];
+        memcpy(at_place(d, s, &copy->target), at_place(d, s, &copy->source), (size_t)copy->bytes);
     }
     return 0;
 }
 
 int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params, int64_t repeats,
-                    int64_t *nanoseconds, int64_t *failed_step) {
+                    int64_t *nanoseconds, tw_failure *failure) {
     const tw_plan_description *d = &plan->d;
-    *failed_step = -1;
+    failure->step = TW_FIRST;
     session *s = session_take(plan);
     if (!s) return TW_NO_MEMORY;
     bind_arguments(d, s, inputs, outputs, params);
@@ -249,7 +293,7 @@ int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, co
     fesetenv(FE_DFL_ENV);
     int32_t code = 0;
     for (int64_t i = 0; i < repeats && code == 0; i++)
-        code = run_steps(plan, s, nanoseconds ? nanoseconds + i * d->step_count : NULL, failed_step);
+        code = run_steps(plan, s, nanoseconds ? nanoseconds + i * d->step_count : NULL, failure);
     fesetenv(&environment);
     session_give_back(plan, s);
     return code;

@@ -20,6 +20,10 @@ extern const tw_context tw_pool_context;
 
 int32_t tw_pool_threads(const tw_pool *pool);
 
+/* Which of the check's numbers, from `numbers` on, is the first one out of range; -1 if none is. In parallel where there
+ * are many. *number receives it. */
+int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const void *numbers, int64_t *number);
+
 /* `bytes` rounded up to whole units of the alignment. */
 static inline int64_t tw_aligned(int64_t bytes) {
     return (bytes + TW_ALIGNMENT - 1) & ~(int64_t)(TW_ALIGNMENT - 1);

@@ -46,7 +46,7 @@ typedef int32_t (*tw_kernel)(tw_context *context, void *const *buffers, const in
 enum { TW_ALIGNMENT = 64 };
 
 /* Raised with any change of Part 2; the Python side refuses a library of another version. */
-enum { TW_VERSION = 3 };
+enum { TW_VERSION = 4 };
 TW_EXPORT int32_t tw_version(void);
 
 /* Nanoseconds on the monotonic clock. */
@@ -112,6 +112,29 @@ typedef struct {
     int32_t lane;
 } tw_step;
 
+/* Numbers that a step takes as places, and what they may be: low <= n < high. They are looked at before that step, or
+ * before any step where it is TW_FIRST: those of the plan's inputs. */
+typedef struct {
+    tw_place place; /* of the first number */
+    int64_t step;
+    int64_t count;
+    int64_t stride; /* from one number to the next, in numbers */
+    int64_t low;
+    int64_t high;
+    int32_t bytes; /* of a number: 1, 2, 4 or 8 */
+    int32_t is_signed;
+} tw_check;
+
+enum { TW_FIRST = -1 };
+
+/* What is copied once all steps have run: outputs that steps made before the last check of what they computed. A run
+ * whose check fails leaves the outputs as they were. */
+typedef struct {
+    tw_place source;
+    tw_place target;
+    int64_t bytes;
+} tw_copy;
+
 typedef struct {
     const tw_step *steps;
     int64_t step_count;
@@ -119,6 +142,10 @@ typedef struct {
     int64_t place_count;
     const tw_value *values; /* of all steps, in order */
     int64_t value_count;
+    const tw_check *checks; /* in the order of their steps */
+    int64_t check_count;
+    const tw_copy *copies;
+    int64_t copy_count;
     void *const *constants;
     int64_t constant_count;
     int64_t arena_bytes;     /* intermediate tensors, at statically planned offsets */
@@ -135,12 +162,20 @@ TW_EXPORT void tw_plan_destroy(tw_plan *plan);
 /* Frees the memory kept for runs to come. */
 TW_EXPORT void tw_plan_trim(tw_plan *plan);
 
-enum { TW_NO_MEMORY = -1 };
+enum { TW_NO_MEMORY = -1, TW_OUT_OF_RANGE = -2 };
+
+/* Where a run failed: its step (TW_FIRST: before any), and for TW_OUT_OF_RANGE the check, the number and which it is. */
+typedef struct {
+    int64_t step;
+    int64_t check;
+    int64_t at;
+    int64_t number;
+} tw_failure;
 
 /* Runs the steps in order, `repeats` times over. From any number of threads at once: each run has memory of its own.
- * Returns 0; TW_NO_MEMORY; or what a kernel returned, with its number in *failed_step. Unless NULL,
- * `nanoseconds` receives for each repeat the duration of each step. */
+ * Returns 0; TW_NO_MEMORY; TW_OUT_OF_RANGE; or what a kernel returned; *failure then says where. Unless NULL,
+ * `nanoseconds` receives for each repeat the duration of each step, checks included. */
 TW_EXPORT int32_t tw_plan_run(tw_plan *plan, void *const *inputs, void *const *outputs, const int64_t *params,
-                              int64_t repeats, int64_t *nanoseconds, int64_t *failed_step);
+                              int64_t repeats, int64_t *nanoseconds, tw_failure *failure);
 
 #endif
