@@ -12,16 +12,22 @@ interleaved; the others stay as they are.
 from __future__ import annotations
 
 from tilewright import lang
-from tilewright.graph.operand import At, Ix, Operand, compute
+from tilewright.graph.operand import At, Ix, Operand, clamped, compute
 from tilewright.graph.ops.common import Scalar, stem
-from tilewright.graph.ops.indexing import looked_up
+from tilewright.graph.ops.indexing import lookup
 from tilewright.graph.registry import MICROSOFT, Context, Kind, operator
 
 
 def _rotated(
-    ctx: Context, x: Operand, cosines: Operand, sines: Operand, positions: Operand | None, offset: bool
+    ctx: Context,
+    x: Operand,
+    cosines: Operand,
+    sines: Operand,
+    positions: Operand | None,
+    at: int,
+    offset: bool,
 ) -> Operand:
-    """`x` is [batch, length, heads * depth] or [batch, heads, length, depth].
+    """`x` is [batch, length, heads * depth] or [batch, heads, length, depth]; `at` is the positions' input.
 
     The tables are [places, pairs], read at the positions of [batch, length] or, with `offset`, of one
     number that is the first place; without positions they are [batch, length, pairs].
@@ -43,6 +49,11 @@ def _rotated(
     ctx.require(fits, f"tables of {pairs} pairs do not fit heads of {depth} elements, of which {turned} turn")
     interleaved = bool(ctx.integer("interleaved", 0))
     places = cosines.shape[0]
+    row_of = None
+    if positions is not None and offset:
+        ctx.limit_indices(at, 0, places - x.shape[1 if rank == 3 else 2] + 1)
+    elif positions is not None:
+        row_of = lookup(ctx, at, positions, places)
 
     def element(i: tuple[Ix, ...], at: At) -> Scalar:
         return x[(*i[:-1], at)]
@@ -55,10 +66,9 @@ def _rotated(
         place: tuple[At, ...] = (batch, length)
         if positions is not None and offset:
             first = lang.cast(positions[tuple(0 for _ in positions.shape)], "i64")
-            place = (looked_up(first + lang.to_scalar(length, "i64"), places, "i64"),)
-        elif positions is not None:
-            row = batch if positions.shape[0] > 1 else 0
-            place = (looked_up(positions[(row, length)], places, positions.dtype),)
+            place = (clamped(first + lang.to_scalar(length, "i64"), places),)
+        elif positions is not None and row_of is not None:
+            place = (row_of((batch if positions.shape[0] > 1 else 0, length)),)
         cosine, sine = cosines[(*place, pair)], sines[(*place, pair)]
         if interleaved:
             first_of_pair, other = limited % 2 == 0, limited + 1 - 2 * (limited % 2)
@@ -76,7 +86,7 @@ def rotary_embedding(
     ctx: Context, x: Operand, cosines: Operand, sines: Operand, positions: Operand | None = None
 ) -> Operand:
     """The operator of the standard."""
-    return _rotated(ctx, x, cosines, sines, positions, offset=False)
+    return _rotated(ctx, x, cosines, sines, positions, 3, offset=False)
 
 
 @operator("RotaryEmbedding", kind=Kind.GATHER, domain=MICROSOFT)
@@ -86,4 +96,4 @@ def contrib_rotary_embedding(
     """The operator of onnxruntime: positions may be one number, the place of the first element."""
     if ctx.integer("is_packed_batching", 0) or ctx.real("scale", 1.0) != 1.0:
         raise ctx.unsupported("sequences packed into a batch, and factors")
-    return _rotated(ctx, x, cosines, sines, positions, offset=len(positions.shape) == 1)
+    return _rotated(ctx, x, cosines, sines, positions, 1, offset=len(positions.shape) == 1)
