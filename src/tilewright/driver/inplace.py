@@ -32,7 +32,7 @@ def overwritable(schedule: Schedule) -> tuple[str, ...]:
     share the elements among them (interior and border).
     """
     func = schedule.func
-    if len(func.outputs) != 1:
+    if len(func.outputs) != 1 or func.inouts:
         return ()
     out = func.buffer(func.outputs[0])
     like = [

@@ -19,9 +19,10 @@ Array = npt.NDArray[np.generic]
 
 
 class Kernel:
-    """A compiled function, called with one array per argument buffer that it reads.
+    """A compiled function, called with one array per argument buffer whose contents it reads.
 
-    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs. Symbolic sizes are
+    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments are
+    new arrays, what was given stays (:meth:`run` changes arrays in place). Symbolic sizes are
     taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for
     arrays of the wrong shape or dtype.
     """
@@ -42,8 +43,7 @@ class Kernel:
     def __call__(self, *arrays: Array, **named: Array) -> list[Array]:
         """Run on the inputs in order, or by name."""
         func = self.func
-        inputs = [b for b in func.buffers if b.name not in func.outputs]
-        names = [b.name for b in inputs]
+        names = [b.name for b in func.inputs]
         if len(arrays) > len(names):
             known = ", ".join(map(quoted, names)) or "none"
             raise InputError(
@@ -57,7 +57,7 @@ class Kernel:
         table: list[Array] = []
         for b in func.buffers:
             shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
-            if b.name in func.outputs:
+            if b.name not in names:
                 table.append(aligned_copy(np.zeros(shape, b.dtype.numpy)))
                 continue
             a = given.get(b.name)

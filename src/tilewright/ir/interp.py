@@ -50,7 +50,7 @@ def run_function(
     An array has the buffer's element type and its *physical* shape, or that shape enlarged by the halo.
     Outputs that are given are written in place; others are made. Parameters that are not given are read off
     the arrays' shapes where an extent is just the parameter. ``inout`` names outputs whose contents are read
-    on entry; those of all others are poison. With ``complete`` every logical element of an output must be
+    on entry, besides the function's in-out arguments; those of all others are poison. With ``complete`` every logical element of an output must be
     written. ``instructions`` gives the meaning of ``Exec`` by name: a function that changes the window
     arrays in place, or a loop function whose arguments are the windows.
 
@@ -71,7 +71,8 @@ def run_function(
         _check_assumptions(func, scope)
         places = [(b, compiler.place(b, scope, writable=b.name in func.outputs)) for b in func.buffers]
         scope.places.update({b.name: p for b, p in places})
-        data = {b.name: _load_argument(b, p, arrays, inout) for b, p in places if b.name in arrays}
+        kept = {*inout, *func.inouts}
+        data = {b.name: _load_argument(b, p, arrays, kept) for b, p in places if b.name in arrays}
         body = compiler.stmt(func.body, scope)
         env: Env = [0] * scope.slots.count
         env[0] = None
@@ -134,8 +135,8 @@ def _bind_params(func: LoopFunction, arrays: Mapping[str, Array], given: Mapping
             raise InputError(
                 f"{func.name} has no argument {name}; its arguments are {', '.join(sorted(known))}"
             )
-    for b in func.buffers:
-        if b.name not in arrays and b.name not in func.outputs:
+    for b in func.inputs:
+        if b.name not in arrays:
             raise InputError(f"no array is given for the argument {b.name} of {func.name}")
     values: dict[str, int] = {}
     for p in func.params:

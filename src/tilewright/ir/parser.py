@@ -340,8 +340,8 @@ class _Parser(ExprParser):
         raise failure(first or ast.Pass(lineno=1, col_offset=0), f'the text must begin with {word}("name")')
 
     def function(self, body: list[ast.stmt]) -> LoopFunction:
-        title = self._title(body, "function", ("outputs",))
-        outputs = keyword(title, "outputs")
+        title = self._title(body, "function", ("outputs", "inouts"))
+        outputs, inouts = keyword(title, "outputs"), keyword(title, "inouts")
         n, assumes, buffers = self.head(body, ("buffer",))
         return LoopFunction(
             string_of(title.args[0]),
@@ -350,6 +350,7 @@ class _Parser(ExprParser):
             () if outputs is None else tuple(map(name_of, items(outputs))),
             self.suite(body[n:]),
             assumes,
+            () if inouts is None else tuple(map(name_of, items(inouts))),
         )
 
     def program(self, body: list[ast.stmt]) -> Program:

@@ -362,7 +362,9 @@ class Printer:
 
     def function(self, f: LoopFunction) -> None:
         """A loop function."""
-        self.line(f"function({_string(f.name)}, outputs=[{', '.join(map(print_name, f.outputs))}])")
+        inouts = f", inouts=[{', '.join(map(print_name, f.inouts))}]" if f.inouts else ""
+        outputs = ", ".join(map(print_name, f.outputs))
+        self.line(f"function({_string(f.name)}, outputs=[{outputs}]{inouts})")
         self.head(f.params, f.assumes, (("buffer", b) for b in f.buffers))
         self.body(f.body)
 

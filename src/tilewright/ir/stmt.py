@@ -358,9 +358,10 @@ NOTHING = Seq(())
 class LoopFunction:
     """A compilable function: symbolic ``params``, argument ``buffers``, and a ``body``.
 
-    ``outputs`` names the argument buffers that the function defines; all others are read only. A call
-    provides one array per argument buffer, in order. ``assumes`` are conditions on the parameters that are
-    checked at entry.
+    ``outputs`` names the argument buffers that the function defines; all others are read only. Those among
+    them that are ``inouts`` come with contents that count: they are read before they are written, or keep
+    some of their elements; the contents of other outputs are undefined on entry. A call provides one array
+    per argument buffer, in order. ``assumes`` are conditions on the parameters that are checked at entry.
     """
 
     name: str
@@ -369,6 +370,12 @@ class LoopFunction:
     outputs: tuple[str, ...]
     body: Stmt
     assumes: Pred = ()
+    inouts: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The argument buffers whose contents count on entry."""
+        return tuple(b for b in self.buffers if b.name not in self.outputs or b.name in self.inouts)
 
     def buffer(self, name: str) -> Buffer:
         """The argument buffer called ``name``; ``KeyError`` where there is none."""

@@ -77,6 +77,7 @@ def canonical_function(func: LoopFunction) -> LoopFunction:
         tuple(r.buffers[name] for name in func.outputs),
         r.stmt(func.body, {}),
         r.pred(func.assumes, {}),
+        tuple(r.buffers[name] for name in func.inouts),
     )
 
 

@@ -79,6 +79,11 @@ def verify(func: LoopFunction, level: Level = ANY) -> None:
             names.fail(f"output {quoted(name)} is no argument")
     if len(set(func.outputs)) != len(func.outputs):
         names.fail("an output is listed twice")
+    for name in func.inouts:
+        if name not in func.outputs:
+            names.fail(f"the in-out argument {quoted(name)} is not among the outputs")
+    if len(set(func.inouts)) != len(func.inouts):
+        names.fail("an in-out argument is listed twice")
     writable = frozenset(func.outputs)
     walker = _Walker(func, level, writable, {*names.params}, {*argument_names, *names.params})
     walker.stmt(func.body, names, _Context())

@@ -58,6 +58,8 @@ def test_a_good_function_passes():
     ("old", "new", "message"),
     [
         ("outputs=[C]", "outputs=[D]", "output 'D' is no argument"),
+        ("outputs=[C]", "outputs=[C], inouts=[A]", "the in-out argument 'A' is not among the outputs"),
+        ("outputs=[C]", "outputs=[C], inouts=[C, C]", "an in-out argument is listed twice"),
         ("outputs=[C]", "outputs=[C, C]", "an output is listed twice"),
         ("outputs=[C]", "outputs=[]", "block 'write': 'C' is written, but is an argument"),
         ("param(1, 100)", "param(5, 4)", "parameter 'n' has no value: [5, 4]"),

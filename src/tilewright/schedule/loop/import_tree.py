@@ -149,6 +149,7 @@ def _part_of(func: LoopFunction, stages: tuple[str, ...]) -> _Part:
         func,
         buffers=(*func.buffers, *shared),
         outputs=(*func.outputs, *(b.name for b in shared)),
+        inouts=(*func.inouts, *(b.name for b in shared)),
         body=body,
     )
     names = tuple(place.node.name for place in blocks(body))
