@@ -21,8 +21,8 @@ Array = npt.NDArray[np.generic]
 class Kernel:
     """A compiled function, called with one array per argument buffer whose contents it reads.
 
-    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments are
-    new arrays, what was given stays (:meth:`run` changes arrays in place). Symbolic sizes are
+    ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments
+    are new arrays, what was given stays (:meth:`run` changes arrays in place). Symbolic sizes are
     taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for
     arrays of the wrong shape or dtype.
     """

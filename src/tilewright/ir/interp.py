@@ -50,9 +50,9 @@ def run_function(
     An array has the buffer's element type and its *physical* shape, or that shape enlarged by the halo.
     Outputs that are given are written in place; others are made. Parameters that are not given are read off
     the arrays' shapes where an extent is just the parameter. ``inout`` names outputs whose contents are read
-    on entry, besides the function's in-out arguments; those of all others are poison. With ``complete`` every logical element of an output must be
-    written. ``instructions`` gives the meaning of ``Exec`` by name: a function that changes the window
-    arrays in place, or a loop function whose arguments are the windows.
+    on entry, besides the function's in-out arguments; those of all others are poison. With ``complete`` every
+    logical element of an output must be written. ``instructions`` gives the meaning of ``Exec`` by name: a
+    function that changes the window arrays in place, or a loop function whose arguments are the windows.
 
     Raises InputError for wrong arguments, and a subclass of ExecutionError (or UndefinedError), with the
     block, iterators and loops, where the function breaks a rule.
