@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import import_tree
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
+    from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.symbolic_races import SymbolicRace, parted, thread_conflicts
@@ -23,6 +24,7 @@ _EXPORTS: Final = {
     "Model": "extract",
     "TiledTree": "tree",
     "band_facts": "tree",
+    "contents_that_count": "entry",
     "follow_tree": "tree_text",
     "import_tree": "ast_import",
     "tile_and_fuse": "tree",
@@ -54,6 +56,7 @@ __all__ = [
     "Violation",
     "band_facts",
     "check_legal",
+    "contents_that_count",
     "all_dependences",
     "extract_model",
     "follow_tree",

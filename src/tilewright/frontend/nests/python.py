@@ -1,0 +1,330 @@
+"""Nests written in Python: a function over numpy arrays, of loops over ranges and assignments to elements.
+
+    @tilewright.scop
+    def gemver(A: f64[N, N], u: f64[N], v: f64[N], x: f64[N], alpha: f64):
+        for i in range(N):
+            for j in range(N):
+                A[i, j] = A[i, j] + alpha * u[i] * v[j]
+
+Annotations say what arguments are: element type and shape; names in shapes are symbolic sizes, and so are
+arguments annotated ``int``. (``from __future__ import annotations`` keeps Python from evaluating them.) The
+function is read, never run: the same text runs under Python, slowly, with the same result.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.frontend.nests.build import NestBuilder, Place
+from tilewright.frontend.nests.values import Arithmetic, Value, type_of
+from tilewright.ir import (
+    DTYPES,
+    NOTHING,
+    Binary,
+    Expr,
+    Index,
+    LoopFunction,
+    Pred,
+    Stmt,
+    Unary,
+    eq0,
+    ge0,
+    index,
+    seq,
+)
+from tilewright.support import ProgramError, SourceLocation
+
+_BINARY: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+}
+_COMPARE: Final[dict[type[ast.cmpop], str]] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scop:
+    """A nest read from Python: its loop function, and the function that it was read from."""
+
+    func: LoopFunction
+    python: Callable[..., Any]
+
+
+def scop(function: Callable[..., Any]) -> Scop:
+    """Read a Python function as a nest.
+
+    Raises ProgramError, with the line, for what is not affine or not supported.
+    """
+    source, first = inspect.getsourcelines(function)
+    text = textwrap.dedent("".join(source))
+    path = inspect.getsourcefile(function) or "<unknown>"
+    return Scop(read_python(text, path, first), function)
+
+
+def read_python(text: str, path: str = "<text>", first: int = 1) -> LoopFunction:
+    """The loop function of the one function in a text; raises as :func:`scop` does."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        line = first + (error.lineno or 1) - 1
+        raise ProgramError(f"the text is no Python: {error.msg}", where=SourceLocation(path, line)) from None
+    defs = [s for s in tree.body if isinstance(s, ast.FunctionDef)]
+    if len(defs) != 1:
+        raise ProgramError("the text must hold one function", where=SourceLocation(path, first))
+    return _Reader(path, first, text.splitlines()).function(defs[0])
+
+
+class _Reader:
+    def __init__(self, path: str, first: int, lines: Sequence[str]) -> None:
+        self.path, self.first, self.lines = path, first, lines
+        self.at: ast.AST = ast.Pass(lineno=1, col_offset=0)
+        self.arith = Arithmetic(self.error, floors=True)
+        self.builder = NestBuilder("nest", self.arith)
+
+    def error(self, what: str) -> ProgramError:
+        line = getattr(self.at, "lineno", 1)
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return ProgramError(what, where=SourceLocation(self.path, self.first + line - 1, text))
+
+    def refused(self, node: ast.AST, what: str) -> ProgramError:
+        self.at = node
+        return self.error(what)
+
+    # -- the function ----------------------------------------------------------------------------------------
+
+    def function(self, f: ast.FunctionDef) -> LoopFunction:
+        self.at = f
+        a = f.args
+        if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
+            raise self.refused(f, "a nest takes plain arguments only")
+        self.builder.name = f.name
+        for arg in a.args:
+            self.argument(arg)
+        return self.builder.function(self.suite(f.body, Place()))
+
+    def argument(self, arg: ast.arg) -> None:
+        self.at = arg
+        kind = arg.annotation
+        if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
+            kind = ast.parse(kind.value, mode="eval").body
+        if isinstance(kind, ast.Name) and kind.id == "int":
+            self.builder.size(arg.arg)
+            return
+        shape: list[ast.expr] = []
+        if isinstance(kind, ast.Subscript):
+            shape = list(kind.slice.elts) if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+            kind = kind.value
+        if not isinstance(kind, ast.Name) or kind.id not in DTYPES:
+            raise self.refused(
+                arg, f"the argument {arg.arg!r} needs an annotation such as f64[N, M], f64 or int"
+            )
+        extents = [self.extent(x) for x in shape]
+        self.at = arg
+        self.builder.array(arg.arg, extents, DTYPES[kind.id])
+
+    def extent(self, e: ast.expr) -> Index:
+        for name in ast.walk(e):
+            if isinstance(name, ast.Name):
+                self.at = e
+                self.builder.params.get(name.id) or self.builder.size(name.id)
+        value = self.value(e, Place())
+        if not isinstance(value, Index):
+            raise self.refused(e, "the extent of an argument must be affine in sizes")
+        return value
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def suite(self, body: Sequence[ast.stmt], at: Place) -> Stmt:
+        return seq(*(self.stmt(s, at) for s in body)) if len(body) != 1 else self.stmt(body[0], at)
+
+    def stmt(self, s: ast.stmt, at: Place) -> Stmt:
+        self.at = s
+        match s:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=args)):
+                if s.orelse or not 1 <= len(args) <= 3:
+                    raise self.refused(s, "loops are: for i in range(first, last, step)")
+                values = [self.value(a, at) for a in args]
+                step = values[2] if len(values) == 3 else index(1)
+                if not isinstance(step, Index) or not step.is_const:
+                    raise self.refused(s, f"the step of loop {name!r} must be an integer")
+                lo, hi = (index(0), values[0]) if len(values) == 1 else (values[0], values[1])
+                return self.builder.loop(at, name, lo, hi, step.const, lambda p: self.suite(s.body, p))
+            case ast.Assign(targets=[target]):
+                return self.assign(target, self.value(s.value, at), at)
+            case ast.AugAssign(target=target, op=op):
+                value = self.arith.binary(
+                    self.operator(op, s), self.value(target, at), self.value(s.value, at)
+                )
+                return self.assign(target, value, at)
+            case ast.If(test=test):
+                return self.branch(s, test, at)
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return NOTHING
+            case ast.Return(value=None):
+                raise self.refused(s, "a nest ends at its end")
+        raise self.refused(s, f"{type(s).__name__} statements are not part of nests")
+
+    def assign(self, target: ast.expr, value: Value, at: Place) -> Stmt:
+        self.at = target
+        match target:
+            case ast.Name(id=name):
+                if name not in self.builder.buffers:
+                    self.builder.array(name, (), type_of(value), local=True)
+                return self.builder.assign(at, name, (), value)
+            case ast.Subscript(value=ast.Name(id=name), slice=s):
+                return self.builder.assign(at, name, self.subscript(s, at), value)
+        raise self.refused(target, "assignments are to names and to elements of arrays")
+
+    def subscript(self, s: ast.expr, at: Place) -> list[Value]:
+        parts = list(s.elts) if isinstance(s, ast.Tuple) else [s]
+        return [self.value(p, at) for p in parts]
+
+    def branch(self, s: ast.If, test: ast.expr, at: Place) -> Stmt:
+        pred = self.affine(test, at)
+        if pred is not None:
+            inside = Place(at.loops, at.names, (*at.where, *pred), at.conds)
+            then = self.suite(s.body, inside)
+            if not s.orelse:
+                return then
+            other = self.negated(test, at)
+            if other is None:
+                raise self.refused(s, "an else needs a single comparison")
+            return seq(then, self.suite(s.orelse, Place(at.loops, at.names, (*at.where, *other), at.conds)))
+        cond = self.condition(test, at)
+        then = self.suite(s.body, Place(at.loops, at.names, at.where, (*at.conds, cond)))
+        if not s.orelse:
+            return then
+        raise self.refused(s, "an else to a condition on data: write a conditional expression")
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def operator(self, op: ast.operator, at: ast.AST) -> str:
+        if type(op) not in _BINARY:
+            raise self.refused(at, f"the operator {type(op).__name__} is not part of nests")
+        return _BINARY[type(op)]
+
+    def value(self, e: ast.expr, at: Place) -> Value:
+        self.at = e
+        match e:
+            case ast.Constant(value=bool()):
+                raise self.refused(e, "truth values are not part of nests")
+            case ast.Constant(value=int(n)):
+                return index(n)
+            case ast.Constant(value=float(x)):
+                return x
+            case ast.Name(id=name):
+                return self.named(name, at)
+            case ast.Subscript(value=ast.Name(id=name), slice=s):
+                return self.builder.load(name, self.subscript(s, at))
+            case ast.Subscript(value=ast.Subscript()):
+                raise self.refused(e, "write A[i, j], not A[i][j]")
+            case ast.UnaryOp(op=ast.USub(), operand=a):
+                return self.arith.negative(self.value(a, at))
+            case ast.BinOp(left=a, op=ast.Pow(), right=b):
+                return self.arith.called("pow", [self.value(a, at), self.value(b, at)])
+            case ast.BinOp(left=a, op=op, right=b):
+                name = self.operator(op, e)
+                left, right = self.value(a, at), self.value(b, at)
+                self.at = e
+                return self.arith.binary(name, left, right)
+            case ast.IfExp(test=test, body=a, orelse=b):
+                cond = self.condition(test, at)
+                return self.arith.chosen(cond, self.value(a, at), self.value(b, at))
+            case ast.Call(func=f, args=args, keywords=[]):
+                return self.call(e, f, [self.value(a, at) for a in args])
+        raise self.refused(e, f"{type(e).__name__} expressions are not part of nests")
+
+    def named(self, name: str, at: Place) -> Value:
+        loop = at.value(name)
+        if loop is not None:
+            return loop
+        if name in self.builder.params:
+            return index(self.builder.params[name])
+        return self.builder.load(name, ())
+
+    def call(self, e: ast.expr, f: ast.expr, args: list[Value]) -> Value:
+        self.at = e
+        name = f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else ""
+        if name in ("min", "max") and len(args) >= 2:
+            out = args[0]
+            for a in args[1:]:
+                out = self.arith.extreme(name, out, a)
+            return out
+        return self.arith.called(name, args)
+
+    def affine(self, e: ast.expr, at: Place) -> Pred | None:
+        """A condition on indices as a predicate; ``None`` where data decides."""
+        match e:
+            case ast.BoolOp(op=ast.And(), values=values):
+                parts = [self.affine(v, at) for v in values]
+                if any(p is None for p in parts):
+                    return None
+                return tuple(c for p in parts if p is not None for c in p)
+            case ast.Compare(left=a, ops=ops, comparators=others):
+                out: Pred = ()
+                left = self.value(a, at)
+                for op, b in zip(ops, others, strict=True):
+                    right = self.value(b, at)
+                    found = comparison(_COMPARE.get(type(op), ""), left, right)
+                    if found is None:
+                        return None
+                    out, left = (*out, *found), right
+                return out
+        return None
+
+    def negated(self, e: ast.expr, at: Place) -> Pred | None:
+        """The opposite of a single comparison of indices."""
+        if not isinstance(e, ast.Compare) or len(e.ops) != 1:
+            return None
+        op = OPPOSITE.get(_COMPARE.get(type(e.ops[0]), ""), "")
+        return comparison(op, self.value(e.left, at), self.value(e.comparators[0], at))
+
+    def condition(self, e: ast.expr, at: Place) -> Expr:
+        self.at = e
+        match e:
+            case ast.BoolOp(op=op, values=values):
+                out = self.condition(values[0], at)
+                for v in values[1:]:
+                    out = Binary("and" if isinstance(op, ast.And) else "or", out, self.condition(v, at))
+                return out
+            case ast.UnaryOp(op=ast.Not(), operand=a):
+                return Unary("not", self.condition(a, at))
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
+                return self.arith.compared(_COMPARE[type(op)], self.value(a, at), self.value(b, at))
+        raise self.refused(e, "conditions are comparisons, joined by and, or, not")
+
+
+OPPOSITE: Final = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq"}
+
+
+def comparison(op: str, a: Value, b: Value) -> Pred | None:
+    """A comparison of two indices as a predicate; ``None`` for others, and for ``!=``."""
+    if not isinstance(a, Index) or not isinstance(b, Index):
+        return None
+    match op:
+        case "lt":
+            return (ge0(b - a - 1),)
+        case "le":
+            return (ge0(b - a),)
+        case "gt":
+            return (ge0(a - b - 1),)
+        case "ge":
+            return (ge0(a - b),)
+        case "eq":
+            return (eq0(a - b),)
+    return None

@@ -1,0 +1,190 @@
+"""Values of expressions in nests: affine integers stay indices, all others become scalar expressions.
+
+Literals of Python have no type of their own and take that of what they meet (``weak``); those of C come as
+constants with a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tilewright.ir import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    DType,
+    Expr,
+    Index,
+    OfIndex,
+    Select,
+    Unary,
+    floordiv,
+    imax,
+    imin,
+    mod,
+)
+
+Value: TypeAlias = "Index | Expr | float"
+"""An affine integer, a scalar expression, or a real literal without a type."""
+
+Fail: TypeAlias = Callable[[str], Exception]
+
+#: Functions of one argument and those of two, by the names that C's <math.h> and Python's math give them.
+FUNCTIONS: Final = {
+    **{
+        name: name
+        for name in (
+            "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "tanh", "erf", "sin", "cos", "tan",
+            "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
+        )
+    },
+    **{"pow": "pow", "atan2": "atan2", "copysign": "copysign"},
+}  # fmt: skip
+_TWO: Final = ("pow", "atan2", "copysign")
+_RANK: Final = (BOOL, I32, I64, F32, F64)
+_SYMBOLS: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The arithmetic of a language: how integers divide, and how errors are made (``fail``)."""
+
+    fail: Fail
+    floors: bool
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """``add``, ``sub``, ``mul``, ``div`` (of reals), ``floordiv`` or ``mod`` (of integers)."""
+        if isinstance(a, Index) and isinstance(b, Index):
+            return self._affine(op, a, b)
+        if isinstance(a, float | Index) and isinstance(b, float | Index):
+            if isinstance(a, float) and isinstance(b, float) and op in ("add", "sub", "mul"):
+                return {"add": a + b, "sub": a - b, "mul": a * b}[op]
+            return Binary(op, self.typed(a, F64), self.typed(b, F64))
+        x, y = self.together(a, b)
+        if op in ("floordiv", "mod"):
+            raise self.fail("divisions of integers are supported by constants in indices only")
+        if op == "div" and not x.dtype.is_float:
+            if self.floors:
+                x, y = Cast(x, F64), Cast(y, F64)
+            else:
+                raise self.fail("divisions of integers are supported by constants in indices only")
+        return Binary(op, x, y)
+
+    def _affine(self, op: str, a: Index, b: Index) -> Value:
+        match op:
+            case "add":
+                return a + b
+            case "sub":
+                return a - b
+            case "mul" if a.is_const or b.is_const:
+                return a * b.const if b.is_const else b * a.const
+            case "mul":
+                return Binary("mul", OfIndex(a, I64), OfIndex(b, I64))
+            case "floordiv" | "mod" if b.is_const and b.const > 0:
+                if a.is_const or self.floors:
+                    exact = a.is_const and a.const < 0 and not self.floors
+                    if not exact:
+                        return floordiv(a, b.const) if op == "floordiv" else mod(a, b.const)
+                raise self.fail("C rounds quotients towards zero: only constants are divided here")
+            case "div" if self.floors:
+                return Binary("div", OfIndex(a, F64), OfIndex(b, F64))
+        raise self.fail(f"the integers of {_SYMBOLS.get(op, op)} must be affine")
+
+    def negative(self, a: Value) -> Value:
+        """``-a``."""
+        return -a if isinstance(a, Index | float) else Unary("neg", a)
+
+    def extreme(self, op: str, a: Value, b: Value) -> Value:
+        """``min`` or ``max`` of two values."""
+        if isinstance(a, Index) and isinstance(b, Index):
+            return imin(a, b) if op == "min" else imax(a, b)
+        x, y = self.together(a, b)
+        return Binary(op, x, y)
+
+    def compared(self, op: str, a: Value, b: Value) -> Expr:
+        """A comparison: ``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``."""
+        x, y = self.together(a, b)
+        return Compare(op, x, y)
+
+    def chosen(self, cond: Expr, a: Value, b: Value) -> Value:
+        """``a`` where ``cond`` else ``b``."""
+        x, y = self.together(a, b)
+        return Select(cond, x, y)
+
+    def called(self, name: str, args: list[Value]) -> Value:
+        """A mathematical function by its name in C or Python."""
+        wide = name[:-1] if name.endswith("f") and name[:-1] in (*FUNCTIONS, "fabs") else name
+        if wide in ("fabs", "abs") and len(args) == 1:
+            return Unary("abs", self.typed(args[0], F64))
+        if wide in ("fmin", "fmax") and len(args) == 2:
+            return self.extreme(wide[1:], self.typed(args[0], F64), self.typed(args[1], F64))
+        if wide not in FUNCTIONS:
+            raise self.fail(f"there is no function {name!r}")
+        if len(args) != (2 if wide in _TWO else 1):
+            raise self.fail(f"{name} takes {2 if wide in _TWO else 1} arguments")
+        kind = F32 if wide != name else F64
+        values = [self.typed(a, kind) for a in args]
+        if not all(v.dtype.is_float for v in values):
+            values = [Cast(v, F64) for v in values]
+        return Call(FUNCTIONS[wide], tuple(values))
+
+    def typed(self, a: Value, dtype: DType) -> Expr:
+        """A value as an expression; integers and literals without a type get ``dtype``."""
+        if isinstance(a, float):
+            return Const(a, dtype if dtype.is_float else F64)
+        if isinstance(a, Index):
+            if a.is_const:
+                return Const(float(a.const) if dtype.is_float else a.const, dtype)
+            return OfIndex(a, dtype)
+        return a
+
+    def together(self, a: Value, b: Value) -> tuple[Expr, Expr]:
+        """Two values as expressions of one type: the wider of their types (C's usual conversions)."""
+        if isinstance(a, float | Index) and isinstance(b, float | Index):
+            kind = F64 if isinstance(a, float) or isinstance(b, float) else I64
+            return self.typed(a, kind), self.typed(b, kind)
+        x = a if not isinstance(a, float | Index) else None
+        y = b if not isinstance(b, float | Index) else None
+        if x is None or y is None:
+            known = x if x is not None else y
+            assert known is not None
+            weak = (
+                F64 if (isinstance(a, float) or isinstance(b, float)) and not known.dtype.is_float else None
+            )
+            if weak is not None:
+                known = Cast(known, weak)
+            return (
+                (known, self.typed(b, known.dtype)) if x is not None else (self.typed(a, known.dtype), known)
+            )
+        kind = max((x.dtype, y.dtype), key=self._rank)
+        return self.converted(x, kind), self.converted(y, kind)
+
+    def converted(self, a: Value, dtype: DType) -> Expr:
+        """A value in a type."""
+        e = self.typed(a, dtype)
+        if e.dtype == dtype:
+            return e
+        if isinstance(e, Const):
+            return Const(float(e.value) if dtype.is_float else int(e.value), dtype)
+        return Cast(e, dtype)
+
+    def _rank(self, dtype: DType) -> int:
+        if dtype not in _RANK:
+            raise self.fail(f"the type {dtype} is not supported in nests")
+        return _RANK.index(dtype)
+
+
+def type_of(value: Value) -> DType:
+    """The type of a variable that begins with a value."""
+    if isinstance(value, float):
+        return F64
+    return I64 if isinstance(value, Index) else value.dtype

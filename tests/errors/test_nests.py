@@ -1,0 +1,76 @@
+"""What nests refuse: the line, what is wrong there, and nothing that is read is run."""
+
+import pytest
+
+from tilewright.frontend.nests.python import read_python
+from tilewright.support import ProgramError
+
+HEAD = "def f(A: f64[N, N], x: f64[N], k: i32[N], a: f64):\n"
+
+
+def refused(body, match, line=2):
+    with pytest.raises(ProgramError, match=match) as caught:
+        read_python(HEAD + "\n".join("    " + text for text in body.splitlines()), "nest.py")
+    assert caught.value.where.path == "nest.py" and caught.value.where.line == line
+
+
+@pytest.mark.parametrize(
+    ("body", "match", "line"),
+    [
+        ("while a:\n    pass", "While statements are not part of nests", 2),
+        ("x[0] = foo(a)", "there is no function 'foo'", 2),
+        ("x[0] = y[0]", "the name 'y' is not declared", 2),
+        ("x[0] = A[0]", "'A' has 2 dimensions, got 1 indices", 2),
+        ("for i in range(N):\n    x[i * i] = a", "index 0 of 'x' is not affine", 3),
+        ("for i in range(N):\n    x[k[i]] = a", "index 0 of 'x' is not affine", 3),
+        ("for i in range(k[0]):\n    x[i] = a", "the bounds of loop 'i' are not affine", 2),
+        ("for i in range(0, N, N):\n    x[i] = a", "the step of loop 'i' must be an integer", 2),
+        ("for i in range(0, N, 0):\n    x[i] = a", "loop 'i' has no step", 2),
+        ("for i in range():\n    x[i] = a", "loops are: for i in range", 2),
+        ("for i in range(N):\n    x[i] = a\nelse:\n    pass", "loops are: for i in range", 2),
+        ("(x[0], x[1]) = a", "assignments are to names and to elements", 2),
+        ("A[0][1] = a", "assignments are to names and to elements", 2),
+        ("x[0] = A[0][1]", r"write A\[i, j\], not A\[i\]\[j\]", 2),
+        ("x[0] = True", "truth values are not part of nests", 2),
+        ("x[0] = [a]", "List expressions are not part of nests", 2),
+        ("x[0] = a @ a", "the operator MatMult is not part of nests", 2),
+        ("x[0] = sqrt(a, a)", "sqrt takes 1 arguments", 2),
+        ("x[0] = pow(a)", "pow takes 2 arguments", 2),
+        ("x[0] = k[0] // k[1]", "divisions of integers are supported by constants in indices only", 2),
+        ("for i in range(N):\n    x[i // N] = a", "the integers of floordiv must be affine", 3),
+        ("if a > 0.0:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else to a condition on data", 2),
+        ("if N > 1 and N > 2:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else needs a single comparison", 2),
+        ("x[0] = a if a else 0.0", "conditions are comparisons", 2),
+        ("return", "a nest ends at its end", 2),
+    ],
+)
+def test_statements_and_expressions(body, match, line):
+    refused(body, match, line)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("def f(x):\n    pass", "the argument 'x' needs an annotation"),
+        ("def f(x: list):\n    pass", "the argument 'x' needs an annotation"),
+        ("def f(*x: f64):\n    pass", "plain arguments only"),
+        ("def f(x: f64[2.5]):\n    pass", "the extent of an argument must be affine"),
+        ("def f(x: f64[N], N: f64[2]):\n    pass", "the name 'N' is declared twice"),
+        ("x = 1", "the text must hold one function"),
+        ("def f(:", "the text is no Python"),
+    ],
+)
+def test_heads(text, match):
+    with pytest.raises(ProgramError, match=match):
+        read_python(text)
+
+
+def test_types_without_arithmetic():
+    with pytest.raises(ProgramError, match="the type bf16 is not supported in nests"):
+        read_python("def f(x: bf16[N], y: f64[N]):\n    x[0] = x[0] + y[0]")
+
+
+def test_nests_have_a_largest_size(monkeypatch):
+    monkeypatch.setattr("tilewright.frontend.nests.build.MAX_STATEMENTS", 2)
+    with pytest.raises(ProgramError, match="the nest has more than 2 statements"):
+        read_python("def f(x: f64[2]):\n    x[0] = 1.0\n    x[0] = 2.0\n    x[0] = 3.0")

@@ -1,0 +1,96 @@
+"""Nests read from Python: loops, guards, variables, and which arguments come with contents that count."""
+
+import numpy as np
+import pytest
+
+from tilewright.frontend.nests.python import read_python
+from tilewright.ir import For, blocks, locate, print_function, run_function, verify
+
+
+def run(text, sizes=None, **arrays):
+    func = read_python(text)
+    verify(func)
+    return func, run_function(func, {n: np.array(a, np.float64) for n, a in arrays.items()}, sizes)
+
+
+def test_loops_of_any_step_and_direction():
+    text = """
+def f(x: f64[N], y: f64[N]):
+    for i in range(0, N, 3):
+        x[i] = 1.0
+    for i in range(N - 1, -1, -2):
+        y[i] += 1.0
+"""
+    func, out = run(text, x=np.zeros(8), y=np.zeros(8))
+    assert out["x"].tolist() == [1, 0, 0, 1, 0, 0, 1, 0]
+    assert out["y"].tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert {p.node.step for p in locate(func.body, For)} == {1}
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_guards_on_indices_and_on_data(n):
+    text = """
+def f(A: f64[N, N], x: f64[N]):
+    for i in range(N):
+        for j in range(N):
+            if i < j and j <= 3:
+                A[i, j] = 1.0
+            if i == j:
+                A[i, j] = 2.0
+            if i > j:
+                A[i, j] = 3.0
+            else:
+                A[i, j] += 10.0
+        if x[i] > 0.5 and not x[i] > 0.75 or x[i] < 0.0:
+            x[i] = 7.0
+"""
+    x = np.linspace(-0.5, 1.0, n)
+    _, out = run(text, A=np.zeros((n, n)), x=x)
+    A = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            A[i, j] = 3 if i > j else 12 if i == j else 11 if j <= 3 else 10
+    assert np.array_equal(out["A"], A)
+    assert np.array_equal(out["x"], np.where((x > 0.5) & ~(x > 0.75) | (x < 0), 7.0, x))
+
+
+def test_indices_as_numbers_and_functions():
+    text = """
+def f(x: f64[N]):
+    for i in range(N):
+        x[i] = math.sqrt(max(i, 2) * 1.0) + min(x[i], 0.5, 3.0) + i / 2 + (i // 2) + i % 3 + abs(-1.5)
+"""
+    _, out = run(text, x=np.arange(5.0))
+    want = [max(i, 2) ** 0.5 + min(i, 0.5) + i / 2 + i // 2 + i % 3 + 1.5 for i in range(5)]
+    np.testing.assert_allclose(out["x"], want)
+
+
+def test_what_counts_on_entry():
+    text = """
+def f(n: int, whole: f64[N], part: f64[N], read: f64[N], late: f64[N], given: f64[N]):
+    for i in range(N):
+        whole[i] = given[i]
+        read[i] += given[i]
+        late[i] = 0.0
+        late[i] = late[i] + whole[i]
+    for i in range(1, n):
+        part[i] = given[i]
+"""
+    func = read_python(text)
+    assert func.outputs == ("whole", "part", "read", "late") and func.inouts == ("part", "read")
+    assert [p.name for p in func.params] == ["n", "N"]
+
+
+def test_variables_live_in_the_nest():
+    text = """
+def f(x: f64[N]):
+    s = 0.0
+    n = 1
+    for i in range(N):
+        s += x[i]
+    x[0] = s * n
+"""
+    func = read_python(text)
+    assert "s = alloc(f64[()])" in print_function(func) and "n = alloc(i64[()])" in print_function(func)
+    assert [p.node.stage for p in blocks(func.body)] == ["S0", "S1", "S2", "S3"]
+    assert run_function(func, {"x": np.arange(4.0)})["x"].tolist() == [6, 1, 2, 3]
