@@ -1,0 +1,44 @@
+"""A chain of 32 stencils of 5x5 points on integers of 16 bits: nothing but locality to be had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from application import Application, Array, at, padded
+from photo import photo
+from tilewright import ir, lang
+
+STAGES = 32
+WINDOW = [(dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)]
+
+
+def program(h: int, w: int) -> ir.Program:
+    image = lang.placeholder((h, w), "u16", name="image")
+    near = lang.boundary(image, mode="clamp")
+    f = lang.stage(lambda y, x: near[y, x], name="f0")
+    for n in range(1, STAGES + 1):
+        f = lang.stage(
+            lambda y, x, f=f: sum(f[y + dy, x + dx] * ((dy + 3) * (dx + 3)) for dy, dx in WINDOW),
+            name=f"f{n}",
+        )
+    return lang.program([image], f, name="stencil_chain", region=[h, w])
+
+
+def reference(arrays: Mapping[str, Array]) -> Array:
+    f = padded(arrays["image"], 2 * STAGES)
+    for _ in range(STAGES):
+        f = sum(at(f, dy, dx, 2) * np.uint16((dy + 3) * (dx + 3)) for dy, dx in WINDOW).astype(np.uint16)
+    return f
+
+
+APPLICATION = Application(
+    "stencil_chain",
+    "Chain of 32 stencils",
+    program,
+    lambda h, w: {"image": (photo(h, w)[0] * 1023).astype(np.uint16)},
+    reference,
+    small=(10, 17),
+    tolerance=0,
+)
