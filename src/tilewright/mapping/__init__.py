@@ -1,10 +1,46 @@
-"""Mapping programs onto tensor instructions: three-operand form and access matrices."""
+"""Mapping programs onto tensor instructions: three-operand forms, mappings, and the mapper of them."""
 
 from tilewright.mapping.access import (
     AccessMatrix,
+    Guard,
     Operation,
     ThreeOperandForm,
     three_operand_form,
 )
+from tilewright.mapping.mapper import find_mappings
+from tilewright.mapping.mapping import (
+    Bound,
+    Bundle,
+    ConditionNeed,
+    CopyNeed,
+    Failure,
+    LayoutNeed,
+    Mapping,
+    Need,
+    PadNeed,
+    Statement,
+)
+from tilewright.mapping.match import Match
+from tilewright.mapping.needle import Needle, NeedleAxis
 
-__all__ = ["AccessMatrix", "Operation", "ThreeOperandForm", "three_operand_form"]
+__all__ = [
+    "AccessMatrix",
+    "Bound",
+    "Bundle",
+    "ConditionNeed",
+    "CopyNeed",
+    "Failure",
+    "Guard",
+    "LayoutNeed",
+    "Mapping",
+    "Match",
+    "Need",
+    "Needle",
+    "NeedleAxis",
+    "Operation",
+    "PadNeed",
+    "Statement",
+    "ThreeOperandForm",
+    "find_mappings",
+    "three_operand_form",
+]

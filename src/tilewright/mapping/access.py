@@ -5,45 +5,86 @@ whole domain before the next; temporaries carry all the axes. An operand's acces
 dimension and a column per axis. (ISA Mapper: the representation.) For a matrix product:
 
     C[i, j] := 0;   t0[i, j, k] := A[i, k];   t0[i, j, k] *= B[k, j];   C[i, j] += t0[i, j, k]
+
+An element that is widened where it is used stays an operand of its own type. Sums and products of several
+terms are one chain, whatever their brackets: the form is for programs whose rounding may be reassociated.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.ir import (
+    ZERO,
     Binary,
     Call,
     Cast,
+    Compare,
     Const,
+    DType,
     Expr,
+    If,
     Index,
     Load,
+    OfIndex,
+    Pred,
+    Select,
     Stage,
+    Stmt,
     Store,
     Unary,
+    Var,
     var,
 )
+from tilewright.mapping.digits import in_digits
 from tilewright.support import ProgramError
 
 _SYMBOLS: Final = {"add": "+=", "sub": "-=", "mul": "*=", "div": "/=", "max": "max=", "min": "min="}
+_CHAINS: Final = frozenset({"add", "mul"})
+_DIGITS: Final = MappingProxyType({"f64": 53, "f32": 24, "f16": 11, "bf16": 8})
+"""Binary digits that every integer of so many has in a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Where an access or an operation takes place; ``axes`` occur in it.
+
+    Elsewhere an access has the value ``otherwise``, and an operation is not done (``None``).
+    """
+
+    condition: Expr | Pred
+    axes: tuple[str, ...]
+    otherwise: Const | None = None
+
+    def __str__(self) -> str:
+        shown = (
+            " and ".join(map(str, self.condition))
+            if isinstance(self.condition, tuple)
+            else str(self.condition)
+        )
+        return f" if {shown}" + ("" if self.otherwise is None else f" else {self.otherwise.value}")
 
 
 @dataclass(frozen=True, slots=True)
 class AccessMatrix:
     """An operand: ``buffer[rows . axes + offsets]``, a row per dimension and a column per axis.
 
-    ``offsets`` hold what no axis decides: constants and symbolic parameters. ``temporary`` operands exist
-    only in the form; their matrix is the identity.
+    An entry is ``None`` where the dimension moves with the axis in no affine way. ``offsets`` hold what no
+    axis decides: constants and symbolic parameters, or the whole index of a row that is not affine.
+    ``temporary`` operands exist only in the form; their matrix is the identity. An access with a ``guard``
+    takes place only where that holds.
     """
 
     buffer: str
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[int | None, ...], ...]
     offsets: tuple[Index, ...]
+    dtype: DType
     temporary: bool = False
+    guard: Guard | None = None
 
-    def column(self, axis: int) -> tuple[int, ...]:
+    def column(self, axis: int) -> tuple[int | None, ...]:
         """How each dimension moves with an axis."""
         return tuple(row[axis] for row in self.rows)
 
@@ -53,27 +94,42 @@ class Operation:
     """``dst op src``, with ``op`` one of ``:=``, ``+=``, ``-=``, ``*=``, ``/=``, ``max=``, ``min=``.
 
     A scalar function or a conversion is the assignment ``exp:=`` and the like. ``src`` may be a constant.
+    The operation is of the element type of ``dst``, to which ``src`` is widened.
     """
 
     dst: AccessMatrix
     op: str
     src: AccessMatrix | Const
+    guard: Guard | None = None
+
+    @property
+    def accesses(self) -> tuple[AccessMatrix, ...]:
+        """Both sides that are buffers."""
+        return (self.dst,) if isinstance(self.src, Const) else (self.dst, self.src)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreeOperandForm:
-    """The operations of a stage over ``axes``, with the axes' ``extents`` and ``kinds`` (as iterators')."""
+    """The operations of a stage over ``axes``, with the axes' ``extents`` and ``kinds`` (as iterators').
 
+    ``origins`` give for each axis the stage's iterator and the axis's stride in it: an iterator that indices
+    divide is several axes.
+    """
+
+    stage: str
     axes: tuple[str, ...]
     extents: tuple[Index, ...]
     kinds: tuple[str, ...]
     operations: tuple[Operation, ...]
+    origins: tuple[tuple[str, int], ...]
+    initialised: int = 0
+    """How many of the operations, the first ones, are the stage's initialisation."""
 
     def operand(self, buffer: str) -> AccessMatrix:
         """The first operand that is a buffer of this name; ``KeyError`` where there is none."""
         for o in self.operations:
-            for side in (o.dst, o.src):
-                if isinstance(side, AccessMatrix) and side.buffer == buffer:
+            for side in o.accesses:
+                if side.buffer == buffer:
                     return side
         raise KeyError(buffer)
 
@@ -81,14 +137,20 @@ class ThreeOperandForm:
         def shown(side: AccessMatrix | Const) -> str:
             if isinstance(side, Const):
                 return str(side.value)
-            return f"{side.buffer}[{', '.join(str(i) for i in self.indices(side))}]"
+            guard = "" if side.guard is None else f"({str(side.guard).strip()})"
+            return f"{side.buffer}[{', '.join(str(i) for i in self.indices(side))}]{guard}"
 
-        return "\n".join(f"{shown(o.dst)} {o.op} {shown(o.src)}" for o in self.operations)
+        return "\n".join(
+            f"{shown(o.dst)} {o.op} {shown(o.src)}{o.guard if o.guard is not None else ''}"
+            for o in self.operations
+        )
 
     def indices(self, operand: AccessMatrix) -> tuple[Index, ...]:
         """The indices of an operand as expressions of the axes."""
         return tuple(
-            sum((var(a) * c for a, c in zip(self.axes, row, strict=True)), offset)
+            offset
+            if None in row
+            else sum((var(a) * (c or 0) for a, c in zip(self.axes, row, strict=True)), offset)
             for row, offset in zip(operand.rows, operand.offsets, strict=True)
         )
 
@@ -99,26 +161,24 @@ class _Builder:
         self.axes = tuple(it.name for it in stage.iters)
         self.operations: list[Operation] = []
         self.taken = {*stage.reads, *stage.writes}
+        self.guard: Guard | None = None
 
-    def matrix(self, buffer: str, indices: tuple[Index, ...]) -> AccessMatrix:
-        """The access matrix of affine indices."""
-        rows, offsets = [], []
+    def matrix(self, buffer: str, indices: tuple[Index, ...], dtype: DType) -> AccessMatrix:
+        """The access matrix of indices."""
+        rows: list[tuple[int | None, ...]] = []
+        offsets: list[Index] = []
         for x in indices:
-            row = tuple(x.coefficient(a) for a in self.axes)
-            rest = x
-            for a, c in zip(self.axes, row, strict=True):
-                rest = rest - var(a) * c
-            if rest.vars:
-                raise ProgramError(
-                    f"the access {buffer}[{', '.join(map(str, indices))}] of stage {self.stage.name} is not"
-                    f" affine: {x}",
-                    hint="only sums of multiples of the axes have an access matrix",
-                )
-            rows.append(row)
-            offsets.append(rest)
-        return AccessMatrix(buffer, tuple(rows), tuple(offsets))
+            affine = {atom.name: c for atom, c in x.terms if isinstance(atom, Var)}
+            rest = x - sum((var(a) * c for a, c in affine.items() if a in self.axes), ZERO)
+            if rest.vars & set(self.axes):
+                rows.append(tuple(None if a in rest.vars else affine.get(a, 0) for a in self.axes))
+                offsets.append(x)
+            else:
+                rows.append(tuple(affine.get(a, 0) for a in self.axes))
+                offsets.append(rest)
+        return AccessMatrix(buffer, tuple(rows), tuple(offsets), dtype)
 
-    def temporary(self) -> AccessMatrix:
+    def temporary(self, dtype: DType) -> AccessMatrix:
         n = 0
         while f"t{n}" in self.taken:
             n += 1
@@ -126,17 +186,32 @@ class _Builder:
         self.taken.add(name)
         size = len(self.axes)
         rows = tuple(tuple(int(r == c) for c in range(size)) for r in range(size))
-        return AccessMatrix(name, rows, tuple(Index(0) for _ in range(size)), True)
+        return AccessMatrix(name, rows, tuple(Index(0) for _ in range(size)), dtype, True)
 
-    def emit(self, dst: AccessMatrix, op: str, src: AccessMatrix | Const) -> None:
-        self.operations.append(Operation(dst, op, src))
+    def emit(self, dst: AccessMatrix, op: str, src: AccessMatrix | Const, guard: Guard | None = None) -> None:
+        self.operations.append(Operation(dst, op, src, guard or self.guard))
+
+    def guarded(self, e: Select) -> AccessMatrix | None:
+        """An element that is read only where a condition holds, and a constant elsewhere."""
+        inner = self.leaf(e.a)
+        if not isinstance(inner, AccessMatrix) or not isinstance(e.b, Const) or inner.guard is not None:
+            return None
+        axes = tuple(a for a in self.axes if a in e.cond.vars)
+        return replace(inner, guard=Guard(e.cond, axes, e.b))
 
     def leaf(self, e: Expr) -> AccessMatrix | Const | None:
         match e:
             case Const():
                 return e
             case Load():
-                return self.matrix(e.buffer, e.indices)
+                return self.matrix(e.buffer, e.indices, e.dtype)
+            case OfIndex():
+                return self.matrix("", (e.index,), e.dtype)
+            case Cast() if e.mode != "bits" and widens(e.a.dtype, e.dtype):
+                inner = self.leaf(e.a)
+                return inner if isinstance(inner, AccessMatrix) else None
+            case Select():
+                return self.guarded(e)
             case _:
                 return None
 
@@ -147,47 +222,110 @@ class _Builder:
 
     def value(self, e: Expr) -> AccessMatrix:
         """Emit the operations that compute ``e`` into a temporary."""
+        leaf = self.leaf(e)
+        if leaf is not None:
+            into = self.temporary(e.dtype)
+            self.emit(into, ":=", leaf)
+            return into
         match e:
-            case Binary(op=op) if op in _SYMBOLS:
-                into = self.value(e.a)
-                self.emit(into, _SYMBOLS[op], self.operand(e.b))
+            case Binary(op=op):
+                first, *others = terms(e, op) if op in _CHAINS else (e.a, e.b)
+                into = self.value(first)
+                for term in others:
+                    self.emit(into, _SYMBOLS.get(op, f"{op}="), self.operand(term))
                 return into
+            case Compare(op=op):
+                compared = self.value(e.a)
+                self.emit(compared, f"{op}=", self.operand(e.b))
+                return compared
             case Unary() | Cast():
                 source = self.operand(e.a)
-                into = self.temporary()
+                into = self.temporary(e.dtype)
                 self.emit(into, f"{e.op if isinstance(e, Unary) else e.dtype}:=", source)
                 return into
             case Call(fn=fn, args=(arg,)):
                 source = self.operand(arg)
-                into = self.temporary()
+                into = self.temporary(e.dtype)
                 self.emit(into, f"{fn}:=", source)
                 return into
-            case Const() | Load():
-                into = self.temporary()
-                self.emit(into, ":=", self.operand(e))
+            case Call(fn=fn, args=(arg, *more)):
+                into = self.value(arg)
+                for n, other in enumerate(more, 1):
+                    self.emit(into, f"{fn}{n if len(more) > 1 else ''}=", self.operand(other))
+                return into
+            case Select():
+                into = self.value(e.b)
+                chosen = self.operand(e.a)
+                axes = tuple(a for a in self.axes if a in e.cond.vars)
+                self.emit(into, ":=", chosen, Guard(e.cond, axes))
                 return into
             case _:
-                raise ProgramError(
-                    f"stage {self.stage.name} computes {e}, which has no three-operand form",
-                    hint="it knows + - * /, min, max and functions of one value",
-                )
+                raise ProgramError(f"stage {self.stage.name} computes {e}, which has no three-operand form")
 
-    def store(self, s: Store, *, accumulates: bool) -> None:
-        if len(s.writes) != 1:
-            raise ProgramError(f"stage {self.stage.name} writes several values at once")
+    def store(self, s: Stmt, *, accumulates: bool) -> None:
+        if isinstance(s, If) and s.orelse is None and self.guard is None:
+            used = {v for c in s.cond for v in c.vars}
+            self.guard = Guard(s.cond, tuple(a for a in self.axes if a in used))
+            self.store(s.then, accumulates=accumulates)
+            self.guard = None
+            return
+        if not isinstance(s, Store):
+            raise ProgramError(f"stage {self.stage.name} is not a single assignment")
+        if len(s.writes) > 1:
+            # all values are computed before any is stored
+            held = [self.value(each.value) for each in s.writes]
+            for each, made in zip(s.writes, held, strict=True):
+                self.emit(self.matrix(each.buffer, each.indices, each.value.dtype), ":=", made)
+            return
         (w,) = s.writes
-        dst = self.matrix(w.buffer, w.indices)
+        dst = self.matrix(w.buffer, w.indices, w.value.dtype)
         value = w.value
         if accumulates and isinstance(value, Binary) and value.op in _SYMBOLS:
-            own = isinstance(value.a, Load) and (value.a.buffer, value.a.indices) == (w.buffer, w.indices)
-            if own:
+            old = Load(w.buffer, w.indices, value.dtype)
+            own = [e for e in terms(value, value.op) if e != old] if value.op in _CHAINS else []
+            if value.op in _CHAINS and len(own) == len(terms(value, value.op)) - 1:
+                self.emit(dst, _SYMBOLS[value.op], self.joined(own, value.op))
+                return
+            if value.a == old:
                 self.emit(dst, _SYMBOLS[value.op], self.operand(value.b))
                 return
         self.emit(dst, ":=", self.operand(value))
 
+    def joined(self, parts: list[Expr], op: str) -> AccessMatrix | Const:
+        """The operand that the parts are together."""
+        total = parts[0]
+        for part in parts[1:]:
+            total = Binary(op, total, part)
+        return self.operand(total)
+
+
+def terms(e: Expr, op: str) -> list[Expr]:
+    """The terms of a sum, the factors of a product: through brackets, in order."""
+    if isinstance(e, Binary) and e.op == op:
+        return [*terms(e.a, op), *terms(e.b, op)]
+    return [e]
+
+
+def widens(old: DType, new: DType) -> bool:
+    """Whether every value of one element type is one of the other.
+
+    >>> from tilewright.ir import BF16, F32, I32, I8, U8
+    >>> widens(U8, I32), widens(I8, U8), widens(BF16, F32), widens(I32, F32)
+    (True, False, True, False)
+    """
+    if old == new:
+        return True
+    if old.is_float:
+        return new.is_float and old.bits < new.bits
+    if old.kind == "bool":
+        return new.kind != "bool"
+    if new.is_float:
+        return old.bits - (old.kind == "int") <= _DIGITS[new.name]
+    return old.bits < new.bits and (old.kind == new.kind or new.kind == "int")
+
 
 def three_operand_form(stage: Stage) -> ThreeOperandForm:
-    """The three-operand form of a stage that is one assignment, its initialisation first.
+    """The three-operand form of a stage, its initialisation first.
 
     >>> from tilewright.ir import *
     >>> i, j, k = map(var, "ijk")
@@ -204,19 +342,23 @@ def three_operand_form(stage: Stage) -> ThreeOperandForm:
     >>> form.operand("A").rows
     ((1, 0, 0), (0, 0, 1))
 
-    Raises :class:`~tilewright.support.ProgramError` for accesses that are not affine and expressions that the
-    form does not know.
+    Raises :class:`~tilewright.support.ProgramError` for stages that are no assignments and expressions that
+    the form does not know.
     """
-    builder = _Builder(stage)
-    for part, accumulates in ((stage.init, False), (stage.body, True)):
+    apart, origins = in_digits(stage)
+    builder = _Builder(apart)
+    initialised = 0
+    for part, accumulates in ((apart.init, False), (apart.body, True)):
         if part is None:
             continue
-        if not isinstance(part, Store):
-            raise ProgramError(f"stage {stage.name} is not a single assignment")
         builder.store(part, accumulates=accumulates)
+        initialised = initialised or (len(builder.operations) if not accumulates else 0)
     return ThreeOperandForm(
+        stage.name,
         builder.axes,
-        tuple(it.extent for it in stage.iters),
-        tuple(it.kind for it in stage.iters),
+        tuple(it.extent for it in apart.iters),
+        tuple(it.kind for it in apart.iters),
         tuple(builder.operations),
+        origins,
+        initialised,
     )

@@ -41,8 +41,8 @@ BFMMLA: Final = Instruction(
     ),
     placements=(
         ("result", Placement(strided=("i",))),
-        ("a", Placement(strided=("i",))),
-        ("b", Placement(strided=("j",))),
+        ("a", Placement(strided=("i",), overlapping=("i",))),
+        ("b", Placement(strided=("j",), overlapping=("j",))),
     ),
     emission=Emission(intrinsic="llvm.aarch64.neon.bfmmla", form="matrix", word="bfloat", bits=(128,)),
     features=frozenset({"bf16"}),

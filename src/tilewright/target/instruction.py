@@ -40,13 +40,15 @@ class Placement:
     """Where an operand of an instruction must be.
 
     ``scope`` is empty for memory. Of the operand's slowest axis, ``group`` neighbours lie together, faster
-    than all other axes. Along axes in ``strided`` elements may lie any distance apart, and what lies between
-    may overlap; along axes in ``broadcast`` all may be the same element. ``alignment`` is in bytes.
+    than all other axes. Along axes in ``strided`` elements may lie any distance apart; what axes in
+    ``overlapping`` move along may be moved along by others, too, as windows that overlap are; along axes in
+    ``broadcast`` all may be the same element. ``alignment`` is in bytes.
     """
 
     scope: str = ""
     group: int = 1
     strided: tuple[str, ...] = ()
+    overlapping: tuple[str, ...] = ()
     broadcast: tuple[str, ...] = ()
     alignment: int = 1
 
@@ -75,8 +77,12 @@ class Operand:
         return self.placement.scope
 
     def strided(self, axis: str) -> bool:
-        """Whether elements along an axis may lie any distance apart, and overlap what lies between."""
+        """Whether elements along an axis may lie any distance apart."""
         return axis in self.placement.strided
+
+    def overlapping(self, axis: str) -> bool:
+        """Whether elements along an axis may be elements along others, too."""
+        return axis in self.placement.overlapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ def _product(name: str, a: DType, b: DType, total: DType, feature: str) -> Instr
         stage=contraction(axes, element("result", ("m", "n"), total), left, right),
         placements=(
             ("result", Placement(scope=TILE)),
-            ("a", Placement(strided=("m",))),
+            ("a", Placement(strided=("m",), overlapping=("m",))),
             ("b", Placement(group=group)),
         ),
         emission=Emission(intrinsic=f"llvm.x86.{name}", form="tiles"),

@@ -281,7 +281,7 @@ def _window(
             raise _MismatchError(f"{loop!r} must move {ld.buffer} along one dimension, by equal steps")
         together = [other for other, a in along.items() if a.dim == moved[0]]
         alone = all(_share(operand, axis, other) for other in together)
-        if not operand.strided(axis) and (step != _step(operand, axis) or not alone):
+        if not alone or (not operand.strided(axis) and step != _step(operand, axis)):
             raise _MismatchError(
                 f"{loop!r} must move {ld.buffer} along one dimension of its own by single elements"
             )
@@ -312,6 +312,6 @@ def _step(operand: Operand, axis: str) -> int:
 
 def _share(operand: Operand, axis: str, other: str) -> bool:
     """Whether two axes may move an operand along one dimension."""
-    if operand.strided(axis) or operand.strided(other):
+    if operand.overlapping(axis) or operand.overlapping(other):
         return True
     return any({axis, other} <= i.vars for i in operand.indices)
