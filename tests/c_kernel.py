@@ -17,7 +17,7 @@ class CKernel:
 
     def __init__(self, func, *, openmp=False):
         self.func = func
-        self.source = emit_c(lower(func, native=ALL_CALLS), openmp=openmp)
+        self.source = emit_c(lower(func, native=ALL_CALLS, one_by_one=True), openmp=openmp)
         with tempfile.TemporaryDirectory() as folder:
             path = link_shared(
                 [],

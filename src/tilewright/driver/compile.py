@@ -217,6 +217,8 @@ def _machine(target: str | Target) -> Target:
         raise TargetError(f"a target is a name or a Target, not {type(target).__name__}")
     found = find_target(target) if isinstance(target, str) else target
     host = detect()
+    if not isinstance(found, Target):
+        raise TargetError(f"target {found.name!r} is no CPU")
     if found is host:
         return found
     lacking = sorted(found.features - host.features) if found.arch == host.arch else [found.arch]

@@ -308,7 +308,10 @@ class CompiledModel:
         Raises TargetError where a kernel uses instructions that C does not have.
         """
         kernels = dict.fromkeys(self._steps.kernels)
-        lowered = [replace(lower(kernel.loops(), native=ALL_CALLS), name=kernel.name) for kernel in kernels]
+        lowered = [
+            replace(lower(kernel.loops(), native=ALL_CALLS, one_by_one=True), name=kernel.name)
+            for kernel in kernels
+        ]
         return emit_c(*lowered).text
 
     def _parts(self) -> Parts:

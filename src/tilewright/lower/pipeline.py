@@ -28,10 +28,12 @@ class Pass:
     run: Callable[[LoopFunction, frozenset[str]], LoopFunction]
 
 
+_SHRINK = Pass("shrink_private", lambda func, _: shrink_private(func))
+
 PIPELINE: tuple[Pass, ...] = (
     # first: it sees blocks, as the judges do
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
-    Pass("shrink_private", lambda func, _: shrink_private(func)),
+    _SHRINK,
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
     Pass("keep_in_place", lambda func, _: keep_in_place(func)),
@@ -49,13 +51,21 @@ class Hook(Protocol):
 
 
 def lower(
-    func: LoopFunction, hooks: Sequence[Hook] = (), *, native: frozenset[str] = frozenset()
+    func: LoopFunction,
+    hooks: Sequence[Hook] = (),
+    *,
+    native: frozenset[str] = frozenset(),
+    one_by_one: bool = False,
 ) -> LoopFunction:
     """Lower a scheduled function to plain loops and stores, the form that code generation takes.
 
     ``native`` are the elementary functions that the target has as instructions (``Target.functions``).
+    ``one_by_one``: the threads of a block will run one after another, as plain loops; what each has to itself
+    stays part of one buffer.
     """
     for p in PIPELINE:
+        if one_by_one and p is _SHRINK:
+            continue
         start = time.perf_counter()
         func = p.run(func, native)
         seconds = time.perf_counter() - start

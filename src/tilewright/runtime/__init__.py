@@ -2,6 +2,15 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
+from tilewright.runtime.devices import (
+    Device,
+    DeviceCall,
+    DeviceLimits,
+    DeviceModule,
+    DevicePlan,
+    DevicePlanBuilder,
+    open_device,
+)
 from tilewright.runtime.executor import (
     BufferRef,
     ExecutionPlan,
@@ -53,6 +62,13 @@ __all__ = [
     "WEIGHTS",
     "BoundModel",
     "BufferRef",
+    "Device",
+    "DeviceCall",
+    "DeviceLimits",
+    "DeviceModule",
+    "DevicePlan",
+    "DevicePlanBuilder",
+    "open_device",
     "ExecutionPlan",
     "KernelCall",
     "Manifest",

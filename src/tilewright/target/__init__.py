@@ -2,8 +2,11 @@
 
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
+from tilewright.target.detect_opencl import choose_opencl_device, detect_opencl, pyopencl
+from tilewright.target.gpu import GpuTarget
 from tilewright.target.instruction import (
     Emission,
     Instruction,
@@ -17,7 +20,8 @@ from tilewright.target.instruction import (
     stage_of,
 )
 from tilewright.target.lane_dots import lane_dot
-from tilewright.target.model import MemoryLevel, Operations, ParallelLevel, Target
+from tilewright.target.model import MemoryLevel, Operations, ParallelLevel, TargetBase
+from tilewright.target.nvidia import A100, H200, NVIDIA, ORIN_NANO, RTX_4090, V100
 from tilewright.target.registry import (
     BUILT_IN,
     HOST,
@@ -27,11 +31,29 @@ from tilewright.target.registry import (
     target_names,
 )
 from tilewright.target.semantics import INTERPRETED, interpreted, lane_semantics, meaning
+from tilewright.target.simulated import POCL, SIMULATED
 from tilewright.target.x86_amx import ROW_BYTES, ROWS, TILES
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
+Target = CpuTarget
+"""The name that code for CPUs alone knows their targets by; what is for all machines says TargetBase."""
+
 __all__ = [
+    "A100",
+    "CpuTarget",
+    "GpuTarget",
+    "H200",
+    "NVIDIA",
+    "ORIN_NANO",
+    "POCL",
+    "RTX_4090",
+    "SIMULATED",
+    "TargetBase",
+    "V100",
+    "choose_opencl_device",
+    "detect_opencl",
+    "pyopencl",
     "AARCH64_NEON",
     "AARCH64_SVE",
     "BUILT_IN",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import BF16, F32, I8, I32
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.instruction import Emission, Instruction, Placement, contraction, element
 from tilewright.target.lane_dots import lane_dot
-from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
+from tilewright.target.model import CACHE_LINE, MemoryLevel
 
 KIB: Final = 1024
 _BITS: Final = (64, 128)
@@ -53,7 +54,7 @@ BFMMLA: Final = Instruction(
 
 INSTRUCTIONS: Final = (SDOT, BFMMLA)
 
-AARCH64_NEON: Final = Target(
+AARCH64_NEON: Final = CpuTarget(
     name="aarch64_neon",
     arch="aarch64",
     units=4,

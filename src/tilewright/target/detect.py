@@ -15,9 +15,10 @@ from typing import Final
 
 from tilewright.support import TargetError, allow_tiles, available_cpus, get_logger
 from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, unmasked, x86_cpu_name
 from tilewright.target.instruction import Instruction
-from tilewright.target.model import MemoryLevel, Target
+from tilewright.target.model import MemoryLevel
 from tilewright.target.x86_cores import core
 
 CPUINFO: Final = Path("/proc/cpuinfo")
@@ -35,7 +36,7 @@ def detect(
     system_cpus: Path = SYSTEM_CPUS,
     machine: str | None = None,
     units: int | None = None,
-) -> Target:
+) -> CpuTarget:
     """The target of this machine, named ``host``.
 
     The paths, ``machine`` (as ``platform.machine()``) and ``units`` (default: the CPUs that this process may
@@ -84,7 +85,7 @@ def _number(text: str | None) -> int:
         return -1
 
 
-def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> Target:
+def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> CpuTarget:
     if not facts:
         return x86_avx2.X86_AVX2
     flags = frozenset(facts.get("flags", "").split())
@@ -118,7 +119,7 @@ def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> Target:
     )
 
 
-def _aarch64(facts: Mapping[str, str]) -> Target:
+def _aarch64(facts: Mapping[str, str]) -> CpuTarget:
     table = aarch64_neon.AARCH64_NEON
     if not facts:
         return replace(table, llvm_cpu="generic", features=frozenset({"neon", "fp-armv8"}), instructions=())

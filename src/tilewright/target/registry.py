@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -11,17 +12,25 @@ from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
+from tilewright.target.detect_opencl import detect_opencl
 from tilewright.target.instruction import Instruction
-from tilewright.target.model import Operations, Target
+from tilewright.target.model import Operations, TargetBase
+from tilewright.target.nvidia import NVIDIA
+from tilewright.target.simulated import POCL, SIMULATED
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
 HOST: Final = ("cpu", "host")
 """The names of this machine."""
 
-_TABLES: Final = MappingProxyType(
-    {table.name: table for table in (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)}
+_CPUS: Final = (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)
+
+_TABLES: Final[Mapping[str, TargetBase]] = MappingProxyType(
+    {table.name: table for table in (*_CPUS, *NVIDIA, POCL, SIMULATED)}
 )
+
+_ARCHITECTURES: Final = MappingProxyType({table.arch: table for table in NVIDIA})
+"""The table that stands for all devices of an architecture: the code is for any of them."""
 
 
 _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
@@ -68,15 +77,28 @@ def target_names() -> tuple[str, ...]:
     return (*HOST, *_TABLES)
 
 
-def find_target(name: str) -> Target:
-    """The target called ``name``: ``cpu`` or ``host`` is this machine. Raises TargetError for an unknown
-    name.
+def find_target(name: str) -> TargetBase:
+    """The target called ``name``: ``cpu`` or ``host`` is this machine.
+
+    ``opencl`` is the first OpenCL device here, ``opencl:NAME`` one whose name holds NAME, ``cuda:sm_90`` any
+    NVIDIA device of that architecture, present or not. Raises TargetError for an unknown name,
+    InstallationError where finding a device needs a package or a driver that is missing.
     """
     if name in HOST:
         return detect()
     if name in _TABLES:
         return _TABLES[name]
+    kind, _, rest = name.partition(":")
+    if kind == "opencl":
+        return detect_opencl(rest)
+    if kind == "cuda" and rest:
+        if rest not in _ARCHITECTURES:
+            raise TargetError(
+                f"there is no table of the architecture {rest!r}",
+                hint=known_names(rest, _ARCHITECTURES, "the architectures"),
+            )
+        return replace(_ARCHITECTURES[rest], name=name)
     raise TargetError(
         f"there is no target {name!r}",
-        hint=known_names(name, target_names(), "the targets"),
+        hint=known_names(name, (*target_names(), "opencl", "cuda:sm_90"), "the targets"),
     )

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import I8, I32, U8
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.instruction import Emission
 from tilewright.target.lane_dots import lane_dot
-from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
+from tilewright.target.model import CACHE_LINE, MemoryLevel
 
 KIB: Final = 1024
 
@@ -30,7 +31,7 @@ VPDPBUSD_256: Final = lane_dot(
 
 INSTRUCTIONS: Final = (VPDPBUSD_256,)
 
-X86_AVX2: Final = Target(
+X86_AVX2: Final = CpuTarget(
     name="x86_avx2",
     arch="x86_64",
     units=4,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir import BF16, F32, I8, I16, I32, U8
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.instruction import Emission
 from tilewright.target.lane_dots import lane_dot
-from tilewright.target.model import CACHE_LINE, MemoryLevel, Target
+from tilewright.target.model import CACHE_LINE, MemoryLevel
 
 KIB: Final = 1024
 _BITS: Final = (128, 256, 512)
@@ -57,7 +58,7 @@ VDPBF16PS: Final = lane_dot(
 
 INSTRUCTIONS: Final = (VPDPBUSD, VPDPWSSD, VDPBF16PS)
 
-X86_AVX512: Final = Target(
+X86_AVX512: Final = CpuTarget(
     name="x86_avx512",
     arch="x86_64",
     units=8,

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from tilewright.target.cpu import CpuTarget
 from tilewright.target.instruction import Instruction
-from tilewright.target.model import MemoryLevel, Target
+from tilewright.target.model import MemoryLevel
 
 MIB: Final = 1024 * 1024
 _T = TypeVar("_T")
@@ -21,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """A CPU model's own figures; those called as a field of :class:`Target` replace it.
+    """A CPU model's own figures; those called as a field of :class:`CpuTarget` replace it.
 
     ``bandwidths`` are bytes a cycle of L1, L2, L3 and memory, ``rates`` the instructions that start in a
     cycle, by their names. ``last_level_share`` are the bytes of the last cache level that each core brings,
@@ -44,7 +45,7 @@ class Core:
     last_level_share: int | None = None
     lent: bool = False
 
-    def applied(self, table: Target) -> Target:
+    def applied(self, table: CpuTarget) -> CpuTarget:
         """The table with this model's figures; its instructions are those of the table (:meth:`rated`)."""
         bandwidths = self.bandwidths or tuple(level.bandwidth for level in table.memory)
         levels = zip(table.memory, bandwidths, strict=True)

@@ -9,39 +9,71 @@ import click
 from tilewright.cli.options import common_options
 from tilewright.cli.state import State
 from tilewright.ir import F32
-from tilewright.support import format_bytes
-from tilewright.target import HOST, Target, find_target, target_names
+from tilewright.support import InstallationError, TargetError, format_bytes
+from tilewright.target import HOST, CpuTarget, GpuTarget, TargetBase, find_target, target_names
 
 
 @click.command()
 @common_options
 def targets(state: State) -> None:
-    """List the targets; `cpu` is this machine."""
+    """List the targets; `cpu` is this machine, `opencl` its first OpenCL device."""
     found = {name: find_target(name) for name in target_names() if name != HOST[1]}
+    missing: dict[str, str] = {}
+    try:
+        found["opencl"] = find_target("opencl")
+    except (InstallationError, TargetError) as error:
+        missing["opencl"] = error.what
     if state.json:
-        state.print_json({"command": "targets", "targets": [_row(n, t) for n, t in found.items()]})
+        rows = [_row(n, t) for n, t in found.items()]
+        state.print_json({"command": "targets", "targets": rows, "missing": missing})
         return
     for name, target in found.items():
         levels = ", ".join(
             f"{level.name} {'' if level.size is None else format_bytes(level.size)}".strip()
             for level in target.memory
         )
-        state.say(
-            f"{name:<16} {target.llvm_cpu}, {target.units} cores, {target.vector_registers} registers of "
-            f"{target.vector_bits} bits; {levels}"
+        state.say(f"{name:<16} {_described(target)}; {levels}")
+    for name, why in missing.items():
+        state.say(f"{name:<16} not here: {why}")
+
+
+def _described(target: TargetBase) -> str:
+    if isinstance(target, CpuTarget):
+        return (
+            f"{target.llvm_cpu}, {target.units} cores, {target.vector_registers} registers of "
+            f"{target.vector_bits} bits"
         )
+    assert isinstance(target, GpuTarget)
+    return (
+        f"{target.language} {target.arch}, {target.units} multiprocessors, "
+        f"{target.threads_per_block} threads and {format_bytes(target.shared_per_block)} a block"
+    )
 
 
-def _row(name: str, target: Target) -> dict[str, Any]:
-    return {
+def _row(name: str, target: TargetBase) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "name": name,
         "table": target.name,
         "arch": target.arch,
-        "cpu": target.llvm_cpu,
         "units": target.units,
-        "vector_bits": target.vector_bits,
-        "preferred_vector_bits": target.preferred_vector_bits,
-        "vector_registers": target.vector_registers,
-        "f32_lanes": target.lanes(F32),
         "memory": [{"name": level.name, "bytes": level.size} for level in target.memory],
+    }
+    if isinstance(target, CpuTarget):
+        return row | {
+            "kind": "cpu",
+            "cpu": target.llvm_cpu,
+            "vector_bits": target.vector_bits,
+            "preferred_vector_bits": target.preferred_vector_bits,
+            "vector_registers": target.vector_registers,
+            "f32_lanes": target.lanes(F32),
+        }
+    assert isinstance(target, GpuTarget)
+    return row | {
+        "kind": "gpu",
+        "language": target.language,
+        "warp": target.warp,
+        "threads_per_block": target.threads_per_block,
+        "shared_per_block": target.shared_per_block,
+        "registers_per_thread": target.registers_per_thread,
+        "fma_per_cycle": target.fma_per_cycle,
     }

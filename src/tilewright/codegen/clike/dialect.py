@@ -19,9 +19,8 @@ class Dialect:
 
     ``types`` are its names of the IR's element types, as values (f16 and bf16 are computed in f32) and
     ``storage`` those in memory where they differ. ``functions`` holds templates of calls of one f32 argument
-    list and one of f64, ``{}`` for the arguments, where they are not C's names. ``prelude`` comes first;
-    ``extensions`` are lines that using a type asks for. ``parallel_threads`` says whether iterations of
-    thread loops run at once, each on a thread of the device; otherwise thread loops are loops.
+    list and one of f64, where they are not C's names. ``prelude`` comes first; ``extensions`` are lines that
+    using a type asks for. The fields from ``kernel`` on are of languages for devices.
     """
 
     name: str
@@ -35,16 +34,23 @@ class Dialect:
     extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     overrides: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Helper functions that the language does better than by C's means, by name."""
-    parallel_threads: bool = False
     kernel: str = ""
-    """How an entry function begins."""
+    """How an entry function begins: ``{name}``, and ``{bounds}`` where a block's threads are constants."""
+    bounds: str = ""
+    """What says how many threads run: of ``{threads}``, ``{x}``, ``{y}`` and ``{z}``."""
     global_space: str = ""
     shared_space: str = ""
-    barrier: str = ""
+    """The declaration of ``{count}`` elements of ``{type}`` called ``{name}`` that a block shares."""
+    dynamic_shared: str = ""
+    """The declaration of shared memory ``tw_shared`` given with the launch; empty where there is none."""
+    barrier: tuple[str, str] = ("", "")
+    """Waiting for the threads of the block, with shared memory visible to them, or global memory as well."""
     group_id: str = ""
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
+    vectors: bool = False
+    """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 
     def value_type(self, dtype: DType) -> str:
         """The type of a value in an expression."""

@@ -6,6 +6,7 @@ Texts are templates: ``$f32`` and the like are types, ``$T`` the type in questio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import Template
 from types import MappingProxyType
 from typing import Final
@@ -151,6 +152,28 @@ class Helpers:
             text = Template(f"$to {name}($from x) {{ return {body}; }}").substitute(types)
             self._texts[name] = f"{self._dialect.inline} {text}"
         return name
+
+    def vector(self, dtype: DType, width: int) -> str:
+        """The type of some elements side by side; its members are ``s0`` to ``sF``."""
+        kind = self._dialect.storage_type(dtype)
+        if self._dialect.vectors:
+            return f"{kind}{width}"
+        name = f"tw_{dtype.name}x{width}"
+        if name not in self._texts:
+            members = ", ".join(f"s{lane:X}" for lane in range(width))
+            align = dtype.bytes * width
+            self._texts[name] = f"struct __align__({align}) {name} {{ {kind} {members}; }};"
+        return name
+
+    def wide_load(self, dtype: DType, width: int, pointer: str, space: str) -> str:
+        """The elements from ``pointer`` on; ``space`` is how the language calls that memory."""
+        return f"*({space}const {self.vector(dtype, width)} *)({pointer})"
+
+    def wide_store(self, dtype: DType, width: int, pointer: str, values: Sequence[str], space: str) -> str:
+        """The statement that stores elements from ``pointer`` on."""
+        kind, listed = self.vector(dtype, width), ", ".join(values)
+        made = f"({kind})({listed})" if self._dialect.vectors else f"{kind}{{{listed}}}"
+        return f"*({space}{kind} *)({pointer}) = {made};"
 
     def _add(self, name: str, template: str, dtype: DType | None) -> None:
         dialect = self._dialect

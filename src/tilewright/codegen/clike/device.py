@@ -1,0 +1,399 @@
+"""Kernels of devices: what OpenCL C and CUDA C have in common.
+
+A loop over blocks or threads is the number of this block or thread, guarded where another loop on its axis
+is longer. Statements that no loop spreads over an axis are its first thread's, unless what they write is
+every thread's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.codegen.clike.dialect import Dialect
+from tilewright.codegen.clike.helpers import Helpers
+from tilewright.codegen.clike.launches import (
+    AXES,
+    Grid,
+    HostPlan,
+    Nest,
+    grid_of,
+    has_hardware,
+    host_plan,
+    leaves,
+    waits,
+)
+from tilewright.codegen.clike.statements import (
+    Statements,
+    constant_extent,
+    is_unrolled,
+    needs_wide,
+)
+from tilewright.codegen.clike.writer import Writer, entry_name
+from tilewright.ir import (
+    PRIVATE,
+    Alloc,
+    Barrier,
+    Buffer,
+    Exec,
+    For,
+    Index,
+    Load,
+    LoopFunction,
+    Seq,
+    Stmt,
+    Store,
+    loads,
+    stmt_exprs,
+    stmt_writes,
+    substitute,
+    substitute_index,
+    var,
+)
+from tilewright.support import ScheduleError, TargetError
+
+VECTOR_BYTES: Final = 16
+"""Bytes of the widest access to memory by one thread."""
+STATIC_SHARED: Final = 48 << 10
+"""Shared memory that a kernel may declare; more is given with its launch (CUDA C++ Programming Guide, 3.2.4).
+"""
+MOST_PRIVATE: Final = 64 << 10
+"""Bytes of a buffer that every thread has to itself: beyond, memory for all threads would not be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """An entry function: its grid, what it takes, and the shared memory it uses.
+
+    ``buffers`` are names of arguments and of workspace, passed in this order; then come ``scalars``: the
+    function's sizes and the variables of the host's loops, integers of ``scalar_bytes``. Of ``shared_bytes``
+    those given with the launch are ``dynamic_bytes``.
+    """
+
+    symbol: str
+    grid: Grid
+    buffers: tuple[str, ...]
+    scalars: tuple[str, ...]
+    scalar_bytes: int
+    shared_bytes: int
+    dynamic_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSource:
+    """The text of a function's kernels in one language, and how to run them: launches in order.
+
+    Each launch is the number of its kernel and the values of the host's loops.
+    """
+
+    text: str
+    kernels: tuple[KernelEntry, ...]
+    launches: tuple[tuple[int, tuple[int, ...]], ...]
+    workspace: tuple[Buffer, ...]
+
+
+def emit_device(func: LoopFunction, dialect: Dialect) -> DeviceSource:
+    """A lowered function as kernels. Raises ScheduleError and TargetError for what a device cannot do."""
+    plan: HostPlan = host_plan(func)
+    helpers = Helpers(dialect)
+    base = entry_name(func.name)
+    texts: list[str] = []
+    entries: list[KernelEntry] = []
+    for number, nest in enumerate(plan.nests):
+        symbol = base if len(plan.nests) == 1 else f"{base}_{number}"
+        made = _Kernel(func, dialect, helpers, nest, plan.workspace, symbol)
+        texts.append(made.text())
+        entries.append(made.entry)
+    lines = [dialect.prelude, *_extensions(func, plan.workspace, dialect), *helpers.text(), "", *texts]
+    steps = tuple((step.nest, step.values) for step in plan.steps)
+    return DeviceSource("\n".join(line for line in lines), tuple(entries), steps, plan.workspace)
+
+
+def _extensions(func: LoopFunction, workspace: Sequence[Buffer], dialect: Dialect) -> list[str]:
+    names = {b.dtype.name for b in (*func.buffers, *workspace)}
+    names |= {e.dtype.name for e in stmt_exprs(func.body)}
+    return [line for name, line in dialect.extensions.items() if name in names]
+
+
+class _Kernel(Statements):
+    """One entry function."""
+
+    def __init__(
+        self,
+        func: LoopFunction,
+        dialect: Dialect,
+        helpers: Helpers,
+        nest: Nest,
+        workspace: Sequence[Buffer],
+        symbol: str,
+    ) -> None:
+        grid = grid_of(nest, symbol)
+        wide = needs_wide(func, nest.body)
+        super().__init__(dialect, helpers, Writer(), wide=wide)
+        self._symbol = symbol
+        self._grid = grid
+        self._covered: frozenset[str] = frozenset()
+        self._private: set[str] = set()
+        self._block_shared: list[tuple[str, Buffer, int]] = []
+        self._declarations: list[str] = []
+        self._nest = nest
+        every = (*func.buffers, *workspace)
+        used = _names(nest.body)
+        self._buffers = tuple(b for b in every if b.name in used)
+        self._written = {name for name, _ in stmt_writes(nest.body)}
+        self._scalars = (*(p.name for p in func.params), *(name for name, _, _ in nest.host))
+        for b in self._buffers:
+            self._declarations.append(self.writer.name(b.name))
+        for name in self._scalars:
+            self.names[name] = self.writer.name(name)
+        for name, lo, hi in nest.host:
+            self.env[name] = (lo, hi - 1)
+        for b, text in zip(self._buffers, self._declarations, strict=True):
+            self.declare(b, text)
+        self.stmt(nest.body)
+        total = sum(size for _, _, size in self._block_shared)
+        dynamic = total if total > STATIC_SHARED and dialect.dynamic_shared else 0
+        self.entry = KernelEntry(
+            symbol,
+            grid,
+            tuple(b.name for b in self._buffers),
+            self._scalars,
+            8 if wide else 4,
+            total,
+            dynamic,
+        )
+
+    def text(self) -> str:
+        """The whole function."""
+        dialect = self.dialect
+        arguments = []
+        for b, name in zip(self._buffers, self._declarations, strict=True):
+            const = "" if b.name in self._written else "const "
+            alone = f"{dialect.restrict} " if b.alias is None else ""
+            space = f"{dialect.global_space} " if dialect.global_space else ""
+            arguments.append(f"{space}{const}{dialect.storage_type(b.dtype)} *{alone}{name}")
+        arguments += [f"const {self.index_type} {self.names[name]}" for name in self._scalars]
+        head = dialect.kernel.format(name=self._symbol, bounds=self._bounds())
+        lines = [f"{head}({', '.join(arguments)})", "{"]
+        dynamic = self.entry.dynamic_bytes
+        if dynamic:
+            lines.append(f"    {dialect.dynamic_shared}")
+        offset = 0
+        for name, b, size in self._block_shared:
+            kind = dialect.storage_type(b.dtype)
+            if dynamic:
+                lines.append(f"    {kind} *const {name} = ({kind} *)(tw_shared + {offset});")
+            else:
+                count = size // b.dtype.bytes
+                lines.append(f"    {dialect.shared_space.format(type=kind, name=name, count=count)}")
+            offset += size
+        return "\n".join([*lines, *self.writer.lines, "}", ""])
+
+    def _bounds(self) -> str:
+        if not all(extent.is_const for extent in self._grid.threads):
+            return ""
+        x, y, z = (extent.const for extent in self._grid.threads)
+        return self.dialect.bounds.format(x=x, y=y, z=z, threads=x * y * z)
+
+    # -- who runs a statement -------------------------------------------------------------------------------
+
+    def stmt(self, s: Stmt) -> None:
+        missing = self._grid.used - self._covered
+        if not missing or isinstance(s, Seq | Barrier | Alloc) or has_hardware(s) or waits(s):
+            super().stmt(s)
+            return
+        own = [self._writes_own(leaf) for leaf in leaves(s)]
+        if all(own) or (any(own) and not isinstance(s, Store | Exec)):
+            super().stmt(s)
+        else:
+            with self.writer.block(
+                f"if ({' && '.join(f'{self._id(axis)} == 0' for axis in sorted(missing))})"
+            ):
+                outer, self._covered = self._covered, self._grid.used
+                super().stmt(s)
+                self._covered = outer
+
+    def _writes_own(self, s: Store | Exec) -> bool:
+        """Whether all that a statement writes is every thread's own."""
+        if isinstance(s, Store):
+            return all(w.buffer in self._private for w in s.writes)
+        return all(w.buffer in self._private for w in s.windows if w.mode != "r")
+
+    def _id(self, axis: str) -> str:
+        kind, _, letter = axis.partition(".")
+        template = self.dialect.group_id if kind == "block" else self.dialect.local_id
+        return f"({self.index_type}){template.format(axis=letter, n=AXES.index(letter))}"
+
+    # -- loops ----------------------------------------------------------------------------------------------
+
+    def loop(self, s: For) -> None:
+        if s.kind.name == "thread":
+            self._spread(s)
+        elif s.kind.name != "vector" or not self._vector(s):
+            super().loop(s)
+
+    def _spread(self, s: For) -> None:
+        axis = s.kind.axis
+        if axis in self._covered:
+            raise ScheduleError(f"{self._symbol}: {s.var!r} is a loop on {axis} inside of another one")
+        full = s.step == 1 and self._grid.extent(axis) == s.hi - s.lo
+        if not full and waits(s.body) and axis.startswith("thread"):
+            raise ScheduleError(
+                f"{self._symbol}: a barrier inside of {s.var!r}, which not all threads of {axis} run"
+            )
+        lo, hi = s.lo, self.index(s.hi)
+        number = self._id(axis) if s.step == 1 else f"{self._id(axis)} * {s.step}"
+        text = number if lo == Index(0) else f"{self.index(lo)} + {number}"
+        outer, self._covered = self._covered, self._covered | {axis}
+        with self.variable(s) as name:
+            self.writer.line(f"const {self.index_type} {name} = {text};")
+            guard = nullcontext() if full else self.writer.block(f"if ({name} < {hi})")
+            with guard:
+                self.stmt(s.body)
+        self._covered = outer
+
+    def pragmas(self, s: For) -> list[str]:
+        factor = is_unrolled(s)
+        if s.kind.name == "serial" and factor == 1:
+            return []
+        return [f"#pragma unroll {factor}"] if factor > 1 else []
+
+    # -- accesses of many elements --------------------------------------------------------------------------
+
+    def _vector(self, s: For) -> bool:
+        """Write a vector loop as wide accesses, if it is stores of elements that lie together."""
+        lanes = constant_extent(s)
+        parts = s.body.stmts if isinstance(s.body, Seq) else (s.body,)
+        if lanes is None or not s.lo.is_const or s.step != 1 or not 1 < lanes <= 64:
+            return False
+        stores = [part for part in parts if isinstance(part, Store) and len(part.writes) == 1]
+        if len(stores) != len(parts) or not all(self._together(st, s, lanes) for st in stores):
+            return False
+        for part in stores:
+            self._wide(part, s, lanes)
+        return True
+
+    def _pieces(self, lanes: int, nbytes: int) -> list[int]:
+        """Widths of the accesses that ``lanes`` elements take."""
+        width = min(lanes, VECTOR_BYTES // nbytes)
+        return [width] * (lanes // width) if lanes % width == 0 and width & (width - 1) == 0 else []
+
+    def _aligned(self, buffer: str, indices: tuple[Index, ...], s: For, lanes: int) -> bool:
+        """Whether the elements of all lanes lie side by side at a place that a wide access may begin at."""
+        place = self.place(buffer)
+        pieces = self._pieces(lanes, place.buffer.dtype.bytes)
+        if buffer in self._private or not pieces:
+            return False
+        total, products = self.offset(place, indices)
+        if products:
+            return False
+        rest = total - var(s.var)
+        first = rest + s.lo.const
+        return s.var not in rest.vars and all(
+            number % pieces[0] == 0 for number in (first.const, *(c for _, c in rest.terms))
+        )
+
+    def _together(self, part: Store, s: For, lanes: int) -> bool:
+        (w,) = part.writes
+        return self._aligned(w.buffer, w.indices, s, lanes)
+
+    def _wide(self, part: Store, s: For, lanes: int) -> None:
+        (w,) = part.writes
+        place = self.place(w.buffer)
+        known: dict[Load, str] = {}
+        for load in dict.fromkeys(loads(w.value)):
+            if s.var in load.vars and self._aligned(load.buffer, load.indices, s, lanes):
+                self._wide_load(load, s, lanes, known)
+        outer, self.known = self.known, {**self.known, **known}
+        values: list[str] = []
+        for lane in range(s.lo.const, s.lo.const + lanes):
+            one = substitute(part, {s.var: Index(lane)})
+            assert isinstance(one, Store)
+            with self.statement(stmt_exprs(one)):
+                values.append(self.stored(self.value(one.writes[0].value), place.buffer.dtype))
+        self.known = outer
+        at = 0
+        for width in self._pieces(lanes, place.buffer.dtype.bytes):
+            indices = _at(w.indices, s.var, s.lo.const + at)
+            pointer = f"&{self.element(w.buffer, indices)}"
+            space = self._space(w.buffer)
+            line = self.helpers.wide_store(place.buffer.dtype, width, pointer, values[at : at + width], space)
+            self.writer.line(line)
+            at += width
+
+    def _wide_load(self, load: Load, s: For, lanes: int, known: dict[Load, str]) -> None:
+        place = self.place(load.buffer)
+        at = 0
+        for width in self._pieces(lanes, place.buffer.dtype.bytes):
+            name = self.writer.name("v")
+            indices = _at(load.indices, s.var, s.lo.const + at)
+            pointer = f"&{self.element(load.buffer, indices)}"
+            kind = self.helpers.vector(place.buffer.dtype, width)
+            text = self.helpers.wide_load(place.buffer.dtype, width, pointer, self._space(load.buffer))
+            self.writer.line(f"const {kind} {name} = {text};")
+            for lane in range(width):
+                one = load.substitute({s.var: Index(s.lo.const + at + lane)})
+                assert isinstance(one, Load)
+                known[one] = self.loaded(f"{name}.s{lane:X}", place.buffer.dtype)
+            at += width
+
+    def _space(self, buffer: str) -> str:
+        if not self.dialect.global_space:
+            return ""
+        shared = any(b.name == buffer for _, b, _ in self._block_shared)
+        return "__local " if shared else f"{self.dialect.global_space} "
+
+    # -- memory ---------------------------------------------------------------------------------------------
+
+    def alloc(self, s: Alloc) -> None:
+        buffer = s.buffer
+        count = self.element_count(buffer)
+        if not isinstance(count, int):
+            raise ScheduleError(
+                f"{self._symbol}: the size of {buffer.name!r} is not known when compiling",
+                hint="allocate it outside of the kernel, or split the loops around it",
+            )
+        name = self.writer.name(buffer.name)
+        threads = {axis for axis in self._grid.used if axis.startswith("thread")}
+        alone = threads <= self._covered
+        nbytes = max(1, count) * buffer.dtype.bytes
+        if buffer.scope in PRIVATE or (alone and buffer.scope != "shared"):
+            if nbytes > MOST_PRIVATE:
+                raise ScheduleError(
+                    f"{self._symbol}: {buffer.name!r} takes {nbytes} bytes of every thread; the limit is "
+                    f"{MOST_PRIVATE}",
+                    hint="make its tile smaller, or allocate it outside of the kernel, in global memory",
+                )
+            self.writer.line(f"{self.dialect.storage_type(buffer.dtype)} {name}[{max(1, count)}];")
+            own = {buffer.name}
+        else:
+            self._block_shared.append((name, buffer, -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES))
+            own = set()
+        hidden = self._private & {buffer.name}
+        self._private = (self._private - {buffer.name}) | own
+        with self.declared(buffer, name):
+            self.stmt(s.body)
+        self._private = (self._private - own) | hidden
+
+    def wait(self, s: Barrier) -> None:
+        self.writer.line(self.dialect.barrier[s.scope == "global"])
+
+    def execute(self, s: Exec) -> None:
+        raise TargetError(f"{self.dialect.name} has no instruction {s.instr}")
+
+
+def _at(indices: tuple[Index, ...], name: str, value: int) -> tuple[Index, ...]:
+    return tuple(substitute_index(i, {name: Index(value)}) for i in indices)
+
+
+def _names(s: Stmt) -> set[str]:
+    """Names of the buffers that a statement touches."""
+    found = {ld.buffer for e in stmt_exprs(s) for ld in loads(e)}
+    for leaf in leaves(s):
+        if isinstance(leaf, Store):
+            found |= {w.buffer for w in leaf.writes}
+        else:
+            found |= {w.buffer for w in leaf.windows}
+    return found

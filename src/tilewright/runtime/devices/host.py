@@ -1,0 +1,156 @@
+"""The CPU of this machine as a device whose language is C: kernels compiled by the system's compiler.
+
+It runs what other devices run, one launch after another, where none of them is at hand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tilewright.codegen import link_shared
+from tilewright.runtime.devices.model import (
+    Array,
+    Device,
+    DeviceLimits,
+    DeviceModule,
+    Event,
+    Extents,
+    Language,
+    Launch,
+    Memory,
+)
+from tilewright.runtime.memory import address_of, aligned_empty
+from tilewright.support import InternalError, ResourceError
+
+_FLAGS: Final = ("-std=c99", "-fvisibility=default", "-fopenmp")
+_SCALARS: Final = {"int64": ctypes.c_int64}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostMemory(Memory):
+    """Aligned bytes of this process."""
+
+    array: Array
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]  # read only here
+        """Number of bytes."""
+        return self.array.nbytes
+
+    def part(self, offset: int, nbytes: int) -> HostMemory:
+        """:meth:`Memory.part`."""
+        return HostMemory(self.array[offset : offset + nbytes])
+
+
+class HostModule(DeviceModule):
+    """A shared library in this process."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def prepare(
+        self,
+        symbol: str,
+        grid: Extents,
+        block: Extents,
+        buffers: Sequence[Memory],
+        scalars: Sequence[np.generic],
+        shared_bytes: int,
+    ) -> HostLaunch:
+        """:meth:`DeviceModule.prepare`."""
+        function = self._library[symbol]
+        function.restype = ctypes.c_int32
+        arrays = [b.array for b in buffers if isinstance(b, HostMemory)]
+        arguments = [ctypes.c_void_p(address_of(a)) for a in arrays]
+        return HostLaunch(
+            self, symbol, function, [*arguments, *(ctypes.c_int64(int(s)) for s in scalars)], arrays
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostLaunch(Launch):
+    """A function with its arguments."""
+
+    module: HostModule
+    symbol: str
+    function: ctypes._NamedFuncPointer
+    arguments: list[ctypes.c_void_p | ctypes.c_int64]
+    kept: list[Array]
+
+    def enqueue(self) -> None:
+        """:meth:`Launch.enqueue`."""
+        code = self.function(*self.arguments)
+        if code < 0:
+            raise ResourceError(f"{self.symbol} found no memory")
+        if code:
+            raise InternalError(f"{self.symbol} returned {code}, which its caller should have checked")
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent(Event):
+    """A time."""
+
+    seconds: float
+
+    def seconds_since(self, earlier: Event) -> float:
+        """:meth:`Event.seconds_since`."""
+        assert isinstance(earlier, HostEvent)
+        return self.seconds - earlier.seconds
+
+
+class HostDevice(Device):
+    """The CPU, through C."""
+
+    name = "CPU, through C"
+    language: Language = "c"
+
+    def __init__(self) -> None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.limits = DeviceLimits(threads=1 << 30, shared_bytes=memory, memory_bytes=memory)
+        self.identity = f"c {' '.join(_FLAGS)}"
+
+    def compile(self, text: str) -> bytes:
+        """:meth:`Device.compile`."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            path = link_shared(
+                [], Path(folder, "kernels.so"), files={"kernels.c": [text.encode()]}, flags=_FLAGS
+            )
+            return path.read_bytes()
+
+    def load(self, binary: bytes) -> HostModule:
+        """:meth:`Device.load`."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            # a name of its own each: the loader takes equal ones for the same library
+            path = Path(folder, "kernels.so")
+            path.write_bytes(binary)
+            return HostModule(ctypes.CDLL(str(path)))
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        """:meth:`Device.allocate`."""
+        return HostMemory(aligned_empty((nbytes,), np.uint8))
+
+    def upload(self, memory: Memory, array: Array) -> None:
+        """:meth:`Device.upload`."""
+        assert isinstance(memory, HostMemory)
+        memory.array[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def download(self, memory: Memory, array: Array) -> None:
+        """:meth:`Device.download`."""
+        assert isinstance(memory, HostMemory)
+        array.reshape(-1).view(np.uint8)[...] = memory.array[: array.nbytes]
+
+    def event(self) -> HostEvent:
+        """:meth:`Device.event`."""
+        return HostEvent(time.perf_counter())
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""

@@ -1,0 +1,234 @@
+"""Plans on devices: a model as a list of launches over one arena, as ``runtime/executor`` has them for
+CPUs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.runtime import native
+from tilewright.runtime.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
+from tilewright.runtime.executor import BufferRef
+from tilewright.support import InputError, ResourceError, format_bytes
+
+_NANO: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceCall:
+    """One launch of a plan: a kernel of a module with its grid and arguments; ``step`` it belongs to."""
+
+    module: DeviceModule
+    symbol: str
+    grid: Extents
+    block: Extents
+    buffers: tuple[BufferRef, ...]
+    scalars: tuple[np.generic, ...]
+    shared_bytes: int
+    step: int
+
+
+def rounded_up(nbytes: int) -> int:
+    """Bytes that a buffer takes of an arena."""
+    return -(-nbytes // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT
+
+
+class DevicePlanBuilder:
+    """Collects what a plan consists of; inputs, outputs and steps are numbered as they are added."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._inputs: list[int] = []
+        self._outputs: list[int] = []
+        self._constants: list[Array] = []
+        self._arena_bytes = 0
+        self._names: list[str] = []
+        self._calls: list[DeviceCall] = []
+
+    def input(self, nbytes: int) -> BufferRef:
+        """The next input."""
+        self._inputs.append(nbytes)
+        return BufferRef(native.INPUT, len(self._inputs) - 1, 0, nbytes)
+
+    def output(self, nbytes: int) -> BufferRef:
+        """The next output."""
+        self._outputs.append(nbytes)
+        return BufferRef(native.OUTPUT, len(self._outputs) - 1, 0, nbytes)
+
+    def constant(self, array: Array) -> BufferRef:
+        """A row-major constant, copied to the device once."""
+        self._constants.append(array)
+        return BufferRef(native.CONSTANT, len(self._constants) - 1, 0, array.nbytes)
+
+    def arena(self, offset: int, nbytes: int) -> BufferRef:
+        """Bytes of the arena, which grows to hold them."""
+        if offset % DEVICE_ALIGNMENT:
+            raise ValueError(f"an offset in the arena must be a multiple of {DEVICE_ALIGNMENT}, got {offset}")
+        self._arena_bytes = max(self._arena_bytes, offset + rounded_up(nbytes))
+        return BufferRef(native.ARENA, 0, offset, nbytes)
+
+    def step(self, name: str) -> int:
+        """The next step, for profiles and messages; its launches follow."""
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def launch(self, call: DeviceCall) -> None:
+        """Add a launch."""
+        self._calls.append(call)
+
+    def build(self) -> DevicePlan:
+        """The plan, with its memory on the device. Raises ResourceError where that is not to be had."""
+        return DevicePlan(
+            self.device,
+            tuple(self._inputs),
+            tuple(self._outputs),
+            tuple(self._constants),
+            tuple(self._calls),
+            tuple(self._names),
+            self._arena_bytes,
+        )
+
+
+class DevicePlan:
+    """Launches over memory of a device. A run copies inputs there, starts all, and copies outputs back.
+
+    Any number of Python threads may run one plan; they take turns.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        constants: Sequence[Array],
+        calls: Sequence[DeviceCall],
+        names: tuple[str, ...],
+        arena_bytes: int,
+    ) -> None:
+        self.device = device
+        self.inputs = inputs
+        """Bytes of each input."""
+        self.outputs = outputs
+        """Bytes of each output."""
+        self.step_names = names
+        """Name of each step."""
+        self.arena_bytes = arena_bytes
+        """Bytes of intermediate tensors."""
+        sizes = [*inputs, *outputs, *(c.nbytes for c in constants)]
+        self.run_bytes = arena_bytes + sum(map(rounded_up, [*inputs, *outputs]))
+        """Bytes of the device's memory that a run works on."""
+        total = self.run_bytes + sum(c.nbytes for c in constants)
+        if total > device.limits.memory_bytes:
+            raise ResourceError(
+                f"the model needs {format_bytes(total)} of memory; the device {device.name} has "
+                f"{format_bytes(device.limits.memory_bytes)}"
+            )
+        # one allocation for all: constants first, then what runs change
+        whole = device.allocate(max(DEVICE_ALIGNMENT, sum(map(rounded_up, sizes)) + arena_bytes))
+        offset = 0
+        places: list[Memory] = []
+        for nbytes in sizes:
+            places.append(whole.part(offset, nbytes))
+            offset += rounded_up(nbytes)
+        self._inputs = places[: len(inputs)]
+        self._outputs = places[len(inputs) : len(inputs) + len(outputs)]
+        stored = places[len(inputs) + len(outputs) :]
+        for place, constant in zip(stored, constants, strict=True):
+            device.upload(place, constant)
+        arena_at = offset
+
+        def memory(ref: BufferRef) -> Memory:
+            if ref.kind == native.ARENA:
+                return whole.part(arena_at + ref.offset, ref.nbytes)
+            table = {native.INPUT: self._inputs, native.OUTPUT: self._outputs, native.CONSTANT: stored}
+            found = table[ref.kind][ref.index]
+            return (
+                found if not ref.offset and ref.nbytes == found.nbytes else found.part(ref.offset, ref.nbytes)
+            )
+
+        self._launches = [
+            call.module.prepare(
+                call.symbol,
+                call.grid,
+                call.block,
+                [memory(r) for r in call.buffers],
+                call.scalars,
+                call.shared_bytes,
+            )
+            for call in calls
+        ]
+        self._steps = [call.step for call in calls]
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run once on row-major arrays of the stated sizes. Raises InputError where they are not."""
+        self._check("input", inputs, self.inputs)
+        self._check("output", outputs, self.outputs)
+        with self._lock:
+            for memory, array in zip(self._inputs, inputs, strict=True):
+                self.device.upload(memory, array)
+            for launch in self._launches:
+                launch.enqueue()
+            for memory, array in zip(self._outputs, outputs, strict=True):
+                self.device.download(memory, array)
+
+    def measure(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], *, repeats: int = 1
+    ) -> npt.NDArray[np.int64]:
+        """Run ``repeats`` times with events around each step: nanoseconds, of shape (repeats, steps)."""
+        self.run(inputs, outputs)
+        nanoseconds = np.zeros((repeats, len(self.step_names)), np.int64)
+        device = self.device
+        with self._lock:
+            for row in nanoseconds:
+                events = [device.event()]
+                for launch in self._launches:
+                    launch.enqueue()
+                    events.append(device.event())
+                device.synchronize()
+                for at, step in enumerate(self._steps):
+                    row[step] += round(events[at + 1].seconds_since(events[at]) * _NANO)
+        return nanoseconds
+
+    def seconds(self, repeats: int = 1) -> float:
+        """Seconds a run of the kernels alone, by events around ``repeats`` of them one after another."""
+        with self._lock:
+            start = self.device.event()
+            for _ in range(repeats):
+                for launch in self._launches:
+                    launch.enqueue()
+            end = self.device.event()
+            return end.seconds_since(start) / repeats
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundDevicePlan:
+        """Runs on these very arrays."""
+        return BoundDevicePlan(self, tuple(inputs), tuple(outputs))
+
+    def trim(self) -> None:
+        """Nothing is kept for runs to come but what every run works on."""
+
+    def _check(self, what: str, arrays: Sequence[Array], sizes: tuple[int, ...]) -> None:
+        if len(arrays) != len(sizes):
+            raise InputError(f"expected {len(sizes)} {what}s, got {len(arrays)}")
+        for n, (array, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
+            if array.nbytes != nbytes or not array.flags.c_contiguous:
+                raise InputError(f"{what} {n} must be {nbytes} bytes, row by row; got {array.nbytes}")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDevicePlan:
+    """Runs of a plan on arrays that stay where they are."""
+
+    plan: DevicePlan
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+
+    def run(self) -> None:
+        """Run once. Raises what :meth:`DevicePlan.run` raises."""
+        self.plan.run(self.inputs, self.outputs)
