@@ -170,7 +170,10 @@ class DeviceFunction:
     def plan(
         self, arrays: Mapping[str, Array], sizes: Mapping[str, int]
     ) -> tuple[DevicePlan, list[Array], dict[str, Array]]:
-        """A plan of this one function, the inputs it takes and the arrays of its outputs."""
+        """A plan of this one function, the inputs it takes and the arrays of its outputs.
+
+        Raises what a call raises: InputError, and ScheduleError for kernels beyond the device's limits.
+        """
         builder = DevicePlanBuilder(self.device)
         refs: dict[str, BufferRef] = {}
         inputs: list[Array] = []

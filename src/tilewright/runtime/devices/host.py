@@ -87,7 +87,7 @@ class HostLaunch(Launch):
     kept: list[Array]
 
     def enqueue(self) -> None:
-        """:meth:`Launch.enqueue`."""
+        """:meth:`Launch.enqueue`. Raises ResourceError where the kernel finds no memory."""
         code = self.function(*self.arguments)
         if code < 0:
             raise ResourceError(f"{self.symbol} found no memory")
