@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
@@ -69,8 +70,91 @@ def cut_whole(s: Schedule, sizes: Sequence[tuple[str, int, int]]) -> Schedule:
     return s
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of the innermost reduction loop: ``unroll`` steps of it.
+
+    The elements of ``reload`` rows are loaded by each multiply-add instead of being broadcast.
+    """
+
+    unroll: int = 1
+    reload: int = 0
+
+
+def is_expanded(c: Contraction) -> bool:
+    """Whether a micro-kernel has its windows expanded, and no loop over steps."""
+    taps = math.prod(c.extent(a) for a in c.axes("window"))
+    return not c.axes("k") and not c.dot and taps <= MAX_EXPANDED_TAPS
+
+
+@dataclass(frozen=True, slots=True)
+class Innermost:
+    """The innermost loop of a reduction: its axis, how many ``steps`` it has.
+
+    ``run`` is its part of an axis that lies in blocks (``None``: the whole one), ``windows_outside`` says
+    whether the loops over windows are outside of those over ``k``, so that they can be cut at the padding.
+    """
+
+    axis: str
+    run: int | None
+    steps: int
+    windows_outside: bool
+
+
+def innermost_of(c: Contraction, fmas: int, reds: Collection[str] | None = None) -> Innermost:
+    """The innermost loop over a reduction in a micro-kernel.
+
+    ``fmas`` are the multiply-adds of a step, ``reds`` the reduction axes inside the tile: by default all.
+    """
+    known = _reductions(c) if reds is None else reds
+    masking = _masking(c, known, fmas)
+    axis, run = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in known and a not in masking])
+    windows = [a for a in c.axes("window") if a in known and a not in masking]
+    ks = [a for a in c.axes("k") if a in known]
+    outside = bool(masking and ks) and run is None
+    last = ks[-1] if outside else axis or (windows or ks)[-1]
+    if run is not None and run >= c.extent(last):
+        run = None
+    steps = c.extent(last) if run is None else run
+    return Innermost(last, run, steps // find_instruction(c.dot).depth if c.dot else steps, outside)
+
+
+def default_turn(
+    c: Contraction, tile: RegisterTile, target: Target, reds: Collection[str] | None = None
+) -> Turn:
+    """The steps that pay for the loop around them, as far as registers and border tiles allow."""
+    if is_expanded(c):
+        return Turn()
+    known, fmas, row = _reductions(c) if reds is None else reds, tile.rows * tile.vectors, row_axis(c)
+    masking = _masking(c, known, fmas)
+    inner = innermost_of(c, fmas, known)
+    last, steps = inner.axis, inner.steps
+    apart = _steps_apart(c, last, 1 if row is None else min(tile.rows, c.extent(row)))
+    fmas *= math.prod(c.extent(axis) for axis in masking)
+    cached = c.dot or masking or c.vector in c.axes("batch")
+    again = 0 if cached else reloaded_rows(target, tile.rows, tile.vectors)
+    few = not again and any(axis != last for axis in _met_by_rows(c, known))
+    most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if few else MAX_STEPS_PER_TURN
+    unroll = next(
+        u
+        for u in range(min(most, apart), 0, -1)
+        if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
+    )
+    return Turn(unroll, again if steps > unroll else 0)
+
+
+def _reductions(c: Contraction) -> tuple[str, ...]:
+    return tuple(it.name for it in c.stage.iters if it.kind == "red")
+
+
 def reduce_tile(
-    s: Schedule, c: Contraction, block: str, loops: list[str], tile: RegisterTile, target: Target
+    s: Schedule,
+    c: Contraction,
+    block: str,
+    loops: list[str],
+    tile: RegisterTile,
+    target: Target,
+    turn: Turn | None = None,
 ) -> Schedule:
     """Order, unroll and vectorise the nest of the contraction inside a tile, its start in front."""
     fmas = tile.rows * tile.vectors
@@ -84,14 +168,10 @@ def reduce_tile(
     vector = [loop for loop in pars if feeds[loop] == c.vector][-1]
     # rows outside of vectors: each broadcast is used up before the next one is loaded
     rows = set(c.axes("m"))
-    rows_of = math.prod(s.loop(loop).extent.as_int() for loop in pars if feeds[loop] == row_axis(c))
     pars.sort(key=lambda loop: (loop == vector, feeds[loop] not in rows))
     windows = [reds[a] for a in c.axes("window") if a in reds]
     ks = [reds[a] for a in c.axes("k") if a in reds]
-    taps = 1
-    for a in c.axes("window"):
-        taps *= c.extent(a)
-    if not ks and not c.dot and taps <= MAX_EXPANDED_TAPS:
+    if is_expanded(c):
         # rows share what they load along their own window; lanes that are off are known where taps are
         shared = [reds[a] for a in shared_windows(c)] or windows[-1:]
         masking = [reds[a] for a in c.axes("window") if any({a, c.vector} <= cond.vars for cond in c.guard)]
@@ -102,29 +182,24 @@ def reduce_tile(
         for loop in expanded:
             s = s.unroll(loop)
     else:
-        masking = _masking(c, reds, fmas)
-        fmas *= math.prod(c.extent(feeds[loop]) for loop in masking)
-        around = {a: loop for a, loop in reds.items() if loop not in masking}
+        turn = default_turn(c, tile, target, reds) if turn is None else turn
+        masking = [reds[a] for a in _masking(c, reds, fmas)]
         windows = [loop for loop in windows if loop not in masking]
-        axis, step = contiguous_reduction(c, [a for a in c.axes("k", "window") if a in around])
-        last = around.get(axis or "", (windows or ks)[-1])
-        front = [loop for loop in (*ks, *windows) if loop != last]
-        if masking and ks and step is None:
-            # other windows outside of sums over channels, so that they can be cut where rows meet the padding
-            last, front = ks[-1], [*windows, *ks[:-1]]
-        steps, apart = c.extent(feeds[last]), _steps_apart(c, feeds[last], rows_of)
-        if step is not None and steps > step:
-            s = s.split(last, step)
+        inner = innermost_of(c, fmas, reds)
+        last = reds[inner.axis]
+        around = (*windows, *ks) if inner.windows_outside else (*ks, *windows)
+        front = [loop for loop in around if loop != last]
+        if inner.run is not None:
+            s = s.split(last, inner.run)
             front.insert(0, f"{last}_o")
-            last, steps = f"{last}_i", step
+            last = f"{last}_i"
         group: list[str] = []
         if c.dot:
             # innermost, the neighbours that an instruction takes together
             depth = find_instruction(c.dot).depth
             s = s.split(last, depth)
-            group, last, steps = [f"{last}_i"], f"{last}_o", steps // depth
+            group, last = [f"{last}_i"], f"{last}_o"
         red = [*front, last]
-        cut = [loop for loop in _met_by_rows(c, reds) if loop != last]
         order = [*red, *masking, *pars, *group]
         s = s.reorder(*order) if len(order) > 1 else s
         s = s.decompose_init(block, red[0])
@@ -132,21 +207,10 @@ def reduce_tile(
             s = s.unroll(loop)
         if c.dot:
             s = s.tensorize(group[0], c.dot)
-        again = (
-            0
-            if c.dot or masking or c.vector in c.axes("batch")
-            else reloaded_rows(target, tile.rows, tile.vectors)
-        )
-        few = cut and not again
-        most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if few else MAX_STEPS_PER_TURN
-        most = min(most, apart)
-        unroll = next(
-            u for u in range(most, 0, -1) if steps % u == 0 and (u == 1 or u * fmas <= MAX_FMAS_PER_TURN)
-        )
-        if unroll > 1:
-            s = s.annotate(last, "unroll", str(unroll))
-        if again and steps > unroll:
-            s = s.annotate(last, "reload", f"{again}/{tile.rows}")
+        if turn.unroll > 1:
+            s = s.annotate(last, "unroll", str(turn.unroll))
+        if turn.reload:
+            s = s.annotate(last, "reload", f"{turn.reload}/{tile.rows}")
     s = _expand_loops(s, pars, vector)
     suffixed = {f"{loop}_init" for loop in pars}
     start = [loop for loop in s.loops(f"{block}_init") if loop in suffixed]
@@ -170,19 +234,19 @@ def _expand_loops(s: Schedule, loops: list[str], vector: str) -> Schedule:
     return s
 
 
-def _masking(c: Contraction, reds: dict[str, str], fmas: int) -> list[str]:
-    """Window loops that say which lanes are off: expanded, where that is not too much code, so are masks."""
+def _masking(c: Contraction, reds: Collection[str], fmas: int) -> list[str]:
+    """Window axes that say which lanes are off: expanded, where that is not too much code, so are masks."""
     tied = {v for cond in c.guard if c.vector in cond.vars for v in cond.vars}
     axes = [a for a in c.axes("window") if a in tied and a in reds]
     few = math.prod(c.extent(a) for a in axes) * fmas <= MAX_FMAS_PER_TURN
-    return [reds[a] for a in axes] if few and len(axes) < len(reds) and not c.dot else []
+    return axes if few and len(axes) < len(reds) and not c.dot else []
 
 
-def _met_by_rows(c: Contraction, reds: dict[str, str]) -> list[str]:
-    """Window loops that a guard ties to the tiled row axis: they are cut where a tile meets the padding."""
+def _met_by_rows(c: Contraction, reds: Collection[str]) -> list[str]:
+    """Window axes that a guard ties to the tiled row axis: they are cut where a tile meets the padding."""
     row = row_axis(c)
     tied = {v for cond in c.guard if row in cond.vars for v in cond.vars}
-    return [reds[a] for a in c.axes("window") if a in tied and a in reds]
+    return [a for a in c.axes("window") if a in tied and a in reds]
 
 
 def _steps_apart(c: Contraction, axis: str, rows: int) -> int:
