@@ -21,7 +21,12 @@ from tilewright.plan.contraction.dot_products import find_matrix, is_matrix
 from tilewright.plan.contraction.gemm import is_large_product, schedule_product
 from tilewright.plan.contraction.gemv import is_stream, schedule_stream, split_streams
 from tilewright.plan.contraction.narrow_windows import Planes, find_planes, schedule_planes
-from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, schedule_contraction
+from tilewright.plan.contraction.nest import (
+    MIN_PARALLEL_PRODUCTS,
+    TileProblem,
+    default_tiles,
+    schedule_contraction,
+)
 from tilewright.plan.contraction.output_order import InOrder, find_in_order
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.padding import pad_for_matrices
@@ -388,8 +393,10 @@ def _contraction_rule(
             if rule is not None:
                 s = rule(s, c, target, threads)
                 return s if epilogue is None else _elementwise_rule(epilogue, program, target)(s, threads)
-            rows = _rows_maker(program, c, ordered)
-            return schedule_contraction(s, c, epilogue, target, threads, panels, ordered, rows)
+            problem = TileProblem(
+                c, epilogue, program.outputs, panels, ordered, _rows_maker(program, c, ordered)
+            )
+            return schedule_contraction(s, problem, default_tiles(problem, target, threads), target)
         buffer, layout = packed
         s = s.set_layout(buffer, layout)
         now = replace(program, inputs=tuple(b for b in s.func.buffers if b.name not in s.func.outputs))
@@ -397,7 +404,8 @@ def _contraction_rule(
         if again is None:
             raise ScheduleError(f"the layout of {buffer} leaves {c.stage.name} without a register tile")
         rows = _rows_maker(program, again, ordered)
-        return schedule_contraction(s, again, epilogue, target, threads, in_order=ordered, rows=rows)
+        problem = TileProblem(again, epilogue, program.outputs, in_order=ordered, rows=rows)
+        return schedule_contraction(s, problem, default_tiles(problem, target, threads), target)
 
     def simple(s: Schedule, threads: int) -> Schedule:
         if ordered is not None:

@@ -25,13 +25,26 @@ from typing import Final
 import numpy as np
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.ir import Index, Stage
+from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
-from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, bandwidth, choose_row_block, footprint
+from tilewright.plan.contraction.cache_blocking import (
+    CACHE_SHARE,
+    RowBlock,
+    bandwidth,
+    choose_row_block,
+    footprint,
+)
 from tilewright.plan.contraction.dot_products import is_matrix
-from tilewright.plan.contraction.line_tiling import lines_beside
+from tilewright.plan.contraction.line_tiling import Beside, lines_beside
 from tilewright.plan.contraction.matrix_nests import fill_matrix
-from tilewright.plan.contraction.microkernel import expand_tile, fed_by, loops_below, reduce_tile
+from tilewright.plan.contraction.microkernel import (
+    Turn,
+    default_turn,
+    expand_tile,
+    fed_by,
+    loops_below,
+    reduce_tile,
+)
 from tilewright.plan.contraction.output_order import (
     InOrder,
     keep_part,
@@ -57,6 +70,34 @@ MIN_PARALLEL_RESULTS: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
+class TilePlan:
+    """How a contraction is done by register tiles: what :func:`schedule_contraction` carries out.
+
+    A tile has ``rows`` results along the row axis and ``vectors`` vectors; where ``lines`` names another m
+    axis, it takes so many neighbours along that one, too. ``threads`` share the result: evenly the axis
+    ``shared``, or, if that is ``None``, the outer loops. ``block`` is an m axis and how much of it stays in
+    cache while all panels of the other operand pass (``None``: no blocks). ``columns_inside`` says whether
+    tiles follow one another along the vectors first. ``turn`` is that of the reduction's innermost loop (``None``: the
+    default one); with ``prefetch`` what comes next is asked for where the machine's figures say that it pays.
+    """
+
+    rows: int
+    vectors: int
+    threads: int
+    shared: str | None = None
+    lines: tuple[str, int] | None = None
+    block: tuple[str, int] | None = None
+    columns_inside: bool = False
+    turn: Turn | None = None
+    prefetch: bool = True
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile along all of its axes."""
+        return self.rows * (self.lines[1] if self.lines is not None else 1)
+
+
+@dataclass(frozen=True, slots=True)
 class _Tile:
     """Loop names of the tiled result, outermost first within each group."""
 
@@ -73,56 +114,130 @@ class _Tile:
     rows: str | None = None  # the loop of which each iteration uses rows of a that one thread's caches keep
 
 
-def schedule_contraction(
-    s: Schedule,
-    c: Contraction,
-    epilogue: Stage | None,
-    target: Target,
-    threads: int,
-    panels: str | None = None,
-    in_order: InOrder | None = None,
-    rows: Callable[[Schedule, str], Schedule] | None = None,
-) -> Schedule:
-    """Schedule a contraction and the stage that consumes it point by point, if there is one.
+@dataclass(frozen=True, slots=True)
+class TileProblem:
+    """A contraction to be done by register tiles, and what is done together with it.
 
-    Loops of both stages are those of the unscheduled program. ``threads`` run the result. The stage
-    ``panels``, if there is one, makes the operand ``b`` in the order in which it is read: it is computed tile
+    ``epilogue`` is the stage that consumes the result point by point; ``outputs`` are the arguments that are
+    written. ``panels`` names the stage that makes the operand ``b`` in the order in which it is read, tile
     by tile. A result that a copy puts ``in_order`` is copied part by part. What makes the operand ``a`` is
     put by ``rows`` into the loop over blocks of rows that stay in the second cache level, if there is one.
-
-    Raises ScheduleError where a primitive refuses a step, or no loop makes parts of a good size.
     """
-    last = epilogue or c.stage
-    threads = threads_for(c.stage, threads)
-    s, tile, size = _tile(
-        s, c, last, target, threads, blocks=panels is None, in_order=in_order, made=rows is not None
+
+    c: Contraction
+    epilogue: Stage | None
+    outputs: tuple[Buffer, ...]
+    panels: str | None = None
+    in_order: InOrder | None = None
+    rows: Callable[[Schedule, str], Schedule] | None = None
+
+    @property
+    def last(self) -> Stage:
+        """The stage whose loops are tiled."""
+        return self.epilogue or self.c.stage
+
+
+def default_tiles(p: TileProblem, target: Target, threads: int) -> TilePlan:
+    """The tile with the fewest cycles, and the order of tiles that reads least from afar.
+
+    Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
+    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
+    and also where two of them would write to the same lines of a result that is put in order.
+    """
+    c, threads = p.c, threads_for(p.c.stage, threads)
+    chosen = choose_tile(c, target)
+    columns = chosen.vectors * vector_width(c, target)
+    cut = shared_axis(c, chosen, target, threads)
+    if p.in_order is not None and cut is not None:
+        even = c.extent(c.vector) % (columns * threads) == 0
+        position = [i.as_var() for i in c.write.indices].index(cut)
+        if even and shares_lines(p.in_order, position, threads, target):
+            cut = None
+    lines = None
+    if p.panels is None and p.in_order is None:
+        shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
+        shared *= -(-c.extent(c.vector) // columns)
+        balanced = cut is not None or _is_balanced(shared, threads)
+        lines = lines_beside(c, chosen, target, cut, threads, balanced)
+    block = None
+    if p.panels is None:
+        row = row_axis(c)
+        tiled = {} if row is None else {row: chosen.rows}
+        tiled |= {} if lines is None else {lines.axis: lines.count}
+        block = choose_row_block(c, target, tiled, columns, cut, threads, _owns_rows(p, cut, threads))
+    plan = _plan(p, target, threads, chosen, cut, lines, block)
+    if is_matrix(c):
+        return plan
+    return replace(plan, turn=default_turn(c, replace(chosen, rows=plan.tile_rows), target))
+
+
+def inner_tiles(c: Contraction, epilogue: Stage | None, s: Schedule, target: Target) -> TilePlan:
+    """The tiles of a contraction inside another nest: one thread, no blocks."""
+    outputs = tuple(b for b in s.func.buffers if b.name in s.func.outputs)
+    return _plan(TileProblem(c, epilogue, outputs), target, 1, choose_tile(c, target))
+
+
+def _plan(
+    p: TileProblem,
+    target: Target,
+    threads: int,
+    chosen: RegisterTile,
+    cut: str | None = None,
+    lines: Beside | None = None,
+    block: RowBlock | None = None,
+) -> TilePlan:
+    return TilePlan(
+        chosen.rows,
+        chosen.vectors,
+        threads,
+        cut,
+        None if lines is None else (lines.axis, lines.count),
+        None if block is None else (block.axis, block.size),
+        _columns_inside(p.c, p.last, p.outputs, target),
     )
+
+
+def _owns_rows(p: TileProblem, cut: str | None, threads: int) -> bool:
+    """Whether rows of ``a`` are made for this contraction, and one thread alone uses those of a block."""
+    return p.rows is not None and (cut is not None or threads == 1)
+
+
+def schedule_contraction(s: Schedule, p: TileProblem, plan: TilePlan, target: Target) -> Schedule:
+    """Schedule a contraction and the stage that consumes it point by point, if there is one.
+
+    Loops of both stages are those of the unscheduled program. Raises ScheduleError where a primitive refuses
+    a step, or no loop makes parts of a good size.
+    """
+    c, last, threads = p.c, p.last, plan.threads
+    s, tile = _tile(s, p, plan, target)
+    size = RegisterTile(plan.tile_rows, plan.vectors, 0.0)
     part = None
-    if in_order is not None:
-        part = part_loop(s, in_order, tile.parts, tile.shared, threads, target)
+    if p.in_order is not None:
+        part = part_loop(s, p.in_order, tile.parts, tile.shared, threads, target)
         if part is None:
             raise ScheduleError(f"{last.name} is not made in parts that threads could share")
-        s = s.reverse_compute_at(in_order.copy.name, part, keep_storage=True)
-    s = _fill(s, c, epilogue, tile, size, target)
-    if rows is not None and tile.rows is not None:
-        s = rows(s, tile.rows)
-    feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
-    written = None if in_order is not None else last.writes[0]
+        s = s.reverse_compute_at(p.in_order.copy.name, part, keep_storage=True)
+    s = _fill(s, c, p.epilogue, tile, size, target, plan.turn)
+    if p.rows is not None and tile.rows is not None:
+        s = p.rows(s, tile.rows)
     streamed = None
-    if panels is None:
-        columns = tile.panels if tile.panels in tile.columns else None
-        s, streamed = ask_for_panels(s, c, columns, (*tile.outer, tile.around), size, target)
-    s = ask_ahead(s, c, feeds, tile.outer, tile.around, written, target)
-    if in_order is not None and part is not None:
-        s = keep_part(s, in_order, part)
-    if panels is not None:
-        s = _pack_panels(s, panels, tile)
+    if plan.prefetch:
+        feeds = fed_by(s, c.stage.name, list(s.loops(c.stage.name)))
+        written = None if p.in_order is not None else last.writes[0]
+        if p.panels is None:
+            columns = tile.panels if tile.panels in tile.columns else None
+            s, streamed = ask_for_panels(s, c, columns, (*tile.outer, tile.around), size, target)
+        s = ask_ahead(s, c, feeds, tile.outer, tile.around, written, target)
+    if p.in_order is not None and part is not None:
+        s = keep_part(s, p.in_order, part)
+    if p.panels is not None:
+        s = _pack_panels(s, p.panels, tile)
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
     if threads > 1:
         s = _parallelise(s, tile, last.name, threads, streamed)
-    if in_order is not None:
-        s = transpose_parts(s, in_order)
+    if p.in_order is not None:
+        s = transpose_parts(s, p.in_order)
     return cut_borders(s, c.stage.name)
 
 
@@ -138,8 +253,10 @@ def schedule_inner(
     The extents of ``c`` are those of its loops there; axes whose loops are further out are one index.
     """
     last = epilogue or c.stage
-    below = loops_below(s, last.name, within)
-    s, tile, size = _tile(s, c, last, target, 1, {a: v for v, a in fed_by(s, last.name, below).items()})
+    loops = {axis: loop for loop, axis in fed_by(s, last.name, loops_below(s, last.name, within)).items()}
+    plan = inner_tiles(c, epilogue, s, target)
+    s, tile = _tile(s, TileProblem(c, epilogue, ()), plan, target, loops)
+    size = RegisterTile(plan.tile_rows, plan.vectors, 0.0)
     s = _fill(s, c, epilogue, tile, size, target)
     s = s.annotate(tile.around, "outline")
     s = _peel(s, c, tile)
@@ -147,7 +264,13 @@ def schedule_inner(
 
 
 def _fill(
-    s: Schedule, c: Contraction, epilogue: Stage | None, tile: _Tile, size: RegisterTile, target: Target
+    s: Schedule,
+    c: Contraction,
+    epilogue: Stage | None,
+    tile: _Tile,
+    size: RegisterTile,
+    target: Target,
+    turn: Turn | None = None,
 ) -> Schedule:
     """The micro-kernel: the reduction in registers, and what becomes of its result."""
     if is_matrix(c):
@@ -155,37 +278,22 @@ def _fill(
     block = c.stage.name
     if epilogue is not None:
         s = s.compute_at(block, tile.around).set_scope(c.stage.writes[0], "register")
-        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
+        s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target, turn)
         s = s.vectorize(tile.vector)
         for loop in tile.inner:
             s = s.unroll(loop)
         return s
     out = f"{block}_acc"
     s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
-    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target)
+    s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target, turn)
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
 
 
 def _tile(
-    s: Schedule,
-    c: Contraction,
-    last: Stage,
-    target: Target,
-    threads: int,
-    loops: Mapping[str, str] | None = None,
-    blocks: bool = False,
-    in_order: InOrder | None = None,
-    made: bool = False,
-) -> tuple[Schedule, _Tile, RegisterTile]:
-    """Split and order the loops of the result (``loops``: those of its iterators, default all around it).
-
-    With ``blocks``, rows come in blocks for the second cache level where that pays, or if ``a`` is ``made``.
-
-    Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
-    their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
-    and also where two of them would write to the same lines of a result that is put ``in_order``.
-    """
-    chosen = choose_tile(c, target)
+    s: Schedule, p: TileProblem, plan: TilePlan, target: Target, loops: Mapping[str, str] | None = None
+) -> tuple[Schedule, _Tile]:
+    """Split and order the loops of the result (``loops``: those of its iterators, default all around it)."""
+    c, last, threads, cut = p.c, p.last, plan.threads, plan.shared
     width = vector_width(c, target)
     loop_of = loops or dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
     # the axis of the last stage that runs along the same dimension as the contraction's
@@ -208,30 +316,14 @@ def _tile(
     row = row_axis(c)
     around: str | None = None
     share: list[str] = []
-    cut = shared_axis(c, chosen, target, threads)
-    if in_order is not None and cut is not None:
-        even = c.extent(c.vector) % (chosen.vectors * width * threads) == 0
-        if even and shares_lines(in_order, names.index(cut), threads, target):
-            cut = None
-    beside = None
-    if blocks and in_order is None:
-        shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
-        shared *= -(-c.extent(c.vector) // (chosen.vectors * width))
-        balanced = cut is not None or _is_balanced(shared, threads)
-        beside = lines_beside(c, chosen, target, cut, threads, balanced)
-    block = None
-    # rows that one thread alone uses
-    own = made and (cut is not None or threads == 1)
-    if blocks:
-        tiled = {} if row is None else {row: chosen.rows}
-        tiled |= {} if beside is None else {beside.axis: beside.count}
-        block = choose_row_block(c, target, tiled, chosen.vectors * width, cut, threads, own)
+    lines = None if plan.lines is None else Beside(*plan.lines)
+    block = None if plan.block is None else RowBlock(*plan.block)
     in_blocks: list[str] = []
     if row is not None:
         # parts of threads, blocks and tiles, all even but perhaps the tiles
-        sizes = [chosen.rows]
+        sizes = [plan.rows]
         if block is not None and block.axis == row:
-            sizes.insert(0, block.size // chosen.rows)
+            sizes.insert(0, block.size // plan.rows)
         if row == cut:
             sizes.insert(0, c.extent(row) // (threads * int(np.prod(sizes))))
         *front, around, rows = split(row, *sizes)
@@ -242,11 +334,11 @@ def _tile(
     n_outer: list[str] = []
     if c.run is not None:
         # vectors of one run each: the runs of a tile lie apart in memory
-        outermost, group, vector = split(c.vector, chosen.vectors, width)
+        outermost, group, vector = split(c.vector, plan.vectors, width)
         n_outer.append(outermost)
         inner.append(group)
-    elif c.extent(c.vector) > chosen.vectors * width:
-        outermost, vector = split(c.vector, chosen.vectors * width)
+    elif c.extent(c.vector) > plan.vectors * width:
+        outermost, vector = split(c.vector, plan.vectors * width)
         n_outer.append(outermost)
     else:
         vector = loop[c.vector]
@@ -264,14 +356,13 @@ def _tile(
             feeding.append((loop[a], a))
             continue
         sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
-        if beside is not None and beside.axis == a:
-            sizes = [*(size // beside.count for size in sizes), beside.count]
+        if lines is not None and lines.axis == a:
+            sizes = [*(size // lines.count for size in sizes), lines.count]
         if a == cut:
             sizes.insert(0, c.extent(a) // (threads * int(np.prod(sizes))))
         parts = split(a, *sizes) if sizes else [loop[a]]
-        if beside is not None and beside.axis == a:
+        if lines is not None and lines.axis == a:
             inner.insert(0, parts.pop())
-            chosen = replace(chosen, rows=chosen.rows * beside.count)
         if a == cut:
             share.append(parts.pop(0))
         if block is not None and block.axis == a:
@@ -285,9 +376,9 @@ def _tile(
     columns, bands = n_outer[0] if n_outer and c.run is None else None, around
     outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
     making = outer
-    if in_order is not None and in_order.phases:
+    if p.in_order is not None and p.in_order.phases:
         # all phases of a row, so that a part is whole rows of the result
-        inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: chosen.vectors * width}
+        inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: plan.vectors * width}
         if c.b is None or footprint(c.b, inside) > CACHE_SHARE * (target.level("l2").size or 0):
             raise ScheduleError(f"{last.name} reads too much for the phases of a row to share the caches")
         making = [*share, *batch, *outside, *n_outer, *other_m]
@@ -297,7 +388,7 @@ def _tile(
         axes = [it.name for it in c.stage.iters]
         of = dict(feeding) | dict.fromkeys(n_outer, c.vector)
         outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
-    if around is not None and outer and outer[-1] == columns and _rows_outside(s, c, last, target):
+    if around is not None and outer and outer[-1] == columns and plan.columns_inside:
         outer[-1], around = around, columns
     if around is None:
         if not outer:
@@ -313,20 +404,19 @@ def _tile(
     tiles = _Tile(
         tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts, tuple(n_outer),
         tuple(part for part in making if part in outer),
-        next(iter([*outside[::-1], *share[::-1]]), None) if own else None,
+        next(iter([*outside[::-1], *share[::-1]]), None) if _owns_rows(p, cut, threads) else None,
     )  # fmt: skip
-    return s, tiles, chosen
+    return s, tiles
 
 
-def _rows_outside(s: Schedule, c: Contraction, last: Stage, target: Target) -> bool:
+def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], target: Target) -> bool:
     """Whether tiles are done along the vectors first, then the next rows."""
     if c.vector in c.axes("batch") or c.b is None:
         # a band of rows from end to end, as it lies in memory
         return True
     # tiles with a border of their own, then, are no parallel loops of their own
     met = any(c.vector in cond.vars for cond in c.guard)
-    outputs = [b for b in s.func.buffers if b.name in s.func.outputs and b.name in last.writes]
-    stored = any(is_mostly_stored(c, b, target) for b in outputs)
+    stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
     return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
 

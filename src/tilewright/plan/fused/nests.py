@@ -10,6 +10,8 @@ from tilewright.ir import Index, Program, Stage
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import (
     BALANCED_ITERATIONS,
+    TileProblem,
+    default_tiles,
     schedule_contraction,
     schedule_inner,
     threads_for,
@@ -133,7 +135,10 @@ def schedule_bands(p: Prepared, target: Target, threads: int) -> Schedule:
     for c, link, place in zip(p.tiles, chain.links, reversed(places), strict=True):
         s = _inner(s, c, link, place, target)
     s = _parallel(s, [*outer, "band"], threads if p.total is None else p.parts)
-    return s if p.total is None else schedule_contraction(s, p.total, p.end, target, threads)
+    if p.total is None:
+        return s
+    problem = TileProblem(p.total, p.end, tuple(b for b in s.func.buffers if b.name in s.func.outputs))
+    return schedule_contraction(s, problem, default_tiles(problem, target, threads), target)
 
 
 def _in_parts(s: Schedule, chain: Chain, parts: int, target: Target) -> tuple[Schedule, Chain]:
