@@ -4,6 +4,7 @@ from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
     PAGE,
     WAYS,
+    Machine,
     buffer_bytes,
     comes_from_memory,
     exceeds_caches,
@@ -17,6 +18,7 @@ from tilewright.cost.machine import (
 )
 
 __all__ = [
+    "Machine",
     "PAGE",
     "WAYS",
     "buffer_bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Final
 
@@ -22,6 +23,14 @@ WAYS: Final = 8
 #: others work, asked for ahead in place of not: 3072x1024 (13 MB) 0.080 -> 0.120 ms, 4608x1536 (28 MB) 0.66
 #: -> 0.36.
 PERHAPS_KEPT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What plans are made for: a target, and the threads of a run."""
+
+    target: Target
+    threads: int
 
 
 def last_cache(target: Target) -> int:

@@ -1,26 +1,40 @@
 """Plans: decisions as values, the rules that make, enumerate and carry them out."""
 
 from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
-from tilewright.plan.assembly import schedule_unit
+from tilewright.plan.assembly import Planned, plan_unit
+from tilewright.plan.catalog import RULES
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
 from tilewright.plan.graph.layouts import Flow, assign_layouts
+from tilewright.plan.rule import Context, Nest, Rule
+from tilewright.plan.space import Space
+from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
+    "Context",
     "Flow",
     "MOST_ERROR",
+    "Nest",
+    "Planned",
+    "RULES",
+    "Rule",
+    "Space",
+    "UnitPlan",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
     "WinogradMode",
     "assign_layouts",
+    "build_unit",
     "choose_joins",
     "choose_parts",
     "fits_together",
     "is_fast",
     "matrix_depths",
+    "plan_from_json",
+    "plan_unit",
     "resized",
-    "schedule_unit",
+    "rewritten",
     "slice_program",
     "sliced_buffers",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 
 from tilewright.analysis import Contraction
@@ -11,8 +12,8 @@ from tilewright.schedule import Schedule
 from tilewright.target import Target
 
 
-def store_past_caches(s: Schedule, target: Target) -> Schedule:
-    """Annotate the outermost loops that write results larger than the last cache level.
+def streamed_results(s: Schedule, target: Target) -> tuple[str, ...]:
+    """The results that are best stored past the caches: those larger than the last level.
 
     What is stored as usual is read before it is overwritten, and of such a result next to nothing is left in
     the caches for its readers. A result that its own program reads again stays as it is.
@@ -21,10 +22,15 @@ def store_past_caches(s: Schedule, target: Target) -> Schedule:
     outputs = [b for b in func.buffers if b.name in func.outputs]
     large = {b.name for b in outputs if goes_past_caches(buffer_bytes(b), target)}
     if not large:
-        return s
+        return ()
     read = {ld.buffer for ld in stmt_loads(func.body)}
-    for loop, names in _writers(func.body, frozenset(large - read)):
-        s = s.annotate(loop, "nontemporal", ",".join(sorted(names)))
+    return tuple(sorted(large - read))
+
+
+def store_past_caches(s: Schedule, names: Collection[str]) -> Schedule:
+    """Annotate the outermost loops that write these results."""
+    for loop, written in _writers(s.func.body, frozenset(names)) if names else ():
+        s = s.annotate(loop, "nontemporal", ",".join(sorted(written)))
     return s
 
 

@@ -8,6 +8,7 @@ from tilewright.ir import rename_buffers
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
+from tilewright.schedule.loop.set_layout import with_layout
 from tilewright.schedule.owners import Placed, ownerless, placed_accesses
 from tilewright.schedule.registry import Primitive, primitive
 from tilewright.schedule.schedule import Schedule, load_trace, replay
@@ -31,4 +32,5 @@ __all__ = [
     "replay",
     "scheduled_program",
     "unpack_argument",
+    "with_layout",
 ]

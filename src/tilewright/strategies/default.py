@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tilewright.ir import Program
-from tilewright.plan import WINOGRAD_SIZES, WinogradMode, schedule_unit
+from tilewright.plan import WINOGRAD_SIZES, WinogradMode, plan_unit
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -28,4 +28,4 @@ def default_schedule(
     With ``auto`` and any ``sizes``, products with constant matrices take Strassen's method where that is
     faster. Deterministic.
     """
-    return schedule_unit(program, target, threads, constants, winograd=winograd, sizes=sizes)
+    return plan_unit(program, target, threads, constants, winograd=winograd, sizes=sizes).schedule

@@ -127,8 +127,8 @@ def is_plain_input(program: Program, ld: Load, constants: Collection[str]) -> bo
     return buffer.layout is None and buffer.scope != CONST and buffer.name not in constants
 
 
-def schedule_product(
-    s: Schedule, c: Contraction, epilogue: Stage | None, target: Target, threads: int
+def schedule_gemm(
+    s: Schedule, c: Contraction, epilogue: Stage | None, plan: GemmPlan, target: Target, threads: int
 ) -> Schedule:
     """Schedule a product and the stage that consumes it point by point, if there is one.
 
@@ -136,8 +136,7 @@ def schedule_product(
     """
     stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
     assert row is not None
-    plan = plan_product(c, target, threads)
-    rows, columns = plan.tile.rows, plan.tile.vectors * vector_width(c, target)
+    rows, columns = plan.tile_rows, plan.vectors * vector_width(c, target)
     axes = [it.name for it in stage.iters if it.kind == "par"]
     loops = dict(zip(axes, s.loops(last.name), strict=False))
     reductions = [] if epilogue is not None else [s.loops(stage.name)[-1]]
@@ -180,14 +179,16 @@ def schedule_product(
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPlan:
-    """``shared`` is the axis of which each thread has an equal part; its rows come in ``blocks``.
+class GemmPlan:
+    """Register tiles of ``tile_rows`` rows and ``vectors`` vectors; its rows come in ``blocks``.
 
-    ``rows`` and ``columns`` say whether the first and the second operand are copied, ``each`` whether panels
-    of the second one are copied one by one, ``ahead`` whether the next one is asked for.
+    ``shared`` is the axis of which each thread has an equal part. ``rows`` and ``columns`` say whether
+    the first and the second operand are copied, ``each`` whether panels of the second one are copied one by
+    one, ``ahead`` whether the next one is asked for.
     """
 
-    tile: RegisterTile
+    tile_rows: int
+    vectors: int
     shared: str
     rows: bool
     columns: bool
@@ -195,8 +196,13 @@ class ProductPlan:
     each: bool = False
     ahead: bool = False
 
+    @property
+    def tile(self) -> RegisterTile:
+        """The register tile."""
+        return RegisterTile(self.tile_rows, self.vectors, 0.0)
 
-def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
+
+def plan_gemm(c: Contraction, target: Target, threads: int) -> GemmPlan:
     """How a product of plain matrices is done, see the head of this file."""
     row, (k,) = row_axis(c), c.axes("k")
     assert row is not None and c.b is not None
@@ -208,13 +214,13 @@ def plan_product(c: Contraction, target: Target, threads: int) -> ProductPlan:
         if columns_scattered(c, target) or across:
             # lines of one set would push each other out before they are copied, two panels the present one
             ahead = not (across or columns_collide(c, target))
-            return ProductPlan(tile, c.vector, copied, True, 1, each=True, ahead=ahead)
-        return ProductPlan(tile, row, copied, False, 1, ahead=True)
+            return GemmPlan(tile.rows, tile.vectors, c.vector, copied, True, 1, each=True, ahead=ahead)
+        return GemmPlan(tile.rows, tile.vectors, row, copied, False, 1, ahead=True)
     small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
     shared = row if small else c.vector
     own = c.extent(row) // (threads if small else 1)
     blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
-    return ProductPlan(tile, shared, copied, True, blocks, ahead=True)
+    return GemmPlan(tile.rows, tile.vectors, shared, copied, True, blocks, ahead=True)
 
 
 def product_tile(c: Contraction, target: Target) -> RegisterTile:

@@ -17,6 +17,7 @@ for the column sums of 4096x4096, reading takes 0.6.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -129,13 +130,36 @@ def _next_rows(buffer: Buffer, read: Load, k: str, columns: int, target: Target)
     return further(buffer, STEPS * stride(buffer, read, k), target)
 
 
-def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
-    """Schedule such a contraction, without a stage that reads its result."""
+@dataclass(frozen=True, slots=True)
+class GemvPlan:
+    """Groups of ``panels`` panels of ``vectors`` vectors stay in cache while ``steps`` rows a turn are added.
+
+    ``ahead`` is the hint that asks for the next rows (empty: nothing is asked for).
+    """
+
+    vectors: int
+    panels: int
+    steps: int = STEPS
+    ahead: str = ""
+
+
+def plan_gemv(program: Program, c: Contraction, target: Target, threads: int) -> GemvPlan:
+    """How rows that come from memory are added up, see the head of this file."""
     read = c.a if c.b is None else c.b
-    # what the program itself has just made is not far
-    buffer = next((b for b in s.func.buffers if b.name == read.buffer), None)
-    stage, name = c.stage, c.stage.name
     columns = _vectors(c) * vector_width(c, target)
+    shared = prod(c.extent(a) for a in _outer(c)) % threads == 0
+    panels = _panels_of_group(c, columns, 1 if shared else threads, target)
+    # what the program itself has just made is not far
+    buffer = next((b for b in (*program.inputs, *program.outputs) if b.name == read.buffer), None)
+    (k,) = c.axes("k", "window")
+    hint = "" if buffer is None else _next_rows(buffer, read, k, columns * panels, target)
+    return GemvPlan(_vectors(c), panels, STEPS, hint)
+
+
+def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, threads: int) -> Schedule:
+    """Schedule such a contraction, without a stage that reads its result."""
+    stage, name = c.stage, c.stage.name
+    columns = plan.vectors * vector_width(c, target)
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     around = _outer(c)
     outer = [loops[a] for a in around]
@@ -145,9 +169,8 @@ def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -
     group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
     turn, step = f"{k}_turn", f"{k}_step"
     shared = prod(c.extent(a) for a in around) % threads == 0
-    panels = _panels_of_group(c, columns, 1 if shared else threads, target)
-    s = s.split(j, [panels, columns], names=[group, panel, vector])
-    s = s.split(k, STEPS, names=[turn, step])
+    s = s.split(j, [plan.panels, columns], names=[group, panel, vector])
+    s = s.split(k, plan.steps, names=[turn, step])
     s = s.reorder(*outer, group, turn, panel, step, *rows, vector)
     s = s.decompose_init(name, turn)
     out = f"{name}_acc"
@@ -162,10 +185,9 @@ def schedule_stream(s: Schedule, c: Contraction, target: Target, threads: int) -
         if loop.removesuffix("_init") in rows:
             s = s.unroll(loop)
     s = s.vectorize(starts[-1])
-    hint = "" if buffer is None else _next_rows(buffer, read, reduction, columns * panels, target)
-    if hint:
-        s = s.annotate(panel, "prefetch", hint)
-    if c.extent(reduction) % STEPS:
+    if plan.ahead:
+        s = s.annotate(panel, "prefetch", plan.ahead)
+    if c.extent(reduction) % plan.steps:
         s = s.partition(turn, -1)
     if threads == 1:
         return s

@@ -77,8 +77,9 @@ class TilePlan:
     axis, it takes so many neighbours along that one, too. ``threads`` share the result: evenly the axis
     ``shared``, or, if that is ``None``, the outer loops. ``block`` is an m axis and how much of it stays in
     cache while all panels of the other operand pass (``None``: no blocks). ``columns_inside`` says whether
-    tiles follow one another along the vectors first. ``turn`` is that of the reduction's innermost loop (``None``: the
-    default one); with ``prefetch`` what comes next is asked for where the machine's figures say that it pays.
+    tiles follow one another along the vectors first. ``turn`` is that of the reduction's innermost loop
+    (``None``: the default one); with ``prefetch`` what comes next is asked for where the machine's figures
+    say that it pays.
     """
 
     rows: int
@@ -419,6 +420,14 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
     return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
+
+
+def shared_axes(c: Contraction, threads: int) -> tuple[str, ...]:
+    """The m axes of which each thread can take an even part."""
+    if threads == 1:
+        return ()
+    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
+    return tuple(a for a in axes[:1] if c.extent(a) % threads == 0)
 
 
 def shared_axis(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> str | None:

@@ -16,15 +16,16 @@ MIN_PACKED_ELEMENTS: Final = 256
 
 
 def panel_layout(
-    program: Program, c: Contraction, target: Target, constants: Collection[str]
+    program: Program, c: Contraction, target: Target, constants: Collection[str], vectors: int | None = None
 ) -> tuple[str, tuple[str, ...]] | None:
     """The constant operand of a contraction and its layout ``[n tiles][reduction][n within the tile]``.
 
     Where the other operand is blocked along a reduction axis, that axis is split alike. What a reduction
     takes steps through, as each phase of a transposed convolution does through its window, lies together
     phase by phase (transposed 4x4/2 1x512-256 4x4 0.177 -> 0.126 ms, 1x1024-512 4x4 1.56 -> 0.67; with gaps
-    in the layout, 3x3/2, 0.64 -> 0.44). ``None`` where there is no such operand, it is small, it already has
-    a layout, or others read it too.
+    in the layout, 3x3/2, 0.64 -> 0.44). Panels are ``vectors`` wide, by default as register
+    tiles. ``None`` where there is no such operand, it is small, it already has a layout, or others read it
+    too.
     """
     ld = c.b_logical  # the physical one, where it has no layout yet
     if ld is None:
@@ -47,7 +48,7 @@ def panel_layout(
     if isinstance(found, Matrix):
         width = found.tile.columns * found.tile.column_tiles
     elif c.vector not in c.axes("batch"):
-        width *= choose_tile(c, target).vectors
+        width *= choose_tile(c, target).vectors if vectors is None else vectors
     phases: list[str] = []
     outer: list[str] = []
     inner: list[str] = []

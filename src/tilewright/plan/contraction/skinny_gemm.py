@@ -112,15 +112,36 @@ def tile_of(rows: int, most: int) -> tuple[int, int]:
     return each, max(1, min(MAX_VECTORS, ACCUMULATORS // each))
 
 
-def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
-    """Schedule such a product, without a stage that reads its result."""
-    stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
+@dataclass(frozen=True, slots=True)
+class SkinnyPlan:
+    """Register tiles of ``rows`` and ``vectors``, in chunks of ``steps`` of the reduction.
+
+    ``copied`` says whether the rows of the first operand are copied.
+    """
+
+    rows: int
+    vectors: int
+    steps: int
+    copied: bool
+
+
+def plan_skinny(c: Contraction, target: Target) -> SkinnyPlan:
+    """How a product of few rows is done, see the head of this file."""
+    row, (k,) = row_axis(c), c.axes("k")
     assert row is not None
     limits = _limits(c, target)
     rows, vectors = tile_of(c.extent(row), limits.tile_rows)
-    columns = vectors * vector_width(c, target)
     turns = -(-c.extent(k) // limits.chunk)
     steps = -(-c.extent(k) // (turns * STEPS)) * STEPS
+    return SkinnyPlan(rows, vectors, steps, rows_collide(rows, c.extent(k) * c.a.dtype.bytes))
+
+
+def schedule_skinny(s: Schedule, c: Contraction, plan: SkinnyPlan, target: Target, threads: int) -> Schedule:
+    """Schedule such a product, without a stage that reads its result."""
+    stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
+    assert row is not None
+    rows, steps = plan.rows, plan.steps
+    columns = plan.vectors * vector_width(c, target)
     panels = -(-c.extent(c.vector) // columns)
     own = -(-panels // threads) * columns
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
@@ -132,7 +153,7 @@ def schedule_wide(s: Schedule, c: Contraction, target: Target, threads: int) -> 
     s = s.split(i, rows, names=[around, inner]).split(depth, steps, names=[turn, step])
     s = s.reorder(*ones, group, turn, panel, around, step, inner, vector).decompose_init(name, turn)
     s = accumulate_tile(s, c, around, (step, inner, vector), STEPS)
-    if rows_collide(rows, c.extent(k) * c.a.dtype.bytes):
+    if plan.copied:
         s = copy_rows(s, c, group, rows, c.extent(k))
     # what every thread has of the columns; steps and rows
     least = c.extent(c.vector) - (threads - 1) * own

@@ -20,6 +20,7 @@ room for seven and a line of ``b``. Of 14 rows and two vectors half the lines we
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -137,30 +138,50 @@ def _least(c: Contraction, k: str) -> int:
     return min([c.extent(k), *(end + 1 for end in found if end is not None)])
 
 
-def schedule_deep(s: Schedule, c: Contraction, target: Target, threads: int) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class SplitKPlan:
+    """Register tiles of ``rows`` and ``vectors``, in chunks of ``steps`` of each part of the reduction.
+
+    ``ahead`` says whether the next chunk of the second operand is asked for.
+    """
+
+    rows: int
+    vectors: int
+    steps: int
+    ahead: bool
+
+
+def plan_split_k(c: Contraction, target: Target) -> SplitKPlan:
+    """How a product with few results is done, see the head of this file."""
+    row, (k,) = row_axis(c), c.axes("k", "window")
+    assert row is not None
+    whole = -(-c.extent(c.vector) // vector_width(c, target))
+    counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
+    tile = register_tile(target, c.extent(row), whole, counts, max_rows=MAX_STREAMS)
+    _, steps = _part(c, k, target, 1)
+    whole_lines = c.extent(c.vector) * c.write.value.dtype.bytes % target.memory[0].line == 0
+    ahead = c.extent(row) >= MIN_TILES * tile.rows and whole_lines
+    return SplitKPlan(tile.rows, tile.vectors, steps, ahead)
+
+
+def schedule_split_k(s: Schedule, c: Contraction, plan: SplitKPlan, target: Target, threads: int) -> Schedule:
     """Schedule such a product, without a stage that reads its result."""
     stage, name, row = c.stage, c.stage.name, row_axis(c)
     assert row is not None and c.b is not None
-    width = vector_width(c, target)
-    whole = -(-c.extent(c.vector) // width)
-    counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
-    tile = register_tile(target, c.extent(row), whole, counts, max_rows=MAX_STREAMS)
-    columns = tile.vectors * width
+    columns, steps = plan.vectors * vector_width(c, target), plan.steps
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     (k,) = c.axes("k", "window")
-    _, steps = _part(c, k, target, 1)
     parts = [loops[a] for a in c.axes("batch", "m", "n") if a not in (row, c.vector)]
     i, j, depth = loops[row], loops[c.vector], loops[k]
     turn, step = f"{depth}_turn", f"{depth}_step"
     around, inner, panel, vector = f"{i}_tile", f"{i}_row", f"{j}_panel", f"{j}_vector"
     s = s.split(depth, steps, names=[turn, step])
-    s = s.split(i, tile.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
+    s = s.split(i, plan.rows, names=[around, inner]).split(j, columns, names=[panel, vector])
     s = s.reorder(*parts, turn, around, panel, step, inner, vector).decompose_init(name, turn)
     s = accumulate_tile(s, c, panel, (step, inner, vector), STEPS)
-    whole_lines = c.extent(c.vector) * c.write.value.dtype.bytes % target.memory[0].line == 0
-    if c.extent(row) >= MIN_TILES * tile.rows and whole_lines:
+    if plan.ahead:
         s = s.annotate(turn, "prefetch", f"{c.b.buffer}@spread")
     # what every part has of the reduction; rows and columns
-    sizes = ((turn, _least(c, k), steps), (around, c.extent(row), tile.rows))
+    sizes = ((turn, _least(c, k), steps), (around, c.extent(row), plan.rows))
     s = cut_whole(s, (*sizes, (panel, c.extent(c.vector), columns)))
     return s.parallel(parts[0]) if threads > 1 and parts else s

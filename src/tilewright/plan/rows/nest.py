@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -52,8 +53,34 @@ ROWS_AT_ONCE: Final = (2, 4, 8)
 CHOICES: Final = (Index(2), Index(3), Index(4))
 
 
+@dataclass(frozen=True, slots=True)
+class ElementwisePlan:
+    """How an element-wise stage is done: vectors along the axis number ``vector`` (``None``: no vectors).
+
+    Where its elements lie together in runs only, vectors are such ``run`` elements. With ``transpose`` an
+    operand that lies across the vectors is read in squares, transposed in registers. ``share`` are the
+    iterations that each of the threads should have at least.
+    """
+
+    vector: int | None = None
+    run: int | None = None
+    transpose: bool = True
+    share: int = ITERATIONS_PER_THREAD
+
+
+def default_elementwise(program: Program, stage: Stage) -> ElementwisePlan:
+    """Vectors along the axis that moves most accesses by single elements."""
+    found = best_vector_axis(program, stage)
+    return ElementwisePlan() if found is None else ElementwisePlan(*found)
+
+
 def schedule_elementwise(
-    s: Schedule, program: Program, stage: Stage, target: Target, threads: int
+    s: Schedule,
+    program: Program,
+    stage: Stage,
+    target: Target,
+    threads: int,
+    plan: ElementwisePlan | None = None,
 ) -> Schedule:
     """Parallel outer loops, the last one in vectors. Loops are those of the unscheduled program.
 
@@ -63,12 +90,13 @@ def schedule_elementwise(
     if not loops:
         return s
     total = elements(stage)
-    found = best_vector_axis(program, stage)
-    if found is not None and not stage.is_reduction and found[1] is None:
+    plan = default_elementwise(program, stage) if plan is None else plan
+    found = None if plan.vector is None else (plan.vector, plan.run)
+    if found is not None and not stage.is_reduction and found[1] is None and plan.transpose:
         square = square_of(program, stage, found[0], target) if total >= MIN_TILED_ELEMENTS else None
         if square is not None:
             s, outer = transpose_in_squares(s, loops, square, stage, total, target, threads)
-            return parallelise(s, outer, total, threads)
+            return parallelise(s, outer, total, threads, plan.share)
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
     s, parts = split_by_divisors(s, stage, loops, inner)
@@ -92,7 +120,7 @@ def schedule_elementwise(
             pars = [blocks_of if loop == inner else loop for loop in pars]
             inner = lanes
         pars = [loop for loop in pars if loop != inner]
-        own = _own_parts(s, pars, inner, total, threads) if run is None else None
+        own = _own_parts(s, pars, inner, total, threads, plan.share) if run is None else None
         if own is not None:
             # nothing else for threads to share
             part = f"{inner}_part"
@@ -113,7 +141,7 @@ def schedule_elementwise(
         for loop in choosing:
             s = s.unroll(loop)
         s = s.vectorize(inner)
-    return parallelise(s, pars, total, threads)
+    return parallelise(s, pars, total, threads, plan.share)
 
 
 def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> Schedule:
@@ -151,46 +179,73 @@ def _choosing_axes(stage: Stage) -> frozenset[str]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RowsPlan:
+    """How a chain of stages over rows is done: ``rows`` at once, the loops up to ``depth`` around them.
+
+    With ``across`` vectors run across these rows, else along each. ``share`` are the iterations that each of
+    the threads should have at least; ``fold`` says whether reductions of what has just been stored go along
+    with it, ``ahead`` whether rows that come from afar are asked for.
+    """
+
+    depth: int
+    rows: int = 1
+    across: bool = False
+    fold: bool = True
+    ahead: bool = True
+    share: int = ITERATIONS_PER_THREAD
+
+
+def default_rows(
+    program: Program, stages: Sequence[Stage], last: Stage, depth: int, target: Target, threads: int
+) -> RowsPlan:
+    """Vectors across rows that lie side by side; else along them, several short ones at once."""
+    side_by_side = _rows_side_by_side(program, [*stages, last], depth)
+    if side_by_side:
+        return RowsPlan(depth, side_by_side, across=True)
+    return RowsPlan(depth, _rows_at_once(last, depth, target, threads))
+
+
 def schedule_rows(
     s: Schedule,
     program: Program,
-    stages: list[Stage],
+    stages: Sequence[Stage],
     last: Stage,
-    depth: int,
+    plan: RowsPlan,
     target: Target,
     threads: int,
 ) -> Schedule:
-    """Compute ``stages`` (producers before consumers) inside loop number ``depth - 1`` of ``last``.
+    """Compute ``stages`` (producers before consumers) inside the row loop of ``last``.
 
     Each row then stays in the first cache level; all innermost loops become vectors.
     """
-    loops = list(s.loops(last.name))
+    loops, depth = list(s.loops(last.name)), plan.depth
     if depth == 0:
         return s
     row = loops[depth - 1]
-    side_by_side = _rows_side_by_side(program, [*stages, last], depth)
-    together = side_by_side or _rows_at_once(last, depth, target, threads)
+    together = plan.rows
     if together > 1:
         s = s.split(row, together, names=[f"{row}_block", f"{row}_own"])
         row = loops[depth - 1] = f"{row}_block"
     for stage in reversed(stages):
         s = s.compute_at(stage.name, row)
     folded: set[str] = set()
-    for reduction, producer in _folded_at_once(stages).items() if together == 1 else ():
+    for reduction, producer in _folded_at_once(stages).items() if together == 1 and plan.fold else ():
         loop = s.loops(producer)[-1]
         try:
             s = s.reverse_compute_at(reduction, loop).decompose_init(reduction, loop)
             folded.add(reduction)
         except ScheduleError as error:
             s = fell_back(s, f"{reduction} takes a pass of its own", error)
-    if side_by_side:
+    if plan.across:
         s = _across_rows(s, (*stages, last), depth - 1, row)
     else:
         s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
-    s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
+    if plan.ahead:
+        s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
     s = _keep_in_place(s, program, stages, last, target)
     total = elements(last) * (1 + len(stages))
-    return parallelise(s, loops[:depth], total, threads)
+    return parallelise(s, loops[:depth], total, threads, plan.share)
 
 
 def _rows_side_by_side(program: Program, stages: Sequence[Stage], depth: int) -> int:
@@ -410,11 +465,13 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
     return best[1:] if best is not None and best[0] > 0 else None
 
 
-def parallelise(s: Schedule, loops: list[str], total: int, threads: int) -> Schedule:
-    """Fuse leading loops until there are enough iterations for all threads, and run them in parallel."""
+def parallelise(
+    s: Schedule, loops: list[str], total: int, threads: int, share: int = ITERATIONS_PER_THREAD
+) -> Schedule:
+    """Fuse leading loops until each thread has so many iterations to ``share``, and run them in parallel."""
     if threads == 1 or not loops or total < MIN_PARALLEL_ELEMENTS:
         return s
-    wanted = threads * ITERATIONS_PER_THREAD
+    wanted = threads * share
     extents = {
         f.var: f.extent.as_int() if f.extent.is_const else wanted
         for place in blocks(s.func.body)
@@ -438,7 +495,7 @@ def parallelise(s: Schedule, loops: list[str], total: int, threads: int) -> Sche
     return s.parallel(name) if count > 1 else s
 
 
-def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: int) -> int | None:
+def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: int, share: int) -> int | None:
     """Elements of a thread's part of the vectors' loop, where the loops around it are too short for all."""
     extents = [s.loop(loop).extent for loop in (*pars, inner)]
     if threads == 1 or total < MIN_PARALLEL_ELEMENTS or not all(e.is_const for e in extents):
@@ -446,7 +503,7 @@ def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: in
     *outer, extent = (e.as_int() for e in extents)
     if prod(outer) >= threads:
         return None
-    parts = _parts(prod(outer), extent, threads * ITERATIONS_PER_THREAD, threads)
+    parts = _parts(prod(outer), extent, threads * share, threads)
     return extent // parts if parts is not None else -(-extent // threads)
 
 

@@ -20,7 +20,7 @@ from tilewright.analysis import physical, run_length
 from tilewright.ir import Program, Stage, Store, condition_of, stmt_loads
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.register_tiling import is_tileable
-from tilewright.plan.rows.nest import MIN_RUN, accumulates, elements, parallelise, schedule_rows
+from tilewright.plan.rows.nest import MIN_RUN, accumulates, default_rows, elements, parallelise, schedule_rows
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -99,7 +99,8 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
     beside = _beside(program, stage)
     if beside is None:
         long = [n for n, it in enumerate(stage.iters) if it.kind == "par" and it.extent.as_int() > 1]
-        return schedule_rows(s, program, [], stage, long[-1] + 1, target, threads)
+        plan = default_rows(program, [], stage, long[-1] + 1, target, threads)
+        return schedule_rows(s, program, [], stage, plan, target, threads)
     across, run = beside
     loops = dict(zip((it.name for it in stage.iters), s.loops(stage.name), strict=True))
     first = stage.iters[0]

@@ -14,6 +14,13 @@ from tilewright.schedule.registry import primitive
 from tilewright.support import known_names
 
 
+def with_layout(buffer: Buffer, layout: Sequence[str]) -> Buffer:
+    """A buffer stored as :func:`set_layout` would have it. Raises ScheduleError as that does."""
+    names = [f"d{n}" for n in range(len(buffer.shape))]
+    box = Box(tuple(Span(Index(0), extent) for extent in buffer.shape))
+    return replace(buffer, layout=packed_map(tuple(layout), names, box))
+
+
 @primitive("set_layout", phase="loop")
 def set_layout(func: LoopFunction, buffer: str, layout: Sequence[str]) -> LoopFunction:
     """Store ``buffer`` as ``layout`` says, a string a physical dimension: ``("d1//32", "d0", "d1%32")``.

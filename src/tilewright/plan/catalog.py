@@ -1,0 +1,32 @@
+"""The rules by name: one line a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from tilewright.plan.algorithms.rule import StrassenRule, WinogradRule
+from tilewright.plan.contraction.rule import ContractionRule
+from tilewright.plan.contraction.windows_rule import WindowsRule
+from tilewright.plan.elementwise.rule import ElementwiseRule
+from tilewright.plan.fused.rule import FusedRule
+from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
+from tilewright.plan.rule import Rule
+
+RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (
+            ContractionRule(),
+            WindowsRule(),
+            RowsRule(),
+            LanesRule(),
+            PartsRule(),
+            ElementwiseRule(),
+            FusedRule(),
+            WinogradRule(),
+            StrassenRule(),
+        )
+    }
+)

@@ -1,0 +1,250 @@
+"""The rule of contractions: register tiles, and the nests of products that memory, not products, decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias
+
+from tilewright.analysis import Contraction, row_axis
+from tilewright.ir import Program, Stage
+from tilewright.plan.contraction.dot_products import is_matrix
+from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
+from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
+from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
+from tilewright.plan.contraction.microkernel import Turn, innermost_of, is_expanded
+from tilewright.plan.contraction.nest import (
+    TilePlan,
+    TileProblem,
+    default_tiles,
+    schedule_contraction,
+    shared_axes,
+)
+from tilewright.plan.contraction.output_order import InOrder, find_in_order
+from tilewright.plan.contraction.packing import panel_layout
+from tilewright.plan.contraction.register_tiling import (
+    MAX_ROWS,
+    is_tileable,
+    rows_in_registers,
+    vector_width,
+)
+from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
+from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
+from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule, with_layout
+from tilewright.support import ScheduleError
+
+ContractionPlan: TypeAlias = TilePlan | GemmPlan | SkinnyPlan | SplitKPlan | GemvPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContractionProblem:
+    """A contraction ``c`` as it stands, and the stages that go with it.
+
+    ``epilogue`` consumes its result point by point, ``ordered`` is the copy that puts it in order, ``panels``
+    the stage that makes its operand ``b`` in the order in which it is read.
+    """
+
+    context: Context
+    c: Contraction
+    epilogue: Stage | None
+    ordered: InOrder | None
+    panels: str | None
+
+    @property
+    def program(self) -> Program:
+        """The program around it."""
+        return self.context.program
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but an epilogue goes with it."""
+        return self.ordered is None and self.panels is None
+
+    @property
+    def last(self) -> Stage:
+        """The stage that ends the nest."""
+        return self.ordered.copy if self.ordered is not None else self.epilogue or self.c.stage
+
+    def layout(self, vectors: int | None = None) -> tuple[str, tuple[str, ...]] | None:
+        """The constant operand and its layout in panels of so many vectors; ``None``: it keeps its own."""
+        target = self.context.machine.target
+        return panel_layout(self.program, self.c, target, self.context.constants, vectors)
+
+    def tiles(self, vectors: int | None = None) -> TileProblem:
+        """The problem with the constant operand in panels. Raises ScheduleError where no tile reads those."""
+        target, program, c = self.context.machine.target, self.program, self.c
+        packed = self.layout(vectors)
+        if packed is not None:
+            buffer, layout = packed
+            inputs = (with_layout(b, layout) if b.name == buffer else b for b in program.inputs)
+            program = replace(program, inputs=tuple(inputs))
+            found = is_tileable(program, c.stage, target, self.epilogue)
+            if found is None:
+                raise ScheduleError(f"the layout of {buffer} leaves {c.stage.name} without a register tile")
+            c = found
+        panels = None if packed is not None else self.panels
+        rows = _rows_maker(program, c, self.ordered)
+        return TileProblem(c, self.epilogue, program.outputs, panels, self.ordered, rows)
+
+
+class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
+    """Sums of products of two operands, of one (pooling), and depthwise ones."""
+
+    name = "contraction"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType(
+        {
+            "tiles": TilePlan,
+            "gemm": GemmPlan,
+            "skinny_gemm": SkinnyPlan,
+            "split_k": SplitKPlan,
+            "gemv": GemvPlan,
+        }
+    )
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ContractionProblem | None:
+        """The contraction that ends with ``root``: itself, what it reads in place or puts in order."""
+        program, target = context.program, context.machine.target
+        stage = program.stage(root)
+        ordered = find_in_order(program, stage, target)
+        if ordered is not None and ordered.last.name in stages:
+            made = contraction_of(program, ordered.last, target)
+            return None if made is None else self._problem(context, made, ordered.last, ordered)
+        if not stage.is_reduction:
+            found = contraction_before(program, stage, target)
+            return None if found is None else self._problem(context, found, stage)
+        found = is_tileable(program, stage, target, packed=False)
+        return None if found is None else self._problem(context, found, stage)
+
+    def _problem(
+        self, context: Context, c: Contraction, last: Stage, ordered: InOrder | None = None
+    ) -> ContractionProblem:
+        panels = panels_of(c.stage)
+        known = {stage.name for stage in context.program.stages}
+        epilogue = None if last is c.stage else last
+        return ContractionProblem(context, c, epilogue, ordered, panels if panels in known else None)
+
+    def default(self, problem: ContractionProblem) -> ContractionPlan:
+        """Register tiles, unless memory decides: then the nest that reads what is large once."""
+        target, threads = problem.context.machine.target, problem.context.machine.threads
+        special = None if problem.layout() is not None or not problem.alone else self._special(problem)
+        return default_tiles(problem.tiles(), target, threads) if special is None else special
+
+    def _special(self, problem: ContractionProblem) -> ContractionPlan | None:
+        program, c, constants = problem.program, problem.c, problem.context.constants
+        target, threads = problem.context.machine.target, problem.context.machine.threads
+        wide = is_wide(program, c, target, constants, threads)
+        if not wide and is_large_product(program, c, target, constants, threads):
+            return plan_gemm(c, target, threads)
+        if is_deep(program, c, target, constants, threads):
+            return plan_split_k(c, target)
+        if wide:
+            return plan_skinny(c, target)
+        if is_stream(program, c, target, constants, threads):
+            return plan_gemv(program, c, target, threads)
+        return None
+
+    def space(self, problem: ContractionProblem) -> Space[ContractionPlan]:
+        """Register tiles of every shape that registers hold, in every order; the special nest that fits."""
+        default = self.default(problem)
+        target, threads = problem.context.machine.target, problem.context.machine.threads
+        c = problem.tiles().c
+        if is_matrix(c) or c.dot:
+            # the instruction decides about tiles
+            return Space(default)
+        tiles = default if isinstance(default, TilePlan) else default_tiles(problem.tiles(), target, threads)
+        row, width = row_axis(c), vector_width(c, target)
+        broadcast = c.vector in c.axes("n")
+        whole = -(-c.extent(c.vector) // width)
+        most = 1 if row is None else min(MAX_ROWS, c.extent(row))
+        counts = tuple(v for v in (1, 2, 3, 4) if v <= whole) if broadcast else (tiles.vectors,)
+        if c.run is not None:
+            counts = tuple(v for v in counts if whole % v == 0)
+        if c.group is not None:
+            counts = tuple(v for v in counts if c.group % (v * width) == 0)
+        if c.rows is not None or tiles.lines is not None:
+            rows: tuple[int, ...] = (tiles.rows,)
+        else:
+            rows = tuple(range(1, most + 1))
+        turns: tuple[Turn | None, ...] = (tiles.turn,)
+        if tiles.turn is not None and not is_expanded(c):
+            steps = innermost_of(c, 1).steps
+            turns = tuple(replace(tiles.turn, unroll=n) for n in (1, 2, 4, 8) if steps % n == 0)
+            turns = tuple(dict.fromkeys((tiles.turn, *turns)))
+        blocks = (None, *_row_blocks(c)) if problem.alone and c.b is not None and c.group is None else ()
+        options: dict[str, tuple[object, ...]] = {
+            "rows": tuple(dict.fromkeys((tiles.rows, *rows))),
+            "vectors": tuple(dict.fromkeys((tiles.vectors, *counts))),
+            "shared": tuple(dict.fromkeys((tiles.shared, None, *shared_axes(c, threads)))),
+            "block": tuple(dict.fromkeys((tiles.block, *blocks))),
+            "columns_inside": (tiles.columns_inside, not tiles.columns_inside),
+            "turn": turns,
+            "prefetch": (True, False),
+        }
+        if problem.ordered is not None:
+            # what makes parts for the copy is decided by these
+            options |= {"shared": (tiles.shared,), "block": (tiles.block,)}
+            options |= {"columns_inside": (tiles.columns_inside,), "vectors": (tiles.vectors,)}
+
+        def refusal(plan: ContractionPlan) -> str:
+            if not isinstance(plan, TilePlan) or plan == tiles:
+                return ""
+            if plan.tile_rows > max(1, rows_in_registers(target, plan.vectors, broadcast)):
+                return f"a tile of {plan.tile_rows}x{plan.vectors} vectors exceeds the registers"
+            step = plan.rows if plan.shared == row else 1
+            if plan.shared is not None and c.extent(plan.shared) % (max(1, plan.threads) * step):
+                return f"{plan.shared} cannot be shared evenly by {plan.threads} threads"
+            if plan.block is not None:
+                axis, size = plan.block
+                own = c.extent(axis) // (plan.threads if axis == plan.shared else 1)
+                unit = plan.rows if axis == row else 1
+                if own % size or size % unit:
+                    return f"blocks of {size} do not divide {own} steps of {axis}"
+            return ""
+
+        others = () if default is tiles else (default,)
+        return Space(tiles, options, refusal, others)
+
+    def build(self, s: Schedule, problem: ContractionProblem, plan: ContractionPlan) -> Schedule:
+        """Carry out the nest; an epilogue of a special nest is one of its own."""
+        c, epilogue = problem.c, problem.epilogue
+        target, threads = problem.context.machine.target, problem.context.machine.threads
+        if isinstance(plan, GemmPlan):
+            return schedule_gemm(s, c, epilogue, plan, target, threads)
+        if isinstance(plan, TilePlan):
+            packed = problem.layout(plan.vectors)
+            if packed is not None:
+                s = s.set_layout(*packed)
+            return schedule_contraction(s, problem.tiles(plan.vectors), plan, target)
+        if isinstance(plan, SplitKPlan):
+            s = schedule_split_k(s, c, plan, target, threads)
+        elif isinstance(plan, SkinnyPlan):
+            s = schedule_skinny(s, c, plan, target, threads)
+        else:
+            s = schedule_gemv(s, c, plan, target, threads)
+        return s if epilogue is None else schedule_elementwise(s, problem.program, epilogue, target, threads)
+
+
+def _row_blocks(c: Contraction) -> list[tuple[str, int]]:
+    """Blocks of the m axes: all divisors of their extents."""
+    axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
+    return [(a, n) for a in axes for n in range(2, c.extent(a)) if c.extent(a) % n == 0]
+
+
+def _rows_maker(
+    program: Program, c: Contraction, ordered: InOrder | None
+) -> Callable[[Schedule, str], Schedule] | None:
+    """What computes the operand ``a`` of a product of matrices at a loop; ``None`` where it stays apart.
+
+    Only of products: of windows neighbouring blocks share rows.
+    """
+    makers = program.producers(c.a.buffer)
+    windows = [axis for axis in c.axes("window") if c.extent(axis) > 1]
+    if ordered is not None or windows or not is_matrix(c) or len(makers) != 1 or makers[0].is_reduction:
+        return None
+    if program.consumers(c.a.buffer) != (c.stage,):
+        return None
+    return lambda s, loop: schedule_copy_at(s, program, makers[0], loop)

@@ -1,0 +1,51 @@
+"""The rule of windows over planes too narrow for vectors: a block of channels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+from tilewright.plan.contraction.narrow_windows import Planes, find_planes, schedule_planes
+from tilewright.plan.rule import Context, Rule
+from tilewright.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsPlan:
+    """Blocks of ``size`` channels."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowsProblem:
+    """A reduction over windows of narrow planes."""
+
+    context: Context
+    planes: Planes
+
+
+class WindowsRule(Rule[WindowsProblem, WindowsPlan]):
+    """Pooling and depthwise convolutions of small images."""
+
+    name = "narrow_windows"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"blocks": WindowsPlan})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> WindowsProblem | None:
+        """The reduction that ``root`` ends."""
+        found = find_planes(context.program, context.program.stage(root), context.machine.target)
+        return None if found is None else WindowsProblem(context, found)
+
+    def default(self, problem: WindowsProblem) -> WindowsPlan:
+        """The widest blocks that divide the channels."""
+        return WindowsPlan(problem.planes.size)
+
+    def build(self, s: Schedule, problem: WindowsProblem, plan: WindowsPlan) -> Schedule:
+        """Both ends in blocks of channels."""
+        context = problem.context
+        machine = context.machine
+        return schedule_planes(
+            s, context.program, problem.planes, machine.target, machine.threads, context.constants
+        )

@@ -1,0 +1,74 @@
+"""The rule of element-wise stages: vectors along the axis that moves most accesses by single elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+from tilewright.ir import Stage
+from tilewright.plan.elementwise.copies import schedule_panels
+from tilewright.plan.rows.nest import ElementwisePlan, default_elementwise, schedule_elementwise
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+
+#: Iterations for each thread that a search tries.
+SHARES = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageProblem:
+    """One stage, scheduled by itself."""
+
+    context: Context
+    stage: Stage
+
+
+class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
+    """Any stage: outer loops in parallel, vectors along one axis, everything else in order."""
+
+    name = "elementwise"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"loops": ElementwisePlan})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> StageProblem:
+        """Every stage can be done so."""
+        return StageProblem(context, context.program.stage(root))
+
+    def default(self, problem: StageProblem) -> ElementwisePlan:
+        """Vectors along the axis that moves most accesses by single elements."""
+        return default_elementwise(problem.context.program, problem.stage)
+
+    def space(self, problem: StageProblem) -> Space[ElementwisePlan]:
+        """Every axis that the stage has no carried value along, with and without transposing in registers."""
+        default = self.default(problem)
+        axes = [
+            n
+            for n, it in enumerate(problem.stage.iters)
+            if it.kind == "par" and it.extent.is_const and it.extent.as_int() > 1
+        ]
+        options: dict[str, tuple[object, ...]] = {
+            "vector": tuple(dict.fromkeys((default.vector, *axes))),
+            "run": tuple(dict.fromkeys((default.run, None))),
+            "transpose": (default.transpose, not default.transpose),
+            "share": tuple(dict.fromkeys((default.share, *SHARES))),
+        }
+
+        def refusal(plan: ElementwisePlan) -> str:
+            if plan.run is not None and plan.vector != default.vector:
+                return f"axis {plan.vector} does not lie in runs of {plan.run}"
+            return ""
+
+        return Space(default, options, refusal)
+
+    def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
+        """Carry out the loops, unless the stage is computed where it is used already."""
+        stage, machine = problem.stage, problem.context.machine
+        if len(s.loops(stage.name)) > len(stage.iters):
+            return s
+        program = problem.context.program
+        panels = schedule_panels(s, stage, program, machine.threads)
+        if panels is not None:
+            return panels
+        return schedule_elementwise(s, program, stage, machine.target, machine.threads, plan)

@@ -1,0 +1,128 @@
+"""The rules of reductions along rows: chains of stages over one row, sums along memory, parts of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+from tilewright.ir import Stage
+from tilewright.plan.elementwise.rule import SHARES, StageProblem
+from tilewright.plan.rows.match_rows import shared_depth
+from tilewright.plan.rows.nest import RowsPlan, default_rows, schedule_rows
+from tilewright.plan.rows.reduction import LaneReduction, schedule_lanes
+from tilewright.plan.rows.split_rows import schedule_parts
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+
+#: Rows at once that a search tries.
+ROWS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The plan of a rule that leaves nothing to decide."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsProblem:
+    """``stages``, producers first, which feed ``last`` alone and share ``depth`` loops with it."""
+
+    context: Context
+    stages: tuple[Stage, ...]
+    last: Stage
+    depth: int
+
+
+class RowsRule(Rule[RowsProblem, RowsPlan]):
+    """Softmax, normalisations, and other chains: everything about a row while it is in the first cache."""
+
+    name = "rows"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> RowsProblem | None:
+        """The stages before ``root``, if they share loops with it."""
+        members = [context.program.stage(name) for name in stages]
+        last = context.program.stage(root)
+        depth = shared_depth(members, last)
+        return RowsProblem(context, tuple(members), last, depth) if depth else None
+
+    def default(self, problem: RowsProblem) -> RowsPlan:
+        """Vectors along rows, or across those that lie side by side."""
+        machine = problem.context.machine
+        return default_rows(
+            problem.context.program,
+            problem.stages,
+            problem.last,
+            problem.depth,
+            machine.target,
+            machine.threads,
+        )
+
+    def space(self, problem: RowsProblem) -> Space[RowsPlan]:
+        """Rows at once, passes folded or not, requests, and how finely threads share."""
+        default = self.default(problem)
+        row = problem.last.iters[problem.depth - 1].extent
+        fits = [n for n in ROWS if row.is_const and row.as_int() % n == 0]
+        options: dict[str, tuple[object, ...]] = {
+            "rows": (default.rows,) if default.across else tuple(dict.fromkeys((default.rows, *fits))),
+            "fold": (True, False),
+            "ahead": (True, False),
+            "share": tuple(dict.fromkeys((default.share, *SHARES))),
+        }
+        return Space(default, options)
+
+    def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
+        """Compute all stages of a row inside its loop."""
+        machine, program = problem.context.machine, problem.context.program
+        return schedule_rows(s, program, problem.stages, problem.last, plan, machine.target, machine.threads)
+
+
+class LanesRule(Rule[StageProblem, LaneReduction]):
+    """Reductions along memory that the program was split for: vectors of sums, joined at the end."""
+
+    name = "lanes"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"lanes": LaneReduction})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> StageProblem | None:
+        """A stage that ends such a reduction; what was split is in the context's matches."""
+        return StageProblem(context, context.program.stage(root)) if root in context.matches else None
+
+    def default(self, problem: StageProblem) -> LaneReduction:
+        """What the program was split for."""
+        found = problem.context.matches[problem.stage.name]
+        assert isinstance(found, LaneReduction)
+        return found
+
+    def space(self, problem: StageProblem) -> Space[LaneReduction]:
+        """With and without what is asked for ahead."""
+        default = self.default(problem)
+        return Space(default, {"ahead": tuple(dict.fromkeys((default.ahead, ())))})
+
+    def build(self, s: Schedule, problem: StageProblem, plan: LaneReduction) -> Schedule:
+        """Vectors of sums in registers."""
+        context = problem.context
+        return schedule_lanes(s, context.program, plan, problem.stage, context.machine.threads)
+
+
+class PartsRule(Rule[StageProblem, Fixed]):
+    """Rows fewer than the threads: a stage that reduces parts of them."""
+
+    name = "row_parts"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"fixed": Fixed})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> StageProblem:
+        """A stage that reduces parts of rows."""
+        return StageProblem(context, context.program.stage(root))
+
+    def default(self, problem: StageProblem) -> Fixed:
+        """Nothing is left to decide."""
+        return Fixed()
+
+    def build(self, s: Schedule, problem: StageProblem, plan: Fixed) -> Schedule:
+        """Sums of several parts in registers, threads share parts."""
+        context = problem.context
+        machine = context.machine
+        return schedule_parts(s, context.program, problem.stage, machine.target, machine.threads)

@@ -1,0 +1,71 @@
+"""Rules: how one nest of a unit is planned, enumerated and carried out, and what they are asked with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tilewright.cost import Machine
+from tilewright.ir import Program
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+
+ProblemT = TypeVar("ProblemT")
+PlanT = TypeVar("PlanT")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """A program after its rewrites, and the machine that it is planned for.
+
+    ``constants`` are arguments whose contents are known when compiling, besides those in scope ``const``.
+    ``matches`` has what algorithms matched before they rewrote the program, by the stage that they replaced.
+    """
+
+    program: Program
+    machine: Machine
+    constants: frozenset[str] = frozenset()
+    matches: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """What is decided about one nest: the ``rule``, and its ``plan`` for the stage ``root``.
+
+    ``stages`` are those that are computed together with the root.
+    """
+
+    rule: str
+    root: str
+    stages: tuple[str, ...]
+    plan: Any
+
+
+class Rule(ABC, Generic[ProblemT, PlanT]):
+    """One way of making nests. A new one is a subclass in a file of its own, listed in ``catalog.py``.
+
+    ``forms`` are the classes of its plans by the names that they have in files: frozen dataclasses of
+    numbers, words, tuples of those, and ``None``.
+    """
+
+    name: ClassVar[str]
+    forms: ClassVar[Mapping[str, type]]
+
+    @abstractmethod
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ProblemT | None:
+        """What the rule would do for a stage and those computed with it; ``None`` where it does nothing."""
+
+    @abstractmethod
+    def default(self, problem: ProblemT) -> PlanT:
+        """The plan that is taken unless a search finds a better one."""
+
+    @abstractmethod
+    def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
+        """Carry out a plan. Raises ScheduleError where a step is refused."""
+
+    def space(self, problem: ProblemT) -> Space[PlanT]:
+        """All plans of a problem; of a rule that decides nothing else the default alone."""
+        return Space(self.default(problem))
