@@ -27,6 +27,7 @@ from tilewright.plan.contraction.split_k import split_deep
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.fused.bands import find_band
 from tilewright.plan.fused.chain import find_chain
+from tilewright.plan.general.rule import gather_general, reduction_before
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.rows.match import ending_stage
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
@@ -96,8 +97,9 @@ def _plan_clusters(
             return chained
     except ScheduleError as error:
         s = fell_back(s, "no chain, step by step", error)
+    s, general = gather_general(s, target)
     try:
-        changed, along = split_reductions(s, target, threads, constants)
+        changed, along = split_reductions(s, target, threads, constants, general)
         if along:
             return _plan_nests(changed, machine, constants, choices, along)
     except ScheduleError as error:
@@ -288,6 +290,12 @@ def _cluster_of(
     if planes is not None:
         each = tuple(Cluster("elementwise", name) for name in dict.fromkeys((planes.stage.name, stage.name)))
         return Cluster("narrow_windows", stage.name, _but(stage, (planes.stage.name,)), each)
+    general = reduction_before(program, stage, target)
+    if general is not None and general.stage.name not in {*done, *choices, *along, *parts} - {stage.name}:
+        # one nest for the reduction and its reader, else one each
+        names = dict.fromkeys((*general.panels, general.stage.name, stage.name))
+        each = tuple(Cluster("elementwise", name) for name in names)
+        return Cluster("general", stage.name, _but(stage, tuple(names)), each)
     rows = rows_before(program, stage, {*done, *along}, target)
     if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
         return alone

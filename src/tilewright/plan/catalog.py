@@ -11,6 +11,7 @@ from tilewright.plan.contraction.rule import ContractionRule
 from tilewright.plan.contraction.windows_rule import WindowsRule
 from tilewright.plan.elementwise.rule import ElementwiseRule
 from tilewright.plan.fused.rule import FusedRule
+from tilewright.plan.general.rule import GeneralRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
 
@@ -20,6 +21,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
         for rule in (
             ContractionRule(),
             WindowsRule(),
+            GeneralRule(),
             RowsRule(),
             LanesRule(),
             PartsRule(),

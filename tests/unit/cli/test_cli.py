@@ -10,7 +10,7 @@ import pytest
 
 import onnx_models as tiny
 from tilewright.cli import main
-from tilewright.plan import assembly as default
+from tilewright.plan.contraction import rule as default
 from tilewright.support import ScheduleError
 
 COMMANDS = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")

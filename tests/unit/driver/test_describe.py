@@ -18,8 +18,8 @@ from tilewright.driver.describe import layout_name
 from tilewright.driver.work import moved_bytes
 from tilewright.ir import BF16, F32, Buffer, Index, to_function
 from tilewright.lang import ops
-from tilewright.plan import assembly as default
 from tilewright.plan import is_fast
+from tilewright.plan.contraction import rule as default
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule

@@ -13,8 +13,8 @@ from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
 from tilewright.plan import Flow, assign_layouts
-from tilewright.plan import assembly as default
 from tilewright.plan.algorithms import winograd
+from tilewright.plan.contraction import rule as default
 from tilewright.schedule import derived_constants, replay
 from tilewright.strategies import default_schedule
 
@@ -38,6 +38,14 @@ def blocked(program: Program) -> Program:
 
 def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5, target=HOST):
     """Schedule, run in both ways, and compare with the reference; returns the schedule."""
+    s = default_schedule(program, target, threads, winograd=winograd)
+    check_schedule(program, s, interpret=interpret, tolerance=tolerance)
+    assert str(replay(s.source, s.trace)) == str(s)
+    return s
+
+
+def check_schedule(program, s, *, interpret=False, tolerance=1e-5):
+    """Run a schedule of a program and compare with the reference."""
     rng = np.random.default_rng(3)
     arrays = {}
     for b in program.inputs:
@@ -52,7 +60,6 @@ def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5
         outputs=tuple(b.with_(layout=None) for b in program.outputs),
     )
     wanted = lang.evaluate(plain, arrays)
-    s = default_schedule(program, target, threads, winograd=winograd)
     derived = derived_constants(s)
     given = {}
     for b in s.func.buffers:
@@ -68,8 +75,6 @@ def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5
             value = unpack(got[b.name], b)
             scale = max(1.0, float(np.abs(wanted[b.name]).max()))
             np.testing.assert_allclose(value, wanted[b.name], rtol=0, atol=tolerance * scale)
-    assert str(replay(s.source, s.trace)) == str(s)
-    return s
 
 
 def conv_program(n, ic, oc, spatial, window, stride=1, pad=0, groups=1, dilation=1, epilogue=True):

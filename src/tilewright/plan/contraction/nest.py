@@ -501,18 +501,34 @@ def _parallelise(
     s: Schedule, tile: _Tile, stage: str, threads: int, innermost: str | None = None
 ) -> Schedule:
     """The outer loops of all copies as one parallel loop each, up to ``innermost`` if that is even."""
+    return parallelise_tiles(s, (*tile.outer, tile.around), stage, threads, tile.shared, innermost)
+
+
+def parallelise_tiles(
+    s: Schedule,
+    tiles: Sequence[str],
+    stage: str,
+    threads: int,
+    shared: bool = False,
+    innermost: str | None = None,
+) -> Schedule:
+    """Fuse the loops ``tiles`` around all copies of a stage into one parallel loop each.
+
+    All but the innermost, the first one where that has an iteration a thread (``shared``), or those up to
+    ``innermost`` if that is even; more while threads would have unequal parts.
+    """
     started: set[str] = set()
     for name in s.blocks():
         loops = s.loops(name)
         if s.block(name).stage == stage and not started & set(loops):
-            around = list(loops[: len(tile.outer) + 1])
+            around = list(loops[: len(tiles)])
             # a loop of one iteration around several copies of tiles is no work for threads to share
             while len(around) > 1 and s.loop(around[0]).extent == Index(1) and not _nests(s, *around[:2]):
                 del around[0]
-            wanted = 1 if tile.shared else len(around) - 1
-            if innermost in around[:wanted]:
-                wanted = around.index(innermost) + 1
-            s, fused = _fuse(s, around, wanted, threads)
+            count = 1 if shared else len(around) - 1
+            if innermost in around[:count]:
+                count = around.index(innermost) + 1
+            s, fused = _fuse(s, around, count, threads)
             started.add(fused)
             s = s.parallel(fused)
     return s

@@ -69,9 +69,12 @@ class LaneReduction:
 
 
 def split_reductions(
-    s: Schedule, target: Target, threads: int, constants: Collection[str]
+    s: Schedule, target: Target, threads: int, constants: Collection[str], but: Collection[str] = ()
 ) -> tuple[Schedule, dict[str, LaneReduction]]:
-    """Rewrite the reductions for which this pays; the choices by the stage that ends each nest."""
+    """Rewrite the reductions for which this pays; the choices by the stage that ends each nest.
+
+    Stages ``but`` are left as they are.
+    """
     program = s.program
     assert program is not None
     choices: dict[str, LaneReduction] = {}
@@ -79,7 +82,8 @@ def split_reductions(
         now = s.program
         assert now is not None
         last = ending_stage(now, stage)
-        found = None if last is None else match_lanes(now, stage, target, constants)
+        skipped = last is None or stage.name in but
+        found = None if skipped else match_lanes(now, stage, target, constants)
         if found is not None and last is not None:
             s, choice = _rewrite(s, stage, found, target, threads)
             choices[last.name if choice.final == stage.name else choice.final] = choice

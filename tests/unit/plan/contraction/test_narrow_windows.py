@@ -7,10 +7,10 @@ from tests.unit.strategies.test_default import check, constant, conv_program, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan import assembly as default
-from tilewright.plan.assembly import inline_stages
 from tilewright.plan.contraction import narrow_windows as planes
+from tilewright.plan.contraction import windows_rule as default
 from tilewright.plan.contraction.narrow_windows import find_planes
+from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 

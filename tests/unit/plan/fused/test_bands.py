@@ -10,7 +10,6 @@ from tests.unit.strategies.test_default import blocked, check, constant, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan import assembly as default
 from tilewright.plan.fused import bands
 from tilewright.plan.fused import nests as chain_nests
 from tilewright.plan.fused.bands import Band, choose_band
@@ -19,6 +18,7 @@ from tilewright.plan.fused.nests import prepare_bands
 from tilewright.plan.graph.layouts import Block, Flow, assign_layouts
 from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
 from tilewright.support import ScheduleError
 
 LANES = HOST.lanes(F32)
@@ -134,7 +134,7 @@ def test_on_the_interpreter(case, in_bands):
 
 def test_channels_are_expanded_as_they_are_read(in_bands):
     in_bands(7)
-    text = str(default.schedule_unit(block(1, (14, 14), 64, 384, 64, residual=True), HOST, 2))
+    text = str(default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), HOST, 2))
     stored = dict(re.findall(r"alloc (\w+): f32\[([^]]*)\] global", text))
     tile = 2 * LANES
     # the band and its border of one block of channels; all channels of the band, which the projection sums up
@@ -151,7 +151,7 @@ def test_a_block_that_pays_is_one_nest(threads, expected):
     band = choose_band(chain_in(program), HOST, threads)
     # nothing is gained on one thread; three share channels more evenly than rows
     assert (band and (band.rows, band.parts)) == expected
-    assert ("band" in str(default.schedule_unit(program, HOST, threads))) == (band is not None)
+    assert ("band" in str(default_schedule(program, HOST, threads))) == (band is not None)
 
 
 def test_bands_fit_the_cache():

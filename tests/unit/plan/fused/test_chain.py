@@ -7,7 +7,7 @@ from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
-from tilewright.plan.assembly import gather_operands
+from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.fused import nests as chain_nests
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.inlining import inline_stages

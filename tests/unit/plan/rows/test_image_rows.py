@@ -8,7 +8,6 @@ from tests.unit.strategies.test_default import check, constant, conv_program, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan.assembly import inline_stages
 from tilewright.plan.contraction import register_tiling as tiles
 from tilewright.plan.contraction.register_tiling import (
     BAND,
@@ -17,6 +16,7 @@ from tilewright.plan.contraction.register_tiling import (
     is_tileable,
     row_axis,
 )
+from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
 
 LANES = HOST.lanes(F32)

@@ -1,0 +1,336 @@
+"""Register tiles for any reduction: sums of three factors, min-plus products, distances, any semiring.
+
+The nest that results, for a result with vectors along one axis and rows along up to two others::
+
+    parallel for (axes around, panels of vectors, tiles of rows):
+        acc[rows, vectors] = start        # registers
+        for the reduction:                # a few steps unrolled
+            acc[...] = fold(acc[...], term(operands))
+        out[...] = epilogue(acc[...])
+
+What does not divide is a copy of its own with exact extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from typing import Final
+
+from tilewright.analysis import physical, run_length
+from tilewright.cost import Machine
+from tilewright.ir import (
+    Binary,
+    Call,
+    DType,
+    Expr,
+    Load,
+    Program,
+    Select,
+    Stage,
+    Store,
+    Unary,
+    condition_of,
+    loads,
+)
+from tilewright.plan.contraction.match import panels_of
+from tilewright.plan.contraction.microkernel import fed_by, loops_below
+from tilewright.plan.contraction.nest import parallelise_tiles, threads_for
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Sizes of a register tile along one axis that are tried.
+SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+#: Vectors beside each other that are tried.
+VECTORS: Final = (1, 2, 3, 4)
+#: Multiply-adds, or other operations, of one turn of the innermost loop, at most.
+MAX_OPERATIONS_PER_TURN: Final = 120
+#: Registers that operands and constants take besides the accumulators.
+SPARE_REGISTERS: Final = 3
+#: Loads of vectors and broadcasts that start in a cycle.
+LOADS_PER_CYCLE: Final = 2.0
+#: Part of a step that the loop around it costs, in cycles.
+LOOP_OVERHEAD_CYCLES: Final = 0.25
+#: Operations below which another rule does as well.
+MIN_OPERATIONS: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction of any term into one place of its result, and the axes that its nest can tile.
+
+    ``vector`` is the axis along which the result lies together, ``operands`` are what its term reads, where
+    it lies in memory, ``operations`` those of one instance. ``epilogue`` consumes the result point by point,
+    the stages ``panels`` lay operands out along the vectors.
+    """
+
+    stage: Stage
+    epilogue: Stage | None
+    vector: str
+    operands: tuple[Load, ...]
+    operations: int
+    panels: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> Stage:
+        """The stage that ends the nest."""
+        return self.epilogue or self.stage
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The other axes of the result."""
+        pars = (it.name for it in self.stage.iters if it.kind == "par")
+        return tuple(a for a in pars if a != self.vector and self.stage.extent(a) > 1)
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """The axes of the reduction."""
+        return tuple(it.name for it in self.stage.iters if it.kind == "red")
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralPlan:
+    """A register tile of ``rows`` (axis and size) times ``vectors``, and ``unroll`` steps of the reduction.
+
+    With ``columns_inside`` tiles follow one another along the vectors first. ``threads`` share the outer
+    loops.
+    """
+
+    rows: tuple[tuple[str, int], ...]
+    vectors: int
+    unroll: int = 1
+    columns_inside: bool = False
+    threads: int = 1
+
+    @property
+    def accumulators(self) -> int:
+        """Vectors of the result in registers."""
+        return self.vectors * prod(size for _, size in self.rows)
+
+
+def match_reduction(
+    program: Program, stage: Stage, epilogue: Stage | None, target: Target
+) -> Reduction | None:
+    """A reduction that register tiles suit: vectors along the result, sizes known; ``None`` for others."""
+    _, body = condition_of(stage.body)
+    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
+        return None
+    write = body.writes[0]
+    stages = (stage, epilogue or stage)
+    if not isinstance(write.value, Binary) or not all(it.extent.is_const for st in stages for it in st.iters):
+        return None
+    if any(it.kind == "ord" for it in stage.iters):
+        return None
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    if [i.as_var() for i in write.indices] != pars or not pars:
+        return None
+    vector = pars[-1]
+    if stage.extent(vector) * 2 < target.lanes(write.value.dtype):
+        return None
+    found = tuple(
+        physical(program, ld) for ld in dict.fromkeys(loads(write.value)) if ld.buffer not in stage.writes
+    )
+    if not found or any(_strided(ld, vector) for ld in found):
+        return None
+    operations = max(1, _operations(write.value))
+    if prod(it.extent.as_int() for it in stage.iters) * operations < MIN_OPERATIONS:
+        return None
+    made = {ld.buffer for ld in found}
+    panels = (
+        st.name for st in program.stages if st.name.startswith(panels_of(stage)) and made & {*st.writes}
+    )
+    return Reduction(stage, epilogue, vector, found, operations, tuple(panels))
+
+
+def strided_operands(program: Program, stage: Stage) -> tuple[Load, ...]:
+    """What a reduction reads across its vectors: gathered, unless it is laid out for them before."""
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    if not pars:
+        return ()
+    return tuple(
+        ld
+        for ld in stage.operands
+        if ld.buffer not in stage.writes and _strided(physical(program, ld), pars[-1])
+    )
+
+
+def _strided(ld: Load, vector: str) -> bool:
+    return any(vector in i.vars for i in ld.indices) and run_length(ld, vector) is not None
+
+
+def _operations(e: Expr) -> int:
+    """Scalar operations of an expression."""
+    if isinstance(e, Binary):
+        both = _operations(e.a) + _operations(e.b)
+        # a product that is added is one instruction
+        fused = e.op == "add" and any(isinstance(x, Binary) and x.op == "mul" for x in (e.a, e.b))
+        return both + (0 if fused and e.dtype.is_float else 1)
+    if isinstance(e, Unary):
+        return _operations(e.a) + 1
+    if isinstance(e, Select):
+        return _operations(e.a) + _operations(e.b) + 2
+    if isinstance(e, Call):
+        return sum(map(_operations, e.args)) + 20
+    return 0
+
+
+def default_general(r: Reduction, machine: Machine) -> GeneralPlan:
+    """The register tile with the fewest cycles for each result and step, among those that registers hold."""
+    target = machine.target
+    best: tuple[float, GeneralPlan] | None = None
+    threads = threads_for(r.stage, machine.threads)
+    for plan in tiles_of(r, target, threads):
+        cost = cycles_per_step(r, plan, target)
+        if best is None or cost < best[0] - 1e-9:
+            best = (cost, plan)
+    assert best is not None
+    return best[1]
+
+
+def tiles_of(r: Reduction, target: Target, threads: int) -> list[GeneralPlan]:
+    """All register tiles of a reduction, with the steps that are unrolled in each."""
+    whole = -(-r.stage.extent(r.vector) // target.lanes(_dtype(r)))
+    axes = [*r.rows[::-1]]
+    chosen: list[tuple[tuple[str, int], ...]] = [()]
+    chosen += [((a, n),) for a in axes for n in SIZES[1:] if n <= r.stage.extent(a)]
+    chosen += [
+        ((a, n), (b, m))
+        for a, b in combinations(axes, 2)
+        for n in SIZES[1:5]
+        for m in SIZES[1:5]
+        if n <= r.stage.extent(a) and m <= r.stage.extent(b)
+    ]
+    plans = [
+        GeneralPlan(rows, vectors, threads=threads)
+        for rows in chosen
+        for vectors in VECTORS
+        if vectors <= whole
+    ]
+    fitting = [plan for plan in plans if fits_registers(r, plan, target)]
+    return [
+        GeneralPlan(plan.rows, plan.vectors, steps_unrolled(r, plan), threads=threads)
+        for plan in fitting or plans[:1]
+    ]
+
+
+def fits_registers(r: Reduction, plan: GeneralPlan, target: Target) -> bool:
+    """Whether accumulators and one step's vectors fit beside each other."""
+    beside = sum(plan.vectors for ld in r.operands if any(r.vector in i.vars for i in ld.indices))
+    return plan.accumulators + min(beside, plan.vectors * 2) + SPARE_REGISTERS <= target.vector_registers
+
+
+def steps_unrolled(r: Reduction, plan: GeneralPlan) -> int:
+    """The steps of the innermost loop that are expanded."""
+    steps = r.stage.extent(r.sums[-1])
+    work = plan.accumulators * r.operations
+    return next(n for n in (4, 2, 1) if steps % n == 0 and (n == 1 or n * work <= MAX_OPERATIONS_PER_TURN))
+
+
+def cycles_per_step(r: Reduction, plan: GeneralPlan, target: Target) -> float:
+    """Cycles that one step of the reduction takes for each vector of results."""
+    sizes = dict(plan.rows)
+    read = 0
+    for ld in r.operands:
+        moved = {v for i in ld.indices for v in i.vars}
+        read += prod(n for a, n in sizes.items() if a in moved) * (plan.vectors if r.vector in moved else 1)
+    work = plan.accumulators * r.operations / target.fma_per_cycle
+    latency = target.fma_latency * max(1, r.operations // 2)
+    step = max(work, read / LOADS_PER_CYCLE, latency) + LOOP_OVERHEAD_CYCLES / plan.unroll
+    # partial tiles count as whole ones
+    waste = prod(-(-r.stage.extent(a) // n) * n / r.stage.extent(a) for a, n in sizes.items())
+    lanes = target.lanes(_dtype(r)) * plan.vectors
+    extent = r.stage.extent(r.vector)
+    waste *= -(-extent // lanes) * lanes / extent
+    return step * waste / plan.accumulators
+
+
+def schedule_general(s: Schedule, r: Reduction, plan: GeneralPlan, target: Target) -> Schedule:
+    """Schedule a reduction and the stage that consumes it point by point, if there is one.
+
+    Loops of both are those of the unscheduled program. Raises ScheduleError where a step is refused.
+    """
+    stage, last = r.stage, r.last
+    lanes = target.lanes(_dtype(r))
+    own = [it.name for it in stage.iters if it.kind == "par"]
+    pars = [it.name for it in last.iters if it.kind == "par"]
+    loop_of = dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
+    loop = {axis: loop_of[along] for axis, along in zip(own, pars, strict=True)}
+    ragged: list[str] = []
+
+    def split(axis: str, size: int) -> list[str]:
+        nonlocal s
+        names = [f"{loop[axis]}_tile", f"{loop[axis]}_own"]
+        s = s.split(loop[axis], size, names=names)
+        if stage.extent(axis) % size:
+            ragged.append(names[0])
+        return names
+
+    rows = {axis: split(axis, size) for axis, size in plan.rows if size > 1}
+    width = plan.vectors * lanes
+    columns = split(r.vector, min(width, stage.extent(r.vector)))
+    around = [loop[a] for a in own if a not in rows and a != r.vector]
+    tiles = [outer for outer, _ in rows.values()]
+    outer = [*around, *([*tiles, columns[0]] if plan.columns_inside else [columns[0], *tiles])]
+    reds = [loop_of[it.name] for it in last.iters if it.kind == "red"]
+    inner = [name for _, name in rows.values()]
+    s = s.reorder(*outer, *reds, *inner, columns[1])
+    tile = outer[-1]
+    if r.epilogue is not None:
+        s = s.compute_at(stage.name, tile).set_scope(stage.writes[0], "register")
+        s = _reduce(s, r, tile, plan)
+        for name in inner:
+            s = s.unroll(name)
+        s = s.vectorize(columns[1])
+    else:
+        out = f"{stage.name}_acc"
+        s = s.stage(stage.writes[0], at=tile, scope="register", mode="write", name=out)
+        s = _reduce(s, r, tile, plan)
+        s = _expand(s, r, f"{out}_out", loops_below(s, f"{out}_out", tile))
+    for panel in r.panels:
+        # those of a panel of columns, just before their use
+        s = s.compute_at(panel, columns[0])
+        s = s.vectorize(loops_below(s, panel, columns[0])[-1])
+    s = s.annotate(tile, "outline")
+    for name in reversed(outer):
+        if name in ragged and s.loop(name).extent.as_int() > 1:
+            s = s.partition(name, -1)
+    return parallelise_tiles(s, outer, last.name, plan.threads) if plan.threads > 1 else s
+
+
+def _reduce(s: Schedule, r: Reduction, tile: str, plan: GeneralPlan) -> Schedule:
+    """The nest inside a tile: reduction outside, vectors innermost, its start in front."""
+    block = r.stage.name
+    feeds = fed_by(s, block, loops_below(s, block, tile))
+    reds = [loop for loop, axis in feeds.items() if axis in r.sums]
+    rows = [loop for loop, axis in feeds.items() if axis not in r.sums and axis != r.vector]
+    vector = next(loop for loop, axis in feeds.items() if axis == r.vector)
+    s = s.reorder(*reds, *rows, vector).decompose_init(block, reds[0])
+    for loop in rows:
+        s = s.unroll(loop)
+    s = s.vectorize(vector)
+    if plan.unroll > 1:
+        s = s.annotate(reds[-1], "unroll", str(plan.unroll))
+    start = [loop for loop in s.loops(f"{block}_init") if loop in {f"{x}_init" for x in (*rows, vector)}]
+    for loop in start:
+        s = s.vectorize(loop) if loop == f"{vector}_init" else s.unroll(loop)
+    return s
+
+
+def _expand(s: Schedule, r: Reduction, block: str, loops: Sequence[str]) -> Schedule:
+    """A copy of the result: vectors along its last dimension, everything else expanded."""
+    along = s.block(block).bind[-1].vars
+    vector = next(loop for loop in loops if loop in along)
+    rest = [loop for loop in loops if loop != vector]
+    if rest and vector != loops[-1]:
+        s = s.reorder(*rest, vector)
+    for loop in rest:
+        s = s.unroll(loop)
+    return s.vectorize(vector)
+
+
+def _dtype(r: Reduction) -> DType:
+    _, body = condition_of(r.stage.body)
+    assert isinstance(body, Store)
+    return body.writes[0].value.dtype

@@ -1,0 +1,191 @@
+"""Plans of units: all of a space are carried out and right, texts round-trip, bad ones are refused."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.plan.general.test_rule import CASES as GENERAL
+from tests.unit.strategies.test_default import blocked, check_schedule, constant, conv_program, t
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.ir import structural_hash
+from tilewright.lang import ops
+from tilewright.plan import RULES, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.support import ArtefactError
+
+MACHINE = Machine(HOST, 2)
+
+
+def product(m, n, k, weight=False):
+    a, b = t(m, k, name="A"), t(k, n, name="B")
+    program = lang.program([a, b], [ops.matmul(a, b, name="Y")])
+    return constant(program, "B") if weight else program
+
+
+def softmax(rows, columns):
+    x = t(rows, columns, name="X")
+    return lang.program([x], [ops.softmax(x, axis=-1, name="Y")])
+
+
+PROGRAMS = {
+    "product": product(45, 70, 33),
+    "product with weights": product(64, 96, 40, weight=True),
+    "skinny product": product(2, 512, 300),
+    "convolution": blocked(conv_program(1, 32, 32, (9, 9), (3, 3), pad=1)),
+    "strided convolution": blocked(conv_program(1, 16, 32, (14, 14), (3, 3), stride=2, pad=1)),
+    "pooling": lang.program(
+        [x := t(1, 16, 12, 12, name="X")], [ops.max_pool(x, (2, 2), strides=(2, 2), name="Y")]
+    ),
+    "softmax": softmax(64, 100),
+    "element-wise": lang.program(
+        [z := t(64, 48, name="Z")], [lang.compute((48, 64), lambda i, j: z[j, i] * 2.0, name="Y")]
+    ),
+    "general": GENERAL["three factors, ragged"],
+    "min-plus": GENERAL["min-plus, ragged"],
+}
+
+
+def spaces(program, plan):
+    """The space of each nest."""
+    _, context = rewritten(program, plan, MACHINE)
+    found = []
+    for nest in plan.nests:
+        rule = RULES[nest.rule]
+        found.append(rule.space(rule.match(context, nest.root, nest.stages)))
+    return found
+
+
+def drawn(program, plan, rng):
+    """The same unit with a plan drawn for each nest."""
+    nests = [
+        replace(nest, plan=space.sample(rng))
+        for nest, space in zip(plan.nests, spaces(program, plan), strict=True)
+    ]
+    return replace(plan, nests=tuple(nests))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_plan_from_its_text_gives_the_same_function(name):
+    planned = plan_unit(PROGRAMS[name], HOST, 2)
+    again = plan_from_json(planned.plan.to_json())
+    assert again == planned.plan
+    assert hash(again) == hash(planned.plan)
+    built = build_unit(PROGRAMS[name], again, MACHINE)
+    assert structural_hash(built.func) == structural_hash(planned.schedule.func)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
+    program, rng = PROGRAMS[name], random.Random(name)
+    plan = plan_unit(program, HOST, 2).plan
+    seen = set()
+    for _ in range(4):
+        other = drawn(program, plan, rng)
+        seen.add(other)
+        s = build_unit(program, other, MACHINE)
+        assert plan_from_json(other.to_json()) == other
+        check_schedule(program, s)
+    assert len(seen) > 1 or all(space.size < 4 for space in spaces(program, plan))
+
+
+def test_a_default_is_a_point_of_its_space():
+    for program in PROGRAMS.values():
+        plan = plan_unit(program, HOST, 2).plan
+        for nest, space in zip(plan.nests, spaces(program, plan), strict=True):
+            space.check(nest.plan)
+            assert nest.plan == space.default or nest.plan in space.others
+
+
+def test_a_convolution_has_many_plans():
+    plan = plan_unit(PROGRAMS["convolution"], HOST, 2, winograd="off").plan
+    (space,) = spaces(PROGRAMS["convolution"], plan)
+    assert len(set(space)) > 100
+    neighbours = list(space.neighbours(space.default))
+    assert neighbours
+    assert space.default not in neighbours
+
+
+@pytest.fixture
+def text():
+    return plan_unit(PROGRAMS["product"], HOST, 2).plan.to_json()
+
+
+def edited(text, change):
+    data = json.loads(text)
+    change(data)
+    return json.dumps(data)
+
+
+def set_plan(name, value):
+    def change(data):
+        data["nests"][0]["plan"][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_plan("rows", "many"), r"nest 0 of the plan: Expected `int`, got `str` - at `\$.rows`"),
+        (set_plan("colour", 1), "nest 0 of the plan: there is no field 'colour'"),
+        (lambda d: d["nests"][0].update(rule="magic"), "nest 0 of the plan: there is no rule 'magic'"),
+        (lambda d: d["nests"][0].update(form="magic"), "has no form 'magic'"),
+        (lambda d: d["nests"][0].update(root=3), "'root' is a stage's name"),
+        (lambda d: d["nests"][0].pop("root"), "has exactly 'rule', 'root'"),
+        (lambda d: d.update(version=99), "the plan has version 99"),
+        (lambda d: d.update(format="trace"), "not a plan"),
+        (lambda d: d.update(more=1), "a plan has exactly"),
+        (lambda d: d.update(streamed=[1]), "'streamed' of a plan is a list of names"),
+        (lambda d: d["rewrites"].update(steps=[{"primitive": "magic", "args": [], "kwargs": {}}]), "magic"),
+    ],
+)
+def test_edited_texts_are_refused(text, change, message):
+    with pytest.raises(ArtefactError, match=message):
+        plan_from_json(edited(text, change))
+
+
+def test_truncated_and_enormous_texts_are_refused(text):
+    with pytest.raises(ArtefactError, match="the plan is not JSON"):
+        plan_from_json(text[:-9])
+    with pytest.raises(ArtefactError, match="at most"):
+        plan_from_json(" " * (1 << 25))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rows", 1000, "the plan of 'Y': rows is 1000, and not one of"),
+        ("shared", "i", "the plan of 'Y': "),
+        ("vectors", 7, "the plan of 'Y': vectors is 7"),
+    ],
+)
+def test_values_outside_the_space_are_refused(text, name, value, message):
+    plan = plan_from_json(edited(text, set_plan(name, value)))
+    with pytest.raises(ArtefactError, match=message):
+        build_unit(PROGRAMS["product"], plan, MACHINE)
+
+
+def test_the_plan_of_another_program_is_refused(text):
+    plan = plan_from_json(text)
+    x = t(8, 8, name="X")
+    other = lang.program([x], [lang.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="Q")])
+    with pytest.raises(ArtefactError, match="names the stage 'Y', which the program does not have"):
+        build_unit(other, plan, MACHINE)
+    renamed = lang.program([x], [lang.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="Y")])
+    with pytest.raises(ArtefactError, match="has no nest that ends with the stage 'Y'"):
+        build_unit(renamed, plan, MACHINE)
+
+
+def test_a_space_says_which_combination_is_none():
+    (nest,) = plan_unit(GENERAL["min-plus"], HOST, 1).plan.nests
+    plan = replace(nest.plan, vectors=1)
+    space = Space(plan, {"vectors": (1, 9)}, lambda p: "no" if p.vectors > 1 else "")
+    with pytest.raises(ArtefactError, match="here: no"):
+        space.check(replace(plan, vectors=9), "here")
+    with pytest.raises(ArtefactError, match="str is no form of plan"):
+        space.check("tiles")
+    assert list(space) == [plan]
+    assert space.sample(random.Random(0)) == plan
