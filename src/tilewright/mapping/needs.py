@@ -98,7 +98,7 @@ def needs_of(
         own_dims = tuple(_dims(own, form, p, row, axes) for row in p.mine.rows)
         dims.append((p.operand, own_dims))
         needs.extend(_copies(program, own, form, p, axes, mapped))
-        layout = _layout(own, p, own_dims)
+        layout = _layout(own, p, own_dims, {b.axis for b in bundles if _is_whole(b)})
         if layout is not None:
             needs.append(layout)
     return replace(mapping, axes=bundles, dims=tuple(dims), needs=tuple(dict.fromkeys(needs)))
@@ -259,8 +259,18 @@ def _shares_dimensions(form: ThreeOperandForm, p: Pair, chosen: Sequence[str], m
     return any(any(row[n] for n in columns) and sum(1 for c in row if c != 0) > 1 for row in p.theirs.rows)
 
 
-def _layout(own: ThreeOperandForm, p: Pair, dims: Sequence[tuple[int, ...]]) -> LayoutNeed | None:
-    """The order of dimensions that the instruction asks of an operand in memory, where it has another one."""
+def _is_whole(b: Bundle) -> bool:
+    """Whether one execution does all of an axis."""
+    return all(e.is_const for e in b.extents) and prod(e.const for e in b.extents) == b.part
+
+
+def _layout(
+    own: ThreeOperandForm, p: Pair, dims: Sequence[tuple[int, ...]], whole: set[str]
+) -> LayoutNeed | None:
+    """The order of dimensions that the instruction asks of an operand in memory, where it has another one.
+
+    In row-major order, which is what programs have before any layout is chosen.
+    """
     if p.placement.scope:
         return None
     strided = {own.axes.index(a) for a in p.placement.strided if a in own.axes}
@@ -273,5 +283,8 @@ def _layout(own: ThreeOperandForm, p: Pair, dims: Sequence[tuple[int, ...]]) -> 
         return LayoutNeed(p.operand, p.theirs.buffer, every, p.placement.group)
     rank = len(p.theirs.rows)
     if not inner or inner == [rank - 1]:
+        return None
+    later = {own.axes[n] for row in p.mine.rows[1:] for n, c in enumerate(row) if c}
+    if inner == list(range(rank - len(inner), rank)) and not strided and later <= whole:
         return None
     return LayoutNeed(p.operand, p.theirs.buffer, tuple(inner))

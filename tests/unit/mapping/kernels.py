@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from tilewright import lang
-from tilewright.ir import F32, Const, Param, store
+from tilewright.ir import F32, Const, store
 from tilewright.target import Instruction, Placement, contraction, element
-
-N = 16
 
 
 def matmul(extents=(4, 4, 4), *, types=(F32, F32, F32), starts=False, partial=("m", "n", "k"), **places):
@@ -19,6 +17,7 @@ def matmul(extents=(4, 4, 4), *, types=(F32, F32, F32), starts=False, partial=("
     return Instruction(name="matmul", stage=stage, partial=partial, placements=placements)
 
 
+ROWS = {"a": Placement(strided=("m",)), "b": Placement(strided=("k",)), "c": Placement(strided=("m",))}
 FREE_ROWS = {"a": Placement(strided=("m",))}
 
 
@@ -83,8 +82,3 @@ def separable(b=2, size=3, taps=3, q=4, r=2, k=8, stride=2):
         return lang.sum(x * d[di, dj, qq, rr] * p[r * qq + rr, kk], (di, dj, qq, rr))
 
     return program([a, d, p], lang.compute((b, size, size, k), term, name="C"))
-
-
-def size_of(name, most):
-    """A size of an instruction with a bound."""
-    return Param(name, 1, most)
