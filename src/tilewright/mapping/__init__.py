@@ -22,6 +22,7 @@ from tilewright.mapping.mapping import (
 )
 from tilewright.mapping.match import Match
 from tilewright.mapping.needle import Needle, NeedleAxis
+from tilewright.mapping.steps import tensorized
 
 __all__ = [
     "AccessMatrix",
@@ -42,5 +43,6 @@ __all__ = [
     "Statement",
     "ThreeOperandForm",
     "find_mappings",
+    "tensorized",
     "three_operand_form",
 ]

@@ -82,3 +82,16 @@ def separable(b=2, size=3, taps=3, q=4, r=2, k=8, stride=2):
         return lang.sum(x * d[di, dj, qq, rr] * p[r * qq + rr, kk], (di, dj, qq, rr))
 
     return program([a, d, p], lang.compute((b, size, size, k), term, name="C"))
+
+
+def sized(bound=16):
+    """A product of matrices of any sizes up to a bound, as a machine's file has it."""
+    m, n, k = (lang.param(name, hi=bound) for name in ("M", "N", "K"))
+    a, b, kk = (
+        lang.placeholder((m, k), name="A"),
+        lang.placeholder((k, n), name="B"),
+        lang.reduce_axis(k, "k"),
+    )
+    return lang.program(
+        [a, b], [lang.compute((m, n), lambda i, j: lang.sum(a[i, kk] * b[kk, j], kk), name="C")]
+    )

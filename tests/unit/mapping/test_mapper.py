@@ -34,7 +34,7 @@ from tilewright.mapping import (
 )
 from tilewright.support import ResourceError, TargetError
 from tilewright.target import BUILT_IN, Instruction, element, stage_of
-from unit.mapping.kernels import FREE_ROWS, ROWS, conv, gemm, gemv, matmul, separable
+from unit.mapping.kernels import FREE_ROWS, ROWS, conv, gemm, gemv, matmul, separable, sized
 
 CASES = {
     "gemm": (gemm(), 1, {}),
@@ -329,19 +329,6 @@ def test_what_is_between_is_used_by_the_chain_alone():
     assert not found.mappings
     assert any(f.place == "readers of C" and f.found == "an output" for f in found.failures)
     assert not find_mappings(dense(bias=False), fused()).mappings
-
-
-def sized(bound=16):
-    """A product of matrices of any sizes up to a bound, as a machine's file has it."""
-    m, n, k = (lang.param(name, hi=bound) for name in ("M", "N", "K"))
-    a, b, kk = (
-        lang.placeholder((m, k), name="A"),
-        lang.placeholder((k, n), name="B"),
-        lang.reduce_axis(k, "k"),
-    )
-    return lang.program(
-        [a, b], [lang.compute((m, n), lambda i, j: lang.sum(a[i, kk] * b[kk, j], kk), name="C")]
-    )
 
 
 def test_needles_of_programs():
