@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
+    from tilewright.poly.kinds import infer_kinds
+    from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.symbolic_races import SymbolicRace, parted, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
@@ -39,7 +41,9 @@ _EXPORTS: Final = {
     "parted": "symbolic_races",
     "thread_conflicts": "symbolic_races",
     "Violation": "violations",
+    "check_kinds": "kinds_judge",
     "check_legal": "legality",
+    "infer_kinds": "kinds",
     "list_function": "legality",
 }
 
@@ -55,12 +59,14 @@ __all__ = [
     "TiledTree",
     "Violation",
     "band_facts",
+    "check_kinds",
     "check_legal",
     "contents_that_count",
     "all_dependences",
     "extract_model",
     "follow_tree",
     "import_tree",
+    "infer_kinds",
     "list_function",
     "parted",
     "thread_conflicts",
