@@ -82,9 +82,10 @@ def _order(listed: Instances, without: int | None) -> Matrix:
     out = np.zeros((len(times), len(times)), np.bool_)
     for c in np.unique(cell[write]):
         at = np.flatnonzero(cell == c)
-        a, b = np.meshgrid(at, at, indexing="ij")
-        wanted = (write[a] | write[b]) & (times[who[a]] < times[who[b]]) & ~(mine[a] & mine[b])
-        out[who[a[wanted]], who[b[wanted]]] = True
+        first, then = np.meshgrid(at, at, indexing="ij")
+        wanted = (write[first] | write[then]) & (times[who[first]] < times[who[then]])
+        wanted &= ~(mine[first] & mine[then])
+        out[who[first[wanted]], who[then[wanted]]] = True
     return out
 
 
