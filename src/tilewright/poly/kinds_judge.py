@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.ir import LoopFunction, Store
-from tilewright.poly.instances import Instances, list_instances
-from tilewright.poly.statements import Reads, Statement, Writes
+from tilewright.poly.instances import list_instances
+from tilewright.poly.statements import Instances, Reads, Statement, Writes
 from tilewright.poly.violations import Violation
 from tilewright.support import ResourceError
 
