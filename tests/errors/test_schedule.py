@@ -276,6 +276,11 @@ REFUSALS = {
         "block 'T' writes 'T', of scope local, allocated outside of 'i'",
         "inside of the loop",
     ),
+    "shared memory of one thread": (
+        lambda: S(chain()).bind("Y_i", "thread.x").stage("T", "Y_i", scope="shared"),
+        "shared buffer 'T_shared' would hold what one iteration of 'Y_i' uses",
+        "allocate it outside",
+    ),
     "unknown axis": (lambda: S(matmul()).bind("i", "warp.x"), "there is no axis 'warp.x'", "block.x"),
     "axis twice": (
         lambda: S(matmul()).bind("i", "block.x").bind("j", "block.x"),

@@ -115,6 +115,7 @@ class _Stmt:
     _names: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
     _inner: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
     _allocated: tuple[Buffer, ...] | None = field(init=False, default=None, compare=False, repr=False)
+    _threads: bool | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
     def names(self) -> frozenset[str]:
@@ -158,6 +159,17 @@ class _Stmt:
             if isinstance(self, Alloc):
                 found = (self.buffer, *found)
             object.__setattr__(self, "_allocated", found)
+        return found
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a loop over the threads of a block is in this subtree (cached)."""
+        found = self._threads
+        if found is None:
+            found = isinstance(self, For) and is_thread(self.kind)
+            for child in stmt_children(self):  # type: ignore[arg-type]  # subclasses are all in `Stmt`
+                found = found or child.has_threads
+            object.__setattr__(self, "_threads", found)
         return found
 
 

@@ -54,7 +54,7 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
 
     Raises ScheduleError where threads conflict and no place between them is reached by all.
     """
-    if not any(is_thread(p.node.kind) for p in locate(func.body, For)):
+    if not func.body.has_threads:
         return func
     for inside in (False, True):
         places = _Places(func, inside)
@@ -185,6 +185,8 @@ class _Conflict:
 def _choose(model: poly.Model, places: _Places) -> tuple[dict[int, str], poly.SymbolicRace | None]:
     """Barriers, by their order in the function, with their scopes; and a race that none resolves."""
     races = list(poly.thread_conflicts(model))
+    if not places.inside:
+        races = [poly.outside_of_threads(model, race) for race in races]
     if not races:
         return {}, None
     given = [n for n, depth in enumerate(places.depths) if depth < 0]
@@ -192,13 +194,13 @@ def _choose(model: poly.Model, places: _Places) -> tuple[dict[int, str], poly.Sy
     for race in races:
         pairs = race.pairs
         for n in given:
-            pairs = pairs.subtract(poly.parted(model, race.first, race.second, model.barriers[n]))
+            pairs = pairs.subtract(poly.parted(model, race, model.barriers[n]))
         if pairs.is_empty():
             continue
         found: dict[int, isl.Map] = {}
         for n, depth in enumerate(places.depths):
             if depth >= 0:
-                parts = poly.parted(model, race.first, race.second, model.barriers[n]).intersect(pairs)
+                parts = poly.parted(model, race, model.barriers[n]).intersect(pairs)
                 if not parts.is_empty():
                     found[n] = parts
         conflicts.append(_Conflict(race, pairs, found))

@@ -46,6 +46,8 @@ class _Digit:
 
 def shrink_private(func: LoopFunction) -> LoopFunction:
     """Give buffers of one thread the layout of a thread's share, under loops over blocks of threads."""
+    if not func.body.has_threads:
+        return func
     shrunk: dict[Buffer, Buffer] = {}
     for place in locate(func.body, Alloc):
         buffer = place.node.buffer

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
-    from tilewright.poly.symbolic_races import SymbolicRace, parted, thread_conflicts
+    from tilewright.poly.symbolic_races import SymbolicRace, outside_of_threads, parted, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree
     from tilewright.poly.violations import Violation
@@ -38,6 +38,7 @@ _EXPORTS: Final = {
     "extract_model": "extract",
     "Listing": "legality",
     "SymbolicRace": "symbolic_races",
+    "outside_of_threads": "symbolic_races",
     "parted": "symbolic_races",
     "thread_conflicts": "symbolic_races",
     "Violation": "violations",
@@ -68,6 +69,7 @@ __all__ = [
     "import_tree",
     "infer_kinds",
     "list_function",
+    "outside_of_threads",
     "parted",
     "thread_conflicts",
     "tile_and_fuse",

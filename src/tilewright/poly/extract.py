@@ -60,12 +60,14 @@ class PolyAccess:
     """``relation``: instances to elements ``storage[enclosing loops of its Alloc..., physical indices...]``.
 
     ``exact`` is false where more elements are related than are touched, or the access may not happen.
+    ``owned`` says that every thread of a block has storage of its own.
     """
 
     buffer: str
     relation: isl.Map
     exact: bool
     load: Load | None = None
+    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +291,11 @@ class _Extractor:
     def alloc(self, s: Alloc, c: _Context) -> _Context:
         name = fresh_name(s.buffer.name, self.buffers)
         self.buffers[name] = s.buffer.with_(name=name)
-        own = s.buffer.scope in PRIVATE and any(k.name == "thread" and not is_thread(k) for k in c.kinds)
-        dims = c.dims
-        if s.buffer.scope == SHARED:
-            # one for all threads of a block, and the same memory in every iteration of the block's loops
-            team = team_dims(c.dims, c.kinds)
-            dims = c.dims if team is None else team
+        team, scope = team_dims(c.dims, c.kinds), s.buffer.scope
+        alone = scope != SHARED and (scope in PRIVATE or any(is_thread(k) for k in c.kinds))
+        own = team is not None and alone
+        # one for all threads of a block, and the same memory in every iteration of the block's loops
+        dims = c.dims if team is None or alone else team
         return replace(c, storage={**c.storage, s.buffer.name: (name, dims, own)})
 
     def block(self, b: Block, c: _Context) -> None:
@@ -405,9 +406,8 @@ class _Extractor:
         declared = self.buffers[self.storage(buffer, c)]
         logical = [None if is_opaque(x) else c.index(x) for x in indices]
         relation = self.relation(buffer, declared, logical, space, region, c)
-        return PolyAccess(
-            self.storage(buffer, c), relation, exact and all(x is not None for x in logical), load
-        )
+        name, _, owned = c.storage.get(buffer, (buffer, (), False))
+        return PolyAccess(name, relation, exact and all(x is not None for x in logical), load, owned)
 
     def relation(
         self,

@@ -94,20 +94,22 @@ class Memory:
     def alloc(self, buffer: Buffer, f: Frame) -> Frame:
         """The frame inside of an allocation, each of whose executions gives storage of its own.
 
-        Shared memory of a block of threads is one storage, wherever in the block it is declared.
+        Memory that the threads of a block have in common is one storage, wherever in the block it is.
         """
         # copies of a subtree (peeled tails) may declare one name several times: each is storage of its own
         name = fresh_name(buffer.name, self.buffers)
         self.buffers[name] = buffer.with_(name=name)
         strides: dict[str, int] = {}
         count = 1
-        # every thread has its own registers and local memory, wherever they are declared
-        if buffer.scope in PRIVATE and f.team is not None:
+        # every thread has its own registers and local memory, wherever they are declared, and all but
+        # shared memory that it declares itself
+        if f.team is not None and buffer.scope != SHARED and (buffer.scope in PRIVATE or f.threads):
             for axis, extent in sorted(self.axes.items()):
                 if axis not in f.threads:
                     strides[axis] = count
                     count *= extent
-        if buffer.scope == SHARED and f.team is not None:
+        common = buffer.scope == SHARED or (buffer.scope not in PRIVATE and not f.threads)
+        if common and f.team is not None:
             # one for all threads of a block, and the same memory in every iteration of the block's loops
             number = f.matrix[f.team[0]]
             self.executions[name] = int(number.max()) + 1

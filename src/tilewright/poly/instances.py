@@ -91,6 +91,7 @@ class _Draft:
     reads: tuple[Reads, ...]
     writes: tuple[Writes, ...]
     env: Mapping[str, Ints | int]
+    axes: tuple[str, ...]
 
     def finished(self, time: Ints, base: Mapping[str, int], barriers: Ints) -> Statement:
         f, place = self.frame, self.place
@@ -101,8 +102,9 @@ class _Draft:
         ]
         if f.team is not None:
             thread = zero
-            for k, axis in enumerate(sorted(f.threads)):
-                thread = thread + (f.matrix[f.threads[axis]] << (AXIS_BITS * k))
+            for axis, row in f.threads.items():
+                # an axis has its place, whichever others a statement is spread over
+                thread = thread + (f.matrix[row] << (AXIS_BITS * self.axes.index(axis)))
             phase = np.searchsorted(barriers, time, side="right").astype(np.int64)
             loops.append(ParallelLoop(f.team[1], "thread", f.matrix[f.team[0]], thread, phase))
         return Statement(
@@ -323,7 +325,8 @@ class _Lister:
                     writes.append(Writes(f.storage(win.buffer), rows, cells, False))
         position = place.counter[0]
         place.counter[0] += 1
-        self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env))
+        axes = tuple(sorted(self.memory.axes))
+        self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env, axes))
         return _Timed([(number, np.zeros(f.n, np.int64))], [], 1)
 
     def read(

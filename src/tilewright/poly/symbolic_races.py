@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy as isl
 
 from tilewright.ir import Index, index, is_thread, var
 from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, team_dims
-from tilewright.poly.spaces import Domain
+from tilewright.poly.spaces import DIM
 
 _AXES = ("thread.x", "thread.y", "thread.z")
 
@@ -23,6 +23,7 @@ class SymbolicRace:
     first: PolyStatement
     second: PolyStatement
     pairs: isl.Map
+    team: tuple[str, ...] = ()
 
 
 def symbolic_races(model: Model) -> Iterator[SymbolicRace]:
@@ -55,9 +56,9 @@ def _between(
                 yield SymbolicRace(dim, p.buffer, a, b, conflict)
     among = _among_threads(model, same, a, b)
     if among is not None:
-        conflict, team = among, team_of(a)
+        conflict, team = among, team_of(a) or ()
         for barrier in model.barriers:
-            conflict = conflict.subtract(parted(model, a, b, barrier))
+            conflict = conflict.subtract(_parted(model, a, b, barrier, team))
         if not conflict.is_empty():
             yield SymbolicRace(f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, conflict)
 
@@ -66,35 +67,71 @@ def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
     """Pairs of statements that threads of one block may not run at once; barriers are not looked at."""
     written = {w.buffer for s in model.statements for w in s.writes}
     for n, a in enumerate(model.statements):
-        team = team_of(a)
-        if team is None:
+        region = _region(a)
+        if region is None:
             continue
         for b in model.statements[n:]:
-            if team != team_of(b):
+            if region != _region(b):
                 continue
             for p, first in _accesses(a, written):
                 for q, second in _accesses(b, written):
-                    if p.buffer != q.buffer or not (first or second):
+                    if p.buffer != q.buffer or not (first or second) or (p.owned and q.owned):
                         continue
                     same = p.relation.apply_range(q.relation.reverse())
                     found = None if same.is_empty() else _among_threads(model, same, a, b)
                     if found is not None and not found.is_empty():
-                        yield SymbolicRace(
-                            f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, found
-                        )
+                        team = team_of(a) or ()
+                        where = f"threads of {team[-1] if team else 'the function'}"
+                        yield SymbolicRace(where, p.buffer, a, b, found, team)
+
+
+def outside_of_threads(model: Model, race: SymbolicRace) -> SymbolicRace:
+    """A conflict without the loops over threads and inside of them: what barriers around those can part."""
+    a, b = _outer(race.first), _outer(race.second)
+    one, two = len(race.first.dims), len(race.second.dims)
+    pairs = race.pairs.project_out(DIM.in_, len(a.dims), one - len(a.dims))
+    pairs = pairs.project_out(DIM.out, len(b.dims), two - len(b.dims))
+    pairs = pairs.set_tuple_name(DIM.in_, a.name).set_tuple_name(DIM.out, b.name).coalesce()
+    return replace(race, first=a, second=b, pairs=pairs)
+
+
+def _outer(s: PolyStatement) -> PolyStatement:
+    """A statement as its loops outside of those over threads run it."""
+    kept = next((n for n, k in enumerate(s.kinds) if is_thread(k)), None)
+    if kept is None:
+        return s
+    at = s.time.index(s.dims[kept])
+    domain = s.domain.project_out(DIM.set, kept, len(s.dims) - kept).set_tuple_name(s.name)
+    return replace(s, dims=s.dims[:kept], kinds=s.kinds[:kept], domain=domain.coalesce(), time=s.time[:at])
 
 
 def _among_threads(model: Model, same: isl.Map, a: PolyStatement, b: PolyStatement) -> isl.Map | None:
     """The pairs of ``same`` that different threads of one block run; ``None`` outside of blocks."""
     team, coordinates = team_of(a), _threads(a, b)
-    if team is None or team != team_of(b) or not coordinates:
+    if team is None or _region(a) != _region(b) or not coordinates:
         return None
     return _constrained(model, same, a, b, team, coordinates)
 
 
-def parted(model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier) -> isl.Map:
-    """Pairs of instances, in any order, that the team's ``barrier`` stands between."""
-    return _separated(model, a, b, barrier).union(_separated(model, b, a, barrier).reverse())
+def _region(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
+    """What names the threads that run a statement together: loops over blocks, else the first of threads."""
+    team = team_of(s)
+    if team is None or any(k.name == "thread" and not is_thread(k) for k in s.kinds):
+        return team
+    return s.dims[: len(team) + 1]
+
+
+def parted(model: Model, race: SymbolicRace, barrier: PolyBarrier) -> isl.Map:
+    """Pairs of a conflict among threads, in any order, that ``barrier`` stands between."""
+    return _parted(model, race.first, race.second, barrier, race.team)
+
+
+def _parted(
+    model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier, team: tuple[str, ...]
+) -> isl.Map:
+    if team_of(barrier) != team:
+        return isl.Map.empty(isl.Map.from_domain_and_range(a.domain, b.domain).get_space())
+    return _separated(model, a, b, barrier, team).union(_separated(model, b, a, barrier, team).reverse())
 
 
 def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
@@ -134,12 +171,10 @@ def _constrained(
     return result if result is not None else out
 
 
-def _separated(model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier) -> isl.Map:
+def _separated(
+    model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier, team: tuple[str, ...]
+) -> isl.Map:
     """Pairs with the barrier of their team between them, ``a`` first."""
-    team = team_of(a)
-    if team is None or team_of(barrier) != team:
-        space = Domain(a.name, a.dims, model.params)
-        return isl.Map.from_domain_and_range(space.empty(), model.space(b).universe())
     early, late = model.time(a, threads=False), model.time(b, threads=False)
     at = model.time(barrier, threads=False)
     before = _constrained(model, early.lex_lt_map(at), a, barrier, team, [])

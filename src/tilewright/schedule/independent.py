@@ -15,7 +15,7 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
 
     ``wanted`` is ``parallel`` or a hardware axis; threads of a block may share buffers of ``shared``
     scope, and who owns the elements of private ones is not asked here
-    (:func:`~tilewright.schedule.scopes.check_owned`).
+    (:func:`~tilewright.schedule.scopes.check_threads`).
     """
     loop = node.var
     if node.kind.name not in ("serial", "unroll"):
@@ -52,8 +52,10 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                     hint="such buffers belong to one thread: allocate inside of the loop",
                     at=[loop, block.name, name],
                 )
-    scopes = frozenset((SHARED,)) | PRIVATE if threads else frozenset[str]()
+    scopes = PRIVATE if threads else frozenset[str]()
     for c in conflicts(node, env_at(place), buffers, frozenset((loop,)), ignore_scopes=scopes):
+        if threads and buffers[c.buffer].scope == SHARED and c.first is not c.second:
+            continue  # barriers order what follows one another; a block meets itself wherever they stand
         raise refusal(
             func,
             f"iterations of {loop!r} may touch the same elements of {c.buffer!r} in {c.blocks}",

@@ -1,5 +1,4 @@
-"""Which thread of a block an element belongs to, where a buffer of one thread is allocated outside of
-their loops.
+"""Which thread of a block an element belongs to, where a buffer of one thread stands outside of their loops.
 
 Loops on one axis name the same threads by their iterations: what they do is compared in the threads'
 coordinates, called ``@thread.x`` and so on.

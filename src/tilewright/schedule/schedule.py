@@ -23,6 +23,7 @@ from tilewright.schedule.common import find_block, find_loop
 from tilewright.schedule.loop_methods import LoopMethods
 from tilewright.schedule.program_methods import ProgramMethods
 from tilewright.schedule.registry import OPERATIONS
+from tilewright.schedule.scopes import check_threads
 from tilewright.schedule.show import show
 from tilewright.schedule.storage_methods import StorageMethods
 from tilewright.schedule.trace import Step, Trace, trace_from_json
@@ -180,6 +181,7 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods):
             new._func = None
         else:
             new._current = new._func = entry.function(self.func, *step.args, **given, **context)
+            check_threads(new.func, self.func)
         if self.verify:
             if isinstance(new._current, Program):
                 verify_program(new._current)

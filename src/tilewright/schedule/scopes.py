@@ -7,6 +7,8 @@ from math import prod
 
 from tilewright.ir import (
     GLOBAL,
+    PRIVATE,
+    SHARED,
     TILE,
     Alloc,
     Binary,
@@ -74,22 +76,46 @@ def check_private(func: LoopFunction, buffer: str, scope: str, *, shown: LoopFun
                     at=[above.var],
                     buffers=[buffer],
                 )
+
+
+def check_threads(func: LoopFunction, shown: LoopFunction) -> None:
+    """Refuse what memory of a block, or of its threads, cannot be: asked after every step with loops over
+    threads.
+
+    A shared buffer below such a loop would hold one thread's box, and be all threads' memory; an element
+    of a buffer of one thread must have one thread, the same in all loops. Errors show ``shown``.
+    """
+    if not func.body.has_threads:
+        return
     for alloc in locate(func.body, Alloc):
-        if alloc.node.buffer.name == buffer:
-            check_owned(func, alloc, shown=shown)
+        buf = alloc.node.buffer
+        if buf.scope == SHARED:
+            for f in alloc.loops:
+                if is_thread(f.kind):
+                    raise refusal(
+                        shown,
+                        f"shared buffer {buf.name!r} would hold what one iteration of {f.var!r} uses, on "
+                        f"{f.kind.axis}, and be one for all of them",
+                        hint=f"allocate it outside of {f.var!r}: it then holds what all threads use",
+                        at=[f.var],
+                        buffers=[buf.name],
+                    )
+        elif alloc.node.body.has_threads and (
+            buf.scope in PRIVATE or any(is_thread(f.kind) for f in alloc.loops)
+        ):
+            _check_owned(alloc, shown)
 
 
-def check_owned(func: LoopFunction, alloc: Located[Alloc], *, shown: LoopFunction | None = None) -> None:
-    """Refuse a buffer of one thread some element of which several threads of a block may touch."""
+def _check_owned(alloc: Located[Alloc], shown: LoopFunction) -> None:
     found = ownerless(alloc.node, loop_env(alloc.loops))
     if found is None:
         return
     name, a, b = alloc.node.buffer.name, found.first.name, found.second.name
     raise refusal(
-        shown or func,
+        shown,
         f"an element of {name!r} would have several threads of {found.axis}, by "
         + (f"block {a!r}" if a == b else f"blocks {a!r} and {b!r}")
-        + f": memory of scope {alloc.node.buffer.scope} belongs to one thread",
+        + ": its memory belongs to one thread",
         hint="bind all loops that touch the buffer at once, or allocate it inside of them",
         at=[a, b],
         buffers=[name],

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import PRIVATE, Alloc, For, LoopFunction, locate, replace_at, thread
+from tilewright.ir import For, LoopFunction, locate, replace_at, thread
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.independent import check_independent
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.scopes import check_owned
 from tilewright.support import ScheduleError
 
 _AXIS = re.compile(r"(block|thread)\.[xyz]\Z")
@@ -52,10 +51,6 @@ def bind(func: LoopFunction, loop: str | Sequence[str], axis: str) -> LoopFuncti
     out = func
     for name in loops:
         out = _bound(out, name, axis, func)
-    if not axis.startswith("block"):
-        for alloc in locate(out.body, Alloc):
-            if alloc.node.buffer.scope in PRIVATE and any(name in alloc.node.names for name in loops):
-                check_owned(out, alloc, shown=func)
     return out
 
 

@@ -95,7 +95,7 @@ def reverse_compute_at(
     all_sites = sites(func)
     mine = _own_sites(func, block, loop, node, at, target, all_sites)
     node, *more = kinds_of(func, mine)
-    if more:
+    if more or any(len(s.block.iters) != len(node.iters) for s in mine):
         raise refusal(
             func,
             f"the initialisation of {block!r} is a block of its own",
