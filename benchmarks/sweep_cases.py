@@ -303,7 +303,8 @@ def reductions() -> Iterator[Case]:
             )
     nans = np.array([[1, np.nan, 3, np.nan], [np.nan] * 4, [np.inf, 1, np.nan, -np.inf]], np.float32)
     for op in ("ReduceMax", "ReduceMin", "ReduceSum"):
-        yield Case(op, 18, "NaN", (("x", nans), ("axes", ints(1))), {}, frozenset({"axes"}))
+        excuse = "" if op == "ReduceSum" else "torch and numpy keep NaN, onnxruntime where it comes first"
+        yield Case(op, 18, "NaN", (("x", nans), ("axes", ints(1))), {}, frozenset({"axes"}), excuse=excuse)
     for exclusive, reverse, shape, dtype in itertools.product(
         (0, 1), (0, 1), ((7,), (3, 5), (2, 3, 40)), ("float32", "int64", "float64")
     ):

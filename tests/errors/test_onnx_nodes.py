@@ -58,10 +58,6 @@ def _node(op, *inputs, elem=FLOAT, shape=(2, 3), opset=21, weights=(), out=FLOAT
 #: A model of one node, and what is said of it.
 UNSUPPORTED = {
     "erf of integers": (lambda: _node("Erf", elem=INT32, out=INT32), "Erf of i32"),
-    "an old broadcast": (
-        lambda: _node("Add", "b", opset=6, weights=[_constant("b", [1, 2])], broadcast=1, axis=0),
-        "the broadcast axis of operator sets before 7",
-    ),
     "quantisation to a float": (
         lambda: _node(
             "QuantizeLinear",

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.codegen import link_shared
-from tilewright.driver.save import Parts
+from tilewright.driver.save import Parts, as_path
 from tilewright.runtime import (
     CONSTANT,
     ENTRY_PATH,
@@ -140,7 +140,7 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
     Raises InputError for a path that does not end in ``.h``, ArtefactError where it cannot be written,
     ResourceError for more than ``WEIGHTS_BOUND`` bytes of weights, InstallationError without a C compiler.
     """
-    path = Path(header)
+    path = as_path(header, "a header")
     prefix = re.sub(r"[^A-Za-z0-9_]", "_", path.stem)
     if path.suffix != ".h" or not path.stem or prefix[0].isdigit():
         raise InputError(

@@ -10,7 +10,16 @@ import numpy.typing as npt
 from tilewright.codegen import compile_ir, emit_kernel, load_object
 from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_function
 from tilewright.lower import lower
-from tilewright.runtime import ExecutionPlan, PlanBuilder, PoolOptions, aligned_copy, shared_pool
+from tilewright.runtime import (
+    ALIGNMENT,
+    ExecutionPlan,
+    PlanBuilder,
+    PoolOptions,
+    address_of,
+    aligned_copy,
+    aligned_empty,
+    shared_pool,
+)
 from tilewright.schedule import Schedule
 from tilewright.support import InputError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
@@ -52,13 +61,15 @@ class Kernel:
         if strange := next((name for name in named if name not in names), None):
             known = known_names(strange, names, "its inputs")
             raise InputError(f"the kernel {quoted(func.name)} has no input {quoted(strange)}", hint=known)
-        given = dict(zip(names, arrays, strict=False)) | named
+        given = {
+            name: _array(name, a) for name, a in (dict(zip(names, arrays, strict=False)) | named).items()
+        }
         sizes = self._sizes(given)
         table: list[Array] = []
         for b in func.buffers:
             shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
             if b.name not in names:
-                table.append(aligned_copy(np.zeros(shape, b.dtype.numpy)))
+                table.append(aligned_empty(shape, b.dtype.numpy))
                 continue
             a = given.get(b.name)
             if a is None:
@@ -68,7 +79,12 @@ class Kernel:
                     f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} "
                     f"of shape {list(a.shape)}"
                 )
-            table.append(aligned_copy(a))
+            plain = (
+                b.name not in func.outputs
+                and a.flags.c_contiguous
+                and (not a.nbytes or address_of(a) % ALIGNMENT == 0)
+            )
+            table.append(a if plain else aligned_copy(a))
         self.run(table, [sizes[p.name] for p in func.params])
         return [a for a, b in zip(table, func.buffers, strict=True) if b.name in func.outputs]
 
@@ -116,6 +132,13 @@ class Kernel:
                     f"[{p.lo}, {p.hi}]"
                 )
         return sizes
+
+
+def _array(name: str, given: object) -> Array:
+    try:
+        return given if isinstance(given, np.ndarray) else np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"input {quoted(name)} cannot be made an array: {error}") from None
 
 
 def build(

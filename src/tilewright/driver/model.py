@@ -28,6 +28,7 @@ from tilewright.ir import dtype_of
 from tilewright.lower import lower
 from tilewright.runtime import (
     BoundModel,
+    HoldsCode,
     Results,
     ThreadPool,
     aligned_empty,
@@ -62,7 +63,7 @@ class GroupInfo:
         return reduction_length(self.kernel.program)
 
 
-class CompiledModel:
+class CompiledModel(HoldsCode):
     """A model compiled for one machine, fixed shapes and a number of threads; made by ``tilewright.compile``.
 
     Call it with arrays, or use :meth:`run`. Any number of Python threads may run one model at once: each run

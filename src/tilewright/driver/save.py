@@ -32,7 +32,7 @@ from tilewright.runtime import (
     kernel_symbol,
     write_container,
 )
-from tilewright.support import InternalError, quoted
+from tilewright.support import InputError, InternalError, quoted
 from tilewright.target import Target
 
 Array = npt.NDArray[Any]
@@ -96,6 +96,13 @@ def take_apart(
     return Parts(manifest, symbols, tuple(objects), tuple(pieces))
 
 
+def as_path(given: object, what: str) -> Path:
+    """The path of a file to write. Raises InputError for what is none."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given)
+    raise InputError(f"{what} is given by its path, not by {type(given).__name__}")
+
+
 def save_model(parts: Parts, path: str | os.PathLike[str]) -> None:
     """Write a model as one file, which ``tilewright.load`` reads; it appears whole or not at all.
 
@@ -105,7 +112,9 @@ def save_model(parts: Parts, path: str | os.PathLike[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         library = link_shared(parts.objects, Path(folder, "kernels.so"), exports=parts.symbols)
         code = library.read_bytes()
-    write_container(Path(path), parts.manifest.as_data(), {CODE: [code], WEIGHTS: parts.weights})
+    write_container(
+        as_path(path, "a saved model"), parts.manifest.as_data(), {CODE: [code], WEIGHTS: parts.weights}
+    )
 
 
 def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...], tuple[Array, ...]]:

@@ -19,7 +19,7 @@ from tilewright.graph.registry import (
     build,
     find_operator,
 )
-from tilewright.ir import Program
+from tilewright.ir import MAX_RANK, Program
 from tilewright.support import InputError, InternalError, ModelError, NodeLocation, ProgramError, quoted
 
 
@@ -98,6 +98,10 @@ def apply(entry: Operator, context: Context, operands: Sequence[Operand | None])
         raise context.unsupported(f"its output {wanted[-1]} is not supported")
     for operand in made:
         context.limit_bytes(operand.type.nbytes)
+        rank = len(operand.shape)
+        context.require(
+            rank <= MAX_RANK, f"its output has {rank} dimensions; a tensor has at most {MAX_RANK}"
+        )
     # A definition may find that there is nothing to do. What it gives must be computed all the same.
     given = {id(operand) for operand in present}
     return tuple(_copied(context, operand) if id(operand) in given else operand for operand in made)

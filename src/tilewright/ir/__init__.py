@@ -28,6 +28,7 @@ from tilewright.ir.buffer import (
     CONST,
     GLOBAL,
     LOCAL,
+    MAX_RANK,
     PRIVATE,
     REGISTER,
     SHARED,
@@ -205,6 +206,7 @@ from tilewright.ir.substitution import evaluate_index, params_of, substitute_ind
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [
+    "MAX_RANK",
     "Access",
     "Along",
     "Alloc",

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.index import Index, IndexLike, index, var
 from tilewright.ir.substitution import substitute_index
+
+MAX_RANK: Final = 64
+"""Dimensions that a tensor may have: as many as numpy's arrays."""
 
 GLOBAL, CONST, LOCAL, SHARED, REGISTER = "global", "const", "local", "shared", "register"
 TILE = "tile"

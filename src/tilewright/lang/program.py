@@ -285,6 +285,7 @@ class _Renamer:
         self.mapping: dict[str, Index] = dict(owner.bounds)
         self.iters: list[Iter] = []
         taken: dict[str, object] = dict(owner.params)
+        self.env = ir.iter_env(())
         for it in iters:
             assert isinstance(it.name, AxisName)
             name = ir.fresh_name(it.name.axis.name, taken)
@@ -293,7 +294,7 @@ class _Renamer:
             first = lo if it.name.axis.inferred else ir.ZERO
             self.mapping[it.name] = ir.var(name) + first
             self.iters.append(Iter(name, lo - first, hi - first, it.kind))
-        self.env = ir.iter_env(self.iters)
+            self.env = ir.iter_env(self.iters)
 
     def stage(self, name: str, d: Definition) -> Stage:
         init = None if d.init is None else self.stmt(d.init)

@@ -115,6 +115,18 @@ class Tensor:
             )
         return tuple(index_of(k, f"index {n} of {self.label}") for n, k in enumerate(keys))
 
+    def _as_number(self, *_: object) -> Any:
+        raise problem(f"{self.label} is a tensor, not a number", "index its elements: A[i, j]")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _as_number
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = (
+        _as_number
+    )
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = (
+        _as_number
+    )
+    __neg__ = __abs__ = __invert__ = __float__ = __int__ = __array_ufunc__ = _as_number
+
     def __iter__(self) -> Iterator[Any]:
         raise problem(f"{self.label} cannot be iterated over", "index its elements: A[i, j]")
 
@@ -139,6 +151,8 @@ def placeholder(
 def shape_of(shape: object) -> tuple[Index, ...]:
     """A shape as indices; a single extent is a shape of one dimension."""
     parts = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    if len(parts) > ir.MAX_RANK:
+        raise problem(f"a shape of {len(parts)} dimensions", f"a tensor has at most {ir.MAX_RANK}")
     return tuple(extent_of(s, f"extent {n} of the shape") for n, s in enumerate(parts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Final, Literal, SupportsIndex, TypeAlias, TypeGuard, overload
 
 import numpy as np
@@ -328,6 +329,39 @@ class Scalar:
     def __rmod__(self, other: ValueLike) -> Scalar:
         return self._mod(other, True)
 
+    def __pow__(self, other: ValueLike) -> Scalar:
+        if isinstance(other, int) and 2 <= other <= _MOST_FACTORS and self.dtype.kind != "bool":
+            return reduce(Scalar.__mul__, [self] * other)
+        if not self.dtype.is_float:
+            raise problem(
+                f"`**` with {other!r} on a value of type {self.dtype}", "multiply, or cast to a float type"
+            )
+        o = operand(other, self.dtype, "**")
+        return NotImplemented if o is None else Scalar(ir.Call("pow", (self.expr, o)))
+
+    def __rpow__(self, other: ValueLike) -> Scalar:
+        o = operand(other, self.dtype, "**") if self.dtype.is_float else None
+        return NotImplemented if o is None else Scalar(ir.Call("pow", (o, self.expr)))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> Any:
+        """Numpy's numbers on the left of an operator; functions of numpy are refused."""
+        made = _UFUNCS.get(ufunc.__name__)
+        if made is None or method != "__call__" or options or any(np.ndim(x) for x in inputs):  # type: ignore[arg-type]
+            raise problem(
+                f"numpy.{ufunc.__name__} works on arrays, not on numbers of a program",
+                "tilewright.lang has functions of them: lang.exp(x), lang.maximum(a, b)",
+            )
+        return made(*(x.item() if isinstance(x, np.generic | np.ndarray) else x for x in inputs))
+
+    def __float__(self) -> float:
+        raise problem("a scalar has no value while the program is built", "lang.cast(x, 'f32') converts it")
+
+    def __int__(self) -> int:
+        raise problem("a scalar has no value while the program is built", "lang.cast(x, 'i32') converts it")
+
+    def __round__(self, digits: object = None) -> Scalar:
+        raise problem("round() of a number of a program", "use lang.round(x)")
+
     def __neg__(self) -> Scalar:
         if self.dtype.kind == "bool":
             raise problem("`-` on a value of type bool", "use ~ for the negation of a condition")
@@ -433,6 +467,17 @@ class Clamped(Scalar):
 
 IndexLike: TypeAlias = IndexExpr | ir.Index | ir.Param | SupportsIndex
 ValueLike: TypeAlias = Scalar | IndexExpr | float | int | bool | np.generic
+
+#: Operators that numpy's numbers on the left hand over.
+_UFUNCS: Final[dict[str, Callable[..., Any]]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "power": operator.pow,
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
+    "equal": operator.eq, "not_equal": operator.ne, "bitwise_and": operator.and_, "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor, "left_shift": operator.lshift, "right_shift": operator.rshift,
+}  # fmt: skip
+#: Integer powers up to this are products.
+_MOST_FACTORS: Final = 4
 
 _NO_IF = "use lang.select(condition, a, b) and & | ~ in place of `if`, `and`, `or`, `not`"
 

@@ -42,6 +42,7 @@ from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_
 from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
 from tilewright.runtime.tensors import (
+    HoldsCode,
     TensorInfo,
     checked_feeds,
     checked_names,
@@ -70,6 +71,7 @@ __all__ = [
     "DevicePlanBuilder",
     "open_device",
     "ExecutionPlan",
+    "HoldsCode",
     "KernelCall",
     "Manifest",
     "ParamRef",

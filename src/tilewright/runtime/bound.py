@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.executor import BoundPlan
-from tilewright.runtime.tensors import TensorInfo, checked_feeds
+from tilewright.runtime.tensors import HoldsCode, TensorInfo, checked_feeds
 from tilewright.support import InputError
 
 Array = npt.NDArray[Any]
 
 
-class BoundModel:
+class BoundModel(HoldsCode):
     """A model that reads the same arrays in each run; made by ``bind`` of a model.
 
     A run looks at nothing but what the arrays hold at that time: 5 us less than ``run`` of the model, which

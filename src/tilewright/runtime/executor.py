@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tilewright.runtime import native
 from tilewright.runtime.memory import address_of, writeable_addresses
 from tilewright.runtime.pool import ThreadPool
+from tilewright.runtime.tensors import checked_repeats
 from tilewright.support import InputError, InternalError, ResourceError, format_bytes, quoted
 
 MAX_BYTES: Final = 1 << 46
@@ -303,8 +304,7 @@ class ExecutionPlan:
 
         Returns the nanoseconds of each step, of shape (repeats, steps). Raises what `run` raises.
         """
-        if repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {repeats}")
+        repeats = checked_repeats(repeats)
         nanoseconds = np.zeros((repeats, len(self._steps)), np.int64)
         self._call(inputs, outputs, params, repeats, nanoseconds)
         return nanoseconds

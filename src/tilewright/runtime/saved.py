@@ -20,7 +20,7 @@ from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, k
 from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.pool import pool_for
 from tilewright.runtime.results import Results
-from tilewright.runtime.tensors import checked_feeds, checked_names, draw_feeds, named_feeds
+from tilewright.runtime.tensors import HoldsCode, checked_feeds, checked_names, draw_feeds, named_feeds
 from tilewright.support import (
     ArtefactError,
     InputError,
@@ -37,7 +37,7 @@ from tilewright.target import Target, detect
 Array = npt.NDArray[Any]
 
 
-class SavedModel:
+class SavedModel(HoldsCode):
     """A model that was compiled and saved before; made by ``tilewright.load``.
 
     Call it with arrays, or use :meth:`run`. Any number of Python threads may run one model at once: each run
@@ -180,6 +180,8 @@ def load_model(
     check_machine(manifest.requires, shown)
     weights = _weights(manifest, container.sections, shown)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if threads is not None and type(threads) is not int:
+        raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     count = options.threads or manifest.threads if threads is None else threads
     pool = pool_for(options, count, wait_policy)
     needed = manifest.arena_bytes + manifest.workspace_bytes + manifest.scratch_bytes * pool.threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,10 @@ def tensor_bytes(info: TensorInfo) -> int:
     return math.prod(info.shape) * info.dtype.itemsize
 
 
-def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: object = 0) -> dict[str, Array]:
     """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds."""
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"a seed is a whole number from 0, not {seed!r}")
     generator = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     for info in inputs:
@@ -50,17 +52,39 @@ def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: in
     return feeds
 
 
-def checked_names(names: Sequence[str] | None, known: Sequence[TensorInfo]) -> tuple[str, ...]:
+def checked_names(names: object, known: Sequence[TensorInfo]) -> tuple[str, ...]:
     """The outputs asked for; ``None`` is all. Raises InputError for a name that is none of them."""
     every = [info.name for info in known]
     if names is None:
         return tuple(every)
-    if isinstance(names, str):
-        raise InputError("output names must be a list of names", hint=f"[{quoted(names)}]")
-    for name in names:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        example = [names] if isinstance(names, str) else every[:1]
+        raise InputError("output names must be a list of names", hint=str(example))
+    wanted = tuple(names)
+    for name in wanted:
         if name not in every:
             raise InputError(f"the model has no output {_shown(name)}", hint=_hint(name, every, "outputs"))
-    return tuple(names)
+    return wanted
+
+
+def checked_repeats(repeats: object) -> int:
+    """How often to run. Raises InputError for what is no whole number from 1."""
+    if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer) or repeats < 1:
+        raise InputError(f"repeats must be a whole number from 1, not {repeats!r}")
+    return int(repeats)
+
+
+class HoldsCode:
+    """A mixin of what holds machine code and memory of this process: it cannot be pickled or copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise InputError(
+            f"a {type(self).__name__} holds code and memory of this process: it cannot be pickled or copied",
+            hint="save(path) and tilewright.load(path) take a model to another process; "
+            "any number of threads may run one",
+        )
 
 
 def named_feeds(arrays: Sequence[Array], known: Sequence[TensorInfo]) -> dict[str, Array]:

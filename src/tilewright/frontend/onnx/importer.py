@@ -24,6 +24,7 @@ from tilewright.graph import (
     type_of,
     typed_graph,
 )
+from tilewright.ir import MAX_RANK
 from tilewright.support import (
     InputError,
     ModelError,
@@ -61,8 +62,8 @@ def import_onnx(
     loaded = load(source)
     weights = _weights(loaded, limits)
     model = inline_local_functions(loaded.skeleton, loaded.label)
-    fixed = dict(constants or {})
-    inputs = _inputs(model.graph, weights, dict(shapes or {}), fixed, limits)
+    fixed = _fixed(constants)
+    inputs = _inputs(model.graph, weights, _named_shapes(shapes), fixed, limits)
     reader = _Reader(versions_of(model), limits)
     nodes = reader.nodes(model.graph)
     known = {**reader.constants, **weights, **fixed}
@@ -79,6 +80,29 @@ def import_onnx(
     )
     _check_outputs(loaded.outputs, graph)
     return graph
+
+
+def _named_shapes(shapes: object) -> dict[str, Sequence[int] | int]:
+    """The shapes that a caller gives, by name."""
+    given = {} if shapes is None else shapes
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InputError("shapes= must map names to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
+    return dict(given)
+
+
+def _fixed(constants: object) -> dict[str, Array]:
+    """Values given to inputs when compiling, as arrays."""
+    given = {} if constants is None else constants
+    if not isinstance(given, Mapping):
+        raise InputError("constants= must map names to arrays", hint="constants={'axes': array}")
+    try:
+        fixed = {name: np.asarray(value) for name, value in given.items()}
+    except ValueError as error:
+        raise InputError(f"constants= gives what cannot be made an array: {error}") from None
+    for name, array in fixed.items():
+        if array.dtype.kind not in "biuf":
+            raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}")
+    return fixed
 
 
 def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
@@ -113,6 +137,9 @@ def declared_type(value: ValueInfoProto) -> TensorType:
             f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}, "
             "which cannot be computed with"
         )
+    if len(tensor.shape.dim) > MAX_RANK:
+        dimensions = f"{len(tensor.shape.dim)} dimensions; a tensor has at most {MAX_RANK}"
+        raise ModelError(f"{quoted(value.name)} has {dimensions}")
     dims: list[Dim] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value"):

@@ -18,7 +18,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from tilewright.graph import Array
-from tilewright.ir import dtype_of
+from tilewright.ir import MAX_RANK, dtype_of
 from tilewright.support import ModelError, ResourceError, UnsupportedOperatorError, format_bytes, quoted
 
 #: The element types of the format that tensors here can have.
@@ -70,6 +70,8 @@ def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what:
         raise UnsupportedOperatorError(f"{name} has elements of {type_name(tensor.data_type)}")
     if any(size < 0 for size in tensor.dims):
         raise ModelError(f"{name} has a negative size: {list(tensor.dims)}")
+    if len(tensor.dims) > MAX_RANK:
+        raise ModelError(f"{name} has {len(tensor.dims)} dimensions; a tensor has at most {MAX_RANK}")
     count = math.prod(tensor.dims)
     nbytes = count * dtype_of(dtype).bytes
     if nbytes > max_bytes:

@@ -135,25 +135,18 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingPr
 )
 
 
-def _aligned(ctx: Context, *xs: Operand) -> tuple[Operand, ...]:
-    """The operands under the `axis` attribute of old operator sets: later operands start at that axis."""
-    if not ctx.integer("broadcast", 0) or not ctx.has("axis"):
-        return xs
-    raise ctx.unsupported("the broadcast axis of operator sets before 7")
-
-
 @operator(*_ARITHMETIC, kind=_ELEMENTWISE)
 def arithmetic(ctx: Context, x: Operand, y: Operand) -> Operand:
     """A binary operation whose operands and result have one dtype."""
     ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
-    return elementwise(ctx, _ARITHMETIC[ctx.node.op], *_aligned(ctx, x, y))
+    return elementwise(ctx, _ARITHMETIC[ctx.node.op], x, y)
 
 
 @operator("Div", kind=_ELEMENTWISE)
 def divide(ctx: Context, x: Operand, y: Operand) -> Operand:
     """`x / y`; integers round towards zero."""
     ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
-    return elementwise(ctx, partial(_divide, dtype=x.dtype), *_aligned(ctx, x, y))
+    return elementwise(ctx, partial(_divide, dtype=x.dtype), x, y)
 
 
 @operator("Mod", kind=_ELEMENTWISE)
@@ -219,7 +212,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingP
 def compare(ctx: Context, x: Operand, y: Operand) -> Operand:
     """A comparison: bool."""
     ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
-    return elementwise(ctx, _COMPARISONS[ctx.node.op], *_aligned(ctx, x, y), dtype="bool")
+    return elementwise(ctx, _COMPARISONS[ctx.node.op], x, y, dtype="bool")
 
 
 _FOLDS: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
@@ -350,6 +343,12 @@ def batch_normalization(
     if ctx.integer("training_mode", 0) or any(ctx.wants(output) for output in range(1, 5)):
         raise ctx.unsupported("batch normalisation in training mode")
     epsilon = ctx.real("epsilon", 1e-5)
+    given, wanted = (scale, bias, mean, variance), x.shape[1:2] or (1,)
+    shapes = ", ".join(str(list(each.shape)) for each in given)
+    ctx.require(
+        all(each.shape == wanted for each in given),
+        f"its factors {shapes} must have the shape {list(wanted)}",
+    )
 
     def of(*i: Ix) -> Scalar:
         c = (i[1],) if len(i) > 1 else (0,)

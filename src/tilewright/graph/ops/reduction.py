@@ -77,7 +77,7 @@ def reduce(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
             x = convert_tensor(ctx, x, "u8")
             best = reduce_over(ctx, x, over, lang.max if op == "Max" else lang.min, keepdims=keep)
             return compute(best.shape, lambda *i: best[i] != number(0, "u8"), name=f"{stem(ctx)}_bool")
-        return reduce_over(ctx, x, over, lang.max if op == "Max" else lang.min, keepdims=keep)
+        return _extreme(ctx, x, over, lang.max if op == "Max" else lang.min, keep)
     inner = wide(x.dtype)
     x = convert_tensor(ctx, x, inner)
     if op == "LogSumExp":
@@ -90,6 +90,14 @@ def reduce(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
     }
     total = reduce_over(ctx, x, over, combine, terms.get(op, lambda a: a), keep)
     return _finish(ctx, op, total, count, inner)
+
+
+def _extreme(
+    ctx: Context, x: Operand, axes: Sequence[int], combine: Callable[..., Scalar], keep: bool
+) -> Operand:
+    """The largest or smallest elements; of numbers in half precision they are found in single, exactly."""
+    wider = convert_tensor(ctx, x, wide(x.dtype))
+    return as_dtype(ctx, reduce_over(ctx, wider, axes, combine, keepdims=keep), x.dtype)
 
 
 def _finish(ctx: Context, op: str, total: Operand, count: int, inner: str) -> Operand:
@@ -184,7 +192,7 @@ def global_pool(ctx: Context, x: Operand) -> Operand:
     ctx.require(len(x.shape) >= 2, "its input has no channels")
     axes = range(2, len(x.shape))
     if ctx.node.op == "GlobalMaxPool":
-        return reduce_over(ctx, x, axes, lang.max)
+        return _extreme(ctx, x, axes, lang.max, True)
     inner = wide(x.dtype)
     x = convert_tensor(ctx, x, inner)
     if ctx.node.op == "GlobalAveragePool":

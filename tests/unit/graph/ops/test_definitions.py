@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
+import tilewright
 from tilewright.graph import Attribute, Node, evaluate_graph, type_of, typed_graph
 from tilewright.support import ModelError
 
@@ -198,3 +201,24 @@ def test_attributes_without_a_meaning_are_refused(what: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         make()
     assert "'culprit'" in str(caught.value)
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "GlobalMaxPool"])
+@pytest.mark.parametrize("size", [100, 130, 4000])
+def test_extremes_of_many_numbers_in_half_precision(op: str, size: int) -> None:
+    x = np.random.default_rng(size).standard_normal((2, 1, size)).astype(np.float16)
+    x[0, 0, size // 2] = np.inf
+    attributes = {} if op == "GlobalMaxPool" else {"axes": [2]}
+    node = helper.make_node(op, ["x"], ["y"], **attributes)
+    model = helper.make_model(
+        helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+            [onnx.ValueInfoProto(name="y")],
+        ),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=9,
+    )
+    wanted = (np.min if op == "ReduceMin" else np.max)(x, axis=2, keepdims=True)
+    np.testing.assert_array_equal(tilewright.compile(model, threads=1)(x)[0], wanted)
