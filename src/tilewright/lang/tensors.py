@@ -149,7 +149,7 @@ def placeholder(
 
 
 def shape_of(shape: object) -> tuple[Index, ...]:
-    """A shape as indices; a single extent is a shape of one dimension."""
+    """A shape as indices; a single extent is a shape of one dimension. Raises ProgramError for no shape."""
     parts = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if len(parts) > ir.MAX_RANK:
         raise problem(f"a shape of {len(parts)} dimensions", f"a tensor has at most {ir.MAX_RANK}")

@@ -36,7 +36,10 @@ def tensor_bytes(info: TensorInfo) -> int:
 
 
 def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: object = 0) -> dict[str, Array]:
-    """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds."""
+    """Normal numbers for float inputs, indices within their bounds for integers; the same for equal seeds.
+
+    Raises InputError for a seed that is none.
+    """
     if not isinstance(seed, int) or seed < 0:
         raise InputError(f"a seed is a whole number from 0, not {seed!r}")
     generator = np.random.default_rng(seed)
