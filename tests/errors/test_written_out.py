@@ -352,6 +352,18 @@ def test_inlining_one_of_several_definitions_names_the_tensor():
         s.inline_stage("U")
 
 
+def test_cloning_names_what_stands_in_the_way():
+    chain = _program(("T", "T", "X[i]"), ("U", "U", "T[i]"), ("C", "C", "U[i] + U[i]"))
+    with pytest.raises(ScheduleError, match="stage 'U' is the only reader of 'T'") as caught:
+        chain.clone_stage("T", "U")
+    assert caught.value.hint == "it needs no copy"
+    with pytest.raises(ScheduleError, match="stage 'C' reads nothing that 'T' computes"):
+        chain.clone_stage("T", "C")
+    twice = _program(("T", "T", "X[i]"), ("U", "T", "X[i] + X[i]"), ("C", "C", "T[i]"))
+    with pytest.raises(ScheduleError, match="several stages write 'T': a copy of 'U' alone would not be it"):
+        twice.clone_stage("U", "C")
+
+
 def test_padding_what_is_defined_under_a_condition():
     text = """
 program("p")

@@ -45,7 +45,7 @@ from tilewright.schedule import Schedule, derived_constants
 
 TILES = (2, 3, 4)
 KINDS = (
-    "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update",
+    "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update", "diamond",
     "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax",
 )  # fmt: skip
 
@@ -162,6 +162,11 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         out = b.made((n, m))
         cond = Compare("ge", OfIndex(j - 1, I32), Const(0, I32))
         value = b.combine(Select(cond, _ld(src, i, j - 1), b.const(1)), _ld(src, i, j))
+        return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
+    if kind == "diamond":
+        first = _add_stage(b, "pointwise", src, tile)
+        out = b.made((n, m))
+        value = b.combine(_ld(src, i, j), _ld(first, i, j))
         return b.stage(out, _iters((n, m)), store(out.name, (i, j), value))
     if kind == "window":
         if not (m.is_const and m.const >= 2):

@@ -451,6 +451,20 @@ def inline_stage(draw, s):
     return None if chosen is None else ((chosen,), {})
 
 
+def clone_stage(draw, s):
+    """A stage and one of its readers, where others read it too; in programs that have none, any two stages."""
+    if s.program is None:
+        return None
+    pairs = []
+    for x in s.program.stages:
+        readers = [r.name for r in s.program.stages if r is not x and set(x.writes) & set(r.reads)]
+        kept = len(readers) > 1 or any(b.name in x.writes for b in s.program.outputs)
+        pairs += [(x.name, r) for r in readers if kept]
+    names = [x.name for x in s.program.stages]
+    chosen = pick(draw, pairs or [(a, b) for a in names for b in names], "stage and reader")
+    return None if chosen is None else (chosen, {})
+
+
 def _around(s, kind=Alloc):
     """Allocations with the loops around them, for those inside of some."""
     return [p for p in locate(s.func.body, kind) if p.loops]
@@ -533,6 +547,7 @@ PROPOSERS = {
     "reverse_compute_at": reverse_compute_at,
     "inline": inline,
     "inline_stage": inline_stage,
+    "clone_stage": clone_stage,
     "hoist_alloc": hoist_alloc,
     "slide": slide,
     "roll": roll,

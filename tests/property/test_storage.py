@@ -159,3 +159,74 @@ def test_random_moves():
     print(dict(sorted(counts.items())))
     if profile == "ci":
         assert all(counts[name] >= HITS for name in MOVES), counts
+
+
+@st.composite
+def line_buffers(draw):
+    """A program of stencils with inferred regions: every stage reads one or two before it."""
+    X = lang.placeholder((128, 9), "i32", name="X")
+    made = []
+    tap = st.tuples(st.integers(-2, 2), st.integers(-1, 1))
+    for n in range(draw(st.integers(2, 4), label="stages")):
+        sources = [
+            draw(st.sampled_from([*made[-2:], X])) for _ in range(draw(st.integers(1, 2), label="sources"))
+        ]
+        reads = [(f, draw(st.lists(tap, min_size=1, max_size=3))) for f in [*made[-1:], *sources]]
+        step = draw(st.sampled_from([1, 1, 1, 2]), label="step")
+
+        def value(y, x, reads=reads, step=step, n=n):
+            terms = [
+                f[(step * y + a + 32, x + b + 4) if f is X else (step * y + a, x + b)]
+                for f, taps in reads
+                for a, b in taps
+            ]
+            return sum(t * (k + n + 2) for k, t in enumerate(terms))
+
+        made.append(lang.stage(value, name=f"S{n}"))
+    return lang.program([X], [made[-1]], region=[draw(st.integers(1, 5), label="rows"), 1])
+
+
+def test_sliding_chains():
+    """Producers that slide in the loop in which their consumers slide, in strips or not, then rolled."""
+    counts = Counter()
+    profile = settings.get_current_profile_name()
+
+    @settings(max_examples=EXAMPLES.get(profile, 20))
+    @given(st.data())
+    def run(data):
+        program = data.draw(line_buffers(), label="program")
+        *names, last = [x.name for x in program.stages]
+        s = Schedule(program)
+        reference = list_function(s.func, {})
+        loop = s.loops(last)[0]
+        strip = data.draw(st.sampled_from([0, 0, 2, 3]), label="strip")
+        if strip:
+            s = s.split(loop, strip, tail=data.draw(st.sampled_from(["guard", "peel"]), label="tail"))
+            loop = next(v for v in s.loops(last) if v.endswith("_i"))
+        steps = [("compute_at", (n, loop)) for n in reversed(names)]
+        order = data.draw(st.one_of(st.just(names), st.permutations(names)), label="order")
+        steps += [("slide", (n, loop)) for n in order]
+        steps += [("roll", (n, 0, data.draw(st.integers(1, 8), label="rows"))) for n in names]
+        slid = 0
+        for name, args in steps:
+            counts["proposed " + name] += 1
+            try:
+                s = s.apply(name, *args)
+            except ScheduleError:
+                continue
+            counts[name] += 1
+            slid += name == "slide"
+            verify(s.func)
+            found = check_legal(reference, s.func, {})
+            assert not found, f"{s.trace}{s}\n" + "\n".join(map(str, found))
+        counts["several slide"] += slid > 1
+        x = np.random.default_rng(0).integers(-9, 9, (128, 9)).astype(np.int32)
+        expected = run_program(program, {"X": x})
+        got = run_function(s.func, {"X": x})
+        for name, want in expected.items():
+            np.testing.assert_array_equal(got[name], want, err_msg=name)
+
+    run()
+    if profile == "ci":
+        for name in ("slide", "roll", "several slide"):
+            assert counts[name] >= HITS, f"{name}: {counts}"

@@ -28,6 +28,7 @@ from tilewright.schedule.loop.tensorize import tensorize
 from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
+from tilewright.schedule.producer.clone_stage import clone_stage
 from tilewright.schedule.producer.compute_at import compute_at
 from tilewright.schedule.producer.hoist_alloc import hoist_alloc
 from tilewright.schedule.producer.inline import inline
@@ -86,6 +87,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     bf16x3,
     store_as,
     inline_stage,
+    clone_stage,
     rfactor,
     layout_split,
     layout_reorder,

@@ -17,6 +17,10 @@ class ProgramMethods(Methods):
         """Put a stage's definition into its readers, in the program: see ``producer/inline_stage.py``."""
         return self.apply("inline_stage", stage)
 
+    def clone_stage(self, stage: str, reader: str) -> Self:
+        """Give one reader of a stage a copy of it: see ``producer/clone_stage.py``."""
+        return self.apply("clone_stage", stage, reader)
+
     def gather_operand(self, stage: str, operand: int, axes: Sequence[str], name: str) -> Self:
         """Compute an operand of a stage into a tensor of its own first."""
         return self.apply("gather_operand", stage, operand, axes, name)

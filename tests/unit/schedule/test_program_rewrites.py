@@ -216,3 +216,29 @@ def test_short_lines_are_one(multiple, consumed, order):
     assert [n.as_int() for n in s.program.buffer("R").physical_shape] == rows[::-1]
     assert ("R_lines" in {x.name for x in s.program.stages}) != consumed
     assert_same(p, s.func)
+
+
+def test_clone_stage_gives_one_reader_a_copy():
+    X = lang.placeholder((9,), name="X")
+    T, V = lang.compute((8,), lambda i: (X[i] + X[i + 1], X[i] * 2), name=["T", "V"])
+    B = lang.compute((7,), lambda i: T[i] * V[i + 1], name="B")
+    C = lang.compute((6,), lambda i: T[i + 2] - B[i] + V[i], name="C")
+    p = lang.program([X], [C, T])
+    s = Schedule(p).clone_stage("V", "C")
+    assert [x.name for x in s.program.stages] == ["V", "V_C", "B", "C"]
+    assert s.program.stage("V_C").writes == ("T_C", "V_C_1")
+    assert {b.name for b in s.program.temps} == {"V", "B", "T_C", "V_C_1"}
+    assert set(s.program.stage("B").reads) == {"T", "V"}
+    assert_same(p, s.func)
+    assert_same(p, s.compute_at("V_C", s.loops("C")[0]).func)
+
+
+def test_a_copied_scan_reads_itself():
+    X = lang.placeholder((6,), "i32", name="X")
+    T = lang.scan((6,), lambda t, i: lang.select(i >= 1, t[i - 1], 0) + X[i], name="T", dtype="i32")
+    B = lang.compute((6,), lambda i: T[i] + 1, name="B")
+    C = lang.compute((6,), lambda i: T[i] - B[i], name="C")
+    p = lang.program([X], [C])
+    s = Schedule(p).clone_stage("T", "C")
+    assert "T" not in {ld.buffer for ld in s.program.stage("T_C").operands}
+    assert_same(p, s.func)

@@ -67,7 +67,7 @@ def test_refusals():
         at.slide("T", "C_i").roll("T", 0, 2)
     with pytest.raises(ScheduleError, match="no dimension 1"):
         at.slide("T", "C_i").roll("T", 1, 3)
-    with pytest.raises(ScheduleError, match="outside of its first 3 rows"):
+    with pytest.raises(ScheduleError, match="which is more than 3 rows"):
         s.roll("T", 0, 3)
     with pytest.raises(ScheduleError, match="do not move by a constant"):
         Schedule(blur(8, taps=1)).compute_at("T", "C_i").slide("T", "C_i")
@@ -75,7 +75,7 @@ def test_refusals():
         at.parallel("C_i").slide("T", "C_i")
 
 
-def test_slide_needs_its_operands_outside_of_the_loop():
+def test_slide_needs_operands_that_slide():
     X = lang.placeholder((9,), name="X")
     T = lang.compute((8,), lambda i: X[i] + X[i + 1], name="T")
     U = lang.compute((7,), lambda i: T[i] * T[i + 1], name="U")
@@ -83,7 +83,48 @@ def test_slide_needs_its_operands_outside_of_the_loop():
     s = Schedule(lang.program([X], [V]))
     (at,) = s.loops("V")
     s = s.compute_at("U", at).compute_at("T", at)
-    with pytest.raises(ScheduleError, match="'U' reads 'T', which 'T' computes inside loop"):
+    with pytest.raises(ScheduleError, match=r"'U' reads 'T', which 'T' computes in each .* anew") as caught:
         s.slide("U", at)
-    s = s.slide("T", at).roll("T", 0, 4)
-    assert_same(s.source, s.func)
+    assert "slide('T'," in caught.value.hint
+    with pytest.raises(ScheduleError, match=r"ahead of loop .*, of which nothing is computed there"):
+        s.hoist_alloc("T").slide("U", at)
+    only = s.slide("T", at).roll("T", 0, 4)
+    assert_same(s.source, only.func)
+    both = s.slide("T", at).slide("U", at)
+    assert_same(s.source, both.func)
+    rolled = both.roll("T", 0, 3).roll("U", 0, 3)
+    assert_same(s.source, rolled.func)
+    assert _rows(rolled, "T") == _rows(rolled, "U") == ["3"]
+    with pytest.raises(ScheduleError, match="touched before loop"):
+        both.roll("T", 0, 2)
+
+
+def lines(h, w):
+    """A diamond of stencils: two stages read one, and are read together."""
+    X = lang.placeholder((h + 4, w + 3), "i32", name="X")
+    a = lang.stage(lambda y, x: X[y + 2, x + 1] * 2, name="a")
+    b = lang.stage(lambda y, x: a[y - 1, x] + a[y + 1, x] * 3 + a[y, x + 1], name="b")
+    c = lang.stage(lambda y, x: a[y - 1, x] - a[y, x - 1], name="c")
+    out = lang.stage(lambda y, x: b[y - 1, x] * c[y + 1, x] + b[y + 1, x] - a[y, x], name="out")
+    return lang.program([X], [out], region=[h, w])
+
+
+@pytest.mark.parametrize(("h", "w"), [(2, 2), (3, 3), (7, 4)])
+def test_a_line_buffered_pipeline(h, w):
+    p = lines(h, w)
+    s = Schedule(p).compute_at("b", "out_y").compute_at("c", "out_y").compute_at("a", "out_y")
+    s = s.slide("a", "out_y").slide("b", "out_y")
+    assert_same(p, s.func)
+    s = s.roll("a", 0, 5).roll("b", 0, 3)
+    assert_same(p, s.func)
+    assert _rows(s, "b")[0] == "3"
+
+
+@pytest.mark.parametrize("strip", [2, 3, 8])
+def test_a_line_buffered_pipeline_in_strips(strip):
+    p = lines(8, 5)
+    s = Schedule(p).split("out_y", strip).parallel("out_y_o")
+    for name in ("b", "c", "a"):
+        s = s.compute_at(name, "out_y_i")
+    s = s.slide("a", "out_y_i").slide("b", "out_y_i").roll("b", 0, 3)
+    assert_same(p, s.func)

@@ -377,11 +377,13 @@ def check_available(
     part: Stmt,
     around_it: Sequence[For],
     names: Sequence[str],
+    sliding: frozenset[str] = frozenset(),
 ) -> None:
     """Refuse where ``part``, new inside ``around_it``, reads more of a tile than was computed there.
 
     Boxes err on the large side, so that a nest rebuilt for one may read more than before; what is computed
-    for each iteration of an outer loop does not hold that. ``own`` are the blocks of the moved stage.
+    for each iteration of an outer loop does not hold that. ``own`` are the blocks of the moved stage,
+    ``sliding`` buffers that hold what earlier iterations computed.
     """
     env = loop_env(around_it)
     needed = {t.buffer for t in _reads(part)}
@@ -398,7 +400,7 @@ def check_available(
                 depths[name] = max(depths.get(name, 0), depth)
     check_unrolled(func, needed, names)
     for name, depth in depths.items():
-        if depth == 0:
+        if depth == 0 or name in sliding:
             continue
         buf, _ = buffer_at(func, name)
         there = footprint(around_it[depth - 1].body, loop_env(around_it[:depth]), buf, "w")

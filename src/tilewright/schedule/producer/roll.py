@@ -19,7 +19,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.common import refusal
-from tilewright.schedule.footprint import Box, footprint, map_dims
+from tilewright.schedule.footprint import footprint, map_dims
 from tilewright.schedule.producer.nest import buffer_at, is_tile, touching
 from tilewright.schedule.registry import primitive
 
@@ -65,8 +65,8 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
     Index(__0%3)
 
     Legal where that loop is serial, one iteration touches at most ``rows`` consecutive indices, these move
-    upwards from iteration to iteration, and what is touched before the loop lies in the first window.
-    Raises ScheduleError otherwise.
+    upwards from iteration to iteration, and before the loop at most ``rows`` indices are touched, none above
+    the first window. Raises ScheduleError otherwise.
     """
     buf, place = buffer_at(func, buffer)
     if place is None:
@@ -123,10 +123,16 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         )
     first = Span(substitute_index(s.lo, {loop.var: loop.lo}), Index(rows))
     before = footprint(seq(*used[:-1]), outside, buf) if len(used) > 1 else None
-    if before is not None and not Box((first,)).holds(Box((before.spans[dim],)), outside):
+    early = None if before is None else before.spans[dim]
+    # what is touched ahead may lie below the first window: it was read there, and is not read again
+    if early is not None and not (
+        prove_ge0(Index(rows) - early.extent, outside)
+        and prove_ge0(first.lo + first.extent - early.lo - early.extent, outside)
+    ):
         raise refusal(
             func,
-            f"{buffer!r} is touched before loop {loop.var!r} outside of its first {rows} rows",
+            f"{buffer!r} is touched before loop {loop.var!r} at [{early.lo}, +{early.extent}), which is more"
+            f" than {rows} rows or above the first of them in the loop",
             hint="roll over more rows",
             at=[loop.var],
             buffers=[buffer],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir import (
+    NOTHING,
+    Alloc,
     Block,
     Buffer,
     Index,
+    Location,
     LoopFunction,
+    Seq,
     Span,
     Stmt,
     loop_env,
@@ -21,12 +26,15 @@ from tilewright.ir import (
 from tilewright.schedule.common import find_block, find_loop, refusal, taken_names
 from tilewright.schedule.footprint import Box, Touch, footprint, touches
 from tilewright.schedule.producer.nest import (
+    Site,
     Unsolvable,
     around,
     as_tile,
     below_allocs,
+    buffer_at,
     build_nest,
     check_available,
+    check_unrolled,
     is_tile,
     sites,
     solve,
@@ -71,9 +79,12 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
             block C(par y=C_y):
                 C[y] = ((T[y] + T[y + 1]) + T[y + 2])
 
+    A stage that reads what another computes inside the loop slides after it: then the first part of both
+    is computed ahead of the loop, in their order.
+
     Legal where ``loop`` is serial and its boxes move by a constant in one dimension, by less than their
-    extent; the stage writes one buffer, at indices that are one iterator plus a constant; and nothing that it
-    reads is computed inside ``loop``. Raises ScheduleError otherwise.
+    extent; the stage writes one buffer, at indices that are one iterator plus a constant; and what it reads
+    that is computed inside ``loop`` slides there already. Raises ScheduleError otherwise.
     """
     _, node = find_block(func, block)
     at, target = find_loop(func, loop)
@@ -106,16 +117,9 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
             at=[block],
             buffers=[name],
         )
-    for s in all_sites:
-        shared = sorted(s.writes & (site.reads - site.writes))
-        if s.under(at) and shared:
-            raise refusal(
-                func,
-                f"{block!r} reads {shared[0]!r}, which {s.block.name!r} computes inside loop {loop!r}",
-                at=[block, s.block.name, loop],
-            )
     mine = frozenset((node.name,))
     outside = loop_env(at.loops)
+    sliding_in = _sliding_inputs(func, all_sites, site, at, block, loop)
     env = {**outside, **loop_env([target])}
     rest = without(target.body, mine)
     box = footprint(rest, env, buf, "r")
@@ -131,16 +135,78 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     head = _nest(
         func, first_block, name, _with(box, dim, Span(start, overlap)), outside, taken, first_block.name
     )
-    check_available(func, all_sites, mine, fresh, (*at.loops, target), (block, loop))
-    check_available(func, all_sites, mine, head, at.loops, (block, loop))
+    check_available(func, all_sites, mine, fresh, (*at.loops, target), (block, loop), sliding_in)
+    check_available(func, all_sites, mine, head, at.loops, (block, loop), sliding_in)
+    _check_sliding(func, at, site, sliding_in, head, (block, loop))
     _, items = below_allocs(rest)
     at_item = next(n for n, item in enumerate(items) if footprint(item, env, buf, "r") is not None)
     kept: list[Buffer] = [b for b in buffers if b.name != name]
     body = around(kept, seq(*items[:at_item], fresh, *items[at_item:]))
-    sliding = seq(head, replace(target, body=body))
-    whole = footprint(sliding, outside, buf)
+    path, sliding = at.path, [head, replace(target, body=body)]
+    if at.ancestors and isinstance(at.ancestors[-1], Seq):
+        # beside what slides already, so that each buffer is allocated right around all that uses it
+        path, there = path[:-1], at.ancestors[-1].stmts
+        sliding = [*there[: at.path[-1]], *sliding, *there[at.path[-1] + 1 :]]
+    whole = footprint(seq(*sliding), outside, buf)
     assert whole is not None
-    return func.with_body(replace_at(func.body, at.path, around([as_tile(buf, whole)], sliding)))
+    return func.with_body(replace_at(func.body, path, around([as_tile(buf, whole)], seq(*sliding))))
+
+
+def _sliding_inputs(
+    func: LoopFunction, all_sites: Sequence[Site], site: Site, at: Location, block: str, loop: str
+) -> frozenset[str]:
+    """What the stage reads of that is computed inside the loop, and allocated outside: it has to slide."""
+    out: set[str] = set()
+    for s in all_sites:
+        for name in sorted(s.writes & (site.reads - site.writes)) if s.under(at) else ():
+            _, place = buffer_at(func, name)
+            if place is not None and place.path[: len(at.path)] == at.path:
+                raise refusal(
+                    func,
+                    f"{block!r} reads {name!r}, which {s.block.name!r} computes in each iteration of {loop!r}"
+                    " anew",
+                    hint=f"slide producers first: slide({s.block.name!r}, {loop!r})",
+                    at=[block, s.block.name, loop],
+                )
+            out.add(name)
+    return frozenset(out)
+
+
+def _check_sliding(
+    func: LoopFunction,
+    at: Location,
+    site: Site,
+    inputs: frozenset[str],
+    head: Stmt,
+    names: tuple[str, str],
+) -> None:
+    """Refuse where the first instances, ahead of the loop, would read what the loop computes only later.
+
+    Inside the loop the stage reads, in each iteration, a part of what it read there before.
+    """
+    if not inputs:
+        return
+    before: Stmt = NOTHING
+    for a, step in reversed(list(zip(at.ancestors, at.path, strict=True))):
+        if isinstance(a, Seq):
+            before = seq(*a.stmts[:step], before)
+        elif not isinstance(a, Alloc):
+            break
+    outside = loop_env(at.loops)
+    check_unrolled(func, inputs, names)
+    for name in sorted(inputs):
+        buf, _ = buffer_at(func, name)
+        made = footprint(before, outside, buf, "w")
+        read = footprint(head, outside, buf, "r")
+        if read is not None and (made is None or not made.holds(read, outside, buf.shape)):
+            raise refusal(
+                func,
+                f"the first {names[0]!r} would read {read} of {name!r} ahead of loop {names[1]!r}, of which"
+                f" {made or 'nothing'} is computed there",
+                hint="slide its producer along the same loop first",
+                at=[*names, site.block.name],
+                buffers=[name],
+            )
 
 
 def _advance(func: LoopFunction, block: str, loop: str, name: str, box: Box) -> tuple[int, int]:
