@@ -452,7 +452,7 @@ def inline_stage(draw, s):
 
 
 def clone_stage(draw, s):
-    """A stage and one of its readers, where others read it too; in programs that have none, any two stages."""
+    """A stage and one of several readers; in programs that have none, any two stages."""
     if s.program is None:
         return None
     pairs = []
