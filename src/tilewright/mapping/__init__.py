@@ -1,5 +1,6 @@
-"""Mapping programs onto tensor instructions: three-operand forms, mappings, and the mapper of them."""
+"""Mapping programs onto tensor instructions: three-operand forms, mappings, the mapper; managed machines."""
 
+from tilewright.mapping import system
 from tilewright.mapping.access import (
     AccessMatrix,
     Guard,
@@ -43,6 +44,7 @@ __all__ = [
     "Statement",
     "ThreeOperandForm",
     "find_mappings",
+    "system",
     "tensorized",
     "three_operand_form",
 ]

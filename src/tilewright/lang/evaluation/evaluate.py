@@ -25,6 +25,7 @@ def evaluate(
     dtype_override: Literal["f64"] | None = None,
     absolute: bool = False,
     keep: Sequence[str] = (),
+    initial: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
     """The outputs of a program (and the buffers named by ``keep``), computed stage by stage with numpy.
 
@@ -32,7 +33,8 @@ def evaluate(
     ``params``. Operations round in their own types, sums run in no stated order (products of two f32 or f64
     operands through BLAS). With ``dtype_override="f64"`` all floats are held in double precision; with
     ``absolute`` the results are the magnitudes for ``support.error_bound``, in double precision. Unwritten
-    elements are NaN or a conspicuous integer.
+    elements are NaN or a conspicuous integer, or those of ``initial``, which gives the contents of outputs
+    before the first stage (of accumulators, which their stages read); its arrays are not changed.
 
     Raises ``InputError`` for arrays that do not fit and ``ProgramError`` (at the stage's source line) for an
     access out of bounds.
@@ -46,6 +48,10 @@ def evaluate(
         memory.arrays[b.name] = a
         if memory.magnitudes is not None:
             memory.magnitudes[b.name] = np.abs(a.astype(np.float64))
+    for name, before in (initial or {}).items():
+        memory.arrays[name] = np.array(before, memory.numpy(program.buffer(name).dtype))
+        if memory.magnitudes is not None:
+            memory.magnitudes[name] = np.abs(memory.arrays[name].astype(np.float64))
     last = _last_uses(program)
     wanted = {b.name for b in program.outputs} | set(keep)
     with np.errstate(all="ignore"):

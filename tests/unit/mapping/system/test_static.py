@@ -1,0 +1,121 @@
+"""Programs on managed machines: what the streams compute, and how long they are."""
+
+import pytest
+
+from machine_programs import (
+    RULES,
+    arrays_of,
+    check,
+    conv1d,
+    conv2d,
+    gemm,
+    layer,
+    machine_of,
+    product,
+    small,
+)
+from tilewright import lang
+from tilewright.mapping.system import Heuristics, execute, load_machine, schedule, time_streams
+from tilewright.mapping.system.stream import Repeat, walk
+
+
+@pytest.fixture(scope="module", params=sorted(RULES))
+def shipped(request):
+    return load_machine(request.param), *RULES[request.param]
+
+
+def test_products(shipped):
+    machine, narrow, wide, e = shipped
+    shapes = (e, e, e), (e, e, 4 * e), (2 * e + 3, 3 * e + 5, 3 * e + 1), (3 * e, 1, e + 2), (1, e, 1)
+    for shape in shapes:
+        program = gemm(*shape, narrow, wide)
+        check(program, schedule(program, machine), machine)
+
+
+def test_a_product_with_bias_and_activation_is_one_nest(shipped):
+    machine, narrow, wide, e = shipped
+    program = layer(e + 3, 2 * e + 5, 2 * e + 1, narrow, wide)
+    streams = schedule(program, machine)
+    check(program, streams, machine)
+    named = {ref.tensor for i in walk(streams.streams[machine.streams[0]]) for ref in _boxes(i)}
+    assert named <= {"A", "B", "bias", "D"}, "intermediate results do not leave the chip"
+
+
+def _boxes(item):
+    ends = [getattr(item, "source", None), getattr(item, "target", None)]
+    return [ref for ref in ends if hasattr(ref, "tensor")]
+
+
+def test_convolutions(shipped):
+    machine, narrow, wide, e = shipped
+    for program in (
+        conv1d(3, e + 5, e, e, 3, narrow, wide),
+        conv2d(1, 4, e + 3, e, e + 5, 3, 1, narrow, wide),
+        conv2d(2, 7, 9, e + 1, e, 3, 2, narrow, wide),
+    ):
+        check(program, schedule(program, machine), machine)
+
+
+@pytest.mark.parametrize("file", [192, 256, 512, 4096])
+def test_register_files_of_any_size(file):
+    """From one tile of each operand and one to be fetched upwards."""
+    machine = machine_of(small(file=file))
+    for shape in ((4, 4, 4), (13, 10, 9), (32, 4, 40), (5, 30, 3)):
+        program = gemm(*shape)
+        check(program, schedule(program, machine), machine)
+
+
+def test_streams_do_not_grow_with_the_program():
+    machine = machine_of(small())
+    sizes = {n: schedule(gemm(n, n, n), machine).size for n in (160, 1600)}
+    assert sizes[160] == sizes[1600]
+
+
+def test_both_units_work():
+    machine = machine_of(small(file=65536))
+    timing = time_streams(schedule(gemm(128, 128, 128), machine), machine)
+    assert timing.busy["u0"] == timing.busy["u1"]
+
+
+def test_every_choice_is_the_approachs():
+    """Another approach gives other streams, and they are as right."""
+
+    class Last(Heuristics):
+        def __init__(self):
+            self.kinds = set()
+
+        def choose(self, kind, options, state):
+            self.kinds.add(kind)
+            return len(options) - 1 if kind in ("operands", "device", "path", "evict", "mapping") else 0
+
+    machine, approach = load_machine("clusters"), Last()
+    program = gemm(130, 200, 150, "bf16", "f32")
+    streams = schedule(program, machine, approach)
+    assert streams != schedule(program, machine)
+    check(program, streams, machine)
+    assert {"mapping", "blocks", "split", "device", "operands", "path", "resident"} <= approach.kinds
+
+
+def test_stages_that_do_not_share_tiles_meet_in_the_home_memory():
+    """A product of a product: all streams wait for each other in between."""
+    a, b = lang.placeholder((130, 70), "bf16", name="A"), lang.placeholder((70, 90), "bf16", name="B")
+    c = lang.placeholder((90, 40), "bf16", name="C")
+    d = product(a, b, 130, 90, lang.reduce_axis(70, "k"), "f32", "D")
+    e = lang.compute((130, 90), lambda i, j: lang.cast(d[i, j], "bf16"), name="E")
+    f = product(e, c, 130, 40, lang.reduce_axis(90, "n"), "f32", "F")
+    program, machine = lang.program([a, b, c], [f], name="two"), load_machine("clusters")
+    streams = schedule(program, machine)
+    arrays = arrays_of(program, low=0, high=2)  # sums that bf16 holds
+    made = execute(streams, machine, arrays)
+    assert (made["F"] == lang.evaluate(program, arrays)["F"]).all()
+    assert len(streams.streams) == 4
+
+
+def test_loops_are_primed_and_finished():
+    machine = machine_of(small())
+    (items,) = schedule(gemm(4, 4, 40), machine).streams.values()
+    (loop,) = [i for i in items if isinstance(i, Repeat)]
+    before, after = items[: items.index(loop)], items[items.index(loop) + 1 :]
+    assert [i.instruction for i in before if hasattr(i, "instruction")] == ["matmul"]
+    assert [i.instruction for i in after if hasattr(i, "instruction")] == ["matmul_add"]
+    assert str(loop.body[0].target.offset) == "64*((k + 1)%2)", "fetched an iteration ahead"
