@@ -158,3 +158,30 @@ def small(**changes):
 
 def machine_of(data):
     return parse_machine(json.dumps(data))
+
+
+def gru_step(batch, inputs, hidden, narrow="bf16", wide="f32"):
+    """One step of a gated recurrent unit: h2 of x and h, the products in a narrower type."""
+    x, h = (
+        lang.placeholder((batch, inputs), narrow, name="x"),
+        lang.placeholder((batch, hidden), wide, name="h"),
+    )
+    W = {g: lang.placeholder((inputs, hidden), narrow, name=f"W{g}") for g in "zrn"}
+    U = {g: lang.placeholder((hidden, hidden), narrow, name=f"U{g}") for g in "zrn"}
+    b = {g: lang.placeholder((hidden,), wide, name=f"b{g}") for g in "zrn"}
+    shape = batch, hidden
+    hn = lang.compute(shape, lambda i, j: lang.cast(h[i, j], narrow), name="state")
+    xs = {g: product(x, W[g], *shape, lang.reduce_axis(inputs, "k"), wide, f"x{g}") for g in "zrn"}
+    hs = {g: product(hn, U[g], *shape, lang.reduce_axis(hidden, "k"), wide, f"h{g}") for g in "zrn"}
+
+    def gate(g):
+        return lang.compute(shape, lambda i, j: lang.sigmoid(xs[g][i, j] + hs[g][i, j] + b[g][j]), name=g)
+
+    z, r = gate("z"), gate("r")
+
+    def candidate(i, j):
+        return lang.tanh(xs["n"][i, j] + r[i, j] * (hs["n"][i, j] + b["n"][j]))
+
+    n = lang.compute(shape, candidate, name="n")
+    new = lang.compute(shape, lambda i, j: n[i, j] + z[i, j] * (h[i, j] - n[i, j]), name="h2")
+    return lang.program([x, h, *W.values(), *U.values(), *b.values()], [new], name="gru")

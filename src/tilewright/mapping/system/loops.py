@@ -25,6 +25,8 @@ from tilewright.ir import Index, mod, var
 from tilewright.mapping.system.dry import Again, DryRun, Recorded, Slot, settle, starts_in, substituted
 from tilewright.mapping.system.nest import Loop, Node, Op, Tile, operations
 
+OFFERED: Final = 16
+"""Families among which one is chosen at a time, the cheapest ones."""
 PANEL_TILES: Final = 4096
 """Tiles of the largest panel that is considered."""
 
@@ -51,6 +53,11 @@ class Family:
     def bytes(self) -> int:
         """Bytes of all slots."""
         return self.slots * self.size
+
+    @property
+    def key(self) -> tuple[str, Tile]:
+        """The memory, and the tile by which alternatives for it are known."""
+        return self.memory, self.tiles[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,32 +234,50 @@ class _LoopRun:
                     need[m] = need.get(m, 0) + 2 * self.padded(tile, m)
             for m, n in need.items():
                 reserve[m] = max(reserve.get(m, 0), n)
+        rooms = self.run.rooms
+        least: dict[tuple[str, Tile], int] = {}  # what sums and rings that are not placed yet will need
+        for f in left:
+            if f.cost[0] <= 1:
+                least[f.key] = min(least.get(f.key, f.bytes), f.bytes)
+        owed: dict[str, int] = {}
+        for (memory, _), n in least.items():
+            owed[memory] = owed.get(memory, 0) + n
+
+        def fits(f: Family) -> bool:
+            own = least.get(f.key, 0)
+            spare = reserve.get(f.memory, 0) if f.cost[0] > 1 or f.bytes > own else 0
+            if f.cost[0] > 1 and f.memory in reserve:  # what comes and goes needs room to come early
+                spare = max(spare, rooms[f.memory].size // 2)
+            return rooms[f.memory].largest >= f.bytes + owed.get(f.memory, 0) - own + spare
+
         taken: list[tuple[Family, int]] = []
+        settled: set[Tile] = set()
+        left.sort(key=lambda f: f.cost)
         while left:
-            least: dict[tuple[str, Tile], int] = {}  # what sums and rings that are not placed yet will need
+            options: list[Family | Enough] = []
+            passed = 0
             for f in left:
-                if f.cost[0] <= 1:
-                    key = f.memory, f.tiles[0][1]
-                    least[key] = min(least.get(key, f.bytes), f.bytes)
-
-            def fits(f: Family, least: Mapping[tuple[str, Tile], int] = least) -> bool:
-                own = least.get((f.memory, f.tiles[0][1]), 0)
-                others = sum(n for (m, _), n in least.items() if m == f.memory) - own
-                spare = reserve.get(f.memory, 0) if f.cost[0] > 1 or f.bytes > own else 0
-                return self.run.rooms[f.memory].largest >= f.bytes + others + spare
-
-            options: list[Family | Enough] = [f for f in left if fits(f)]
+                if len(options) == OFFERED:
+                    break
+                passed += 1
+                if f.tiles[0][1] not in settled and fits(f):
+                    options.append(f)
+            rest = left[passed:]
             if not options:
                 break
             options.append(Enough())
             chosen = options[self.run.approach.choose("resident", options, self)]
             if isinstance(chosen, Enough):
                 break
-            at = self.run.rooms[chosen.memory].take(chosen.bytes)
+            at = rooms[chosen.memory].take(chosen.bytes)
             assert at is not None
             taken.append((chosen, at))
             names = {t for _, t in chosen.tiles}
-            left = [f for f in options if isinstance(f, Family) and not names & {t for _, t in f.tiles}]
+            settled |= names
+            for key in [k for k in least if k[1] in names]:
+                owed[key[0]] -= least.pop(key)
+            # what does not fit now never will: room only gets less
+            left = [f for f in options if isinstance(f, Family) and f is not chosen] + rest
         return taken
 
     # ---- recording ----
