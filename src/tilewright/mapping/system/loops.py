@@ -18,13 +18,15 @@ scheduling the body three times.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.ir import Index, mod, var
 from tilewright.mapping.system.dry import Again, DryRun, Recorded, Slot, settle, starts_in, substituted
 from tilewright.mapping.system.nest import Loop, Node, Op, Tile, operations
 
+DEEP: Final = 8
+"""Slots of the longest ring, of two or more iterations; a power of two, as timing looks for short periods."""
 OFFERED: Final = 16
 """Families among which one is chosen at a time, the cheapest ones."""
 PANEL_TILES: Final = 4096
@@ -149,7 +151,23 @@ class _LoopRun:
                     moving[tile, step] = [(0, tile)]
         for members in moving.values():
             found += self.ring(sorted(members, key=lambda m: m[0]), writers)
-        return found
+        return found + self.deeper(found)
+
+    def deeper(self, found: Sequence[Family]) -> list[Family]:
+        """Longer rings for what is fetched, where all those of a memory have room: they hide latencies."""
+        fetched = [f for f in found if f.kind == "ring" and f.fetch and f.memory in self.run.rooms]
+        sharing: dict[str, int] = {}
+        for f in fetched:
+            sharing[f.memory] = sharing.get(f.memory, 0) + 1
+        out: list[Family] = []
+        for f in fetched:
+            share = self.run.rooms[f.memory].size * 3 // (4 * sharing[f.memory])
+            slots = DEEP
+            while slots * f.size > share:
+                slots //= 2
+            if slots > f.slots:
+                out.append(replace(f, slots=slots, cost=(f.cost[0], f.cost[1] - 1000)))
+        return out
 
     def still(self, tile: Tile, t: _Touch) -> list[Family]:
         """Ways to hold a tile, or a panel of tiles, that does not move with the loop."""

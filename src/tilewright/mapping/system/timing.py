@@ -31,7 +31,7 @@ from tilewright.mapping.system.stream import (
 )
 from tilewright.support import ResourceError, TargetError, quoted
 
-PERIOD: Final = 4
+PERIOD: Final = 8
 """Longest period, in iterations, after which a loop is seen to repeat itself."""
 MAX_TIMED: Final = 20_000_000
 """Items that are timed one by one before the simulation gives up."""
