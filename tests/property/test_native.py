@@ -86,7 +86,7 @@ def test_programs_of_the_ir(data):
             assert_close(actual[name], want, terms=case.terms)
 
 
-DTYPES = ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32")
+DTYPES = ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 
 
 @settings(max_examples=EXAMPLES)

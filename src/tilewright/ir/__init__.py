@@ -52,6 +52,7 @@ from tilewright.ir.dtypes import (
     U8,
     U16,
     U32,
+    U64,
     DType,
     dtype_of,
 )
@@ -294,6 +295,7 @@ __all__ = [
     "Store",
     "U16",
     "U32",
+    "U64",
     "U8",
     "UNARY_OPS",
     "UNROLL",

@@ -71,12 +71,15 @@ I64 = DType("i64", "int", 64)
 I32 = DType("i32", "int", 32)
 I16 = DType("i16", "int", 16)
 I8 = DType("i8", "int", 8)
+U64 = DType("u64", "uint", 64)
 U32 = DType("u32", "uint", 32)
 U16 = DType("u16", "uint", 16)
 U8 = DType("u8", "uint", 8)
 BOOL = DType("bool", "bool", 8)
 
-DTYPES = MappingProxyType({t.name: t for t in (F64, F32, F16, BF16, I64, I32, I16, I8, U32, U16, U8, BOOL)})
+DTYPES = MappingProxyType(
+    {t.name: t for t in (F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)}
+)
 
 _NUMPY = MappingProxyType(
     {
@@ -88,6 +91,7 @@ _NUMPY = MappingProxyType(
         "i32": np.dtype(np.int32),
         "i16": np.dtype(np.int16),
         "i8": np.dtype(np.int8),
+        "u64": np.dtype(np.uint64),
         "u32": np.dtype(np.uint32),
         "u16": np.dtype(np.uint16),
         "u8": np.dtype(np.uint8),
@@ -100,7 +104,7 @@ _FROM_NUMPY = MappingProxyType({v: DTYPES[k] for k, v in _NUMPY.items()})
 def dtype_of(value: DType | str | np.dtype[np.generic] | type) -> DType:
     """Return the :class:`DType` named by a string, a numpy dtype or scalar type, or a ``DType`` itself.
 
-    Raises ``KeyError`` where no such element type exists (``complex64``, ``u64``, strings).
+    Raises ``KeyError`` where no such element type exists (``complex64``, strings).
     """
     if isinstance(value, DType):
         return value

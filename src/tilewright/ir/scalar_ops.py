@@ -55,7 +55,9 @@ def rounder(dtype: DType) -> Callable[[Any], Value]:
         case "f64":
             return np.float64
         case "f32":
-            return lambda x: np.float32(np.int64(x)) if type(x) is int else np.float32(x)
+            return lambda x: (
+                np.float32(np.uint64(x) if x > 0 else np.int64(x)) if type(x) is int else np.float32(x)
+            )
         case "f16":
             return lambda x: np.float16(float(x))
         case "bf16":

@@ -9,7 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.ir import BF16, BOOL, CALLS, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, UndefinedError
+from tilewright.ir import (
+    BF16,
+    BOOL,
+    CALLS,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    UndefinedError,
+)
 from tilewright.ir.scalar_ops import (
     CALL_ARITY,
     binary,
@@ -22,7 +38,7 @@ from tilewright.ir.scalar_ops import (
     unary,
 )
 
-FLOATS, INTS = (F64, F32, F16, BF16), (I64, I32, I16, I8, U32, U16, U8)
+FLOATS, INTS = (F64, F32, F16, BF16), (I64, I32, I16, I8, U64, U32, U16, U8)
 NO_WARNINGS = {"all": "ignore"}
 
 

@@ -65,7 +65,7 @@ def test_functions_of_several_arguments():
     np.testing.assert_array_equal(apply(lang.fma, x, y, z), wide.astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", ["i8", "i16", "i32", "i64", "u8", "u16", "u32"])
+@pytest.mark.parametrize("dtype", ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"])
 def test_integer_arithmetic(dtype):
     t = ir.dtype_of(dtype).numpy
     lo = -100 if t.kind == "i" else 0

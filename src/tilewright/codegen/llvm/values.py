@@ -17,7 +17,8 @@ BYTE = DType("u8", "uint", 8)
 SCALAR_TYPES = MappingProxyType(
     {
         "f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat", "i64": "i64", "i32": "i32",
-        "i16": "i16", "i8": "i8", "u32": "i32", "u16": "i16", "u8": "i8", "bool": "i1", "ptr": "ptr",
+        "i16": "i16", "i8": "i8", "u64": "i64", "u32": "i32", "u16": "i16", "u8": "i8",
+        "bool": "i1", "ptr": "ptr",
     }
 )  # fmt: skip
 _SUFFIX = MappingProxyType(dict(SCALAR_TYPES, f64="f64", f32="f32", f16="f16", bf16="bf16"))

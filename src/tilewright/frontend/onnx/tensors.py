@@ -35,6 +35,7 @@ DTYPES: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.UINT8: "u8",
         TensorProto.UINT16: "u16",
         TensorProto.UINT32: "u32",
+        TensorProto.UINT64: "u64",
         TensorProto.BOOL: "bool",
     }
 )
@@ -46,6 +47,7 @@ _FIELDS: Final[Mapping[int, str]] = MappingProxyType(
         TensorProto.DOUBLE: "double_data",
         TensorProto.INT64: "int64_data",
         TensorProto.UINT32: "uint64_data",
+        TensorProto.UINT64: "uint64_data",
     }
 )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.ir import DType
+from tilewright.ir import U64, DType
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -101,15 +101,20 @@ def cast(a: Array, source: DType, target: DType, mode: str, to: np.dtype[Any]) -
         return _saturate(a, source, target)
     if source.is_float:
         whole: Array = np.trunc(np.asarray(a, np.float64))
-        return np.where(np.abs(whole) < 2.0**63, whole, 0.0).astype(np.int64).astype(target.numpy)
+        wide = np.uint64 if target == U64 else np.int64
+        inside = (whole >= 0.0) & (whole < 2.0**64) if target == U64 else np.abs(whole) < 2.0**63
+        return np.where(inside, whole, 0.0).astype(wide).astype(target.numpy)
     return np.asarray(a).astype(target.numpy)
 
 
 def _saturate(a: Array, source: DType, target: DType) -> Array:
     lo, hi = int(target.min_value), int(target.max_value)
     if not source.is_float:
-        wide: Array = np.asarray(a, np.int64)
-        return np.clip(wide, max(lo, -(1 << 63)), min(hi, (1 << 63) - 1)).astype(target.numpy)
+        # limits of the target that the source can reach: in the source's own type nothing wraps
+        low, high = max(lo, int(source.min_value)), min(hi, int(source.max_value))
+        return np.clip(np.asarray(a, np.int64 if source.kind == "bool" else source.numpy), low, high).astype(
+            target.numpy
+        )
     x: Array = np.trunc(np.nan_to_num(np.asarray(a, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
     inside = (x > float(lo)) & (x < float(hi))
     out: Array = np.where(inside, x, 0.0).astype(target.numpy)
