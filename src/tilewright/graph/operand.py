@@ -104,20 +104,25 @@ def compute(
 def updated(
     base: Operand,
     extents: Sequence[int],
-    step: Callable[..., tuple[Place, lang.Scalar]],
+    step: Callable[..., lang.Write | Sequence[lang.Write]],
     name: str,
+    free: int = 0,
 ) -> Operand:
-    """The operand after ordered writes: `step(target, i, j, ...)` gives a place and the new element there.
+    """The operand after ordered writes: `step(target, i, j, ...)` gives one or several, done one after
+    another.
 
     The steps run over `extents` in row-major order; `target` is the operand as it stands. `base` is a tensor.
+    The first `free` axes may run in any order: all that a step reads and writes of the target has their
+    indices.
     """
     assert base.tensor is not None
 
-    def write(target: lang.Tensor, *i: Ix) -> lang.Write:
-        place, value = step(Operand(base.shape, base.dtype, target), *i)
-        return lang.write(place, value)
+    def write(target: lang.Tensor, *i: Ix) -> lang.Write | Sequence[lang.Write]:
+        return step(Operand(base.shape, base.dtype, target), *i)
 
-    axes = [lang.ordered_axis(extent, f"s{at}") for at, extent in enumerate(extents)]
+    axes = [
+        (lang.axis if at < free else lang.ordered_axis)(extent, f"s{at}") for at, extent in enumerate(extents)
+    ]
     tensor = lang.update(base.tensor, axes, write, role=name, hint=name)
     return Operand(base.shape, base.dtype, tensor)
 

@@ -24,6 +24,15 @@ class SourceLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class _Uses:
+    """Buffers that a stage writes, those that it only reads, and how it reads them."""
+
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    operands: tuple[Load, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One definition (or ordered update) of buffers: ``for iters: body``, with ``init`` before reductions.
 
@@ -38,22 +47,32 @@ class Stage:
     init: Stmt | None = None
     source: SourceLocation | None = field(default=None, compare=False)
     role: str = ""
+    _uses: _Uses | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
     def writes(self) -> tuple[str, ...]:
         """Names of the buffers written, without duplicates."""
-        return tuple(dict.fromkeys(b for b, _ in stmt_writes(self.body)))
+        return self._used().writes
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of the buffers read other than those it writes."""
-        return tuple(dict.fromkeys(ld.buffer for ld in self.operands))
+        return self._used().reads
 
     @property
     def operands(self) -> tuple[Load, ...]:
         """Loads of buffers that it does not write, each once, in the order in which they stand."""
-        own = set(self.writes)
-        return tuple(ld for ld in dict.fromkeys(stmt_loads(self.body)) if ld.buffer not in own)
+        return self._used().operands
+
+    def _used(self) -> _Uses:
+        """What the body uses, found once: rules of schedules ask every stage for its neighbours."""
+        if self._uses is None:
+            writes = tuple(dict.fromkeys(b for b, _ in stmt_writes(self.body)))
+            operands = tuple(ld for ld in dict.fromkeys(stmt_loads(self.body)) if ld.buffer not in writes)
+            reads = tuple(dict.fromkeys(ld.buffer for ld in operands))
+            object.__setattr__(self, "_uses", _Uses(writes, reads, operands))
+        assert self._uses is not None
+        return self._uses
 
     @property
     def is_reduction(self) -> bool:

@@ -17,6 +17,7 @@ from tilewright.graph.ops import (
     sampling,
     scatter,
     signal,
+    sorting,
     static,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "sampling",
     "scatter",
     "signal",
+    "sorting",
     "static",
 ]

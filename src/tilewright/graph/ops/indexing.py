@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tilewright import lang
-from tilewright.graph.operand import At, Ix, Operand, Place, clamped, compute, index_value
+from tilewright.graph.operand import Ix, Operand, Place, clamped, compute, index_value
 from tilewright.graph.ops.common import (
     Scalar,
     insert_axes,
-    is_float,
     is_signed,
     number,
     size_of,
@@ -146,49 +145,3 @@ def reverse_sequence(ctx: Context, x: Operand, lengths: Operand) -> Operand:
         ]
 
     return compute(x.shape, of, name=stem(ctx))
-
-
-@operator("TopK", kind=Kind.OPAQUE, static=(1,))
-def top_k(ctx: Context, x: Operand, k: Operand | None = None) -> tuple[Operand, Operand]:
-    """The k largest (or smallest) elements along an axis in order, and where they were.
-
-    Written without sorting: an element's rank is the number of elements that go before it.
-    """
-    rank = len(x.shape)
-    axis = ctx.axis("axis", rank, -1)
-    count = ctx.integer("k") if ctx.has("k") else ctx.static_int(1)
-    size = x.shape[axis]
-    ctx.require(0 <= count <= size, f"the {count} largest of {size} elements")
-    largest = bool(ctx.integer("largest", 1))
-    other = lang.reduce_axis(size, "other")
-
-    def moved(i: Sequence[At], to: Ix) -> Place:
-        return (*i[:axis], to, *i[axis + 1 :])
-
-    def before(*i: Ix) -> Scalar:
-        mine, theirs = x[i], x[moved(i, other)]
-        ahead = theirs > mine if largest else theirs < mine
-        tied = theirs == mine
-        if is_float(x.dtype):
-            # What is no number counts as larger than any, as in sorting; otherwise ranks would repeat.
-            strange, theirs_strange = lang.isnan(mine), lang.isnan(theirs)
-            later, sooner = (strange, theirs_strange) if largest else (theirs_strange, strange)
-            ahead = ahead | (sooner & lang.logical_not(later))
-            tied = tied | (strange & theirs_strange)
-        ahead = ahead | (tied & (other < i[axis]))
-        return lang.sum(lang.select(ahead, number(1, "i64"), number(0, "i64")), axis=other)
-
-    ranks = compute(x.shape, before, name=f"{stem(ctx)}_rank")
-    at = lang.reduce_axis(size, "at")
-    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-
-    def position(*i: Ix) -> Scalar:
-        hit = ranks[moved(i, at)] == index_value(i[axis], "i64")
-        return lang.sum(lang.select(hit, index_value(at, "i64"), number(0, "i64")), axis=at)
-
-    where = compute(shape, position, name=f"{stem(ctx)}_where")
-
-    def value(*i: Ix) -> Scalar:
-        return x[moved(i, clamped(where[i], size))]
-
-    return compute(shape, value, name=stem(ctx)), where

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright import lang
-from tilewright.graph.operand import Ix, Operand, Place, clamped, compute, index_value, updated
+from tilewright.graph.operand import Ix, Operand, clamped, compute, index_value, updated
 from tilewright.graph.ops.common import Scalar, as_tensor, linear_index, number, stem
 from tilewright.graph.ops.indexing import lookup
 from tilewright.graph.registry import Context, Kind, operator
@@ -39,9 +39,9 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
     combine = _combination(ctx)
     chosen = lookup(ctx, 1, indices, x.shape[axis])
 
-    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
+    def step(target: Operand, *i: Ix) -> lang.Write:
         place = (*i[:axis], chosen(i), *i[axis + 1 :])
-        return place, combine(target[place], updates[i])
+        return lang.write(place, combine(target[place], updates[i]))
 
     return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
 
@@ -55,10 +55,10 @@ def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> 
     combine = _combination(ctx)
     chosen = [lookup(ctx, 1, indices, x.shape[at], at, depth) for at in range(depth)]
 
-    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
+    def step(target: Operand, *i: Ix) -> lang.Write:
         named = [place((*i[:outer], at)) for at, place in enumerate(chosen)]
         place = (*named, *i[outer:])
-        return place, combine(target[place], updates[i])
+        return lang.write(place, combine(target[place], updates[i]))
 
     return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
 
@@ -102,8 +102,8 @@ def max_unpool(ctx: Context, x: Operand, indices: Operand, output_shape: Operand
 
     ctx.limit_indices(1, 0, math.prod(shape))
 
-    def step(target: Operand, *i: Ix) -> tuple[Place, Scalar]:
-        return (clamped(indices[i], math.prod(shape)),), x[i]
+    def step(target: Operand, *i: Ix) -> lang.Write:
+        return lang.write((clamped(indices[i], math.prod(shape)),), x[i])
 
     flat = updated(empty, x.shape, step, stem(ctx))
     wanted = ctx.static_ints(2) if ctx.has_input(2) else shape
