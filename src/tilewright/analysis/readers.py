@@ -6,13 +6,15 @@ from tilewright.ir import Index, Program, Stage, stmt_loads, var
 
 
 def pointwise_reader(program: Program, stage: Stage) -> Stage | None:
-    """The one stage that reads a stage's result, if it does so element by element."""
+    """The one stage that reads a stage's result, if it does so element by element and in any order."""
     for name in stage.writes:
         if program.buffer(name).layout is not None and name in {b.name for b in program.temps}:
             # a layout of its own: it is stored, and read after that
             continue
         readers = program.consumers(name)
-        if len(readers) == 1 and not readers[0].is_reduction and reads_in_place(readers[0], name):
+        if len(readers) != 1 or any(it.kind != "par" for it in readers[0].iters):
+            continue
+        if reads_in_place(readers[0], name):
             return readers[0]
     return None
 

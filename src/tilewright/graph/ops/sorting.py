@@ -127,8 +127,8 @@ def _places(ctx: Context, keys: Operand, size: int, count: int) -> Operand:
 
     def candidate(*i: Ix) -> Scalar:
         if room == count * width:
-            # An operation that changes nothing: what only looks up would not be stored, but be looked up again
-            # by each comparison.
+            # An operation that changes nothing: what only looks up is not stored, but looked up by each
+            # of its readers.
             return lang.maximum(keys[(*i[:-1], element(i[-1], i))], least)
         at = lang.minimum(i[-1], count * width - 1)
         return lang.select(i[-1] < count * width, keys[(*i[:-1], element(at, i))], least)

@@ -88,6 +88,9 @@ def reduction_before(program: Program, last: Stage, target: Target) -> Reduction
         reader = pointwise_reader(program, last)
         # with a reader that can share the nest, that one ends it
         return None if reader is not None else _reused(match_reduction(program, last, None, target), program)
+    if any(it.kind == "ord" for it in last.iters):
+        # its loops have an order of their own
+        return None
     temps = {t.name for t in program.temps if t.layout is None}
     for name in last.reads:
         makers = program.producers(name)
