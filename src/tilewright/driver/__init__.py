@@ -3,6 +3,7 @@
 from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
+from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
@@ -23,6 +24,9 @@ __all__ = [
     "BenchResult",
     "CompiledModel",
     "ENGINES",
+    "EmittedUnit",
+    "FORMS",
+    "Form",
     "EngineResult",
     "GroupInfo",
     "Kernel",
@@ -44,6 +48,7 @@ __all__ = [
     "compile_model",
     "describe",
     "dot_gops",
+    "emit_model",
     "flops",
     "copying",
     "measure_limits",

@@ -16,6 +16,7 @@ from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
+from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, ValueRange, plan_memory
 from tilewright.ir import Buffer, DType, dtype_of
@@ -23,6 +24,7 @@ from tilewright.plan import resized
 from tilewright.runtime import (
     INPUT,
     BufferRef,
+    DevicePlan,
     ExecutionPlan,
     PlanBuilder,
     RangeCheck,
@@ -47,7 +49,7 @@ class Steps:
 
     graph: Graph
     units: tuple[Unit, ...]
-    kernels: tuple[ModelKernel, ...]
+    kernels: tuple[UnitKernel, ...]
     views: Mapping[str, str]
     constants: Mapping[tuple[int, str], Array]
     buffers: Mapping[str, Buffer]
@@ -67,7 +69,7 @@ class Assembled:
     constants) are not among the outputs.
     """
 
-    plan: ExecutionPlan
+    plan: ExecutionPlan | DevicePlan
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     arrays: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
@@ -86,7 +88,7 @@ class Assembled:
 def make_steps(
     graph: Graph,
     units: Sequence[Unit],
-    kernels: Sequence[ModelKernel],
+    kernels: Sequence[UnitKernel],
     views: Mapping[str, str],
     threads: int = 1,
 ) -> Steps:
@@ -207,7 +209,7 @@ def assemble(
             for part in parts:
                 for at in section.units:
                     calls.add(at, part, own, section=number + 1, lane=lane, lanes=pool.threads)
-    arrays = tuple((_dtype(steps, value).numpy, _shape(steps, value)) for value in outputs)
+    arrays = tuple((value_dtype(steps, value).numpy, value_shape(steps, value)) for value in outputs)
     plan = builder.build(steps.kernels)
     return Assembled(plan, graph.inputs, outputs, arrays, tuple(calls.made))
 
@@ -251,8 +253,9 @@ class _Calls:
     ) -> None:
         """Call unit ``at`` for one part of its batch; ``own`` are the lane's own values."""
         unit, kernel = self._steps.units[at], self._steps.kernels[at]
+        assert isinstance(kernel, ModelKernel)  # others are not assembled here
         for asked in unit.ranges if self._checks else ():
-            self._builder.check(self._range_check(at, asked, part, own))
+            self._builder.check(range_check(self._steps, self._refs, at, asked, part, own))
         self._builder.step(
             kernel.address,
             [self._argument(at, b, part, own) for b in kernel.buffers],
@@ -263,33 +266,6 @@ class _Calls:
             lane=lane,
         )
         self.made.append((at, lanes))
-
-    def _range_check(self, at: int, asked: ValueRange, part: int, own: Mapping[str, BufferRef]) -> RangeCheck:
-        """The check of a part of the numbers; of an input, which is looked at before any step, of all."""
-        unit, steps = self._steps.units[at], self._steps
-        name = next((name for name, value in unit.inputs.items() if value == asked.value), "")
-        root, type_ = steps.root(asked.value), steps.graph.types[asked.value]
-        whole = self._refs.get(root)
-        place, first = whole, asked.range.first
-        if whole is None or whole.kind != INPUT:
-            place = own[root] if root in own else self._refs[root]
-            if name in unit.sliced:
-                part_bytes = type_.nbytes // unit.parts
-                place = place if root in own else place.part(part * part_bytes, part_bytes)
-                first += part * part_bytes // dtype_of(type_.dtype).bytes
-        assert place is not None
-        skipped = asked.range.first * dtype_of(type_.dtype).bytes
-        return RangeCheck(
-            place=place.part(min(skipped, place.nbytes), max(place.nbytes - skipped, 0)),
-            dtype=dtype_of(type_.dtype).numpy.name,
-            low=asked.range.low,
-            high=asked.range.high,
-            node=str(asked.node),
-            value=asked.value,
-            shape=type_.sizes,
-            first=first,
-            stride=asked.range.stride,
-        )
 
     def _argument(self, at: int, b: Buffer, part: int, own: Mapping[str, BufferRef]) -> BufferRef:
         array = self._steps.constants.get((at, b.name))
@@ -305,6 +281,44 @@ class _Calls:
         if b.name not in unit.sliced:
             return whole
         return whole.part(part * (whole.nbytes // unit.parts), whole.nbytes // unit.parts)
+
+
+def range_check(
+    steps: Steps,
+    refs: Mapping[str, BufferRef],
+    at: int,
+    asked: ValueRange,
+    part: int = 0,
+    own: Mapping[str, BufferRef] = MappingProxyType({}),
+) -> RangeCheck:
+    """The check of a part of the numbers; of an input, which is looked at before any step, of all.
+
+    ``refs`` are the places of values, ``own`` those of a lane.
+    """
+    unit = steps.units[at]
+    name = next((name for name, value in unit.inputs.items() if value == asked.value), "")
+    root, type_ = steps.root(asked.value), steps.graph.types[asked.value]
+    whole = refs.get(root)
+    place, first = whole, asked.range.first
+    if whole is None or whole.kind != INPUT:
+        place = own[root] if root in own else refs[root]
+        if name in unit.sliced:
+            part_bytes = type_.nbytes // unit.parts
+            place = place if root in own else place.part(part * part_bytes, part_bytes)
+            first += part * part_bytes // dtype_of(type_.dtype).bytes
+    assert place is not None
+    skipped = asked.range.first * dtype_of(type_.dtype).bytes
+    return RangeCheck(
+        place=place.part(min(skipped, place.nbytes), max(place.nbytes - skipped, 0)),
+        dtype=dtype_of(type_.dtype).numpy.name,
+        low=asked.range.low,
+        high=asked.range.high,
+        node=str(asked.node),
+        value=asked.value,
+        shape=type_.sizes,
+        first=first,
+        stride=asked.range.stride,
+    )
 
 
 def _staged(steps: Steps, sections: Sequence[Section], outputs: Sequence[str]) -> tuple[str, ...]:
@@ -351,7 +365,7 @@ def _kind(steps: Steps, value: str) -> tuple[int, ...]:
     Threads divide the rows of a picture, say, in every block of channels: of any number of blocks, each lies
     where another one was.
     """
-    shape = [extent for extent in _shape(steps, value) if extent != 1]
+    shape = [extent for extent in value_shape(steps, value) if extent != 1]
     return tuple(shape[1:])
 
 
@@ -373,17 +387,17 @@ def _memory_steps(steps: Steps) -> list[Step]:
     return found
 
 
-def _shape(steps: Steps, value: str) -> tuple[int, ...]:
+def value_shape(steps: Steps, value: str) -> tuple[int, ...]:
     """The allocated shape of a value: the logical one where its layout is plain."""
     buffer = steps.buffers.get(value)
     return steps.graph.types[value].sizes if buffer is None or is_plain(buffer) else physical_sizes(buffer)
 
 
 def _nbytes(steps: Steps, value: str) -> int:
-    return math.prod(_shape(steps, value)) * _dtype(steps, value).bytes
+    return math.prod(value_shape(steps, value)) * value_dtype(steps, value).bytes
 
 
-def _dtype(steps: Steps, value: str) -> DType:
+def value_dtype(steps: Steps, value: str) -> DType:
     """The type in which a value is stored."""
     buffer = steps.buffers.get(value)
     return dtype_of(steps.graph.types[value].dtype) if buffer is None else buffer.dtype

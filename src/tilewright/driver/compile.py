@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-from tilewright.driver.assemble import assemble, make_steps
+from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
+from tilewright.driver.device_kernel import device_of
+from tilewright.driver.device_model import assemble_on_device, build_device_kernels
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.units import PRECISIONS, Precision, Unit, make_units
+from tilewright.driver.unit_kernel import UnitKernel
+from tilewright.driver.units import PRECISIONS, Precision, Unit, make_units, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import (
     INTEGER_PASSES,
@@ -31,9 +34,9 @@ from tilewright.graph import (
 )
 from tilewright.ir import BF16, F32, I8, I32, U8
 from tilewright.plan import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
-from tilewright.runtime import pool_for, return_free_memory
+from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
-from tilewright.target import Target, detect, find_target
+from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase, detect, find_target
 
 _log = get_logger(__name__)
 
@@ -44,7 +47,7 @@ _TRIM_FROM_BYTES: Final = 1 << 25
 def compile_model(
     model: Source,
     *,
-    target: str | Target = "cpu",
+    target: str | TargetBase = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
     constants: Mapping[str, Array] | None = None,
@@ -84,24 +87,29 @@ def compile_model(
     count = _thread_count(threads, options)
     choices = KernelOptions(count, _winograd_mode(winograd))
     wanted = _precision(precision)
-    pool = pool_for(options, count, wait_policy)
     memory = physical_memory()
     clock = _Clock()
+    build: _Builder
+    if isinstance(machine, GpuTarget):
+        build = _OnDevice(machine, wanted, options, progress, checks=checks)
+    else:
+        pool = pool_for(options, count, wait_policy)
+        build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
     with clock.phase("import"):
         progress("import", 0, 1)
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition, units = graph_units(graph, machine, count, wanted, choices.winograd)
+        partition, units = build.units(graph)
         graph, views = partition.graph, partition.views
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
-        kernels = build_kernels(units, machine, choices, constants_of, options, progress)
+        kernels = build.kernels(units, constants_of)
     with clock.phase("plan"):
         progress("plan", 0, 1)
         steps = make_steps(graph, units, kernels, views, count)
         steps = replace(steps, graph=_without_packed(graph))
-        assembled = assemble(steps, pool, memory, graph.outputs, checks=checks)
+        assembled = build.assemble(steps, graph.outputs)
     del graph, partition, constants_of
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.
@@ -111,12 +119,74 @@ def compile_model(
         steps,
         assembled,
         target=machine,
-        pool=pool,
-        memory_limit=memory,
+        threads=count if isinstance(machine, CpuTarget) else 1,
+        assemble=build.assemble,
         compile_seconds={**clock.seconds, "total": clock.total},
         precision=wanted,
-        checks=checks,
     )
+
+
+class _Builder(Protocol):
+    """What of a compilation depends on the kind of machine."""
+
+    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
+        """The units of compilation."""
+
+    def kernels(
+        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
+    ) -> Sequence[UnitKernel]:
+        """The kernel of each unit."""
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        """The plan that computes values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OnCpu:
+    target: CpuTarget
+    options: KernelOptions
+    precision: Precision
+    settings: Settings
+    progress: Progress
+    pool: ThreadPool
+    memory: int
+    checks: bool
+
+    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
+        options = self.options
+        return graph_units(graph, self.target, options.threads, self.precision, options.winograd)
+
+    def kernels(
+        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
+    ) -> Sequence[UnitKernel]:
+        return build_kernels(units, self.target, self.options, constants, self.settings, self.progress)
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
+
+
+class _OnDevice:
+    def __init__(
+        self, target: GpuTarget, precision: Precision, settings: Settings, progress: Progress, *, checks: bool
+    ) -> None:
+        if precision != "f32":
+            raise InputError(
+                f"precision {precision} is for CPUs", hint="models on devices store f32 values as they are"
+            )
+        self._target, self._settings, self._progress, self._checks = target, settings, progress, checks
+        self._device = device_of(target)
+
+    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
+        partition = fuse(simplify(graph, PASSES))
+        return partition, plain_units(partition)
+
+    def kernels(
+        self, units: Sequence[Unit], constants: Callable[[str], Array | None]
+    ) -> Sequence[UnitKernel]:
+        return build_device_kernels(units, self._target, self._device, self._settings, self._progress)
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        return assemble_on_device(steps, self._device, wanted, checks=self._checks)
 
 
 def graph_units(
@@ -211,14 +281,15 @@ def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array 
     return find
 
 
-def _machine(target: str | Target) -> Target:
-    """The target, which must be one that this machine can run."""
-    if not isinstance(target, str | Target):
-        raise TargetError(f"a target is a name or a Target, not {type(target).__name__}")
+def _machine(target: str | TargetBase) -> CpuTarget | GpuTarget:
+    """The target, which must be one that this machine can run, or have a device for."""
+    if not isinstance(target, str | TargetBase):
+        raise TargetError(f"a target is a name or a target, not {type(target).__name__}")
     found = find_target(target) if isinstance(target, str) else target
+    if isinstance(found, GpuTarget):
+        return found
+    assert isinstance(found, CpuTarget)  # there are two kinds
     host = detect()
-    if not isinstance(found, Target):
-        raise TargetError(f"target {found.name!r} is no CPU")
     if found is host:
         return found
     lacking = sorted(found.features - host.features) if found.arch == host.arch else [found.arch]

@@ -20,15 +20,32 @@ from tilewright.runtime import (
     DevicePlanBuilder,
     aligned_copy,
     aligned_empty,
+    open_device,
 )
 from tilewright.support import InputError, ScheduleError, Settings, digest, format_bytes, quoted
+from tilewright.target import GpuTarget
 
 Array = npt.NDArray[np.generic]
 
 
+def device_of(target: GpuTarget) -> Device:
+    """The device that runs code for a target.
+
+    Raises InstallationError where a package or a driver is missing, TargetError where there is no such
+    device.
+    """
+    _, _, wanted = target.name.partition(":")
+    return open_device(target.language, wanted if target.language == "opencl" else "")
+
+
 def kernel_source(func: LoopFunction, language: str) -> DeviceSource:
     """A scheduled function as text of a device's language. Raises ScheduleError, TargetError."""
-    return emit_kernels(lower(func, native=ALL_CALLS, one_by_one=language == "c"), language)
+    return emit_kernels(lowered_for(func, language), language)
+
+
+def lowered_for(func: LoopFunction, language: str) -> LoopFunction:
+    """A scheduled function, lowered for a device's language. Raises ScheduleError."""
+    return lower(func, native=ALL_CALLS, one_by_one=language == "c")
 
 
 def load_source(device: Device, text: str, cache: ObjectCache | None) -> DeviceModule:

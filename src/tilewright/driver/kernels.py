@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.codegen import (
+    ALL_CALLS,
     CompilePool,
     CompileRequest,
     LoadedObject,
     Memory,
     assembly,
     compile_request,
+    emit_c,
     emit_kernel,
     load_object,
     optimised_ir,
 )
 from tilewright.driver.layouts import Array
 from tilewright.driver.progress import Progress
+from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
@@ -38,31 +41,17 @@ _FEW = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelKernel:
-    """One compiled kernel of a model: its program, the schedule it was compiled with, and its code.
+class ModelKernel(UnitKernel):
+    """One compiled kernel of a model on a CPU. Text of any form is made again on demand, not kept."""
 
-    ``buffers`` are the argument buffers in the order in which the kernel takes them, in the layouts that the
-    schedule gave them. Text of any form is made again on demand, not kept.
-    """
-
-    name: str
-    program: Program
-    schedule: Schedule
     target: Target
-    buffers: tuple[Buffer, ...]
     symbol: str
-    memory: Memory
     code: LoadedObject
-    flops: int
 
     @property
     def address(self) -> int:
         """Where the kernel is in this process."""
         return self.code.address(self.symbol)
-
-    def loops(self) -> LoopFunction:
-        """The scheduled loop function, before lowering."""
-        return self.schedule.func
 
     def lowered(self) -> LoopFunction:
         """The loop function that code generation took."""
@@ -72,6 +61,14 @@ class ModelKernel:
         """LLVM IR of the kernel's module, as emitted or after LLVM's passes."""
         text = _emit(self.lowered(), self.target)[1]
         return optimised_ir(text, self.target) if optimised else text
+
+    def code_text(self, form: str) -> str:
+        """LLVM IR after its passes, assembly, or C. Raises TargetError where C cannot say it."""
+        if form == "llvm":
+            return self.llvm(optimised=True)
+        if form == "asm":
+            return self.assembly()
+        return emit_c(lower(self.schedule.func, native=ALL_CALLS, one_by_one=True)).text
 
     def assembly(self) -> str:
         """Assembly of the kernel's module."""
@@ -187,7 +184,7 @@ class _Chooser:
         sizes: tuple[int, ...] = WINOGRAD_SIZES
         while self._options.winograd == "auto" and sizes:
             key = (unit.program, sizes, self.threads(unit))
-            with _naming(unit):
+            with naming_unit(unit):
                 schedule = self.schedule(*key)
             if key not in self._derived:
                 self._derived[key] = tuple(derived_constants(schedule).values())
@@ -216,7 +213,7 @@ class _Chooser:
 
 
 @contextmanager
-def _naming(unit: Unit) -> Iterator[None]:
+def naming_unit(unit: Unit) -> Iterator[None]:
     """Errors inside get the place of the unit in the user's model."""
     try:
         yield
@@ -227,7 +224,7 @@ def _naming(unit: Unit) -> Iterator[None]:
 
 
 def _draft(unit: Unit, schedule: Schedule, target: Target) -> _Draft:
-    with _naming(unit):
+    with naming_unit(unit):
         symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
     return _Draft(schedule, schedule.func.buffers, symbol, memory, compile_request(text, target))
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tilewright.codegen import ALL_CALLS, emit_c
-from tilewright.driver.assemble import Assembled, Steps, assemble
+from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
-from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.limits import Limits
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
+from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
@@ -30,7 +30,6 @@ from tilewright.runtime import (
     BoundModel,
     HoldsCode,
     Results,
-    ThreadPool,
     aligned_empty,
     bound_feeds,
     checked_feeds,
@@ -38,7 +37,11 @@ from tilewright.runtime import (
     draw_feeds,
     named_feeds,
 )
-from tilewright.target import Target
+from tilewright.support import TargetError
+from tilewright.target import CpuTarget, TargetBase
+
+Assembler: TypeAlias = Callable[[Steps, Sequence[str]], Assembled]
+"""What makes a plan that computes given values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +54,7 @@ class GroupInfo:
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    kernel: ModelKernel
+    kernel: UnitKernel
     parts: int
     """Parts of the batch that the kernel is called for one by one."""
     sliced: frozenset[str] = frozenset()
@@ -75,27 +78,26 @@ class CompiledModel(HoldsCode):
         steps: Steps,
         assembled: Assembled,
         *,
-        target: Target,
-        pool: ThreadPool,
-        memory_limit: int,
+        target: TargetBase,
+        threads: int,
+        assemble: Assembler,
         compile_seconds: Mapping[str, float],
         precision: Precision = "f32",
-        checks: bool = True,
     ) -> None:
         graph = steps.graph
         self._steps = steps
         self._assembled = assembled
-        self._pool = pool
-        self._memory_limit = memory_limit
+        self._assemble = assemble
         self._results = Results(assembled.arrays)
         self._returned = dict(zip(graph.output_names, graph.outputs, strict=True))
         self._as_made = self._made_as_returned()
         self._index_bounds = index_bounds(graph)
         self._tracing: Assembled | None = None
-        self._checks = checks
         self._lock = threading.Lock()
         self.target = target
         """The machine that the model was compiled for."""
+        self.threads = threads
+        """Threads that a run uses; on a device those of the caller, which only starts kernels."""
         self.precision = precision
         """The precision in which f32 values are stored between kernels and multiplied."""
         self.name = graph.name
@@ -109,11 +111,6 @@ class CompiledModel(HoldsCode):
             for name, value in zip(graph.output_names, graph.outputs, strict=True)
         )
         """Name, dtype and shape of each output."""
-
-    @property
-    def threads(self) -> int:
-        """Threads that a run uses."""
-        return self._pool.threads
 
     @property
     def run_bytes(self) -> int:
@@ -264,9 +261,7 @@ class CompiledModel(HoldsCode):
         with self._lock:
             if self._tracing is None:
                 every = [value for unit in self._steps.units for value in unit.outputs.values()]
-                self._tracing = assemble(
-                    self._steps, self._pool, self._memory_limit, every, checks=self._checks
-                )
+                self._tracing = self._assemble(self._steps, every)
         made = self._execute(self._tracing, arrays, Results(self._tracing.arrays).take())
         given: set[str] = set()
         return {
@@ -316,6 +311,11 @@ class CompiledModel(HoldsCode):
         return emit_c(*lowered).text
 
     def _parts(self) -> Parts:
+        if not isinstance(self.target, CpuTarget):
+            raise TargetError(
+                f"a model compiled for {self.target.name} cannot be saved yet",
+                hint="compile it where it runs: compiled modules are kept in the cache",
+            )
         return take_apart(
             self._steps, self._assembled, self.target, self.inputs, self.outputs, self._index_bounds
         )
@@ -368,7 +368,7 @@ class CompiledModel(HoldsCode):
         return array.reshape(type_.sizes)
 
 
-def _limit(limits: Limits, unit: Unit, kernel: ModelKernel, description: KernelDescription) -> float:
+def _limit(limits: Limits, unit: Unit, kernel: UnitKernel, description: KernelDescription) -> float:
     """The least seconds for a unit's operations and the bytes of its arguments, all its parts together."""
     instruction = next(iter(description.instructions), None)
     nbytes = moved_bytes(kernel.program, unit.parts, unit.sliced)

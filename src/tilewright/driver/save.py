@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tilewright import __version__
 from tilewright.codegen import link_shared, rename_functions
 from tilewright.driver.assemble import Assembled, Steps
+from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import is_plain
 from tilewright.runtime import (
     ALIGNMENT,
@@ -24,6 +25,7 @@ from tilewright.runtime import (
     OUTPUT,
     WEIGHTS,
     BufferRef,
+    ExecutionPlan,
     Manifest,
     ParamRef,
     Piece,
@@ -57,10 +59,12 @@ def take_apart(
     index_bounds: Mapping[str, int],
 ) -> Parts:
     """Number the kernels, give their functions unique names, and place the weights one after another."""
+    assert isinstance(assembled.plan, ExecutionPlan)  # devices' models are not saved
     contents = assembled.plan.contents
     numbers: dict[int, int] = {}
     objects: list[bytes] = []
     for kernel in steps.kernels:
+        assert isinstance(kernel, ModelKernel)
         if kernel.address not in numbers:
             number = numbers[kernel.address] = len(numbers)
             names = {name: f"{kernel_symbol(number)}_{at}" for at, name in enumerate(kernel.code.names)}
@@ -123,6 +127,7 @@ def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...],
     Those are numbered on from the plan's.
     """
     plan = assembled.plan
+    assert isinstance(plan, ExecutionPlan)
     results: list[BufferRef] = []
     constants: list[Array] = []
     for value in steps.graph.outputs:

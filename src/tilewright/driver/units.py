@@ -73,6 +73,11 @@ class Unit:
         return "+".join(node.op for node in self.nodes)
 
 
+def plain_units(partition: Partition) -> tuple[Unit, ...]:
+    """The units of a partitioned graph, all values in their plain layouts: what devices take."""
+    return tuple(_unit(partition, group) for group in partition.groups)
+
+
 def make_units(
     partition: Partition,
     target: Target,

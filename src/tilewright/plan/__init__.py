@@ -4,6 +4,7 @@ from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGR
 from tilewright.plan.assembly import Planned, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
+from tilewright.plan.gpu_default import schedule_for_gpu
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
 from tilewright.plan.graph.layouts import Flow, assign_layouts
@@ -35,6 +36,7 @@ __all__ = [
     "plan_unit",
     "resized",
     "rewritten",
+    "schedule_for_gpu",
     "slice_program",
     "sliced_buffers",
 ]

@@ -3,6 +3,7 @@
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
 from tilewright.runtime.devices import (
+    DEVICE_ALIGNMENT,
     Device,
     DeviceCall,
     DeviceLimits,
@@ -67,6 +68,7 @@ __all__ = [
     "DeviceCall",
     "DeviceLimits",
     "DeviceModule",
+    "DEVICE_ALIGNMENT",
     "DevicePlan",
     "DevicePlanBuilder",
     "open_device",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.runtime.devices import BoundDevicePlan
 from tilewright.runtime.executor import BoundPlan
 from tilewright.runtime.tensors import HoldsCode, TensorInfo, checked_feeds
 from tilewright.support import InputError
@@ -24,7 +25,7 @@ class BoundModel(HoldsCode):
 
     __slots__ = ("_plan", "_results")
 
-    def __init__(self, plan: BoundPlan, results: Callable[[], list[Array]]) -> None:
+    def __init__(self, plan: BoundPlan | BoundDevicePlan, results: Callable[[], list[Array]]) -> None:
         self._plan = plan
         self._results = results
 

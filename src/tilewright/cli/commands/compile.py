@@ -6,13 +6,16 @@ from typing import Final
 
 import click
 
-from tilewright.cli.files import write_text
+from tilewright.cli.files import write_folder, write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
+from tilewright.driver import FORMS, Form, emit_model
 from tilewright.support import counted, format_bytes
+from tilewright.target import GpuTarget, find_target
 
-EMITTED: Final = ("artefact", "c-header", "c")
+EMITTED: Final = ("artefact", "c-header", "c", *FORMS)
 
 
 @click.command("compile")
@@ -30,7 +33,8 @@ EMITTED: Final = ("artefact", "c-header", "c")
     default=EMITTED[0],
     show_default=True,
     help="What to write. artefact: one file, for `tilewright run` and tilewright.load; c-header: a C header "
-    "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP.",
+    "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP; source, ptx, "
+    "cubin: the kernels for a GPU that need not be here, with --output in a folder.",
 )
 @compile_options
 @common_options
@@ -45,6 +49,9 @@ def compile_(
 
     Compiled code is kept in the object cache: compiling the same model again takes a fraction of the time.
     """
+    if emit in FORMS:
+        _emit_kernels(state, model, output, emit, options)
+        return
     if emit != EMITTED[0] and output is None:
         raise click.UsageError(f"--emit {emit} needs --output")
     compiled = compile_for(state, open_model(model), options)
@@ -91,3 +98,24 @@ def compile_(
     state.say(f"    time  {phases}")
     for file in written:
         state.note(f"written to {file}")
+
+
+def _emit_kernels(state: State, model: str, output: str | None, form: Form, options: CompileOptions) -> None:
+    """The kernels of a model for a device: as files of a folder, or text on standard output."""
+    target = find_target(options.target)
+    if not isinstance(target, GpuTarget):
+        raise click.UsageError(f"--emit {form} needs a GPU's target such as --target cuda:sm_90")
+    if output is None and form != "source" and not state.json:
+        raise click.UsageError(f"--emit {form} needs --output")
+    with ProgressBar(state) as progress:
+        made = emit_model(open_model(model), target, form, shapes=options.shapes, progress=progress)
+    if output is not None:
+        write_folder(output, {unit.file: unit.content for unit in made})
+    if state.json:
+        rows = [unit.as_data() for unit in made]
+        state.print_json({"command": "compile", "model": model, "target": target.name, "units": rows})
+        return
+    for unit in made if output is None else ():
+        state.say(f"// {unit.file}\n{unit.content.decode()}")
+    kernels = sum(len(unit.source.kernels) for unit in made)
+    state.note(f"{counted(kernels, 'kernel')} for {target.name}" + (f" in {output}" if output else ""))

@@ -48,7 +48,7 @@ def demo(
     flops = sum(group.kernel.flops for group in groups)
     state.say(
         f"compiled {counted(len(model.graph.node), 'node')} to {counted(len(groups), 'kernel call')} in "
-        f"{compiled.compile_seconds['total']:.2f} s for {compiled.target.llvm_cpu}, "
+        f"{compiled.compile_seconds['total']:.2f} s for {compiled.target.name}, "
         f"{counted(compiled.threads, 'thread')}; {format_bytes(compiled.constant_bytes)} of weights"
     )
     feeds = compiled.sample_feeds()

@@ -16,7 +16,7 @@ from tilewright.support import quoted
 
 _Described = tuple[GroupInfo, KernelDescription]
 
-LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
+LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm", "source")
 
 
 @click.command()
@@ -28,7 +28,8 @@ LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm")
     show_default=True,
     help="groups: which nodes are computed together, by which algorithm, in which layouts, with which tile "
     "of results in registers (rows x columns), on how many threads; schedule: the decisions, as Python; "
-    "loops: the loop program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly.",
+    "loops: the loop program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly; "
+    "source: C, or the language of the device.",
 )
 @click.option(
     "--group", type=click.IntRange(min=0), help="Only this group; without it every different kernel is shown."
@@ -75,10 +76,8 @@ def _text(group: GroupInfo, show: str) -> str:
             return print_function(kernel.loops())
         case "lowered":
             return print_function(kernel.lowered())
-        case "llvm":
-            return kernel.llvm(optimised=True)
         case _:
-            return kernel.assembly()
+            return kernel.code_text(show)
 
 
 def _show_groups(state: State, model: str, groups: Sequence[_Described]) -> None:

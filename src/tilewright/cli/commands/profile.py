@@ -15,6 +15,7 @@ from tilewright.cli.options import (
 from tilewright.cli.state import State
 from tilewright.driver import measure_limits
 from tilewright.runtime import is_saved_model
+from tilewright.target import CpuTarget
 
 
 @click.command()
@@ -56,7 +57,7 @@ def profile(
     compiled = compile_for(state, open_model(model), options)
     feeds = feeds_for(compiled, files, archive, seed)
     limits = None
-    if calibrate > 0:
+    if calibrate > 0 and isinstance(compiled.target, CpuTarget):
         named = {name for each in compiled.descriptions() for name in each.instructions}
         limits = measure_limits(compiled.target, compiled.threads, calibrate, sorted(named))
     found = compiled.profile(feeds, repeats, limits=limits)

@@ -20,6 +20,7 @@ from tilewright.codegen.clike.writer import Writer
 from tilewright.ir import (
     F32,
     F64,
+    I32,
     I64,
     Binary,
     Buffer,
@@ -62,6 +63,7 @@ class Expressions(Indices):
     def __init__(self, dialect: Dialect, helpers: Helpers, writer: Writer, *, wide: bool) -> None:
         signed, unsigned = ("i64", "u64") if wide else ("i32", "u32")
         super().__init__(dialect.types[signed], dialect.types[unsigned], "L")
+        self._index_dtype = I64 if wide else I32
         self.dialect = dialect
         self.helpers = helpers
         self.writer = writer
@@ -71,6 +73,10 @@ class Expressions(Indices):
         self._pure: dict[int, bool] = {}
         self.known: dict[Load, str] = {}
         """Loads whose values are at hand."""
+
+    def extreme(self, op: str, a: str, b: str) -> str:
+        """A call: the texts of its arguments may be long."""
+        return f"{self.helpers.function(op, self._index_dtype)}({a}, {b})"
 
     @contextmanager
     def statement(self, roots: Iterable[Expr]) -> Iterator[None]:

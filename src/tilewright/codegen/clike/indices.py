@@ -44,6 +44,10 @@ class Indices:
         """A data-dependent integer as text."""
         raise NotImplementedError
 
+    def extreme(self, op: str, a: str, b: str) -> str:
+        """The smaller or larger of two indices as text."""
+        raise NotImplementedError
+
     def index(self, x: Index) -> str:
         """An index as text, in parentheses where it is more than a name or a number."""
         text = self.index_text(x)
@@ -84,10 +88,9 @@ class Indices:
                 return self._remainder(arg, d)
             case MinMax(op, args):
                 texts = [self.index(a) for a in args]
-                sign = "<" if op == "min" else ">"
                 acc = texts[0]
                 for text in texts[1:]:
-                    acc = f"({acc} {sign} {text} ? {acc} : {text})"
+                    acc = self.extreme(op, acc, text)
                 return acc
             case Opaque(expr):
                 return f"(({self.index_type}){self.opaque(expr)})"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tilewright.runtime import native
 from tilewright.runtime.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
-from tilewright.runtime.executor import BufferRef
+from tilewright.runtime.executor import BufferRef, RangeCheck
 from tilewright.support import InputError, ResourceError, format_bytes
 
 _NANO: Final = 1e9
@@ -50,6 +50,7 @@ class DevicePlanBuilder:
         self._arena_bytes = 0
         self._names: list[str] = []
         self._calls: list[DeviceCall] = []
+        self._checks: list[RangeCheck] = []
 
     def input(self, nbytes: int) -> BufferRef:
         """The next input."""
@@ -78,6 +79,11 @@ class DevicePlanBuilder:
         self._names.append(name)
         return len(self._names) - 1
 
+    def check(self, check: RangeCheck) -> None:
+        """Look at numbers before the next step, at those of inputs before any."""
+        first = check.place.kind == native.INPUT
+        self._checks.append(replace(check, step=native.FIRST if first else len(self._names)))
+
     def launch(self, call: DeviceCall) -> None:
         """Add a launch."""
         self._calls.append(call)
@@ -92,6 +98,7 @@ class DevicePlanBuilder:
             tuple(self._calls),
             tuple(self._names),
             self._arena_bytes,
+            tuple(self._checks),
         )
 
 
@@ -110,6 +117,7 @@ class DevicePlan:
         calls: Sequence[DeviceCall],
         names: tuple[str, ...],
         arena_bytes: int,
+        checks: Sequence[RangeCheck] = (),
     ) -> None:
         self.device = device
         self.inputs = inputs
@@ -164,16 +172,28 @@ class DevicePlan:
             for call in calls
         ]
         self._steps = [call.step for call in calls]
+        self._input_checks = [check for check in checks if check.step == native.FIRST]
+        # those of what steps compute wait for the device: there the numbers are looked at by the host
+        self._step_checks = {
+            at: [(check, memory(check.place)) for check in checks if check.step == step]
+            for at, step in _first_launches(self._steps)
+        }
         self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run once on row-major arrays of the stated sizes. Raises InputError where they are not."""
         self._check("input", inputs, self.inputs)
         self._check("output", outputs, self.outputs)
+        for check in self._input_checks:
+            _look(check, inputs[check.place.index].reshape(-1).view(np.uint8)[check.place.offset :])
         with self._lock:
             for memory, array in zip(self._inputs, inputs, strict=True):
                 self.device.upload(memory, array)
-            for launch in self._launches:
+            for at, launch in enumerate(self._launches):
+                for check, place in self._step_checks.get(at, ()):
+                    numbers = np.empty(check.place.nbytes, np.uint8)
+                    self.device.download(place, numbers)
+                    _look(check, numbers)
                 launch.enqueue()
             for memory, array in zip(self._outputs, outputs, strict=True):
                 self.device.download(memory, array)
@@ -232,3 +252,16 @@ class BoundDevicePlan:
     def run(self) -> None:
         """Run once. Raises what :meth:`DevicePlan.run` raises."""
         self.plan.run(self.inputs, self.outputs)
+
+
+def _first_launches(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """The first launch of each step, and the step."""
+    return [(at, step) for at, step in enumerate(steps) if step not in steps[:at]]
+
+
+def _look(check: RangeCheck, raw: Array) -> None:
+    """Raise InputError where a number of a check is out of range."""
+    numbers = raw[: check.place.nbytes].view(check.dtype)[:: check.stride]
+    wrong = np.flatnonzero((numbers < check.low) | (numbers >= check.high))
+    if wrong.size:
+        raise check.complaint(int(wrong[0]), int(numbers[wrong[0]]))

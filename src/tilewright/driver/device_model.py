@@ -1,0 +1,136 @@
+"""Models on devices: the kernels of their units, and one plan over the device's memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tilewright.codegen import Memory, open_cache
+from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
+from tilewright.driver.device_kernel import LoadedKernels, kernel_source, lowered_for, place_kernels
+from tilewright.driver.kernels import naming_unit
+from tilewright.driver.progress import Progress
+from tilewright.driver.unit_kernel import UnitKernel
+from tilewright.driver.units import Unit
+from tilewright.driver.work import flops
+from tilewright.graph import Step, plan_memory
+from tilewright.ir import LoopFunction, Program
+from tilewright.plan import schedule_for_gpu
+from tilewright.runtime import DEVICE_ALIGNMENT, BufferRef, Device, DevicePlanBuilder
+from tilewright.support import Settings
+from tilewright.target import GpuTarget
+
+COMPILING_THREADS = 2
+"""Modules compiled at the same time: drivers compile without holding Python's lock."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceKernel(UnitKernel):
+    """One compiled kernel of a model on a device; as launches it may be several."""
+
+    target: GpuTarget
+    loaded: LoadedKernels
+
+    def lowered(self) -> LoopFunction:
+        """The loop function that code generation took."""
+        return lowered_for(self.schedule.func, self.target.language)
+
+    def code_text(self, form: str) -> str:
+        """The source text of the kernel's module. Raises TargetError for other forms."""
+        return self.loaded.source.text if form == "source" else UnitKernel.code_text(self, form)
+
+
+def build_device_kernels(
+    units: Sequence[Unit], target: GpuTarget, device: Device, settings: Settings, progress: Progress
+) -> tuple[DeviceKernel, ...]:
+    """The kernel of each unit; units with equal programs share one. Errors name the unit."""
+    first: dict[Program, Unit] = {}
+    for unit in units:
+        first.setdefault(unit.program, unit)
+    cache = open_cache(settings)
+    made: dict[Program, DeviceKernel] = {}
+    with ThreadPoolExecutor(COMPILING_THREADS) as executor:
+        running = []
+        for at, (program, unit) in enumerate(first.items()):
+            progress("schedule", at, len(first), unit.label)
+            with naming_unit(unit):
+                schedule = schedule_for_gpu(program, target)
+                source = kernel_source(schedule.func, device.language)
+            running.append((schedule, executor.submit(place_kernels, schedule.func, source, device, cache)))
+        progress("schedule", len(first), len(first), "")
+        for at, ((program, unit), (schedule, future)) in enumerate(zip(first.items(), running, strict=True)):
+            progress("compile", at, len(first), unit.label)
+            with naming_unit(unit):
+                loaded = future.result()
+            made[program] = DeviceKernel(
+                name=f"{loaded.source.kernels[0].symbol}_{at}" if loaded.source.kernels else f"nothing_{at}",
+                program=program,
+                schedule=schedule,
+                target=target,
+                buffers=schedule.func.buffers,
+                memory=Memory(loaded.workspace, 0),
+                flops=flops(program),
+                loaded=loaded,
+            )
+        progress("compile", len(first), len(first), "")
+    return tuple(made[unit.program] for unit in units)
+
+
+def assemble_on_device(
+    steps: Steps, device: Device, wanted: Collection[str], *, checks: bool = True
+) -> Assembled:
+    """The plan that computes the values ``wanted`` from the graph's inputs, on a device.
+
+    With ``checks`` a run ends where a place that is read from data is out of range. Raises ResourceError
+    where the device has too little memory.
+    """
+    graph = steps.graph
+    builder = DevicePlanBuilder(device)
+    made = {value for unit in steps.units for value in unit.outputs.values()}
+    sizes = {value: _nbytes(steps, value) for value in (*graph.inputs, *made)}
+    refs: dict[str, BufferRef] = {value: builder.input(sizes[value]) for value in graph.inputs}
+    outputs = tuple(dict.fromkeys(root for root in map(steps.root, wanted) if root in made))
+    refs.update({value: builder.output(sizes[value]) for value in outputs})
+    planned = {value: sizes[value] for value in made if value not in refs}
+    moves = []
+    for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
+        reads = [*unit.inputs.values(), *unit.only_checked]
+        writes = list(map(steps.root, unit.outputs.values()))
+        if kernel.memory.workspace:
+            # lives as long as the step
+            planned[_workspace(at)] = kernel.memory.workspace
+            writes.append(_workspace(at))
+        moves.append(Step(tuple(dict.fromkeys(map(steps.root, reads))), tuple(dict.fromkeys(writes)), ()))
+    rounded = {value: -(-n // DEVICE_ALIGNMENT) * DEVICE_ALIGNMENT for value, n in planned.items()}
+    layout = plan_memory(moves, rounded)
+    refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
+    stored: dict[int, BufferRef] = {}
+    for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
+        assert isinstance(kernel, DeviceKernel)
+        for asked in unit.ranges if checks else ():
+            builder.check(range_check(steps, refs, at, asked))
+        arguments: dict[str, BufferRef] = {}
+        for b in kernel.buffers:
+            array = steps.constants.get((at, b.name))
+            if array is None:
+                value = steps.root(unit.inputs.get(b.name) or unit.outputs[b.name])
+                arguments[b.name] = refs[value]
+                continue
+            if id(array) not in stored:
+                stored[id(array)] = builder.constant(array)
+            arguments[b.name] = stored[id(array)]
+        kernel.loaded.add_to(builder, builder.step(unit.label), arguments, refs.get(_workspace(at)), {})
+    arrays = tuple((value_dtype(steps, value).numpy, value_shape(steps, value)) for value in outputs)
+    calls = tuple((at, 1) for at in range(len(steps.units)))
+    return Assembled(builder.build(), graph.inputs, outputs, arrays, calls)
+
+
+def _workspace(at: int) -> str:
+    """The name of a step's workspace among values: one that no model's value can have."""
+    return f"\0workspace {at}"
+
+
+def _nbytes(steps: Steps, value: str) -> int:
+    return math.prod(value_shape(steps, value)) * value_dtype(steps, value).bytes

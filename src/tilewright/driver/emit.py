@@ -1,0 +1,108 @@
+"""Models as text and machine code for a device that need not be here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
+from tilewright.driver.device_kernel import kernel_source
+from tilewright.driver.kernels import naming_unit
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.units import Unit, plain_units
+from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.graph import PASSES, fuse, simplify
+from tilewright.ir import Program
+from tilewright.plan import schedule_for_gpu
+from tilewright.support import TargetError, available_cpus
+from tilewright.target import GpuTarget
+
+Form = Literal["source", "ptx", "cubin"]
+FORMS: Final[tuple[Form, ...]] = ("source", "ptx", "cubin")
+_ENDINGS: Final = {"cuda": ".cu", "opencl": ".cl", "c": ".c"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedUnit:
+    """The kernels of one program of a model: a file's name and content, and what is known of them."""
+
+    file: str
+    content: bytes
+    nodes: tuple[str, ...]
+    source: DeviceSource
+    resources: dict[str, KernelResources]
+
+    def as_data(self) -> dict[str, Any]:
+        """What is known of the kernels, as plain data."""
+        rows = []
+        for entry in self.source.kernels:
+            row: dict[str, Any] = {
+                "kernel": entry.symbol,
+                "blocks": [str(extent) for extent in entry.grid.blocks],
+                "threads": [str(extent) for extent in entry.grid.threads],
+                "shared_bytes": entry.shared_bytes,
+            }
+            if used := self.resources.get(entry.symbol):
+                row |= {"registers": used.registers, "spilled_bytes": used.spilled, "stack_bytes": used.stack}
+            rows.append(row)
+        return {"file": self.file, "nodes": list(self.nodes), "kernels": rows}
+
+
+def emit_model(
+    model: Source,
+    target: GpuTarget,
+    form: Form = "source",
+    *,
+    shapes: Shapes | None = None,
+    progress: Progress = no_progress,
+) -> tuple[EmittedUnit, ...]:
+    """The kernels of a model, each different program once, as text, PTX or machine code.
+
+    Neither a device nor its driver is needed. Raises TargetError for PTX and machine code of other languages
+    than CUDA, InstallationError where NVRTC is missing, and what compiling a model raises.
+    """
+    if form != "source" and target.language != "cuda":
+        raise TargetError(
+            f"{form} is for CUDA; the target {target.name} takes {target.language}",
+            hint="--emit source, or a target such as cuda:sm_90",
+        )
+    partition = fuse(simplify(import_onnx(model, shapes=shapes), PASSES))
+    first: dict[Program, Unit] = {}
+    for unit in plain_units(partition):
+        first.setdefault(unit.program, unit)
+    units = list(first.values())
+    sources: list[DeviceSource] = []
+    for at, unit in enumerate(units):
+        progress("schedule", at, len(units), unit.label)
+        with naming_unit(unit):
+            sources.append(kernel_source(schedule_for_gpu(unit.program, target).func, target.language))
+    progress("schedule", len(units), len(units), "")
+    return tuple(_emitted(units, sources, target, form, progress))
+
+
+def _emitted(
+    units: Sequence[Unit], sources: Sequence[DeviceSource], target: GpuTarget, form: Form, progress: Progress
+) -> list[EmittedUnit]:
+    made: list[EmittedUnit] = []
+    # NVRTC compiles without holding Python's lock
+    with ThreadPoolExecutor(available_cpus()) as executor:
+        compiled = [executor.submit(_compiled, source, target, form) for source in sources]
+        for at, (unit, source, future) in enumerate(zip(units, sources, compiled, strict=True)):
+            progress("compile", at, len(units), unit.label)
+            content, resources = future.result()
+            ending = _ENDINGS[target.language] if form == "source" else f".{form}"
+            nodes = tuple(node.location.name for node in unit.nodes)
+            made.append(EmittedUnit(f"kernels_{at:03}{ending}", content, nodes, source, resources))
+    progress("compile", len(units), len(units), "")
+    return made
+
+
+def _compiled(
+    source: DeviceSource, target: GpuTarget, form: Form
+) -> tuple[bytes, dict[str, KernelResources]]:
+    if form == "source":
+        return source.text.encode(), {}
+    module = compile_cuda(source.text, target.arch)
+    return (module.ptx.encode() if form == "ptx" else module.cubin), dict(module.resources)

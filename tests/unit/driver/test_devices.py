@@ -1,0 +1,136 @@
+"""Whole models on devices: scaled-down reference architectures, tensor by tensor."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilewright
+from devices import HAVE_NVRTC, HAVE_OPENCL, LANGUAGES, on_device
+from tilewright.cli import main
+from tilewright.driver import emit_model, verify_model
+from tilewright.driver.device_kernel import check_limits, load_function
+from tilewright.frontend import zoo
+from tilewright.ir import parse_function
+from tilewright.runtime import DevicePlanBuilder, open_device
+from tilewright.support import InputError, ResourceError, ScheduleError, TargetError, read_settings
+from tilewright.target import find_target
+
+#: Compilers take seconds for each model: one of each kind here, the others in the slow test below.
+QUICK = [("tinybert4", LANGUAGES[0])]
+
+
+@pytest.mark.parametrize(("name", "language"), QUICK)
+def test_models_on_a_device(name, language):
+    check(name, language)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(zoo.SMALL))
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_all_models_on_all_devices(name, language):
+    check(name, language)
+
+
+def check(name, language):
+    model = zoo.SMALL[name]()
+    compiled = tilewright.compile(model, target=language)
+    found = verify_model(compiled, model, compiled.sample_feeds())
+    assert found.ok, found.first_difference
+
+
+def test_a_compiled_model_on_a_device(tmp_path):
+    compiled = tilewright.compile(zoo.SMALL["tinybert4"](), target="c")
+    feeds = compiled.sample_feeds()
+    first = compiled.run(None, feeds)
+    bound = compiled.bind(feeds)
+    for a, b in zip(first, bound.run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    profile = compiled.profile(feeds, 2)
+    assert str(profile).count("\n") >= len(compiled.groups())
+    assert compiled.explain()[0]["schedule"].startswith("s = Schedule")
+    assert "int32_t" in compiled.groups()[0].kernel.code_text("source")
+    with pytest.raises(TargetError, match="no text of the form 'llvm'"):
+        compiled.groups()[0].kernel.code_text("llvm")
+    with pytest.raises(TargetError, match="cannot be saved"):
+        compiled.save(tmp_path / "m.tw")
+    with pytest.raises(InputError, match="precision bf16 is for CPUs"):
+        tilewright.compile(zoo.SMALL["tinybert4"](), target="c", precision="bf16")
+
+
+def test_places_out_of_range_end_a_run():
+    compiled = tilewright.compile(zoo.SMALL["tinybert4"](), target="c")
+    feeds = compiled.sample_feeds()
+    name = next(info.name for info in compiled.inputs if info.dtype.kind == "i")
+    wrong = {**feeds, name: np.full_like(feeds[name], 10**6)}
+    with pytest.raises(InputError, match="out of range"):
+        compiled.run(None, wrong)
+
+
+def test_the_command_line(capsys):
+    assert main(["verify", "zoo:tinybert4:small", "--target", LANGUAGES[0]]) == 0
+    assert "agree" in capsys.readouterr().out
+    assert (
+        main(["explain", "zoo:tinybert4:small", "--target", LANGUAGES[0], "--show", "source", "--group", "0"])
+        == 0
+    )
+    assert "cast_sub_mul" in capsys.readouterr().out
+
+
+def test_text_for_devices_that_are_not_here(tmp_path, capsys):
+    command = ["compile", "zoo:tinybert4:small", "--target", "cuda:sm_90"]
+    assert main([*command, "--emit", "source"]) == 0
+    assert "__global__" in capsys.readouterr().out
+    assert main([*command, "--emit", "source", "--output", str(tmp_path / "out")]) == 0
+    assert all(path.suffix == ".cu" for path in (tmp_path / "out").iterdir())
+    assert main([*command, "--emit", "cubin"]) == 2
+    assert main([*command[:2], "--target", "cpu", "--emit", "source"]) == 2
+    capsys.readouterr()
+    if HAVE_NVRTC:
+        assert main([*command, "--emit", "cubin", "--json"]) == 0
+        units = json.loads(capsys.readouterr().out)["units"]
+        used = [row for unit in units for row in unit["kernels"]]
+        assert used and all(row["spilled_bytes"] == 0 and row["registers"] <= 128 for row in used)
+    with pytest.raises(TargetError, match="cubin is for CUDA"):
+        emit_model(zoo.SMALL["tinybert4"](), find_target("pocl"), "cubin")
+
+
+def test_kernels_beyond_the_limits_of_a_device():
+    func = parse_function("""
+function("f", outputs=[y])
+x = f32[2, 8]
+y = f32[2, 8]
+for b in thread("block.x", 2):
+    for t in thread("thread.x", 8):
+        y[b, t] = x[b, t]
+""")
+    kernels = load_function(func, open_device("c"), read_settings())
+    device = open_device("c")
+    (entry,) = on_device(func, LANGUAGES[0]).kernels.source.kernels
+    for change, message in (
+        ({"threads": 4}, "8 threads a block, of 4"),
+        ({"threads_per_axis": (4, 4, 4)}, "blocks of 8 x 1 x 1 threads"),
+        ({"blocks": (1, 1, 1)}, "2 x 1 x 1 blocks"),
+        ({"shared_bytes": -1}, "of shared memory a block"),
+    ):
+        small = _Limited(device, replace(device.limits, **change))
+        if HAVE_OPENCL:
+            with pytest.raises(ScheduleError, match=message):
+                check_limits(small, entry, {})
+    builder = DevicePlanBuilder(_Limited(device, replace(device.limits, memory_bytes=100)))
+    builder.input(1000)
+    with pytest.raises(ResourceError, match=r"the device .* has 100 B"):
+        builder.build()
+    assert kernels.workspace == 0
+    with pytest.raises(InputError, match="'x' is missing"):
+        on_device(func, "c")({})
+    with pytest.raises(InputError, match="must be f32 of shape"):
+        on_device(func, "c")({"x": np.zeros(3, np.float32)})
+
+
+class _Limited:
+    """A device with other limits."""
+
+    def __init__(self, device, limits):
+        self.name, self.language, self.limits = device.name, device.language, limits
