@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.devices import DevicePlan
 from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
@@ -24,7 +25,6 @@ from tilewright.plan import resized
 from tilewright.runtime import (
     INPUT,
     BufferRef,
-    DevicePlan,
     ExecutionPlan,
     PlanBuilder,
     RangeCheck,

@@ -9,19 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen import ALL_CALLS, DeviceSource, KernelEntry, ObjectCache, emit_kernels, open_cache
+from tilewright.devices import Device, DeviceCall, DeviceModule, DevicePlan, DevicePlanBuilder, open_device
 from tilewright.ir import Buffer, Index, LoopFunction, evaluate_index
 from tilewright.lower import lower
-from tilewright.runtime import (
-    BufferRef,
-    Device,
-    DeviceCall,
-    DeviceModule,
-    DevicePlan,
-    DevicePlanBuilder,
-    aligned_copy,
-    aligned_empty,
-    open_device,
-)
+from tilewright.runtime import BufferRef, aligned_copy, aligned_empty
 from tilewright.support import InputError, ScheduleError, Settings, digest, format_bytes, quoted
 from tilewright.target import GpuTarget
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tilewright.codegen import Memory, open_cache
+from tilewright.devices import DEVICE_ALIGNMENT, Device, DevicePlanBuilder
 from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
 from tilewright.driver.device_kernel import LoadedKernels, kernel_source, lowered_for, place_kernels
 from tilewright.driver.kernels import naming_unit
@@ -18,7 +19,7 @@ from tilewright.driver.work import flops
 from tilewright.graph import Step, plan_memory
 from tilewright.ir import LoopFunction, Program
 from tilewright.plan import schedule_for_gpu
-from tilewright.runtime import DEVICE_ALIGNMENT, BufferRef, Device, DevicePlanBuilder
+from tilewright.runtime import BufferRef
 from tilewright.support import Settings
 from tilewright.target import GpuTarget
 

@@ -2,16 +2,6 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
-from tilewright.runtime.devices import (
-    DEVICE_ALIGNMENT,
-    Device,
-    DeviceCall,
-    DeviceLimits,
-    DeviceModule,
-    DevicePlan,
-    DevicePlanBuilder,
-    open_device,
-)
 from tilewright.runtime.executor import (
     BufferRef,
     ExecutionPlan,
@@ -34,6 +24,7 @@ from tilewright.runtime.native import (
     ARENA,
     CONSTANT,
     ENTRY_PATH,
+    FIRST,
     HEADER_PATH,
     INPUT,
     OUTPUT,
@@ -58,20 +49,13 @@ __all__ = [
     "CODE",
     "CONSTANT",
     "ENTRY_PATH",
+    "FIRST",
     "HEADER_PATH",
     "INPUT",
     "OUTPUT",
     "WEIGHTS",
     "BoundModel",
     "BufferRef",
-    "Device",
-    "DeviceCall",
-    "DeviceLimits",
-    "DeviceModule",
-    "DEVICE_ALIGNMENT",
-    "DevicePlan",
-    "DevicePlanBuilder",
-    "open_device",
     "ExecutionPlan",
     "HoldsCode",
     "KernelCall",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.runtime.devices import BoundDevicePlan
-from tilewright.runtime.executor import BoundPlan
 from tilewright.runtime.tensors import HoldsCode, TensorInfo, checked_feeds
 from tilewright.support import InputError
 
 Array = npt.NDArray[Any]
+
+
+class RunsOnArrays(Protocol):
+    """A plan with its arrays, on a CPU or a device."""
+
+    def run(self) -> None:
+        """Run once."""
 
 
 class BoundModel(HoldsCode):
@@ -25,7 +30,7 @@ class BoundModel(HoldsCode):
 
     __slots__ = ("_plan", "_results")
 
-    def __init__(self, plan: BoundPlan | BoundDevicePlan, results: Callable[[], list[Array]]) -> None:
+    def __init__(self, plan: RunsOnArrays, results: Callable[[], list[Array]]) -> None:
         self._plan = plan
         self._results = results
 

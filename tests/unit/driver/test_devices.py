@@ -9,11 +9,11 @@ import pytest
 import tilewright
 from devices import HAVE_NVRTC, HAVE_OPENCL, LANGUAGES, on_device
 from tilewright.cli import main
+from tilewright.devices import DevicePlanBuilder, open_device
 from tilewright.driver import emit_model, verify_model
 from tilewright.driver.device_kernel import check_limits, load_function
 from tilewright.frontend import zoo
 from tilewright.ir import parse_function
-from tilewright.runtime import DevicePlanBuilder, open_device
 from tilewright.support import InputError, ResourceError, ScheduleError, TargetError, read_settings
 from tilewright.target import find_target
 

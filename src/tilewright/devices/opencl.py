@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.devices.model import (
+from tilewright.devices.model import (
     Array,
     Device,
     DeviceLimits,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from tilewright.runtime.devices.host import HostDevice
-from tilewright.runtime.devices.model import Device
-from tilewright.runtime.devices.opencl import OpenClDevice
+from tilewright.devices.host import HostDevice
+from tilewright.devices.model import Device
+from tilewright.devices.opencl import OpenClDevice
 from tilewright.support import TargetError, known_names
 
 DEVICE_KINDS: Final = ("opencl", "cuda", "c")

@@ -1,6 +1,4 @@
-"""Plans on devices: a model as a list of launches over one arena, as ``runtime/executor`` has them for
-CPUs.
-"""
+"""Plans on devices: a model as a list of launches over one arena."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.runtime import native
-from tilewright.runtime.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
-from tilewright.runtime.executor import BufferRef, RangeCheck
+from tilewright.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
+from tilewright.runtime import ARENA, CONSTANT, FIRST, INPUT, OUTPUT, BufferRef, RangeCheck
 from tilewright.support import InputError, ResourceError, format_bytes
 
 _NANO: Final = 1e9
@@ -55,24 +52,24 @@ class DevicePlanBuilder:
     def input(self, nbytes: int) -> BufferRef:
         """The next input."""
         self._inputs.append(nbytes)
-        return BufferRef(native.INPUT, len(self._inputs) - 1, 0, nbytes)
+        return BufferRef(INPUT, len(self._inputs) - 1, 0, nbytes)
 
     def output(self, nbytes: int) -> BufferRef:
         """The next output."""
         self._outputs.append(nbytes)
-        return BufferRef(native.OUTPUT, len(self._outputs) - 1, 0, nbytes)
+        return BufferRef(OUTPUT, len(self._outputs) - 1, 0, nbytes)
 
     def constant(self, array: Array) -> BufferRef:
         """A row-major constant, copied to the device once."""
         self._constants.append(array)
-        return BufferRef(native.CONSTANT, len(self._constants) - 1, 0, array.nbytes)
+        return BufferRef(CONSTANT, len(self._constants) - 1, 0, array.nbytes)
 
     def arena(self, offset: int, nbytes: int) -> BufferRef:
         """Bytes of the arena, which grows to hold them."""
         if offset % DEVICE_ALIGNMENT:
             raise ValueError(f"an offset in the arena must be a multiple of {DEVICE_ALIGNMENT}, got {offset}")
         self._arena_bytes = max(self._arena_bytes, offset + rounded_up(nbytes))
-        return BufferRef(native.ARENA, 0, offset, nbytes)
+        return BufferRef(ARENA, 0, offset, nbytes)
 
     def step(self, name: str) -> int:
         """The next step, for profiles and messages; its launches follow."""
@@ -81,8 +78,8 @@ class DevicePlanBuilder:
 
     def check(self, check: RangeCheck) -> None:
         """Look at numbers before the next step, at those of inputs before any."""
-        first = check.place.kind == native.INPUT
-        self._checks.append(replace(check, step=native.FIRST if first else len(self._names)))
+        first = check.place.kind == INPUT
+        self._checks.append(replace(check, step=FIRST if first else len(self._names)))
 
     def launch(self, call: DeviceCall) -> None:
         """Add a launch."""
@@ -152,9 +149,9 @@ class DevicePlan:
         arena_at = offset
 
         def memory(ref: BufferRef) -> Memory:
-            if ref.kind == native.ARENA:
+            if ref.kind == ARENA:
                 return whole.part(arena_at + ref.offset, ref.nbytes)
-            table = {native.INPUT: self._inputs, native.OUTPUT: self._outputs, native.CONSTANT: stored}
+            table = {INPUT: self._inputs, OUTPUT: self._outputs, CONSTANT: stored}
             found = table[ref.kind][ref.index]
             return (
                 found if not ref.offset and ref.nbytes == found.nbytes else found.part(ref.offset, ref.nbytes)
@@ -172,7 +169,7 @@ class DevicePlan:
             for call in calls
         ]
         self._steps = [call.step for call in calls]
-        self._input_checks = [check for check in checks if check.step == native.FIRST]
+        self._input_checks = [check for check in checks if check.step == FIRST]
         # those of what steps compute wait for the device: there the numbers are looked at by the host
         self._step_checks = {
             at: [(check, memory(check.place)) for check in checks if check.step == step]

@@ -1,9 +1,9 @@
 """Devices: their memory, compiled modules, launches and events; plans that run models on them."""
 
-from tilewright.runtime.devices.host import HostDevice
-from tilewright.runtime.devices.model import DEVICE_ALIGNMENT, Device, DeviceLimits, DeviceModule, Memory
-from tilewright.runtime.devices.open import DEVICE_KINDS, open_device
-from tilewright.runtime.devices.plan import BoundDevicePlan, DeviceCall, DevicePlan, DevicePlanBuilder
+from tilewright.devices.host import HostDevice
+from tilewright.devices.model import DEVICE_ALIGNMENT, Device, DeviceLimits, DeviceModule, Memory
+from tilewright.devices.open import DEVICE_KINDS, open_device
+from tilewright.devices.plan import BoundDevicePlan, DeviceCall, DevicePlan, DevicePlanBuilder
 
 __all__ = [
     "BoundDevicePlan",

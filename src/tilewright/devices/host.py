@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.codegen import link_shared
-from tilewright.runtime.devices.model import (
+from tilewright.devices.model import (
     Array,
     Device,
     DeviceLimits,
@@ -28,7 +28,7 @@ from tilewright.runtime.devices.model import (
     Launch,
     Memory,
 )
-from tilewright.runtime.memory import address_of, aligned_empty
+from tilewright.runtime import address_of, aligned_empty
 from tilewright.support import InternalError, ResourceError
 
 _FLAGS: Final = ("-std=c99", "-fvisibility=default", "-fopenmp")
