@@ -23,7 +23,9 @@ from tilewright.mapping.mapping import (
 )
 from tilewright.mapping.match import Match
 from tilewright.mapping.needle import Needle, NeedleAxis
+from tilewright.mapping.search import Outcome, Transformed, search_mappings
 from tilewright.mapping.steps import tensorized
+from tilewright.mapping.transform import TRANSFORMATIONS, Transformation
 
 __all__ = [
     "AccessMatrix",
@@ -43,7 +45,12 @@ __all__ = [
     "PadNeed",
     "Statement",
     "ThreeOperandForm",
+    "Outcome",
+    "TRANSFORMATIONS",
+    "Transformation",
+    "Transformed",
     "find_mappings",
+    "search_mappings",
     "system",
     "tensorized",
     "three_operand_form",

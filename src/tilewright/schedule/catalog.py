@@ -40,9 +40,12 @@ from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.bf16x3 import bf16x3
+from tilewright.schedule.rewrite.factor_out import factor_out
 from tilewright.schedule.rewrite.flatten_rows import flatten_rows
+from tilewright.schedule.rewrite.fuse_iterators import fuse_iterators
 from tilewright.schedule.rewrite.gather_operand import gather_operand
 from tilewright.schedule.rewrite.pad_operand import pad_operand
+from tilewright.schedule.rewrite.shift_factor import shift_factor
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.split_phases import split_phases
 from tilewright.schedule.rewrite.store_as import store_as
@@ -79,6 +82,9 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # layouts and other program-phase primitives
     skip_padding,
     gather_operand,
+    factor_out,
+    fuse_iterators,
+    shift_factor,
     pad_operand,
     split_phases,
     flatten_rows,

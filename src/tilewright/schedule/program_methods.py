@@ -35,6 +35,18 @@ class ProgramMethods(Methods):
         """Store what a sum reads in steps to be read by elements: see ``rewrite/split_phases.py``."""
         return self.apply("split_phases", stage, iterators)
 
+    def factor_out(self, stage: str, operands: Sequence[int], name: str) -> Self:
+        """Multiply some factors of a sum after a part of it: see ``rewrite/factor_out.py``."""
+        return self.apply("factor_out", stage, operands, name)
+
+    def fuse_iterators(self, stage: str, outer: str, inner: str) -> Self:
+        """Two axes of a stage as one: see ``rewrite/fuse_iterators.py``."""
+        return self.apply("fuse_iterators", stage, outer, inner)
+
+    def shift_factor(self, stage: str, operand: int, name: str) -> Self:
+        """A factor of signed bytes as unsigned ones: see ``rewrite/shift_factor.py``."""
+        return self.apply("shift_factor", stage, operand, name)
+
     def flatten_rows(self, stage: str, lines: str, line: str, multiple: int, name: str) -> Self:
         """Compute two iterators of a sum as one: see ``rewrite/flatten_rows.py``."""
         return self.apply("flatten_rows", stage, lines, line, multiple, name)

@@ -125,6 +125,14 @@ def only(program, instruction, stage=None, **options):
     return [m for m in find_mappings(program, instruction, stage, **options).mappings if not m.exchanged]
 
 
+def test_the_mapped_program_of_listing_6():
+    """Images as rows: A and C are transposed by (1, 0, 2), B is read as it is; x and d are loops around."""
+    found = only(conv(1), matmul((16, 16, 16)))
+    (first,) = [m for m in found if m.program_axes() == {"m": ("i",), "n": ("k",), "k": ("ic",)}]
+    assert first.needs == (LayoutNeed("c", "C", (0, 2)), LayoutNeed("a", "A", (0, 2)))
+    assert [str(i) for i in first.bound("a").indices] == ["i", "d + j", "ic"]
+
+
 def test_one_buffer_as_two_operands():
     """Attention of GPT-2: queries and keys lie in one buffer; operands are accesses, not buffers."""
     h, s, d = 2, 4, 8
