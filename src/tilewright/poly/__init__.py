@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
+    from tilewright.poly.fusion import Group, compose, construct, fuse
+    from tilewright.poly.groups import Space, conservative_fusion, isl_fusion, isl_schedule, spaces_as_written
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
@@ -27,6 +29,15 @@ _EXPORTS: Final = {
     "TiledTree": "tree",
     "band_facts": "tree",
     "contents_that_count": "entry",
+    "Group": "fusion",
+    "compose": "fusion",
+    "construct": "fusion",
+    "fuse": "fusion",
+    "Space": "groups",
+    "conservative_fusion": "groups",
+    "isl_fusion": "groups",
+    "isl_schedule": "groups",
+    "spaces_as_written": "groups",
     "follow_tree": "tree_text",
     "import_tree": "ast_import",
     "tile_and_fuse": "tree",
@@ -49,6 +60,15 @@ _EXPORTS: Final = {
 }
 
 __all__ = [
+    "Group",
+    "compose",
+    "construct",
+    "fuse",
+    "Space",
+    "conservative_fusion",
+    "isl_fusion",
+    "isl_schedule",
+    "spaces_as_written",
     "Dependence",
     "Dependences",
     "Listing",

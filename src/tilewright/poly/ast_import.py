@@ -7,7 +7,7 @@ other primitives can work on them: from 0 in steps of 1, without those of a sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import islpy as isl
@@ -33,7 +33,6 @@ from tilewright.ir import (
     IndexMap,
     Iter,
     LoopFunction,
-    LoopKind,
     MinMax,
     OfIndex,
     Pred,
@@ -90,30 +89,28 @@ PROBE = "@"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Values of the AST's iterators, and the kind of the next loop.
+    """Values of the AST's iterators, and the name of the one whose loop is parallel (isl counts dimensions).
 
     ``ranges`` are those of the loops around; ``names`` tells what buffers of tiles are called here.
     """
 
     env: Mapping[str, Index]
-    kind: LoopKind = SERIAL
+    parallel: str = ""
     ranges: Mapping[str, tuple[Index, Index]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
     def inside(self, iterator: str, value: Index) -> _Place:
-        return replace(self, env={**self.env, iterator: value}, kind=SERIAL)
+        return replace(self, env={**self.env, iterator: value})
 
     def within(self, loop: str, lo: Index, hi: Index) -> _Place:
         return replace(self, ranges={**self.ranges, loop: (lo, hi - 1)})
 
 
 class _Importer:
-    def __init__(
-        self, model: Model, scratch: Mapping[str, tuple[Scratch, ...]], taken: Iterable[str]
-    ) -> None:
+    def __init__(self, model: Model, scratch: Sequence[tuple[Scratch, ...]], taken: Iterable[str]) -> None:
         self.model = model
-        self.scratch = scratch  # by the name of the mark
-        self.allocated = {s.buffer for found in scratch.values() for s in found}
+        self.scratch = scratch  # by the number of the mark
+        self.allocated = {s.buffer for found in scratch for s in found}
         self.taken: set[str] = {*taken, *(p.name for p in model.params)}
         self.buffers: set[str] = {*model.buffers, *self.taken}
         self.made: set[str] = set()
@@ -138,26 +135,28 @@ class _Importer:
 
     def mark(self, node: isl.AstNode, at: _Place) -> Stmt:
         name = str(node.mark_get_id().get_name())
+        found = self.probed(node.mark_get_node(), at)
+        if found is None:
+            raise InternalError(f"isl lost the probe of the mark {name}")
+        boxes, tile = self.scratch[found[0]], found[1]
         if name == PARALLEL_MARK:
-            return self.visit(node.mark_get_node(), replace(at, kind=PARALLEL))
-        boxes = self.scratch.get(name, ())
-        names = {**at.names, **{s.buffer: self.storage(s.buffer) for s in boxes}}
-        inside = replace(at, names=names)
-        body = self.visit(node.mark_get_node(), inside)
-        if boxes:
-            tile = self.probed(node.mark_get_node(), inside)
-            assert tile is not None
-            for s in reversed(boxes):
-                body = Alloc(self.buffer(s, names[s.buffer], tile), body)
+            return self.visit(node.mark_get_node(), replace(at, parallel=f"c{len(tile)}"))
+        names = {s.buffer: self.storage(s.buffer) for s in boxes}
+        body = self.visit(node.mark_get_node(), replace(at, names={**at.names, **names}))
+        for s in reversed(boxes):
+            body = Alloc(self.buffer(s, names[s.buffer], tile), body)
         return body
 
-    def probed(self, node: isl.AstNode, at: _Place) -> tuple[Index, ...] | None:
-        """The values of the schedule dimensions at a mark: the arguments of the probe below it."""
+    def probed(self, node: isl.AstNode, at: _Place) -> tuple[int, tuple[Index, ...]] | None:
+        """The number of a mark and the values of the dimensions there: the probe below it, its arguments."""
         match _name(node.get_type()):
             case "user":
                 target, *args = _operands(node.user_get_expr())
-                probe = str(target.get_id().get_name()).startswith(PROBE)
-                return tuple(simplify(self.index(a, at.env), at.ranges) for a in args) if probe else None
+                called = str(target.get_id().get_name())
+                if not called.startswith(PROBE):
+                    return None
+                values = tuple(simplify(self.index(a, at.env), at.ranges) for a in args)
+                return int(called[len(PROBE) :]), values
             case "block":
                 return self.probed(node.block_get_children().get_at(0), at)
             case "if":
@@ -207,7 +206,7 @@ class _Importer:
         self.taken.add(name)
         value = var(name) if first is low else low + var(name) * step
         body = self.visit(node.for_get_body(), at.inside(iterator, value).within(name, first, extent))
-        return For(name, first, extent, body, at.kind)
+        return For(name, first, extent, body, PARALLEL if iterator == at.parallel else SERIAL)
 
     def branch(self, node: isl.AstNode, at: _Place) -> Stmt:
         then = self.visit(node.if_get_then_node(), at)
@@ -321,8 +320,7 @@ def with_probes(schedule: isl.Schedule, parts: Iterable[MarkedPart]) -> isl.Sche
     isl leaves loops of one iteration out of the AST, so what encloses a mark there does not tell them.
     """
     for n, part in enumerate(parts):
-        node = _marked(schedule.get_root(), part.name)
-        assert node is not None
+        node = list(_marks(schedule.get_root()))[n]
         tiles = part.executed.range()
         named = isl.Map.from_union_map(tiles.identity()).set_tuple_name(DIM.out, f"{PROBE}{n}")
         probe = isl.ScheduleNode.from_extension(named.to_union_map())
@@ -330,11 +328,12 @@ def with_probes(schedule: isl.Schedule, parts: Iterable[MarkedPart]) -> isl.Sche
     return schedule
 
 
-def _marked(node: isl.ScheduleNode, mark: str) -> isl.ScheduleNode | None:
-    """The node of a mark."""
-    if type_of(node) == "mark" and node.mark_get_id().get_name() == mark:
-        return node
-    return next((found for child in children(node) if (found := _marked(child, mark)) is not None), None)
+def _marks(node: isl.ScheduleNode) -> Iterator[isl.ScheduleNode]:
+    """The marks below a node, outer ones first."""
+    if type_of(node) == "mark":
+        yield node
+    for child in children(node):
+        yield from _marks(child)
 
 
 def generate(schedule: isl.Schedule, context: isl.Set) -> isl.AstNode:
@@ -352,24 +351,22 @@ def _minus(x: Index, y: Index) -> Index:
     return (imin if atom.op == "min" else imax)(*(a + others for a in atom.args))
 
 
-def scratch_marks(model: Model, schedule: isl.Schedule) -> dict[str, tuple[Scratch, ...]]:
-    """The boxes of the buffers that each mark of a tree allocates, by the name of the mark.
+def scratch_marks(model: Model, schedule: isl.Schedule) -> list[tuple[Scratch, ...]]:
+    """The boxes of the buffers that each mark of a tree allocates, in the order of the tree.
 
     Raises :class:`~tilewright.support.ProgramError` for buffers that have no place of their own: unknown
-    ones, arguments, those of two marks, and those that nothing below the mark accesses.
+    ones, arguments, those named twice, and those that nothing below the mark accesses.
     """
-    return {part.name: boxes for part, boxes in _scratch(model, schedule)}
+    return [boxes for _, boxes in _scratch(model, schedule) if boxes]
 
 
 def _scratch(model: Model, schedule: isl.Schedule) -> list[tuple[MarkedPart, tuple[Scratch, ...]]]:
     found: list[tuple[MarkedPart, tuple[Scratch, ...]]] = []
-    seen: set[str] = {b.name for b in model.function.buffers}
+    arguments = {b.name for b in model.function.buffers}
     for part in marked_parts(schedule):
-        names = scratch_buffers(part.name)
-        if names is None:
-            continue
-        for name in names:
-            if name not in model.buffers or name in seen:
+        names = scratch_buffers(part.name) or ()
+        for n, name in enumerate(names):
+            if name not in model.buffers or name in arguments or name in names[:n]:
                 raise ProgramError(f"the mark {part.name!r} cannot allocate the buffer {name[:80]!r}")
             layout = model.buffers[name].layout
             if layout is not None and any(x.vars - set(layout.dims) for x in layout.exprs):
@@ -377,9 +374,7 @@ def _scratch(model: Model, schedule: isl.Schedule) -> list[tuple[MarkedPart, tup
                     f"buffer {name!r} is a tile already: its layout depends on the loops around it",
                     hint="import the tree before other steps",
                 )
-            seen.add(name)
-        if names:
-            found.append((part, tuple(scratch_of(model, part, name) for name in names)))
+        found.append((part, tuple(scratch_of(model, part, name) for name in names)))
     return found
 
 
@@ -392,7 +387,7 @@ def import_tree(model: Model, schedule: isl.Schedule, taken: Iterable[str] = ())
     """
     func = model.function
     scratch = _scratch(model, schedule)
-    importer = _Importer(model, {part.name: boxes for part, boxes in scratch}, taken)
+    importer = _Importer(model, [boxes for _, boxes in scratch], taken)
     ast = generate(with_probes(schedule, (part for part, _ in scratch)), model.context)
     body = simplify_seqs(importer.visit(ast, _Place({})))
     arguments = {b.name for b in func.buffers}

@@ -19,7 +19,7 @@ import islpy as isl
 
 from tilewright.ir import Index, var
 from tilewright.poly.dependences import Dependences
-from tilewright.poly.executions import PARALLEL_MARK, scratch_mark
+from tilewright.poly.executions import PARALLEL_MARK, children, scratch_mark, type_of
 from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.spaces import CONTEXT, DIM, Domain, maps_of, union_map, union_set
 from tilewright.support import ScheduleError
@@ -225,6 +225,30 @@ def graft(
     chosen = [s for s in model.statements if s.name in names]
     new = isl.ScheduleNode.from_extension(extensions)
     inserted = insert(new.child(0), model, structure_of(chosen))
+    return node.graft_before(inserted.root())
+
+
+def insert_tree(node: isl.ScheduleNode, source: isl.ScheduleNode) -> isl.ScheduleNode:
+    """Insert the bands and sequences of another tree at a leaf; returns the node at the same place."""
+    match type_of(source):
+        case "band":
+            node = node.insert_partial_schedule(source.band_get_partial_schedule())
+            return insert_tree(node.child(0), source.child(0)).parent()
+        case "sequence" | "set":
+            filters = isl.UnionSetList.alloc(CONTEXT, source.n_children())
+            for child in children(source):
+                filters = filters.add(child.filter_get_filter())
+            node = node.insert_sequence(filters)
+            for n, child in enumerate(children(source)):
+                node = insert_tree(node.child(n).child(0), child.child(0)).parent().parent()
+            return node
+    return node
+
+
+def graft_tree(node: isl.ScheduleNode, schedule: isl.Schedule, extensions: isl.UnionMap) -> isl.ScheduleNode:
+    """Run what ``extensions`` gives for the bands above before ``node``, in the order of another schedule."""
+    new = isl.ScheduleNode.from_extension(extensions)
+    inserted = insert_tree(new.child(0), schedule.get_root().child(0))
     return node.graft_before(inserted.root())
 
 

@@ -260,7 +260,7 @@ def test_a_tile_whose_part_begins_at_a_fraction_has_a_box():
     func = to_function(p)
     model = extract_model(func)
     tree = tile_and_fuse(model, "C", [3], ["B"])
-    ((box,),) = scratch_marks(model, tree.schedule).values()
+    ((box,),) = scratch_marks(model, tree.schedule)
     assert box.extents == (index(2),) and box.origin == (var("o0") // 2,)
     fused = import_tree(model, tree.schedule)
     for n in (1, 2, 5, 8):
@@ -313,7 +313,7 @@ def test_a_part_of_symbolic_extent_has_a_box():
 
 def boxes(model, tree):
     """The storage of a tree's only mark."""
-    (found,) = scratch_marks(model, tree.schedule).values()
+    (found,) = scratch_marks(model, tree.schedule)
     return found
 
 

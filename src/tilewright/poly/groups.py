@@ -1,0 +1,201 @@
+"""Computation spaces: groups of statements that share outer loops, before any tiling (Zhao & Di, Sec. 2).
+
+The starting fusion is conservative: nests are joined where values pass between equal points of their common
+parallel loops, which loses neither parallelism nor tiles; or it is one of isl's (min-, smart-, maxfuse).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import islpy as isl
+
+from tilewright.poly.budget import budget
+from tilewright.poly.dependences import Dependences
+from tilewright.poly.executions import children, type_of
+from tilewright.poly.extract import Model
+from tilewright.poly.spaces import CONTEXT, maps_of, sets_of, union_map, union_set
+from tilewright.poly.tree import Band, Order, Structure, band_schedule, insert, structure_of
+
+Fusion = Literal["min", "smart", "max"]
+SCHEDULER_OPERATIONS: Final = 200_000
+"""Limit on isl's operations of one run of its scheduler (about a second; 2mm takes more than 20,000)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """Statements with a schedule tree of their own; ``coincident`` and ``permutable`` are of its outer band.
+
+    ``coincident`` has an entry a loop of that band: whether it carries no dependence; it is empty where there
+    is no common loop.
+    """
+
+    names: tuple[str, ...]
+    schedule: isl.Schedule
+    permutable: bool
+    coincident: tuple[bool, ...]
+
+    @property
+    def parallel(self) -> int:
+        """The number of leading loops that carry no dependence."""
+        return next((n for n, c in enumerate(self.coincident) if not c), len(self.coincident))
+
+
+def space_of(dependences: Dependences, schedule: isl.Schedule) -> Space:
+    """A space with the facts of its outer band, by the exact dependences among its statements."""
+    names = tuple(str(s.get_tuple_name()) for s in sets_of(schedule.get_domain()))
+    order = [s.name for s in dependences.model.statements if s.name in names]
+    band = schedule.get_root().child(0)
+    if type_of(band) != "band":
+        return Space(tuple(order), schedule, False, ())
+    partial = isl.UnionMap.from_multi_union_pw_aff(band.band_get_partial_schedule())
+    coincident = [True] * band.band_n_member()
+    permutable = True
+    for d in dependences.among(names):
+        for distance in _distances(d.relation.to_union_map(), partial):
+            for n in range(len(coincident)):
+                low, high = distance.dim_min_val(n), distance.dim_max_val(n)
+                coincident[n] = coincident[n] and bool(low.is_zero() and high.is_zero())
+                permutable = permutable and not low.is_neg()
+    return Space(tuple(order), schedule, permutable, tuple(coincident))
+
+
+def _distances(relation: isl.UnionMap, partial: isl.UnionMap) -> Iterator[isl.Set]:
+    for m in maps_of(relation.apply_domain(partial).apply_range(partial)):
+        distance = m.deltas()
+        if not distance.is_empty():
+            yield distance
+
+
+def spaces_as_written(dependences: Dependences) -> list[Space]:
+    """One space for each outermost nest of the function."""
+    return [_built(dependences, part) for part in _nests(dependences.model)]
+
+
+def conservative_fusion(dependences: Dependences) -> list[Space]:
+    """Outermost nests joined with the one before them, where all values pass between equal points.
+
+    All of the joined nest's outer loops must be parallel, and those of the nest before it that it is joined
+    with; a nest joins at all of its own outer band.
+    """
+    out: list[Structure] = []
+    for part in _nests(dependences.model):
+        joined = _joined(dependences, out[-1], part) if out else None
+        if joined is None:
+            out.append(part)
+        else:
+            out[-1] = joined
+    return [_built(dependences, part) for part in out]
+
+
+def _nests(model: Model) -> list[Structure]:
+    shape = structure_of(model.statements)
+    return [part for _, part in shape.parts] if isinstance(shape, Order) else [shape]
+
+
+def _names(part: Structure) -> frozenset[str]:
+    match part:
+        case Band():
+            return frozenset(part.members[0])
+        case Order():
+            return frozenset(n for names, _ in part.parts for n in names)
+    return frozenset()
+
+
+def _built(dependences: Dependences, part: Structure) -> Space:
+    model = dependences.model
+    names = _names(part) or frozenset(s.name for s in model.statements)
+    domain = union_set(s.domain for s in model.statements if s.name in names)
+    leaf = isl.Schedule.from_domain(domain).get_root().child(0)
+    return space_of(dependences, insert(leaf, model, part).get_schedule())
+
+
+def _split(band: Band, count: int) -> Band:
+    """The outer ``count`` loops of a band, the others inside."""
+    if len(band.members) == count:
+        return band
+    return Band(band.members[:count], Band(band.members[count:], band.child))
+
+
+def _joined(dependences: Dependences, first: Structure, second: Structure) -> Band | None:
+    if not isinstance(first, Band) or not isinstance(second, Band):
+        return None
+    count = min(len(first.members), len(second.members))
+    a, b = _built(dependences, first), _built(dependences, second)
+    while count and not (min(a.parallel, b.parallel) >= count and _same(dependences, first, second, count)):
+        count -= 1
+    if count == 0 or count != min(len(second.members), b.parallel):
+        return None
+    if not _pass_values(dependences, _names(first), _names(second)):
+        return None
+    one, two = _split(first, count), _split(second, count)
+    members = tuple({**x, **y} for x, y in zip(one.members, two.members, strict=True))
+    parts = ((_names(first), one.child), (_names(second), two.child))
+    flat = [
+        inner
+        for names, child in parts
+        for inner in (child.parts if isinstance(child, Order) else ((names, child),))
+    ]
+    return Band(members, Order(tuple(flat)))
+
+
+def _pass_values(dependences: Dependences, first: Collection[str], second: Collection[str]) -> bool:
+    both = {*first, *second}
+    return any(d.source in first and d.sink in second for d in dependences.among(both, ("flow",)))
+
+
+def _same(dependences: Dependences, first: Band, second: Band, count: int) -> bool:
+    """Whether everything between two nests happens at equal points of their outer loops."""
+    model = dependences.model
+    members = tuple({**x, **y} for x, y in zip(first.members[:count], second.members[:count], strict=True))
+    partial = isl.UnionMap.from_multi_union_pw_aff(band_schedule(model, members))
+    one, two = _names(first), _names(second)
+    for d in dependences.among(one | two):
+        if (d.source in one) == (d.sink in one):
+            continue
+        for distance in _distances(d.relation.to_union_map(), partial):
+            for n in range(count):
+                if not (distance.dim_min_val(n).is_zero() and distance.dim_max_val(n).is_zero()):
+                    return False
+    return True
+
+
+def isl_schedule(
+    dependences: Dependences,
+    fusion: Fusion,
+    names: Collection[str] | None = None,
+    *,
+    operations: int = SCHEDULER_OPERATIONS,
+) -> isl.Schedule:
+    """Isl's own schedule of a model, or of some of its statements: Pluto's algorithm with three ways to fuse.
+
+    ``min``: no two components share a loop; ``smart``: they do where parallel loops stay parallel; ``max``:
+    wherever that is legal. Raises ResourceError where isl needs more than ``operations``.
+    """
+    model = dependences.model
+    domain = union_set(s.domain for s in model.statements if names is None or s.name in names)
+    order = union_map(d.relation for d in dependences.among(names)).intersect_params(model.context)
+    with budget(operations, f"isl's schedule of {model.function.name} ({fusion}fuse)", "fuse less"):
+        CONTEXT.set_schedule_maximize_band_depth(1)
+        CONTEXT.set_schedule_serialize_sccs(int(fusion == "min"))
+        CONTEXT.set_schedule_whole_component(int(fusion == "max"))
+        # without it isl looks for fusion so long that no budget is enough (2mm, gemver)
+        CONTEXT.set_schedule_maximize_coincidence(1)
+        constraints = isl.ScheduleConstraints.on_domain(domain.intersect_params(model.context))
+        constraints = constraints.set_validity(order).set_coincidence(order).set_proximity(order)
+        return constraints.compute_schedule()
+
+
+def isl_fusion(dependences: Dependences, fusion: Fusion) -> list[Space]:
+    """The spaces of isl's own schedule: the outermost parts of its tree, in order."""
+    schedule = isl_schedule(dependences, fusion)
+    top = schedule.get_root().child(0)
+    if type_of(top) not in ("sequence", "set"):
+        return [space_of(dependences, schedule)]
+    out: list[Space] = []
+    for part in children(top):
+        names = [str(s.get_tuple_name()) for s in sets_of(part.filter_get_filter())]
+        out.append(space_of(dependences, isl_schedule(dependences, fusion, names)))
+    return out
