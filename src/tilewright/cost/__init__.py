@@ -1,10 +1,13 @@
 """What things cost on a machine: its caches, bandwidths and issue, each question with one answer."""
 
+from tilewright.cost.analytic import Cost, cost_of, seconds
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
+    KEPT_SHARE,
     PAGE,
     WAYS,
     Machine,
+    bandwidth,
     buffer_bytes,
     comes_from_memory,
     exceeds_caches,
@@ -16,8 +19,19 @@ from tilewright.cost.machine import (
     rows_collide,
     whole_cache,
 )
+from tilewright.cost.tree import Access, Loop, LoopTree, Work, tree_of
 
 __all__ = [
+    "Access",
+    "Cost",
+    "Loop",
+    "LoopTree",
+    "Work",
+    "cost_of",
+    "seconds",
+    "tree_of",
+    "KEPT_SHARE",
+    "bandwidth",
     "Machine",
     "PAGE",
     "WAYS",

@@ -14,6 +14,8 @@ UNKNOWN: Final = 1 << 23
 #: Bytes after which addresses fall into the same set of the first cache level: a page, since caches of this
 #: level are looked up while the page is; so the lines of a set follow from the size.
 SET_SPAN: Final = 4096
+#: Part of a level that is there for what is read again and again.
+KEPT_SHARE: Final = 0.5
 #: Bytes of a page, as far as one cannot rely on larger ones.
 PAGE: Final = 4096
 #: Lines that a set of the first two levels holds at least.
@@ -85,3 +87,11 @@ def rows_collide(rows: int, apart: int, span: int = SET_SPAN, ways: int = WAYS) 
 def page_cycles(apart: int, target: Target) -> float:
     """Cycles that each of many lines so many bytes apart waits for the address of its page."""
     return target.page_walk * min(1.0, apart / PAGE)
+
+
+def bandwidth(target: Target, nbytes: float, threads: int) -> float:
+    """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread."""
+    for level in target.memory[1:]:
+        if level.size is None or nbytes * min(threads, level.shared_by) <= KEPT_SHARE * level.size:
+            return level.bandwidth
+    return target.memory[-1].bandwidth

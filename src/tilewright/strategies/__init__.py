@@ -1,5 +1,20 @@
 """Strategies: from programs to schedules."""
 
+from tilewright.strategies.catalog import DEFAULT, STRATEGIES, best_by_model, find_strategy
 from tilewright.strategies.default import default_schedule
+from tilewright.strategies.search import Candidate, History, Search, Status, Strategy, Task, Trial
 
-__all__ = ["default_schedule"]
+__all__ = [
+    "Candidate",
+    "DEFAULT",
+    "History",
+    "STRATEGIES",
+    "Search",
+    "Status",
+    "Strategy",
+    "Task",
+    "Trial",
+    "best_by_model",
+    "default_schedule",
+    "find_strategy",
+]

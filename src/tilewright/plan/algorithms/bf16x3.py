@@ -13,10 +13,10 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import physical, row_axis
+from tilewright.cost import bandwidth
 from tilewright.ir import BF16, F32, Program, Stage
 from tilewright.lang import SumMatch, match_sum
 from tilewright.plan.algorithms.choice import PRODUCT_EFFICIENCY, with_weights
-from tilewright.plan.contraction.cache_blocking import bandwidth
 from tilewright.plan.contraction.dot_products import Matrix, find_matrix, matrix_instructions
 from tilewright.plan.contraction.matrix_tiles import products_cost
 from tilewright.plan.contraction.nest import threads_for

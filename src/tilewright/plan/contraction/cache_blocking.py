@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from tilewright.analysis import Contraction
-from tilewright.ir import FloorDiv, Index, Load, Mod, Var
+from tilewright.analysis import Contraction, footprint
+from tilewright.cost import bandwidth
 from tilewright.target import Target
 
 #: Part of the second cache level that a block of ``a`` may take: panels and results need the rest.
 CACHE_SHARE: Final = 0.4
-#: Part of a level that is there for what is read again and again.
-KEPT_SHARE: Final = 0.5
 #: How many times cheaper blocks must be: they cost loops, and code where they are not even.
 MARGIN: Final = 1.1
 
@@ -86,38 +84,3 @@ def choose_row_block(
     blocked = whole / rate + panels * whole / second.bandwidth
     blocked += blocks * other / bandwidth(target, other, threads if cut is None else 1)
     return chosen if made or blocked * MARGIN < plain else None
-
-
-def footprint(load: Load, extents: Mapping[str, int]) -> int:
-    """Bytes that a load takes in a cache while its iterators, from 0, take ``extents`` values each.
-
-    Strides along the last two dimensions count as what they span: of a cache with few ways, every other line
-    takes as much room as all of them.
-    """
-    last = len(load.indices) - 2
-    return prod(_values(i, extents, n >= last) for n, i in enumerate(load.indices)) * load.dtype.bytes
-
-
-def _values(i: Index, extents: Mapping[str, int], spanned: bool) -> int:
-    """Different values of an index, at most, or all those that it spans."""
-    spans = [(abs(c), _span(atom, extents)) for atom, c in i.terms]
-    whole = 1 + sum(c * span for c, span in spans)
-    return whole if spanned else min(whole, prod(span + 1 for _, span in spans))
-
-
-def _span(atom: object, extents: Mapping[str, int]) -> int:
-    """The largest value of an atom less its smallest."""
-    if isinstance(atom, Var):
-        return extents.get(atom.name, 1) - 1
-    if isinstance(atom, FloorDiv | Mod):
-        inner = sum(abs(c) * _span(a, extents) for a, c in atom.arg.terms)
-        return inner // atom.divisor if isinstance(atom, FloorDiv) else min(inner, atom.divisor - 1)
-    return 0
-
-
-def bandwidth(target: Target, nbytes: float, threads: int) -> float:
-    """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread."""
-    for level in target.memory[1:]:
-        if level.size is None or nbytes * min(threads, level.shared_by) <= KEPT_SHARE * level.size:
-            return level.bandwidth
-    return target.memory[-1].bandwidth

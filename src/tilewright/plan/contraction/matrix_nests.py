@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
+from tilewright.cost import KEPT_SHARE
 from tilewright.ir import TILE, Index, Stage, Var
-from tilewright.plan.contraction.cache_blocking import KEPT_SHARE
 from tilewright.plan.contraction.dot_products import find_matrix
 from tilewright.plan.contraction.matrix_tiles import MatrixTile
 from tilewright.plan.contraction.microkernel import fed_by, loops_below

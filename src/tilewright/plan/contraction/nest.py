@@ -24,16 +24,11 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.analysis import Contraction, row_axis
+from tilewright.analysis import Contraction, footprint, row_axis
+from tilewright.cost import bandwidth
 from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
-from tilewright.plan.contraction.cache_blocking import (
-    CACHE_SHARE,
-    RowBlock,
-    bandwidth,
-    choose_row_block,
-    footprint,
-)
+from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, RowBlock, choose_row_block
 from tilewright.plan.contraction.dot_products import is_matrix
 from tilewright.plan.contraction.line_tiling import Beside, lines_beside
 from tilewright.plan.contraction.matrix_nests import fill_matrix

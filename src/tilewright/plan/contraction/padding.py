@@ -7,8 +7,8 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction
+from tilewright.cost import bandwidth
 from tilewright.ir import Stage
-from tilewright.plan.contraction.cache_blocking import bandwidth
 from tilewright.plan.contraction.dot_products import find_matrix, matrix_depths, matrix_instructions
 from tilewright.plan.contraction.matrix_tiles import RESULTS, products_cost
 from tilewright.plan.contraction.precision import contraction_of, round_weights

@@ -26,10 +26,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from tilewright.analysis import Contraction, contiguous_reduction
+from tilewright.analysis import Contraction, contiguous_reduction, footprint
 from tilewright.cost import exceeds_caches, goes_past_caches
 from tilewright.ir import CONST, FloorDiv, Index, buffers_of
-from tilewright.plan.contraction.cache_blocking import footprint
 from tilewright.plan.contraction.dot_products import find_matrix, is_matrix
 from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
 from tilewright.schedule import Schedule

@@ -1,0 +1,1 @@
+"""Simple searches that others are compared with."""

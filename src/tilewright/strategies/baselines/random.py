@@ -1,0 +1,63 @@
+"""Random search: plans drawn from the spaces around the default plan, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from tilewright.plan import RULES, Space, UnitPlan, plan_unit, rewritten
+from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+
+#: Draws in a row that were known already, after which a space is taken for exhausted.
+MOST_REPEATS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStrategy:
+    """Each nest of the default plan gets a plan of its space, drawn alike."""
+
+    name: str = "random"
+
+    def start(self, task: Task, history: History, rng: Random) -> Search:
+        """Begin with the default plan."""
+        return _RandomSearch(task, rng)
+
+
+class _RandomSearch:
+    def __init__(self, task: Task, rng: Random) -> None:
+        machine = task.machine
+        self._rng = rng
+        self._default = plan_unit(task.program, machine.target, machine.threads, task.constants).plan
+        _, context = rewritten(task.program, self._default, machine, task.constants)
+        self._spaces: list[Space[object]] = []
+        for nest in self._default.nests:
+            rule = RULES[nest.rule]
+            self._spaces.append(rule.space(rule.match(context, nest.root, nest.stages)))
+        self._seen: set[UnitPlan] = set()
+
+    def propose(self, count: int) -> Sequence[Candidate]:
+        found: list[Candidate] = []
+        repeats = 0
+        while len(found) < count and repeats < MOST_REPEATS:
+            plan = self._drawn() if self._seen else self._default
+            if plan in self._seen:
+                repeats += 1
+                continue
+            repeats = 0
+            self._seen.add(plan)
+            found.append(Candidate("random", plan))
+        return found
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """Nothing is learned."""
+
+    def expected_gain(self) -> float:
+        """Not known."""
+        return 0.0
+
+    def _drawn(self) -> UnitPlan:
+        nests = zip(self._default.nests, self._spaces, strict=True)
+        return replace(
+            self._default, nests=tuple(replace(n, plan=space.sample(self._rng)) for n, space in nests)
+        )

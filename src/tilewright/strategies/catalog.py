@@ -1,0 +1,60 @@
+"""Strategies by name, and what they choose without measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.cost import seconds, tree_of
+from tilewright.schedule import Schedule
+from tilewright.strategies.baselines.random import RandomStrategy
+from tilewright.strategies.search import History, Strategy, Task
+from tilewright.support import InputError, ScheduleError, known_names
+
+#: Strategies besides the default one: one line each.
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
+    {strategy.name: strategy for strategy in (RandomStrategy(),)}
+)
+#: The name of the strategy that searches nothing.
+DEFAULT: Final = "default"
+#: Candidates that are priced where nothing is measured.
+PRICED: Final = 32
+
+
+def find_strategy(name: str | Strategy) -> Strategy | None:
+    """A strategy by its name; ``None`` for the default one. Raises InputError for an unknown name."""
+    if not isinstance(name, str):
+        return name
+    if name == DEFAULT:
+        return None
+    if name not in STRATEGIES:
+        names = (DEFAULT, *STRATEGIES)
+        raise InputError(f"there is no strategy {name!r}", hint=known_names(name, names, "strategies"))
+    return STRATEGIES[name]
+
+
+def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PRICED) -> Schedule:
+    """The schedule of a strategy's candidate that the analytic model says is the fastest.
+
+    The first candidate of every strategy is the default plan, so that there always is one. Candidates that
+    are refused are left out; raises ScheduleError where all are.
+    """
+    search = strategy.start(task, History(), Random(seed))
+    best: tuple[float, Schedule] | None = None
+    refused: ScheduleError | None = None
+    for candidate in search.propose(count):
+        try:
+            s = candidate.schedule(task)
+        except ScheduleError as error:
+            refused = error
+            continue
+        price = candidate.predicted
+        if price is None:
+            price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
+        if best is None or price < best[0]:
+            best = (price, s)
+    if best is None:
+        raise refused or ScheduleError(f"the strategy {strategy.name} proposes no schedule")
+    return best[1]

@@ -1,0 +1,104 @@
+"""What searches have in common: tasks, candidates, trials, and the protocol that every strategy follows.
+
+A search proposes candidates and is told what became of them. It never compiles and never times: that is done
+by whoever runs it, with the default plan measured first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, Protocol, TypeAlias
+
+from tilewright.cost import Machine
+from tilewright.ir import Program, structural_hash
+from tilewright.plan import UnitPlan, build_unit
+from tilewright.schedule import Schedule, Trace
+
+#: What became of a candidate: it ran, a step or code generation refused it, its process ended or did not,
+#: it took too much memory, its results were wrong, or it was given up as too slow.
+Status: TypeAlias = Literal["ok", "refused", "uncompilable", "crashed", "hung", "memory", "wrong", "slow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One program to be made fast on a machine: layouts of its arguments are part of it.
+
+    ``constants`` are arguments whose contents are known when compiling.
+    """
+
+    program: Program
+    machine: Machine
+    constants: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """A digest of the program but for names, and of the machine: what records are found by."""
+        target = self.machine.target
+        return f"{structural_hash(self.program)}/{target.fingerprint[:16]}/{self.machine.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, or the trace of a schedule that no rule makes; ``origin`` says who proposed it.
+
+    ``predicted`` are seconds, where the one who proposed it knows.
+    """
+
+    origin: str
+    plan: UnitPlan | Trace
+    predicted: float | None = None
+
+    def schedule(self, task: Task) -> Schedule:
+        """The scheduled program. Raises ScheduleError or ArtefactError where it is refused."""
+        if isinstance(self.plan, UnitPlan):
+            return build_unit(task.program, self.plan, task.machine, task.constants)
+        s = Schedule(task.program, operations=task.machine.target.operations)
+        return s.replay(self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a candidate: seconds a run where it is ``ok``, else the reason."""
+
+    candidate: Candidate
+    status: Status
+    seconds: tuple[float, ...] = ()
+    reason: str = ""
+
+    @property
+    def best(self) -> float:
+        """The shortest run; infinite where there is none."""
+        return min(self.seconds, default=float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Trials of the same task, or of others like it, from before."""
+
+    trials: tuple[Trial, ...] = field(default=())
+
+
+class Search(Protocol):
+    """One search for one task."""
+
+    def propose(self, count: int) -> Sequence[Candidate]:
+        """Up to so many candidates that are worth a measurement; none where it has nothing left to try."""
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """What became of candidates, one's own and others'."""
+
+    def expected_gain(self) -> float:
+        """The part of the best time that the next candidates may save, by what is known: 0 to 1."""
+
+
+class Strategy(Protocol):
+    """A way of searching, by its name."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line, and in records."""
+
+    def start(self, task: Task, history: History, rng: Random) -> Search:
+        """Begin a search. Equal tasks, histories and generators make equal searches."""
