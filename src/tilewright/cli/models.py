@@ -56,6 +56,8 @@ def compile_for(state: State, model: str | ModelProto, options: CompileOptions) 
             precision=options.precision,
             winograd=options.winograd,
             checks=options.checks,
+            strategy=options.strategy,
+            plan=options.plan,
             wait_policy=options.wait_policy,
             progress=progress,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -12,6 +13,7 @@ import click
 from tilewright.cli.state import State
 from tilewright.driver import PRECISIONS
 from tilewright.plan import WINOGRAD_MODES
+from tilewright.strategies import DEFAULT, STRATEGIES
 from tilewright.support import WaitPolicy, configure_logging, read_settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -29,6 +31,8 @@ class CompileOptions:
     precision: str = "f32"
     winograd: str = "auto"
     checks: bool = True
+    strategy: str = "default"
+    plan: str | None = None
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
 
@@ -84,8 +88,8 @@ def model_argument(command: _F) -> _F:
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
-    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--no-checks``, ``--wait-policy``
-    and ``--shape``.
+    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--no-checks``, ``--strategy``,
+    ``--plan``, ``--wait-policy`` and ``--shape``.
     """
 
     @wraps(command)
@@ -97,11 +101,21 @@ def compile_options(command: _F) -> _F:
         precision: str,
         winograd: str,
         checks: bool,
+        strategy: str,
+        plan_file: str | None,
         shapes: tuple[str, ...],
         **others: object,
     ) -> object:
         options = CompileOptions(
-            target, threads, wait_policy, precision, winograd, checks, parse_shapes(shapes)
+            target,
+            threads,
+            wait_policy,
+            precision,
+            winograd,
+            checks,
+            strategy,
+            None if plan_file is None else Path(plan_file).read_text(),
+            parse_shapes(shapes),
         )
         return command(*arguments, options=options, **others)
 
@@ -143,6 +157,20 @@ def compile_options(command: _F) -> _F:
             default=True,
             show_default=True,
             help="Whether runs look at indices and end where one is out of range.",
+        ),
+        click.option(
+            "--strategy",
+            type=click.Choice((DEFAULT, *STRATEGIES)),
+            default=DEFAULT,
+            show_default=True,
+            help="What chooses the plan of each kernel; nothing is measured, the analytic model decides.",
+        ),
+        click.option(
+            "--plan",
+            "plan_file",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Make kernels as a plan says that `tilewright explain MODEL --show plan` printed.",
         ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(

@@ -15,6 +15,7 @@ from tilewright.driver.device_model import assemble_on_device, build_device_kern
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.plans import ModelPlan, model_plan_from_json
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import PRECISIONS, Precision, Unit, make_units, plain_units
@@ -35,6 +36,7 @@ from tilewright.graph import (
 from tilewright.ir import BF16, F32, I8, I32, U8
 from tilewright.plan import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
+from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
 from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase, detect, find_target
 
@@ -55,6 +57,8 @@ def compile_model(
     winograd: WinogradMode | str = "auto",
     wait_policy: WaitPolicy | str | None = None,
     checks: bool = True,
+    strategy: str | Strategy = "default",
+    plan: ModelPlan | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
 ) -> CompiledModel:
@@ -77,7 +81,11 @@ def compile_model(
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``checks`` has runs look at indices that they are given or compute (of Gather, Scatter and their like):
     one that is out of range ends a run with an InputError naming node, index and range, the results
-    untouched; without, such a run computes something or other. ``progress`` is called as work gets done.
+    untouched; without, such a run computes something or other.
+    ``strategy`` chooses the plan of each kernel: a name of :data:`tilewright.strategies.STRATEGIES`, or a
+    strategy; nothing is measured, the analytic model decides. ``plan`` (or its text, see
+    :meth:`CompiledModel.plan`) says how kernels are made that it has; others are planned as usual.
+    ``progress`` is called as work gets done.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
     InputError, TargetError, ResourceError) naming the culprit.
@@ -85,12 +93,18 @@ def compile_model(
     options = read_settings() if settings is None else settings
     machine = _machine(target)
     count = _thread_count(threads, options)
-    choices = KernelOptions(count, _winograd_mode(winograd))
+    known = model_plan_from_json(plan) if isinstance(plan, str) else plan
+    choices = KernelOptions(count, _winograd_mode(winograd), find_strategy(strategy), known)
     wanted = _precision(precision)
     memory = physical_memory()
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):
+        if choices.strategy is not None or known is not None:
+            raise TargetError(
+                f"kernels for {machine.name} follow no strategy or plan yet",
+                hint="leave strategy= and plan= out for devices",
+            )
         build = _OnDevice(machine, wanted, options, progress, checks=checks)
     else:
         pool = pool_for(options, count, wait_policy)

@@ -21,16 +21,18 @@ from tilewright.codegen import (
     load_object,
     optimised_ir,
 )
+from tilewright.cost import Machine
 from tilewright.driver.layouts import Array
+from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
-from tilewright.plan import MOST_ERROR, WINOGRAD_SIZES, WinogradMode
-from tilewright.schedule import DerivedConstant, Schedule, derived_constants
-from tilewright.strategies import default_schedule
+from tilewright.plan import MOST_ERROR, WINOGRAD_SIZES, Planned, UnitPlan, WinogradMode, build_unit
+from tilewright.schedule import DerivedConstant, derived_constants
+from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
 
@@ -44,9 +46,15 @@ _FEW = 3
 class ModelKernel(UnitKernel):
     """One compiled kernel of a model on a CPU. Text of any form is made again on demand, not kept."""
 
+    plan: UnitPlan
+    threads: int
     target: Target
     symbol: str
     code: LoadedObject
+
+    def decided(self) -> tuple[int, UnitPlan]:
+        """The threads of a call, and the plan that the kernel was made by."""
+        return self.threads, self.plan
 
     @property
     def address(self) -> int:
@@ -77,17 +85,23 @@ class ModelKernel(UnitKernel):
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """What decides how kernels compute: the threads of a run, and the method for 3x3 convolutions."""
+    """What decides how kernels compute: the threads of a run, and the method for 3x3 convolutions.
+
+    Kernels that ``plan`` has are made as it says, others by the best candidate of ``strategy`` (``None``: the
+    default plan).
+    """
 
     threads: int
     winograd: WinogradMode = "auto"
+    strategy: Strategy | None = None
+    plan: ModelPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draft:
     """A kernel on its way through the compiler."""
 
-    schedule: Schedule
+    planned: Planned
     buffers: tuple[Buffer, ...]
     symbol: str
     memory: Memory
@@ -122,7 +136,7 @@ def build_kernels(
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
-            drafts.append(_draft(unit, chooser.schedule(*keys[-1]), target))
+            drafts.append(_draft(unit, chooser.planned(*keys[-1]), target))
             if expected > _FEW:
                 running.append(pool.submit(drafts[-1].request))
         progress("schedule", len(first), len(first), "")
@@ -138,7 +152,9 @@ def build_kernels(
         key: ModelKernel(
             name=f"{draft.symbol}_{at}",
             program=key[0],
-            schedule=draft.schedule,
+            schedule=draft.planned.schedule,
+            plan=draft.planned.plan,
+            threads=key[2],
             target=target,
             buffers=draft.buffers,
             symbol=draft.symbol,
@@ -162,22 +178,28 @@ class _Chooser:
         self, target: Target, options: KernelOptions, constants: Callable[[str], Array | None]
     ) -> None:
         self._target, self._options, self._constants = target, options, constants
-        self._made: dict[_Key, Schedule] = {}
+        self._made: dict[_Key, Planned] = {}
         self._derived: dict[_Key, tuple[DerivedConstant, ...]] = {}
 
     def threads(self, unit: Unit) -> int:
         """The threads that run one call of a unit's kernel."""
         return self._options.threads if unit.parts == 1 else 1
 
-    def schedule(self, program: Program, sizes: tuple[int, ...], threads: int) -> Schedule:
-        """The schedule of a program."""
+    def planned(self, program: Program, sizes: tuple[int, ...], threads: int) -> Planned:
+        """The plan of a program, carried out."""
         key = (program, sizes, threads)
         if key not in self._made:
-            options = self._options
-            self._made[key] = default_schedule(
-                program, self._target, threads, winograd=options.winograd, sizes=sizes
-            )
+            self._made[key] = self._plan(program, sizes, threads)
         return self._made[key]
+
+    def _plan(self, program: Program, sizes: tuple[int, ...], threads: int) -> Planned:
+        options, machine = self._options, Machine(self._target, threads)
+        known = None if options.plan is None else options.plan.find(program, threads)
+        if known is not None and sizes == WINOGRAD_SIZES:
+            # where its algorithms are not exact enough for a unit's weights, smaller sizes are asked for
+            return Planned(known, build_unit(program, known, machine))
+        task = Task(program, machine, winograd=options.winograd, sizes=sizes)
+        return task.default() if options.strategy is None else best_by_model(options.strategy, task)
 
     def sizes(self, unit: Unit) -> tuple[int, ...]:
         """The tiles with which the method is exact enough for a unit's own weights."""
@@ -185,7 +207,7 @@ class _Chooser:
         while self._options.winograd == "auto" and sizes:
             key = (unit.program, sizes, self.threads(unit))
             with naming_unit(unit):
-                schedule = self.schedule(*key)
+                schedule = self.planned(*key).schedule
             if key not in self._derived:
                 self._derived[key] = tuple(derived_constants(schedule).values())
             derived = self._derived[key]
@@ -223,10 +245,11 @@ def naming_unit(unit: Unit) -> Iterator[None]:
         raise
 
 
-def _draft(unit: Unit, schedule: Schedule, target: Target) -> _Draft:
+def _draft(unit: Unit, planned: Planned, target: Target) -> _Draft:
+    schedule = planned.schedule
     with naming_unit(unit):
         symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
-    return _Draft(schedule, schedule.func.buffers, symbol, memory, compile_request(text, target))
+    return _Draft(planned, schedule.func.buffers, symbol, memory, compile_request(text, target))
 
 
 def _emit(lowered: LoopFunction, target: Target) -> tuple[str, str, Memory]:

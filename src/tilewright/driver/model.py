@@ -18,6 +18,7 @@ from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
 from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.limits import Limits
+from tilewright.driver.plans import ModelPlan, plan_of_kernels
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Parts, save_model, take_apart
@@ -221,6 +222,11 @@ class CompiledModel(HoldsCode):
             )
             for at, (unit, kernel) in enumerate(zip(self._steps.units, self._steps.kernels, strict=True))
         )
+
+    def plan(self) -> ModelPlan:
+        """What is decided about each kernel: what ``compile(…, plan=)`` takes, and text that keeps."""
+        found = [(k.program, k.decided()) for k in dict.fromkeys(self._steps.kernels)]
+        return plan_of_kernels(self.target.fingerprint, ((p, *made) for p, made in found if made is not None))
 
     def explain(self) -> list[dict[str, Any]]:
         """What was compiled, as plain data: one entry a group, its nodes, kernel, algorithm and schedule."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.codegen import Memory
 from tilewright.ir import Buffer, LoopFunction, Program
+from tilewright.plan import UnitPlan
 from tilewright.schedule import Schedule
 from tilewright.support import TargetError
 from tilewright.target import TargetBase
@@ -40,6 +41,10 @@ class UnitKernel:
             f"kernels for {self.target.name} have no text of the form {form!r}",
             hint="those of CPUs have llvm, asm and source (C), those of devices source",
         )
+
+    def decided(self) -> tuple[int, UnitPlan] | None:
+        """The threads of a call, and the plan that the kernel was made by; ``None`` where there is none."""
+        return None
 
     def loops(self) -> LoopFunction:
         """The scheduled loop function, before lowering."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.cost import seconds, tree_of
-from tilewright.schedule import Schedule
+from tilewright.plan import Planned, UnitPlan
 from tilewright.strategies.baselines.random import RandomStrategy
 from tilewright.strategies.search import History, Strategy, Task
 from tilewright.support import InputError, ScheduleError, known_names
@@ -35,16 +35,18 @@ def find_strategy(name: str | Strategy) -> Strategy | None:
     return STRATEGIES[name]
 
 
-def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PRICED) -> Schedule:
-    """The schedule of a strategy's candidate that the analytic model says is the fastest.
+def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PRICED) -> Planned:
+    """The plan of a strategy's candidate that the analytic model says is the fastest.
 
     The first candidate of every strategy is the default plan, so that there always is one. Candidates that
     are refused are left out; raises ScheduleError where all are.
     """
     search = strategy.start(task, History(), Random(seed))
-    best: tuple[float, Schedule] | None = None
+    best: tuple[float, Planned] | None = None
     refused: ScheduleError | None = None
     for candidate in search.propose(count):
+        if not isinstance(candidate.plan, UnitPlan):
+            continue
         try:
             s = candidate.schedule(task)
         except ScheduleError as error:
@@ -54,7 +56,7 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
         if price is None:
             price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
         if best is None or price < best[0]:
-            best = (price, s)
+            best = (price, Planned(candidate.plan, s))
     if best is None:
-        raise refused or ScheduleError(f"the strategy {strategy.name} proposes no schedule")
+        raise refused or ScheduleError(f"the strategy {strategy.name} proposes no plan")
     return best[1]

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, structural_hash
-from tilewright.plan import UnitPlan, build_unit
+from tilewright.plan import WINOGRAD_SIZES, Planned, UnitPlan, WinogradMode, build_unit, plan_unit
 from tilewright.schedule import Schedule, Trace
 
 #: What became of a candidate: it ran, a step or code generation refused it, its process ended or did not,
@@ -25,12 +25,27 @@ Status: TypeAlias = Literal["ok", "refused", "uncompilable", "crashed", "hung", 
 class Task:
     """One program to be made fast on a machine: layouts of its arguments are part of it.
 
-    ``constants`` are arguments whose contents are known when compiling.
+    ``constants`` are arguments whose contents are known when compiling; ``winograd`` and ``sizes`` say which
+    algorithms other than the direct one are exact enough.
     """
 
     program: Program
     machine: Machine
     constants: frozenset[str] = frozenset()
+    winograd: WinogradMode = "auto"
+    sizes: tuple[int, ...] = WINOGRAD_SIZES
+
+    def default(self) -> Planned:
+        """The default plan, carried out."""
+        machine = self.machine
+        return plan_unit(
+            self.program,
+            machine.target,
+            machine.threads,
+            self.constants,
+            winograd=self.winograd,
+            sizes=self.sizes,
+        )
 
     @property
     def key(self) -> str:

@@ -16,7 +16,7 @@ from tilewright.support import quoted
 
 _Described = tuple[GroupInfo, KernelDescription]
 
-LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm", "source")
+LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "source")
 
 
 @click.command()
@@ -27,7 +27,8 @@ LEVELS = ("groups", "schedule", "loops", "lowered", "llvm", "asm", "source")
     default="groups",
     show_default=True,
     help="groups: which nodes are computed together, by which algorithm, in which layouts, with which tile "
-    "of results in registers (rows x columns), on how many threads; schedule: the decisions, as Python; "
+    "of results in registers (rows x columns), on how many threads; plan: what is decided about every "
+    "kernel, a text for `compile --plan`; schedule: the decisions, as Python; "
     "loops: the loop program; lowered: what code generation takes; llvm: LLVM IR; asm: assembly; "
     "source: C, or the language of the device.",
 )
@@ -49,6 +50,9 @@ def explain(
     if group is not None and group >= len(every):
         raise click.UsageError(f"there is no group {group}: the last one is {len(every) - 1}")
     chosen = every if group is None else (every[group],)
+    if show == "plan":
+        state.say(compiled.plan().to_json().rstrip())
+        return
     if show == "groups":
         described = dict(zip(every, compiled.descriptions(), strict=True))
         _show_groups(state, model, [(each, described[each]) for each in chosen])

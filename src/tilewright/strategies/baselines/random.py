@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tilewright.plan import RULES, Space, UnitPlan, plan_unit, rewritten
+from tilewright.plan import RULES, Space, UnitPlan, rewritten
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 
 #: Draws in a row that were known already, after which a space is taken for exhausted.
@@ -28,7 +28,7 @@ class _RandomSearch:
     def __init__(self, task: Task, rng: Random) -> None:
         machine = task.machine
         self._rng = rng
-        self._default = plan_unit(task.program, machine.target, machine.threads, task.constants).plan
+        self._default = task.default().plan
         _, context = rewritten(task.program, self._default, machine, task.constants)
         self._spaces: list[Space[object]] = []
         for nest in self._default.nests:

@@ -1,0 +1,73 @@
+"""Plans of whole models: the plan of each kernel, found again by its program, as text that can be kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from tilewright.ir import Program, structural_hash
+from tilewright.plan import UnitPlan, plan_from_json
+from tilewright.support import ArtefactError
+
+FORMAT: Final = "tilewright-model-plan"
+VERSION: Final = 1
+#: Longest text that is read: far above the plan of a model of a thousand kernels.
+MAX_BYTES: Final = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """The plans of a model's kernels, each by a digest of its program and its threads.
+
+    ``target`` is the fingerprint of the target that they were made for.
+    """
+
+    target: str
+    units: Mapping[str, UnitPlan]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", MappingProxyType(dict(self.units)))
+
+    def find(self, program: Program, threads: int) -> UnitPlan | None:
+        """The plan of a kernel, if there is one."""
+        return self.units.get(unit_key(program, threads))
+
+    def to_json(self) -> str:
+        """The text that :func:`model_plan_from_json` reads."""
+        units = {key: json.loads(plan.to_json()) for key, plan in self.units.items()}
+        data = {"format": FORMAT, "version": VERSION, "target": self.target, "units": units}
+        return json.dumps(data, indent=1) + "\n"
+
+
+def unit_key(program: Program, threads: int) -> str:
+    """What the plan of a kernel is found by: its program but for names, and its threads."""
+    return f"{structural_hash(program)}/{threads}"
+
+
+def plan_of_kernels(target: str, kernels: Iterable[tuple[Program, int, UnitPlan]]) -> ModelPlan:
+    """The plan of a model from those of its kernels and the threads of each."""
+    return ModelPlan(target, {unit_key(program, threads): plan for program, threads, plan in kernels})
+
+
+def model_plan_from_json(text: str | bytes) -> ModelPlan:
+    """Read the plan of a model. Raises ArtefactError, naming what is wrong, for text that is none."""
+    if len(text) > MAX_BYTES:
+        raise ArtefactError(f"the model's plan has {len(text)} bytes; at most {MAX_BYTES} are read")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"the model's plan is not JSON: {error}", hint="is the file complete?") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+        raise ArtefactError(
+            f"not the plan of a model: 'format' and 'version' are not {FORMAT!r} and {VERSION}",
+            hint="`tilewright explain MODEL --show plan` prints one",
+        )
+    units, target = data.get("units"), data.get("target")
+    if set(data) != {"format", "version", "target", "units"} or not isinstance(units, dict):
+        raise ArtefactError("the plan of a model has exactly 'format', 'version', 'target' and 'units'")
+    if not isinstance(target, str):
+        raise ArtefactError("'target' of a model's plan is a fingerprint")
+    return ModelPlan(target, {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()})
