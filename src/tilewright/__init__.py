@@ -1,4 +1,4 @@
-"""Tilewright compiles tensor programs into fast native code and finds the fast version by itself.
+"""Tilewright compiles tensor programs into fast native code.
 
 The names below are loaded on first use, so that importing the package stays cheap.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from tilewright.driver import TensorInfo
-from tilewright.support import InputError, quoted, suggestion
+from tilewright.support import InputError, quoted, replacing, suggestion
 
 Array = npt.NDArray[Any]
 
@@ -83,16 +81,10 @@ def _read(stream: IO[bytes], info: TensorInfo, place: str) -> Array:
 
 def write_archive(path: str, arrays: Mapping[str, Array]) -> None:
     """Write arrays as ``.npz``: the file appears whole or not at all. Raises InputError where it cannot."""
-    target = Path(path)
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".tilewright-", suffix=".npz", dir=target.parent)
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     npy.write_array(member, array, allow_pickle=False)
-        os.replace(temporary, target)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise InputError(f"cannot write {quoted(path)}: {error.strerror}") from None

@@ -1,13 +1,13 @@
-"""What commands write to files: each whole or not at all."""
+"""What commands write to files, each whole or not at all, and where output may go."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.support import InputError, quoted
+import click
+
+from tilewright.support import InputError, quoted, replacing
 
 
 def write_text(path: str, text: str) -> None:
@@ -27,14 +27,21 @@ def write_folder(path: str, files: Mapping[str, bytes]) -> None:
 
 def write_bytes(path: str, content: bytes) -> None:
     """Write bytes: the file appears whole or not at all. Raises InputError where it cannot."""
-    target = Path(path)
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".tilewright-", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path) as file:
             file.write(content)
-        os.replace(temporary, target)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise InputError(f"cannot write {quoted(path)}: {error.strerror}") from None
+
+
+def check_output(output: str | None, *read: str) -> None:
+    """Raise UsageError where a command would write over a file that it reads."""
+    if output is None:
+        return
+    for name in read:
+        try:
+            same = Path(output).samefile(name)
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise click.UsageError(f"--output {quoted(output)} is a file that the command reads")

@@ -9,7 +9,7 @@ from tilewright.codegen.clike import (
     emit_c,
     emit_kernels,
 )
-from tilewright.codegen.link import link_shared
+from tilewright.codegen.link import COMPILERS, link_shared
 from tilewright.codegen.llvm.cache import ObjectCache, open_cache
 from tilewright.codegen.llvm.compile import CompileRequest, assembly, compile_ir, optimised_ir
 from tilewright.codegen.llvm.compile import request as compile_request
@@ -22,6 +22,7 @@ from tilewright.codegen.nvrtc import CudaModule, KernelResources, compile_cuda
 from tilewright.codegen.storage import Memory
 
 __all__ = [
+    "COMPILERS",
     "ALL_CALLS",
     "CSource",
     "DeviceSource",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tilewright.support import InstallationError, InternalError, ResourceError
+from tilewright.support import InstallationError, InternalError, ResourceError, replaceable, replacing
 
 LINK_TIMEOUT: Final = 120.0
 """Seconds that the C compiler may take."""
@@ -41,6 +41,7 @@ def link_shared(
     The library appears whole or not at all. Raises InstallationError where there is no C compiler,
     ResourceError where it takes longer than ``LINK_TIMEOUT``, InternalError where it refuses.
     """
+    replaceable(path)
     compiler = next((found for found in map(shutil.which, COMPILERS) if found), None)
     if compiler is None:
         raise InstallationError(
@@ -81,7 +82,8 @@ def link_shared(
         if done.returncode:
             first = next(filter(None, map(str.strip, done.stderr.splitlines())), "no explanation")
             raise InternalError(f"linking {path.name} failed: {first[:500]}")
-        Path(folder, "linked.so").replace(path)
+        with replacing(path) as file, Path(folder, "linked.so").open("rb") as linked:
+            shutil.copyfileobj(linked, file)
     return path
 
 

@@ -8,6 +8,7 @@ from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
+from tilewright.driver.load import OtherLoad
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.profile import KernelProfile, Profile
@@ -19,6 +20,7 @@ from tilewright.driver.work import flops
 from tilewright.runtime import TensorInfo
 
 __all__ = [
+    "OtherLoad",
     "Bench",
     "BenchPlan",
     "BenchResult",

@@ -112,10 +112,12 @@ def compile_model(
     with clock.phase("import"):
         progress("import", 0, 1)
         graph = import_onnx(model, shapes=shapes, constants=constants, limits=_limits(memory))
+        progress("import", 1, 1)
     with clock.phase("graph"):
         progress("graph", 0, 1)
         partition, units = build.units(graph)
         graph, views = partition.graph, partition.views
+        progress("graph", 1, 1)
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
         kernels = build.kernels(units, constants_of)
@@ -124,6 +126,7 @@ def compile_model(
         steps = make_steps(graph, units, kernels, views, count)
         steps = replace(steps, graph=_without_packed(graph))
         assembled = build.assemble(steps, graph.outputs)
+        progress("plan", 1, 1)
     del graph, partition, constants_of
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.

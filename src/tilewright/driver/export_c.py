@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import string
-import tempfile
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from tilewright.runtime import (
     TensorInfo,
     tensor_bytes,
 )
-from tilewright.support import ArtefactError, InputError, ResourceError, format_bytes, quoted_path
+from tilewright.support import ArtefactError, InputError, ResourceError, format_bytes, quoted_path, replacing
 from tilewright.target import cpuinfo_flags
 
 WEIGHTS_BOUND: Final = 1 << 30
@@ -320,12 +319,5 @@ def _comment(text: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=".tilewright-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(text.encode("ascii"))

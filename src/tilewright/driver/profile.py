@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tilewright.driver.limits import Limits
+from tilewright.support import shortened
+
+_WIDTH: Final = 120
+"""Columns of a table, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +115,12 @@ class Profile:
             numbers = f"{row.milliseconds:9.4f} {self.share(row):6.1%} {row.gflops:8.1f} {row.bandwidth:7.1f}"
             if row.of_limit is not None:
                 numbers += f" {row.of_limit:6.0%}"
-            lines.append(f"{numbers}  {row.algorithm:<20}  {nodes!r} ({row.operators})")
+            lines.append(shortened(f"{numbers}  {row.algorithm:<20}  {nodes!r} ({row.operators})", _WIDTH))
         lines.append(f"{self.total:9.4f} a run, median of {self.repeats}")
         if self.limits is not None and self.of_limit is not None:
             flops = sum(row.flops for row in self.rows)
             lines[-1] += (
-                f"; {flops / self.total / 1e6:.1f} GFLOP/s of a peak of {self.limits.gflops:.1f}; kernels "
-                f"together reach {self.of_limit:.0%} of what operations and bytes allow"
+                f"; {flops / self.total / 1e6:.1f} GFLOP/s of a peak of {self.limits.gflops:.1f}\n"
+                f"{'':>9} kernels together reach {self.of_limit:.0%} of what operations and bytes allow"
             )
         return "\n".join(lines)

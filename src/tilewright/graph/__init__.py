@@ -11,6 +11,7 @@ from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
     FILLED,
     INTEGER_PASSES,
@@ -65,6 +66,7 @@ __all__ = [
     "UndeterminedError",
     "ValueRange",
     "contraction_runs",
+    "decomposed_operators",
     "decompositions",
     "evaluate_graph",
     "find_operator",

@@ -151,6 +151,11 @@ def is_decomposed(domain: str, op: str) -> bool:
     return (standard_domain(domain), op) in _DECOMPOSITIONS
 
 
+def decomposed_operators() -> frozenset[tuple[str, str]]:
+    """Domain and name of the operators that may be taken apart."""
+    return frozenset(_DECOMPOSITIONS)
+
+
 def taken_apart(context: Context) -> Parts | None:
     """The parts of a node; None where it stays one.
 

@@ -16,13 +16,12 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.support import ArtefactError, ResourceError, format_bytes, quoted, quoted_path
+from tilewright.support import ArtefactError, ResourceError, format_bytes, quoted, quoted_path, replacing
 
 FORMAT: Final = 1
 """Version of header and sections. The manifest has a version of its own."""
@@ -68,23 +67,14 @@ def write_container(path: Path, manifest: Mapping[str, Any], sections: Mapping[s
     )
     base = _whole(_HEADER.size + len(text))
     header = _HEADER.pack(MAGIC, FORMAT, _HEADER.size, len(text), base + end, hashlib.sha256(text).digest())
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".tilewright-", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        with replacing(path) as file:
             file.write(header + text)
             for name, pieces in sections.items():
                 file.seek(base + int(entries[name]["offset"]))
                 file.writelines(pieces)
             file.truncate(base + end)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp lets nobody else read; a model is a file like any other
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise ArtefactError(f"cannot write {quoted_path(path)}: {error.strerror or error}") from None
 
 

@@ -20,6 +20,7 @@ from tilewright.support.errors import (
     UserError,
     VerificationError,
 )
+from tilewright.support.files import replaceable, replacing
 from tilewright.support.hashing import canonical_bytes, digest, digest_text
 from tilewright.support.log import configure as configure_logging
 from tilewright.support.log import get_logger
@@ -41,9 +42,10 @@ from tilewright.support.pretty import (
     mark_lines,
     quoted,
     quoted_path,
+    shortened,
     suggestion,
 )
-from tilewright.support.settings import Settings, WaitPolicy, available_cpus, read_settings
+from tilewright.support.settings import Settings, WaitPolicy, available_cpus, cpu_quota, read_settings
 
 __all__ = [
     "ArtefactError",
@@ -67,14 +69,15 @@ __all__ = [
     "UserError",
     "VerificationError",
     "WaitPolicy",
-    "assert_close",
     "allow_tiles",
+    "assert_close",
     "available_cpus",
     "canonical_bytes",
     "compare",
     "compare_norms",
     "configure_logging",
     "counted",
+    "cpu_quota",
     "digest",
     "digest_text",
     "error_bound",
@@ -87,6 +90,9 @@ __all__ = [
     "quoted",
     "quoted_path",
     "read_settings",
+    "replaceable",
+    "replacing",
+    "shortened",
     "suggestion",
     "unit_roundoff",
 ]

@@ -23,6 +23,11 @@ def quoted_path(path: object) -> str:
     return quoted(str(path), limit=4096)
 
 
+def shortened(text: str, width: int) -> str:
+    """The text, or as much of it as fits into a line of so many columns, and an ellipsis."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the right number.
 

@@ -5,6 +5,7 @@ holds no state: a program reads once, and passes the value on.
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -56,8 +57,48 @@ class Settings:
 
 
 def available_cpus() -> int:
-    """CPUs this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """CPUs this process may use: those it may run on, no more than its control group's quota of CPU time."""
+    cpus = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    return cpus if quota is None else max(1, min(cpus, math.ceil(quota)))
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """How many CPUs' time the control groups of this process get; None where nothing limits it.
+
+    Of both versions: ``cpu.max`` holds quota and period, ``cpu.cfs_quota_us`` and ``cpu.cfs_period_us`` one
+    each; the least of a group and those around it counts. ``root`` is where ``proc`` and ``sys`` are.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    found: list[float] = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / (controllers and "cpu")
+        folder = mount / group.strip("/")
+        for place in (folder, *folder.parents):
+            if not place.is_relative_to(mount):
+                break
+            found += _quota_of(place)
+    return min(found, default=None)
+
+
+def _quota_of(folder: Path) -> list[float]:
+    """What one group states, if anything."""
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text(encoding="ascii")
+            period = (folder / "cpu.cfs_period_us").read_text(encoding="ascii")
+        return [int(quota) / int(period)] if int(quota) > 0 and int(period) > 0 else []
+    except (OSError, ValueError):
+        return []
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:

@@ -1,15 +1,19 @@
 """The command line: results, JSON, exit status, and where everything is printed."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import onnx_models as tiny
 from tilewright.cli import main
+from tilewright.driver import compile_model
 from tilewright.plan.contraction import rule as default
 from tilewright.support import ScheduleError
 
@@ -323,3 +327,89 @@ def test_interrupted_while_packages_are_imported():
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert "interrupted" in done.stderr and "Traceback" not in done.stderr
+
+
+# ---- output files and saved models ----
+
+
+def test_output_goes_to_regular_files_that_are_not_read(call, path, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/full", str(tmp_path / "pipe"), str(tmp_path)):
+        status, _, err = call("compile", path, "-o", place)
+        assert status == 2 and "cannot write" in err and ("regular file" in err or "directory" in err)
+    assert Path("/dev/full").is_char_device() and (tmp_path / "pipe").is_fifo()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    before = Path(path).read_bytes()
+    for place in (str(link), path):
+        status, _, err = call("compile", path, "-o", place)
+        assert status == 2
+        assert "is a file that the command reads" in err or "a model that can be compiled" in err
+    assert Path(path).read_bytes() == before
+    feed = tmp_path / "x.npy"
+    np.save(feed, np.ones((4, 8), np.float32))
+    status, _, err = call("run", path, "--input", f"x={feed}", "--output", feed)
+    assert status == 2 and "is a file that the command reads" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("m.h", "--emit c-header"), ("m.c", "--emit c"), ("m.so", "--emit c-header"), ("m.onnx", "compiled")],
+)
+def test_names_that_promise_something_else_are_refused(call, path, tmp_path, name, meant):
+    status, _, err = call("compile", path, "-o", tmp_path / name)
+    assert status == 2 and meant in err and not (tmp_path / name).exists()
+
+
+def test_saved_models_are_explained_verified_and_timed(call, path, tmp_path):
+    saved = tmp_path / "m.tw"
+    assert call("compile", path, "-o", saved)[0] == 0
+    status, out, _ = call("explain", saved)
+    assert (status == 0 and "'first … residual'" in out) or "'second … residual'" in out
+    status, out, _ = call("explain", saved, "--json")
+    assert json.loads(out)["steps"] and json.loads(out)["requires"]["arch"]
+    assert call("explain", saved, "--show", "llvm")[0] == 2
+    status, out, _ = call("verify", saved, "--source", path)
+    assert status == 0 and out.startswith("ok: 1 output")
+    for wrong in (["verify", saved], ["verify", path, "--source", path]):
+        assert call(*wrong)[0] == 2
+    other = tmp_path / "other.onnx"
+    model = tiny.mlp()
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones((8, 16), np.float32), "a"))
+    onnx.save(model, other)
+    status, out, _ = call("verify", saved, "--source", other, "--reference", "onnx")
+    assert status == 1 and "differs" in out
+    status, out, _ = call("bench", saved, "--seconds", "0.01", "--rounds", "1", "--json")
+    assert status == 0 and json.loads(out)["engines"][0]["median_ms"] > 0
+    assert call("bench", saved, "--against", "onnxruntime")[0] == 2
+
+
+def test_the_doctor_says_what_needs_a_compiler(call):
+    _, out, _ = call("doctor")
+    assert "needed to save models" in out
+
+
+def test_tables_fit_120_columns(call, tmp_path):
+    nodes = [
+        helper.make_node("MatMul", [f"v{at}", "w"], [f"v{at + 1}"], name=f"a node of a long name {at} " * 6)
+        for at in range(3)
+    ]
+    weights = {"w": np.ones((8, 8), np.float32)}
+    model = tiny.model(nodes, [tiny.tensor("v0", (4, 8))], [tiny.tensor("v3", (4, 8))], weights)
+    file = tmp_path / "long.onnx"
+    onnx.save(model, file)
+    for command in (["explain", file], ["profile", file, "--calibrate", "0.001"]):
+        status, out, _ = call(*command)
+        assert status == 0 and max(map(len, out.splitlines())) <= 120
+
+
+def test_progress_ends():
+    seen = []
+
+    def note(phase, done, total, what=""):
+        seen.append((phase, done, total))
+
+    compile_model(tiny.mlp(), threads=1, progress=note)
+    for phase in ("import", "graph", "schedule", "compile", "plan"):
+        steps = [(done, total) for name, done, total in seen if name == phase]
+        assert steps and steps[-1][0] == steps[-1][1], phase

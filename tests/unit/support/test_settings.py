@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.support import Settings, SettingsError, WaitPolicy, available_cpus, read_settings
+from tilewright.support import Settings, SettingsError, WaitPolicy, available_cpus, cpu_quota, read_settings
+from tilewright.support import settings as settings_module
 
 
 def test_defaults():
@@ -67,3 +68,50 @@ def test_the_tutorial_lists_every_variable():
     text = (Path(__file__).parents[3] / "docs" / "tutorials" / "deployment.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `TILEWRIGHT_(\w+)` \|", text, re.MULTILINE))
     assert named == {field.name.upper() for field in dataclasses.fields(Settings)}
+
+
+def _group(root, line, **files):
+    (root / "proc/self").mkdir(parents=True, exist_ok=True)
+    with (root / "proc/self/cgroup").open("a") as groups:
+        groups.write(line + "\n")
+    for name, text in files.items():
+        place = (
+            root
+            / "sys/fs/cgroup"
+            / name.replace("__", "/").replace("cfs_", "cpu.cfs_").replace("MAX", "cpu.max")
+        )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+
+def test_quotas_of_control_groups(tmp_path):
+    assert cpu_quota(tmp_path) is None
+    for at, (files, wanted) in enumerate(
+        [
+            ({}, None),
+            ({"a__b__MAX": "max 100000\n"}, None),
+            ({"a__b__MAX": "150000 100000\n"}, 1.5),
+            ({"a__b__MAX": "150000 100000\n", "a__MAX": "50000 100000\n"}, 0.5),
+            ({"a__b__MAX": "max 100000\n", "MAX": "400000 100000\n"}, 4.0),
+            ({"a__b__MAX": "nonsense\n"}, None),
+        ]
+    ):
+        root = tmp_path / str(at)
+        _group(root, "0::/a/b", **files)
+        assert cpu_quota(root) == wanted, files
+
+
+def test_quotas_of_control_groups_of_the_first_version(tmp_path):
+    quota, period = "cpu__c__cfs_quota_us", "cpu__c__cfs_period_us"
+    _group(tmp_path, "5:memory:/c")
+    _group(tmp_path, "4:cpu,cpuacct:/c", **{quota: "250000\n", period: "100000\n"})
+    assert cpu_quota(tmp_path) == 2.5
+    _group(tmp_path, "", **{quota: "-1\n"})
+    assert cpu_quota(tmp_path) is None
+
+
+def test_available_cpus_are_no_more_than_the_quota(monkeypatch):
+    for quota, cpus, wanted in ((None, 8, 8), (2.0, 8, 2), (1.5, 8, 2), (0.3, 8, 1), (20.0, 8, 8)):
+        monkeypatch.setattr(settings_module, "cpu_quota", lambda quota=quota: quota)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cpus=cpus: set(range(cpus)))
+        assert available_cpus() == wanted

@@ -29,6 +29,7 @@ from tilewright.driver import (
     model_samples,
     run_benchmark,
 )
+from tilewright.runtime import is_saved_model, load_model
 from tilewright.support import InputError, read_settings
 
 
@@ -83,8 +84,17 @@ def bench(
         seconds=seconds,
         precision=precision,
     )
-    source = open_model(model)
-    infos, samples = model_samples(source, parse_shapes(shapes), seed)
+    if saved := is_saved_model(model):
+        if len(plan.engines) > 1 or shapes or precision != "f32":
+            raise click.UsageError(
+                "a saved model has its shapes and its precision, and no other engine reads it: --against, "
+                "--shape and --precision need the model itself"
+            )
+        loaded = load_model(model, threads=threads)
+        infos, samples = loaded.inputs, loaded.sample_feeds(seed)
+    source = model if saved else open_model(model)
+    if not saved:
+        infos, samples = model_samples(source, parse_shapes(shapes), seed)
     feeds = read_feeds(parse_assignments(files, "--input"), archive, infos) or samples
     missing = [info for info in infos if info.name not in feeds]
     if missing:
@@ -98,6 +108,8 @@ def bench(
         state.print_json({"command": "bench", **result.as_data()})
     else:
         _show(state, result)
+    if result.others.warning:
+        state.note(result.others.warning)
     ours = result.ours
     if ours is not None and ours.error is not None:
         raise InputError(f"tilewright cannot run the model: {ours.error}")

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 
-from tilewright.cli.files import write_folder, write_text
+from tilewright.cli.files import check_output, write_folder, write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import FORMS, Form, emit_model
-from tilewright.support import counted, format_bytes
+from tilewright.support import counted, format_bytes, quoted
 from tilewright.target import GpuTarget, find_target
 
 EMITTED: Final = ("artefact", "c-header", "c", *FORMS)
+
+#: What a file's name says that it holds, where that is no saved model.
+_OTHERS: Final = MappingProxyType(
+    {
+        ".h": "a C header: --emit c-header",
+        ".c": "a C source: --emit c",
+        ".so": "a library: --emit c-header",
+        ".onnx": "a model that can be compiled",
+    }
+)
 
 
 @click.command("compile")
@@ -54,16 +66,23 @@ def compile_(
         return
     if emit != EMITTED[0] and output is None:
         raise click.UsageError(f"--emit {emit} needs --output")
+    if output is not None and emit == EMITTED[0] and (wanted := _OTHERS.get(Path(output).suffix)):
+        raise click.UsageError(f"--output {quoted(output)} has the name of {wanted}; saved models end in .tw")
+    check_output(output, model)
     compiled = compile_for(state, open_model(model), options)
     written: list[str] = []
-    if output is not None and emit == "c-header":
-        written = list(map(str, compiled.export_c(output)))
-    elif output is not None and emit == "c":
-        write_text(output, compiled.c_source())
-        written = [output]
-    elif output is not None:
-        compiled.save(output)
-        written = [output]
+    if output is not None:
+        with ProgressBar(state) as progress:
+            progress("save", 0, 1, output)
+            if emit == "c-header":
+                check_output(str(Path(output).with_suffix(".so")), model)
+                written = list(map(str, compiled.export_c(output)))
+            elif emit == "c":
+                write_text(output, compiled.c_source())
+            else:
+                compiled.save(output)
+            progress("save", 1, 1, output)
+        written = written or [output]
     groups = compiled.groups()
     kernels = len({id(group.kernel) for group in groups})
     if state.json:

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.cli.commands.verify import as_data, report
 from tilewright.cli.models import ZOO, compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options
+from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import FAILED, State
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
@@ -68,7 +69,10 @@ def demo(
         f"time: {median * 1e3:.2f} ms a run (median of {len(seconds)}; fastest {fastest * 1e3:.2f} ms), "
         f"{flops / median / 1e9:.1f} GFLOP/s"
     )
-    outcome = verify_model(compiled, model, feeds, "onnx")
+    with ProgressBar(state) as progress:
+        progress("check", 0, 1, "by the evaluator of the onnx package")
+        outcome = verify_model(compiled, model, feeds, "onnx")
+        progress("check", 1, 1)
     if state.json:
         state.print_json(
             {

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from tilewright import __version__
 from tilewright.cli.options import common_options
 from tilewright.cli.state import FAILED, State
-from tilewright.codegen import ObjectCache, open_cache
+from tilewright.codegen import COMPILERS, ObjectCache, open_cache
 from tilewright.runtime import default_pool
 from tilewright.support import TilewrightError, available_cpus, digest, read_settings
 from tilewright.target import detect
@@ -37,7 +37,7 @@ def doctor(context: click.Context, state: State) -> None:
         _tried("machine", lambda: f"{detect().llvm_cpu} ({detect().name})"),
         _tried("runtime", _fork_join),
         ("cache", *_cache(open_cache(read_settings()))),
-        ("compiler", True, shutil.which("cc") or "no C compiler: only needed to install from source"),
+        ("compiler", True, _compiler()),
     ]
     peers = {name: _version(name) for name in _PEERS}
     ok = all(passed for _, passed, _ in checks)
@@ -51,6 +51,15 @@ def doctor(context: click.Context, state: State) -> None:
         state.say(f"     to compare  {there or 'none of ' + ', '.join(_PEERS)}")
     if not ok:
         context.exit(FAILED)
+
+
+def _compiler() -> str:
+    """The C compiler, and what needs one."""
+    needed = "to save models, write them for C, install from source; not to compile and run"
+    found = next((found for found in map(shutil.which, COMPILERS) if found), None)
+    return (
+        f"{found}: needed {needed}" if found else f"no C compiler ({', '.join(COMPILERS)}): needed {needed}"
+    )
 
 
 def _version(name: str) -> str | None:

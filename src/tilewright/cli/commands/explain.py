@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,10 +13,13 @@ from tilewright.cli.options import CompileOptions, common_options, compile_optio
 from tilewright.cli.state import State
 from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
-from tilewright.support import quoted
+from tilewright.runtime import SavedModel, is_saved_model, load_model
+from tilewright.support import format_bytes, quoted, shortened
 
 _Described = tuple[GroupInfo, KernelDescription]
 
+WIDTH: Final = 120
+"""Columns of a table, at most; ``--json`` shortens nothing."""
 LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "source")
 
 
@@ -44,7 +48,15 @@ def explain(
     group: int | None,
     options: CompileOptions,
 ) -> None:
-    """Show what MODEL was compiled to: groups and their algorithms, schedules, loops, LLVM IR or assembly."""
+    """Show what MODEL was compiled to: groups and their algorithms, schedules, loops, LLVM IR or assembly.
+
+    Of a saved model: what it needs of a machine, its memory, and the nodes that each step of a run computes.
+    """
+    if is_saved_model(model):
+        if show != LEVELS[0] or group is not None:
+            raise click.UsageError("a saved model holds code only: --show and --group need the model itself")
+        _show_saved(state, model, load_model(model))
+        return
     compiled = compile_for(state, open_model(model), options)
     every = compiled.groups()
     if group is not None and group >= len(every):
@@ -95,12 +107,37 @@ def _show_groups(state: State, model: str, groups: Sequence[_Described]) -> None
         f"{'group':>5} {'MFLOP':>9}  {'algorithm':<{width}} {'layouts':<22} {'tile':>6} {'threads':>7}  nodes"
     )
     for each, kernel in groups:
-        state.say(
+        row = (
             f"{each.index:>5} {each.kernel.flops / 1e6:>9.2f}  {kernel.algorithm:<{width}} "
             f"{kernel.layouts:<22} {kernel.tile_text:>6} {kernel.threads:>7}  {_nodes(each)}"
         )
+        state.say(shortened(row, WIDTH))
         for note in kernel.fallbacks:
             state.say(f"{'':>15}  fell back: {note}")
+
+
+def _show_saved(state: State, model: str, saved: SavedModel) -> None:
+    requires = saved.requires
+    if state.json:
+        state.print_json(
+            {
+                "command": "explain",
+                "model": model,
+                "producer": saved.producer,
+                "requires": {"arch": requires.arch, "features": list(requires.features)},
+                "constant_bytes": saved.constant_bytes,
+                "run_bytes": saved.run_bytes,
+                "steps": list(saved.step_names),
+            }
+        )
+        return
+    state.say(f"saved by {saved.producer} for {requires.arch}")
+    for line in textwrap.wrap(", ".join(requires.features) or "no features", WIDTH - 10):
+        state.say(f"{'needs':>8}  {line}")
+    weights, run = format_bytes(saved.constant_bytes), format_bytes(saved.run_bytes)
+    state.say(f"{'memory':>8}  {weights} of weights, {run} a run")
+    for at, name in enumerate(saved.step_names):
+        state.say(shortened(f"{at:>8}  {quoted(name)}", WIDTH))
 
 
 def _rows(groups: Sequence[_Described]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from tilewright.cli.options import (
     model_argument,
 )
 from tilewright.cli.state import State
-from tilewright.driver import measure_limits
+from tilewright.driver import OtherLoad, measure_limits
 from tilewright.runtime import is_saved_model
 from tilewright.target import CpuTarget
 
@@ -57,11 +57,16 @@ def profile(
     compiled = compile_for(state, open_model(model), options)
     feeds = feeds_for(compiled, files, archive, seed)
     limits = None
-    if calibrate > 0 and isinstance(compiled.target, CpuTarget):
-        named = {name for each in compiled.descriptions() for name in each.instructions}
-        limits = measure_limits(compiled.target, compiled.threads, calibrate, sorted(named))
-    found = compiled.profile(feeds, repeats, limits=limits)
+    with OtherLoad() as others:
+        if calibrate > 0 and isinstance(compiled.target, CpuTarget):
+            named = {name for each in compiled.descriptions() for name in each.instructions}
+            limits = measure_limits(compiled.target, compiled.threads, calibrate, sorted(named))
+        found = compiled.profile(feeds, repeats, limits=limits)
     if state.json:
-        state.print_json({"command": "profile", "model": model, **found.as_data()})
+        state.print_json(
+            {"command": "profile", "model": model, "others_cpu": others.share, **found.as_data()}
+        )
     else:
         state.say(str(found))
+    if others.warning:
+        state.note(others.warning)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.arrays import write_archive
+from tilewright.cli.files import check_output
 from tilewright.cli.models import feeds_for, load_or_compile
 from tilewright.cli.options import (
     CompileOptions,
@@ -17,6 +18,7 @@ from tilewright.cli.options import (
     compile_options,
     input_options,
     model_argument,
+    parse_assignments,
 )
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel
@@ -51,6 +53,8 @@ def run(
     """
     if profile and is_saved_model(model):
         raise click.UsageError("--profile needs the model itself, not a saved one")
+    given = parse_assignments(files, "--input").values()
+    check_output(output, model, *given, *([archive] if archive else []))
     compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
     names = [info.name for info in compiled.outputs]

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import click
 
-from tilewright.cli.models import as_proto, compile_for, feeds_for, open_model
+from tilewright.cli.models import as_proto, compile_for, feeds_for, load_or_compile, open_model
 from tilewright.cli.options import (
     CompileOptions,
     common_options,
@@ -14,8 +14,17 @@ from tilewright.cli.options import (
     input_options,
     model_argument,
 )
+from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import FAILED, State
-from tilewright.driver import REFERENCES, Reference, TensorCheck, Verification, verify_model
+from tilewright.driver import (
+    REFERENCES,
+    CompiledModel,
+    Reference,
+    TensorCheck,
+    Verification,
+    verify_model,
+)
+from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import counted, quoted
 
 
@@ -28,6 +37,7 @@ from tilewright.support import counted, quoted
     show_default=True,
     help="auto: onnxruntime where installed, else the evaluator of the onnx package.",
 )
+@click.option("--source", metavar="MODEL.onnx", help="What a saved MODEL was compiled from.")
 @input_options
 @compile_options
 @common_options
@@ -37,6 +47,7 @@ def verify(
     state: State,
     model: str,
     reference: str,
+    source: str | None,
     files: tuple[str, ...],
     archive: str | None,
     seed: int,
@@ -44,12 +55,22 @@ def verify(
 ) -> None:
     """Compare MODEL's values, from the first kernel to the outputs, with a reference.
 
-    Names the first tensor that differs by more than rounding allows; the exit status is 1 then.
+    Names the first tensor that differs by more than rounding allows; the exit status is 1 then. Of a saved
+    model, whose --source must be given, the outputs are compared.
     """
-    source = open_model(model)
-    compiled = compile_for(state, source, options)
+    if is_saved_model(model) != (source is not None):
+        raise click.UsageError("--source MODEL.onnx says what a saved model was compiled from, and it must")
+    original = open_model(model if source is None else source)
+    compiled: CompiledModel | SavedModel
+    if source is None:
+        compiled = compile_for(state, original, options)
+    else:
+        compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
-    outcome = verify_model(compiled, as_proto(source), feeds, cast(Reference, reference))
+    with ProgressBar(state) as progress:
+        progress("check", 0, 1, f"reference: {reference}")
+        outcome = verify_model(compiled, as_proto(original), feeds, cast(Reference, reference))
+        progress("check", 1, 1)
     if state.json:
         state.print_json({"command": "verify", "model": model, **as_data(outcome)})
     else:

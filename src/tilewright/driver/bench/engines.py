@@ -20,7 +20,9 @@ from tilewright import __version__
 from tilewright.driver.bench.torch_model import torch_module
 from tilewright.driver.compile import compile_model
 from tilewright.driver.engines import optional_module
+from tilewright.driver.model import CompiledModel
 from tilewright.driver.units import Precision
+from tilewright.runtime import SavedModel, is_saved_model, load_model
 
 Array = npt.NDArray[Any]
 
@@ -57,7 +59,10 @@ class Tilewright(Engine):
         self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
     ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
-        model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
+        if is_saved_model(path):
+            model: CompiledModel | SavedModel = load_model(path, threads=threads)
+        else:
+            model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
         self._bound = model.bind(feeds)
 
     @property

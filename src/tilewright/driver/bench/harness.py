@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from tilewright.driver.bench.engines import ENGINES
 from tilewright.driver.engines import have_module
+from tilewright.driver.load import OtherLoad
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Precision
 from tilewright.support import InputError, InstallationError, InternalError, known_names
@@ -119,6 +120,8 @@ class BenchResult:
     model: str
     plan: BenchPlan
     engines: tuple[EngineResult, ...]
+    others: OtherLoad = field(default_factory=OtherLoad)
+    """What other processes used of the CPUs while all engines paused."""
 
     @property
     def ours(self) -> EngineResult | None:
@@ -133,6 +136,7 @@ class BenchResult:
             "precision": self.plan.precision,
             "rounds": self.plan.rounds,
             "seconds_a_turn": self.plan.seconds,
+            "others_cpu": self.others.share,
             "engines": [each.as_data(self.ours) for each in self.engines],
         }
 
@@ -179,6 +183,7 @@ class Bench:
         """As `run_benchmark`. ``each_round`` is called in every round after the first engine's turn."""
         plan, workers = self.plan, self._workers
         results = {name: EngineResult(name) for name in plan.engines}
+        others = OtherLoad()
         run: dict[str, Any] = {"do": "run", "least": plan.least, "uncounted": plan.uncounted}
         with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
             archive = Path(folder, "feeds.npz")
@@ -200,7 +205,8 @@ class Bench:
             for turn in range(plan.rounds):
                 progress("rounds", turn, plan.rounds)
                 for at, name in enumerate(plan.engines):
-                    time.sleep(plan.pause)
+                    with others:
+                        time.sleep(plan.pause)
                     made = workers.ask(results[name], {**run, "seconds": plan.seconds})
                     if made is not None:
                         results[name].rounds.append(made["times"])
@@ -212,7 +218,7 @@ class Bench:
             results[name].difference = _difference(outputs.get(OURS), outputs.get(name))
             if exact is not None:
                 results[name].accuracy = _accuracy(outputs.get(name), exact)
-        return BenchResult(model, plan, tuple(results.values()))
+        return BenchResult(model, plan, tuple(results.values()), others)
 
 
 def _exact_outputs(load: Mapping[str, Any], path: Path) -> list[Array] | None:
