@@ -188,6 +188,12 @@ class Context:
         """An integer attribute. Raises ModelError where it is absent without a default, or something else."""
         return self._attribute(name, default, lambda value: isinstance(value, int), "an integer")
 
+    def flag(self, name: str, default: bool) -> bool:
+        """An integer attribute that is 0 or 1. Raises ModelError for any other."""
+        found = self.integer(name, int(default))
+        self.require(found in (0, 1), f"the attribute {name} is {found}; it must be 0 or 1")
+        return found == 1
+
     def real(self, name: str, default: float | None = None) -> float:
         """A float attribute."""
         return self._attribute(name, default, lambda value: isinstance(value, float), "a float")

@@ -90,7 +90,7 @@ def quantised_matrix_product(
 def gemm(ctx: Context, a: Operand, b: Operand, c: Operand | None = None) -> Operand:
     """Alpha op(a) op(b) + beta c, op the transposition where the attributes ask for it."""
     ctx.require(len(a.shape) == 2 and len(b.shape) == 2, "Gemm multiplies two matrices")
-    flip_a, flip_b = bool(ctx.integer("transA", 0)), bool(ctx.integer("transB", 0))
+    flip_a, flip_b = ctx.flag("transA", False), ctx.flag("transB", False)
     rows, inner_a = reversed(a.shape) if flip_a else a.shape
     inner_b, columns = reversed(b.shape) if flip_b else b.shape
     ctx.require(

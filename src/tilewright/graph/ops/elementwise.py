@@ -153,7 +153,7 @@ def divide(ctx: Context, x: Operand, y: Operand) -> Operand:
 def modulo(ctx: Context, x: Operand, y: Operand) -> Operand:
     """The remainder, with the sign of y, or of x where `fmod` is set."""
     ctx.require(x.dtype == y.dtype, f"its inputs have the dtypes {x.dtype} and {y.dtype}")
-    truncated = bool(ctx.integer("fmod", 0))
+    truncated = ctx.flag("fmod", False)
     if not is_float(x.dtype):
         return elementwise(ctx, lang.rem if truncated else lambda a, b: a % b, x, y)
     # One step more precise than the operands, so that the quotient of large ones is whole.
@@ -340,7 +340,7 @@ def batch_normalization(
     ctx: Context, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand
 ) -> Operand:
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias, by channel (axis 1)."""
-    if ctx.integer("training_mode", 0) or any(ctx.wants(output) for output in range(1, 5)):
+    if ctx.flag("training_mode", False) or any(ctx.wants(output) for output in range(1, 5)):
         raise ctx.unsupported("batch normalisation in training mode")
     epsilon = ctx.real("epsilon", 1e-5)
     given, wanted = (scale, bias, mean, variance), x.shape[1:2] or (1,)

@@ -68,7 +68,7 @@ def reshape(ctx: Context, x: Operand, shape: Operand | None = None) -> Operand:
     wanted = ctx.ints_from("shape", 1)
     ctx.require(wanted is not None, "the new shape is missing")
     sizes = list(wanted or ())
-    if not ctx.integer("allowzero", 0):
+    if not ctx.flag("allowzero", False):
         for axis, size in enumerate(sizes):
             if size == 0:
                 ctx.require(
@@ -347,7 +347,7 @@ def trilu(ctx: Context, x: Operand, diagonal: Operand | None = None) -> Operand:
     """The upper or lower triangle of each matrix, zero elsewhere."""
     ctx.require(len(x.shape) >= 2, "its input is no matrix")
     k = ctx.static_int(1) if ctx.has_input(1) else 0
-    upper = bool(ctx.integer("upper", 1))
+    upper = ctx.flag("upper", True)
     zero = False if x.dtype == "bool" else 0
 
     def of(*i: Ix) -> Scalar:

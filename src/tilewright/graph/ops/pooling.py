@@ -29,7 +29,7 @@ def _window(ctx: Context, x: Operand) -> tuple[Window, tuple[int, ...]]:
     ctx.require(len(x.shape) >= 3, "pooling needs batch, channels and a spatial axis")
     sizes = x.shape[2:]
     window = window_of(ctx, ctx.integers("kernel_shape"), sizes)
-    ceil = bool(ctx.integer("ceil_mode", 0))
+    ceil = ctx.flag("ceil_mode", False)
     out = []
     for axis, size in enumerate(sizes):
         stride = window.strides[axis]
@@ -84,7 +84,7 @@ def max_pool(ctx: Context, x: Operand) -> tuple[Operand, ...]:
         name=f"{stem(ctx)}_where",
     )
     # The standard's storage order 1 counts the positions of an image column by column.
-    by_column = bool(ctx.integer("storage_order", 0))
+    by_column = ctx.flag("storage_order", False)
 
     def position(n: Ix, c: Ix, *o: Ix) -> Scalar:
         found = lang.cast(where[(n, c, *o)], "i64")
@@ -119,7 +119,7 @@ def average_pool(ctx: Context, x: Operand) -> Operand:
         lambda n, c, *o: lang.sum(source[(n, c, *_places(window, o, reduced))], axis=reduced),
         name=stem(ctx),
     )
-    counts = _counts(window, x.shape[2:], out, bool(ctx.integer("count_include_pad", 0)))
+    counts = _counts(window, x.shape[2:], out, ctx.flag("count_include_pad", False))
     if int(counts.min()) == int(counts.max()):
         factor = number(1.0 / float(counts.flat[0]), inner)
         mean = compute(total.shape, lambda *i: total[i] * factor, name=f"{stem(ctx)}_mean")

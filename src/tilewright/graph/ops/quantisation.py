@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, compute
-from tilewright.graph.ops.common import Scalar, cast, is_float, number, stem
+from tilewright.graph.ops.common import Scalar, cast, is_float, number, size_of, stem
 from tilewright.graph.registry import Context, Kind, operator
 from tilewright.ir import dtype_of
 
@@ -60,13 +60,19 @@ def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Sc
     return lang.cast(lang.cast(lang.round(limited), "i32") + lang.cast(zero, "i32"), target)
 
 
+def _channels(ctx: Context, x: Operand, scale: Operand) -> int:
+    """The axis of the scales; where there is one scale for all, `axis` means nothing."""
+    rank, axis = len(x.shape), ctx.integer("axis", 1)
+    return axis % max(rank, 1) if size_of(scale.shape) == 1 else ctx.normal_axis(axis, rank)
+
+
 @operator("QuantizeLinear", kind=Kind.ELEMENTWISE)
 def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
     """round(x / scale) + zero point, saturated."""
     target = zero.dtype if zero is not None else ctx.text("output_dtype", "u8")
     if is_float(target):
         raise ctx.unsupported(f"quantisation to {target}")
-    axis = ctx.integer("axis", 1) % max(len(x.shape), 1)
+    axis = _channels(ctx, x, scale)
     block = _blocked(ctx, x, scale, axis)
     inner = "f64" if target in ("i32", "u32") else "f32"
 
@@ -85,7 +91,7 @@ def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | No
 @operator("DequantizeLinear", kind=Kind.ELEMENTWISE)
 def dequantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
     """(x - zero point) * scale."""
-    axis = ctx.integer("axis", 1) % max(len(x.shape), 1)
+    axis = _channels(ctx, x, scale)
     block = _blocked(ctx, x, scale, axis)
     target = ctx.text("output_dtype", scale.dtype)
 

@@ -173,7 +173,7 @@ def _lstm_step(peepholes: Operand | None) -> Step:
         def cell(n: Ix, j: Ix) -> Scalar:
             let_in = act[0](layer.limited(total(0, n, j) + peep(0, c, n, j)))
             forget = act[0](layer.limited(total(2, n, j) + peep(2, c, n, j)))
-            if layer.ctx.integer("input_forget", 0):
+            if layer.ctx.flag("input_forget", False):
                 forget = number(1, h.dtype) - let_in
             return forget * c[(n, j)] + let_in * act[1](layer.limited(total(3, n, j)))
 
@@ -315,7 +315,7 @@ def _layer(
     fits = w.shape[1] == gates * hidden and w.shape[2] == x.shape[2] and r.shape[1] == gates * hidden
     ctx.require(fits, f"weights {list(w.shape)} and {list(r.shape)} do not fit the input {list(x.shape)}")
     clip = ctx.real("clip", 0.0)
-    return _Layer(ctx, x, w, r, b, lengths, hidden, gates, bool(ctx.integer("layout", 0)), clip)
+    return _Layer(ctx, x, w, r, b, lengths, hidden, gates, ctx.flag("layout", False), clip)
 
 
 @operator("RNN", kind=Kind.OPAQUE)

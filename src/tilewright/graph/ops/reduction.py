@@ -48,7 +48,7 @@ def reduce_over(
 def _axes(ctx: Context, rank: int) -> tuple[int, ...]:
     given = ctx.ints_from("axes", 1)
     if not given:
-        return () if ctx.integer("noop_with_empty_axes", 0) else tuple(range(rank))
+        return () if ctx.flag("noop_with_empty_axes", False) else tuple(range(rank))
     return tuple(sorted({ctx.normal_axis(axis, rank) for axis in given}))
 
 
@@ -69,7 +69,7 @@ def _axes(ctx: Context, rank: int) -> tuple[int, ...]:
 def reduce(ctx: Context, x: Operand, axes: Operand | None = None) -> Operand:
     """A reduction over the axes that an attribute or an input names, or over all."""
     over = _axes(ctx, len(x.shape))
-    keep = bool(ctx.integer("keepdims", 1))
+    keep = ctx.flag("keepdims", True)
     count = size_of([x.shape[axis] for axis in over])
     op = ctx.node.op.removeprefix("Reduce")
     if op == "Max" or op == "Min":
@@ -161,8 +161,8 @@ def arg_reduce(ctx: Context, x: Operand) -> Operand:
     """The position of the largest or smallest element along an axis, the first or the last of equals."""
     rank = len(x.shape)
     axis = ctx.axis("axis", rank, 0)
-    keep = bool(ctx.integer("keepdims", 1))
-    last = bool(ctx.integer("select_last_index", 0))
+    keep = ctx.flag("keepdims", True)
+    last = ctx.flag("select_last_index", False)
     size = x.shape[axis]
     k = lang.reduce_axis(size, "k")
     find = lang.argmax if ctx.node.op == "ArgMax" else lang.argmin
@@ -212,7 +212,7 @@ def cumulative(ctx: Context, x: Operand, axis: Operand) -> Operand:
     Each is made of the one before it; rows are independent of each other.
     """
     along = ctx.normal_axis(ctx.static_int(1), len(x.shape))
-    exclusive, backwards = bool(ctx.integer("exclusive", 0)), bool(ctx.integer("reverse", 0))
+    exclusive, backwards = ctx.flag("exclusive", False), ctx.flag("reverse", False)
     inner = wide(x.dtype)
     wider = convert_tensor(ctx, x, inner)
     product = ctx.node.op == "CumProd"

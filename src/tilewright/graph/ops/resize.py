@@ -86,8 +86,8 @@ def resize(
         ctx.choice("coordinate_transformation_mode", _COORDINATES, "half_pixel"),
         ctx.choice("nearest_mode", _ROUNDINGS, "round_prefer_floor"),
         ctx.real("cubic_coeff_a", -0.75),
-        bool(ctx.integer("exclude_outside", 0)),
-        bool(ctx.integer("antialias", 0)),
+        ctx.flag("exclude_outside", False),
+        ctx.flag("antialias", False),
     )
     return _resized(ctx, x, _axes(ctx, x, method), method, ctx.real("extrapolation_value", 0.0))
 

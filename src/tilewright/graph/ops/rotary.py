@@ -47,7 +47,7 @@ def _rotated(
         and sines.shape == cosines.shape
     )
     ctx.require(fits, f"tables of {pairs} pairs do not fit heads of {depth} elements, of which {turned} turn")
-    interleaved = bool(ctx.integer("interleaved", 0))
+    interleaved = ctx.flag("interleaved", False)
     places = cosines.shape[0]
     row_of = None
     if positions is not None and offset:
@@ -94,6 +94,6 @@ def contrib_rotary_embedding(
     ctx: Context, x: Operand, positions: Operand, cosines: Operand, sines: Operand
 ) -> Operand:
     """The operator of onnxruntime: positions may be one number, the place of the first element."""
-    if ctx.integer("is_packed_batching", 0) or ctx.real("scale", 1.0) != 1.0:
+    if ctx.flag("is_packed_batching", False) or ctx.real("scale", 1.0) != 1.0:
         raise ctx.unsupported("sequences packed into a batch, and factors")
     return _rotated(ctx, x, cosines, sines, positions, 1, offset=len(positions.shape) == 1)

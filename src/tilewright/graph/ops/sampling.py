@@ -23,7 +23,7 @@ def grid_sample(ctx: Context, x: Operand, grid: Operand) -> Operand:
     mode = ctx.choice("mode", ("linear", "nearest", "cubic", "bilinear", "bicubic"), "linear")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     padding = ctx.choice("padding_mode", ("zeros", "border", "reflection"), "zeros")
-    aligned = bool(ctx.integer("align_corners", 0))
+    aligned = ctx.flag("align_corners", False)
     dtype = grid.dtype
     out = grid.shape[1:-1]
 

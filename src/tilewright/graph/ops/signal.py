@@ -31,7 +31,7 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
     along = ctx.static_int(2) if ctx.has_input(2) else ctx.integer("axis", default)
     along = ctx.normal_axis(along, rank)
     ctx.require(along < rank - 1 and x.shape[-1] in (1, 2), "the last axis must hold the one or two parts")
-    inverse, onesided = bool(ctx.integer("inverse", 0)), bool(ctx.integer("onesided", 0))
+    inverse, onesided = ctx.flag("inverse", False), ctx.flag("onesided", False)
     size = x.shape[along]
     count = ctx.static_int(1) if ctx.has_input(1) else size
     if inverse and onesided and not ctx.has_input(1):
@@ -107,7 +107,7 @@ def stft(
     given = ctx.static_int(3) if ctx.has_input(3) else None
     width = given if given is not None else (window.shape[0] if window is not None else 0)
     ctx.require(stride > 0 and 0 < width <= x.shape[1], f"frames of {width} in steps of {stride}")
-    bins = width // 2 + 1 if ctx.integer("onesided", 1) else width
+    bins = width // 2 + 1 if ctx.flag("onesided", True) else width
     cosines, sines = _tables(ctx, bins, width, width, False)
     k = lang.reduce_axis(width, "k")
     complex_input = len(x.shape) == 3 and x.shape[2] == 2

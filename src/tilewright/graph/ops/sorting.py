@@ -270,7 +270,7 @@ def top_k(ctx: Context, x: Operand, k: Operand | None = None) -> tuple[Operand, 
     if 0 in shape:
         nothing = compute(shape, lambda *i: number(0, x.dtype), name=stem(ctx))
         return nothing, compute(shape, lambda *i: number(0, "i64"), name=f"{stem(ctx)}_where")
-    places = top_places(ctx, x, axis, count, bool(ctx.integer("largest", 1)))
+    places = top_places(ctx, x, axis, count, ctx.flag("largest", True))
 
     def at(i: Sequence[Ix]) -> Scalar:
         return places[(*i[:axis], *i[axis + 1 :], i[axis])]

@@ -89,7 +89,7 @@ def unique(ctx: Context) -> Sequence[Array]:
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = inverse.reshape(-1)
-    if not ctx.integer("sorted", 1):
+    if not ctx.flag("sorted", True):
         order = np.argsort(first)
         values = np.take(values, order, axis=0 if axis is None else axis)
         place = np.argsort(order)

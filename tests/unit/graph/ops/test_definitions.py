@@ -191,6 +191,11 @@ MEANINGLESS = {
         lambda: run("BitShift", np.ones(3, np.uint8), np.ones(3, np.uint8), direction="UP"),
         "direction is 'UP'",
     ),
+    "a flag": (lambda: run("ArgMax", X, keepdims=2), "keepdims is 2; it must be 0 or 1"),
+    "an axis of scales": (
+        lambda: run("DequantizeLinear", np.ones((2, 3), np.int8), np.ones(3, np.float32), axis=5),
+        "axis 5 is out of range for rank 2",
+    ),
     "an approximation": (lambda: run("Gelu", X, approximate="erf"), "approximate is 'erf'"),
 }  # fmt: skip
 
