@@ -1,0 +1,387 @@
+"""Nests in C, read through pycparser: the function that holds ``#pragma scop``, and nothing else of the file.
+
+    void kernel(int n, double A[n][n], double x[n]) {
+    #pragma scop
+      for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+          x[i] -= A[i][j] * x[j];
+    #pragma endscop
+    }
+
+Integer parameters are symbolic sizes, scalars and arrays become arguments; arrays never overlap. Loops,
+assignments, conditions and expressions as in :mod:`tilewright.frontend.nests.python`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.frontend.c.preprocess import Preprocessor
+from tilewright.frontend.nests import NestBuilder, Place, Value
+from tilewright.frontend.nests.python import OPPOSITE, comparison
+from tilewright.frontend.nests.values import Arithmetic
+from tilewright.ir import (
+    F32,
+    F64,
+    I32,
+    I64,
+    NOTHING,
+    Binary,
+    Const,
+    DType,
+    Expr,
+    Index,
+    LoopFunction,
+    Pred,
+    Stmt,
+    Unary,
+    index,
+    seq,
+)
+from tilewright.support import InstallationError, ProgramError, SourceLocation
+
+_TYPES: Final = {"double": F64, "float": F32, "int": I32, "long": I64}
+_BINARY: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod"}
+_COMPARE: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_QUALIFIERS: Final = re.compile(r"\b(restrict|__restrict__|__restrict|static|const|volatile|inline)\b")
+
+
+def read_c_file(
+    path: str | Path, defines: Mapping[str, str] | None = None, folders: Sequence[Path] = ()
+) -> LoopFunction:
+    """The nest of a C file; raises ProgramError, with line and column, for what it cannot be."""
+    file = Path(path)
+    text = Preprocessor.of(folders, defines or {}).file(file)
+    return _parsed(text, str(path))
+
+
+def read_c(text: str, path: str = "<text>", defines: Mapping[str, str] | None = None) -> LoopFunction:
+    """The nest of a C text; raises as :func:`read_c_file` does."""
+    return _parsed(Preprocessor.of((), defines or {}).text(text, Path(path)), path)
+
+
+def _parsed(text: str, path: str) -> LoopFunction:
+    try:
+        # an extra of the package, needed for C alone
+        from pycparser import c_ast, c_parser  # noqa: PLC0415
+    except ImportError:
+        raise InstallationError(
+            "reading C needs the package pycparser", hint="pip install 'tilewright[c]'"
+        ) from None
+    function = _function_of(text, path)
+    try:
+        tree = c_parser.CParser().parse(function, filename=path)
+    except (c_parser.ParseError, AssertionError, RecursionError) as error:
+        raise ProgramError(f"the C does not parse: {str(error)[:200]}", where=path) from None
+    (found,) = [n for n in tree.ext if isinstance(n, c_ast.FuncDef)][:1] or (None,)
+    if found is None:
+        raise ProgramError("the text around #pragma scop is no function", where=path)
+    return _Reader(c_ast, path, function.split("\n")).function(found)
+
+
+def _function_of(text: str, path: str) -> str:
+    """The function around ``#pragma scop``, on the lines where it stands."""
+    marks = [m.start() for m in re.finditer(r"^\s*#\s*pragma\s+scop\b", text, re.M)]
+    if len(marks) != 1:
+        raise ProgramError(
+            f"the file has {len(marks)} nests marked by #pragma scop, not one",
+            where=path,
+            hint="put #pragma scop and #pragma endscop around the loops of one function",
+        )
+    depth, start = 0, -1
+    for n, c in enumerate(text):
+        if c == "{":
+            if depth == 0:
+                start = n
+            depth += 1
+        elif c == "}":
+            depth -= 1
+            if depth == 0 and start < marks[0] < n:
+                head = max(text.rfind(";", 0, start), text.rfind("}", 0, start)) + 1
+                before = text[:head].count("\n")
+                body = _QUALIFIERS.sub("", text[head : n + 1])
+                return "\n" * before + "\n".join(
+                    "" if re.match(r"\s*#(?!\s*pragma\s+(end)?scop)", line) else line
+                    for line in body.split("\n")
+                )
+    raise ProgramError("#pragma scop stands in no function", where=path)
+
+
+class _Reader:
+    def __init__(self, c: Any, path: str, lines: Sequence[str]) -> None:
+        self.c, self.path, self.lines = c, path, lines
+        self.at: Any = None
+        self.arith = Arithmetic(self.error, floors=False)
+        self.builder = NestBuilder("nest", self.arith)
+        self.declared: set[str] = set()
+
+    def error(self, what: str) -> ProgramError:
+        coord = getattr(self.at, "coord", None)
+        line, column = (coord.line, coord.column) if coord is not None else (1, None)
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        path = self.path if column is None else f"{self.path}:{line}:{column}"
+        return ProgramError(
+            what, where=SourceLocation(path, line, text) if column is None else f"{path}: `{text.strip()}`"
+        )
+
+    def refused(self, node: Any, what: str) -> ProgramError:
+        self.at = node
+        return self.error(what)
+
+    # -- the function ----------------------------------------------------------------------------------------
+
+    def function(self, f: Any) -> LoopFunction:
+        self.at = f
+        self.builder.name = f.decl.name
+        for p in f.decl.type.args.params if f.decl.type.args is not None else ():
+            if isinstance(p, self.c.Decl):
+                self.parameter(p)
+            elif not (isinstance(p, self.c.Typename) and self.kind(p.type, p) is None):
+                raise self.refused(p, "a parameter without a name")
+        body: list[Stmt] = []
+        inside = False
+        for s in f.body.block_items or ():
+            if isinstance(s, self.c.Pragma):
+                inside = s.string.strip() == "scop"
+            elif inside:
+                body.append(self.stmt(s, Place()))
+            elif isinstance(s, self.c.Decl):
+                self.declare(s, Place())
+        return self.builder.function(seq(*body))
+
+    def kind(self, t: Any, at: Any) -> DType | None:
+        """An element type; ``None`` for ``void``."""
+        names = getattr(getattr(t, "type", None), "names", None)
+        if names is None:
+            raise self.refused(at, "this type is not part of nests")
+        if names == ["void"]:
+            return None
+        known = [n for n in names if n in _TYPES]
+        if not known or any(n not in (*_TYPES, "unsigned", "signed") for n in names) or "unsigned" in names:
+            raise self.refused(at, f"the type {' '.join(names)} is not part of nests")
+        return _TYPES[known[0]]
+
+    def shape(self, t: Any, at: Any) -> tuple[DType, list[Index]]:
+        extents: list[Index] = []
+        while isinstance(t, self.c.ArrayDecl):
+            if t.dim is None:
+                raise self.refused(at, f"the array {at.name!r} needs all of its extents")
+            extent = self.value(t.dim, Place())
+            if not isinstance(extent, Index):
+                raise self.refused(at, f"the extents of {at.name!r} must be affine in sizes")
+            extents.append(extent)
+            t = t.type
+        if isinstance(t, self.c.PtrDecl):
+            raise self.refused(at, f"{at.name!r} is a pointer: declare an array with its extents")
+        dtype = self.kind(t, at)
+        if dtype is None:
+            raise self.refused(at, f"{at.name!r} is void")
+        return dtype, extents
+
+    def parameter(self, p: Any) -> None:
+        self.at = p
+        dtype, extents = self.shape(p.type, p)
+        if not extents and not dtype.is_float:
+            self.builder.size(p.name)
+        else:
+            self.builder.array(p.name, extents, dtype)
+
+    def declare(self, d: Any, at: Place) -> Stmt:
+        self.at = d
+        dtype, extents = self.shape(d.type, d)
+        self.declared.add(d.name)
+        # integers are loop variables: they have no storage until something else is assigned to them
+        if dtype.is_float or extents:
+            self.builder.array(d.name, extents, dtype, local=True)
+        if d.init is None:
+            return NOTHING
+        return self.assign(self.c.ID(d.name, d.coord), self.value(d.init, at), at)
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def stmt(self, s: Any, at: Place) -> Stmt:
+        self.at = s
+        c = self.c
+        if isinstance(s, c.Compound):
+            return seq(*(self.stmt(k, at) for k in s.block_items or ()))
+        if isinstance(s, c.For):
+            return self.loop(s, at)
+        if isinstance(s, c.Assignment):
+            value = self.value(s.rvalue, at)
+            if s.op != "=":
+                if s.op[:-1] not in _BINARY:
+                    raise self.refused(s, f"the assignment {s.op} is not part of nests")
+                value = self.binary(s.op[:-1], self.value(s.lvalue, at), value, s)
+            return self.assign(s.lvalue, value, at)
+        if isinstance(s, c.UnaryOp) and s.op in ("p++", "++", "p--", "--"):
+            more = self.arith.binary("add" if "+" in s.op else "sub", self.value(s.expr, at), index(1))
+            return self.assign(s.expr, more, at)
+        if isinstance(s, c.If):
+            return self.branch(s, at)
+        if isinstance(s, c.Decl):
+            return self.declare(s, at)
+        if isinstance(s, c.DeclList):
+            return seq(*(self.declare(d, at) for d in s.decls))
+        if isinstance(s, c.EmptyStatement):
+            return NOTHING
+        raise self.refused(s, f"{type(s).__name__} statements are not part of nests")
+
+    def loop(self, s: Any, at: Place) -> Stmt:
+        name, first = self.start(s)
+        lo = self.value(first, at)
+        step = self.step(s.next, name)
+        cond = s.cond
+        if not isinstance(cond, self.c.BinaryOp) or cond.op not in ("<", "<=", ">", ">="):
+            raise self.refused(s, f"the condition of loop {name!r} must compare it with its bound")
+        if not (isinstance(cond.left, self.c.ID) and cond.left.name == name):
+            raise self.refused(cond, f"the condition of loop {name!r} must begin with {name!r}")
+        if (step > 0) != (cond.op in ("<", "<=")):
+            raise self.refused(cond, f"loop {name!r} steps away from its bound")
+        hi = self.value(cond.right, at)
+        if cond.op in ("<=", ">="):
+            hi = self.arith.binary("add", hi, index(1 if step > 0 else -1))
+        self.at = s
+        return self.builder.loop(at, name, lo, hi, step, lambda p: self.stmt(s.stmt, p))
+
+    def start(self, s: Any) -> tuple[str, Any]:
+        c = self.c
+        if isinstance(s.init, c.DeclList) and len(s.init.decls) == 1 and s.init.decls[0].init is not None:
+            return s.init.decls[0].name, s.init.decls[0].init
+        if isinstance(s.init, c.Assignment) and s.init.op == "=" and isinstance(s.init.lvalue, c.ID):
+            return s.init.lvalue.name, s.init.rvalue
+        raise self.refused(s, "a loop begins with one assignment to its variable")
+
+    def step(self, e: Any, name: str) -> int:
+        c = self.c
+        if isinstance(e, c.UnaryOp) and isinstance(e.expr, c.ID) and e.expr.name == name:
+            if e.op in ("p++", "++"):
+                return 1
+            if e.op in ("p--", "--"):
+                return -1
+        if isinstance(e, c.Assignment) and isinstance(e.lvalue, c.ID) and e.lvalue.name == name:
+            value = e.rvalue
+            sign = {"+=": 1, "-=": -1}.get(e.op)
+            if e.op == "=" and isinstance(value, c.BinaryOp) and value.op in ("+", "-"):
+                if isinstance(value.left, c.ID) and value.left.name == name:
+                    sign, value = (1 if value.op == "+" else -1), value.right
+            if sign is not None:
+                found = self.value(value, Place())
+                if isinstance(found, Index) and found.is_const and found.const > 0:
+                    return sign * found.const
+        raise self.refused(e, f"the step of loop {name!r} must be a constant")
+
+    def assign(self, target: Any, value: Value, at: Place) -> Stmt:
+        self.at = target
+        if isinstance(target, self.c.ID):
+            if target.name in self.declared and target.name not in self.builder.buffers:
+                self.builder.array(target.name, (), I32, local=True)
+            return self.builder.assign(at, target.name, (), value)
+        name, indices = self.element(target, at)
+        return self.builder.assign(at, name, indices, value)
+
+    def element(self, e: Any, at: Place) -> tuple[str, list[Value]]:
+        indices: list[Value] = []
+        while isinstance(e, self.c.ArrayRef):
+            indices.insert(0, self.value(e.subscript, at))
+            e = e.name
+        if not isinstance(e, self.c.ID):
+            raise self.refused(e, "only elements of arrays and variables are read and written")
+        self.at = e
+        return e.name, indices
+
+    def branch(self, s: Any, at: Place) -> Stmt:
+        pred = self.affine(s.cond, at)
+        if pred is None:
+            cond = self.condition(s.cond, at)
+            then = self.stmt(s.iftrue, replace(at, conds=(*at.conds, cond)))
+            if s.iffalse is not None:
+                raise self.refused(s, "an else to a condition on data: write a conditional expression")
+            return then
+        then = self.stmt(s.iftrue, replace(at, where=(*at.where, *pred)))
+        if s.iffalse is None:
+            return then
+        other = None
+        if isinstance(s.cond, self.c.BinaryOp):
+            op = OPPOSITE.get(_COMPARE.get(s.cond.op, ""), "")
+            other = comparison(op, self.value(s.cond.left, at), self.value(s.cond.right, at)) if op else None
+        if other is None:
+            raise self.refused(s, "an else needs a single comparison")
+        return seq(then, self.stmt(s.iffalse, replace(at, where=(*at.where, *other))))
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def binary(self, op: str, a: Value, b: Value, at: Any) -> Value:
+        self.at = at
+        name = _BINARY[op]
+        if name == "div" and isinstance(a, Index) and isinstance(b, Index):
+            name = "floordiv"
+        return self.arith.binary(name, a, b)
+
+    def value(self, e: Any, at: Place) -> Value:
+        self.at = e
+        c = self.c
+        if isinstance(e, c.Constant):
+            return self.constant(e)
+        if isinstance(e, c.ID):
+            loop = at.value(e.name)
+            if loop is not None:
+                return loop
+            if e.name in self.builder.params:
+                return index(self.builder.params[e.name])
+            return self.builder.load(e.name, ())
+        if isinstance(e, c.ArrayRef):
+            name, indices = self.element(e, at)
+            return self.builder.load(name, indices)
+        if isinstance(e, c.UnaryOp) and e.op in ("-", "+"):
+            inner = self.value(e.expr, at)
+            return self.arith.negative(inner) if e.op == "-" else inner
+        if isinstance(e, c.BinaryOp) and e.op in _BINARY:
+            return self.binary(e.op, self.value(e.left, at), self.value(e.right, at), e)
+        if isinstance(e, c.TernaryOp):
+            cond = self.condition(e.cond, at)
+            return self.arith.chosen(cond, self.value(e.iftrue, at), self.value(e.iffalse, at))
+        if isinstance(e, c.Cast):
+            dtype = self.kind(e.to_type.type, e)
+            if dtype is None:
+                raise self.refused(e, "nothing is converted to void")
+            return self.arith.converted(self.value(e.expr, at), dtype)
+        if isinstance(e, c.FuncCall) and isinstance(e.name, c.ID):
+            args = [self.value(a, at) for a in (e.args.exprs if e.args is not None else ())]
+            self.at = e
+            return self.arith.called(e.name.name, args)
+        raise self.refused(e, f"{type(e).__name__} expressions are not part of nests")
+
+    def constant(self, e: Any) -> Value:
+        text = e.value
+        if e.type in ("int", "long int", "long long int"):
+            return index(int(text.rstrip("lL"), 0 if not re.fullmatch(r"0\d+[lL]*", text) else 8))
+        if e.type in ("double", "float"):
+            single = text[-1] in "fF"
+            return Const(float(text.rstrip("fF")), F32 if single else F64)
+        raise self.refused(e, f"constants of type {e.type} are not part of nests")
+
+    def affine(self, e: Any, at: Place) -> Pred | None:
+        if not isinstance(e, self.c.BinaryOp):
+            return None
+        if e.op == "&&":
+            a, b = self.affine(e.left, at), self.affine(e.right, at)
+            return None if a is None or b is None else (*a, *b)
+        if e.op not in _COMPARE:
+            return None
+        return comparison(_COMPARE[e.op], self.value(e.left, at), self.value(e.right, at))
+
+    def condition(self, e: Any, at: Place) -> Expr:
+        self.at = e
+        c = self.c
+        if isinstance(e, c.BinaryOp) and e.op in ("&&", "||"):
+            op = "and" if e.op == "&&" else "or"
+            return Binary(op, self.condition(e.left, at), self.condition(e.right, at))
+        if isinstance(e, c.UnaryOp) and e.op == "!":
+            return Unary("not", self.condition(e.expr, at))
+        if isinstance(e, c.BinaryOp) and e.op in _COMPARE:
+            return self.arith.compared(_COMPARE[e.op], self.value(e.left, at), self.value(e.right, at))
+        raise self.refused(e, "conditions are comparisons, joined by &&, ||, !")

@@ -1,0 +1,119 @@
+"""Nests in C: against gcc, which compiles the same text, and against the nests in Python."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from tilewright.frontend.c import read_c
+from tilewright.frontend.nests import scop
+from tilewright.ir import run_function, structurally_equal, verify
+from unit.frontend.nests.polybench import KERNELS
+
+SOURCES = {
+    "gemver": """
+#include <stdio.h>
+#define N 9
+#define SQUARE(a, b) ((a) * (b))
+static void kernel(double alpha, double beta, double A[N][N], double u[restrict N], double x[N], double y[N])
+{
+  int i, j; /* loop variables */
+#pragma scop
+  for (i = 0; i < N; i++)
+    for (j = 0; j < N; j++)
+      A[i][j] = A[i][j] + SQUARE(u[i], x[j]) \\
+        * alpha;
+  for (i = 0; i < N; ++i)
+    for (j = 0; j < N; j += 1)
+      x[i] += beta * A[j][i] * y[j];
+#pragma endscop
+}
+""",
+    "triangular": """
+#ifdef NOT_DEFINED
+# error "never"
+#elif defined(M) && !0
+#define ROWS M
+#else
+#define ROWS 3
+#endif
+void kernel(int n, double L[n][n], double b[n], double x[n], float f[n])
+{
+#pragma scop
+  for (int i = n - 1; i >= 0; i--) {
+    double w = b[i];
+    for (int j = i + 1; j < n; j++) {
+      w -= L[i][j] * x[j];
+    }
+    x[i] = w / L[i][i];
+    if (i > 2 && i < ROWS) x[i] = 0.5 * x[i]; else ;
+    if (x[i] < 0.0 || !(x[i] <= 1.0)) x[i] = sqrt(fabs(x[i]));
+    f[i] = (float)(i % 3) + 0.25f * (x[i] > 0.5 ? 1.0f : (float)x[i]);
+  }
+#pragma endscop
+}
+""".replace("i % 3", "i * 3"),
+}
+
+
+def compiled(text, tmp_path):
+    source = tmp_path / "kernel.c"
+    source.write_text("#include <math.h>\n" + text.replace("static void", "void"))
+    library = tmp_path / "kernel.so"
+    command = [
+        "gcc",
+        "-O1",
+        "-ffp-contract=off",
+        "-fPIC",
+        "-shared",
+        str(source),
+        "-o",
+        str(library),
+        "-lm",
+        "-DM=5",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return ctypes.CDLL(str(library)).kernel
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles the same text")
+@pytest.mark.parametrize("name", SOURCES)
+def test_nests_compute_what_gcc_does(name, tmp_path):
+    func = read_c(SOURCES[name].replace("else ;", ""), defines={"M": "5"})
+    verify(func)
+    rng = np.random.default_rng(1)
+    n = 9
+    arrays = {b.name: rng.uniform(0.5, 2.0, (n,) * len(b.shape)).astype(b.dtype.numpy) for b in func.buffers}
+    given = {k: v.copy() for k, v in arrays.items()}
+    out = run_function(func, given, {p.name: n for p in func.params})
+    arguments = []
+    mine = {k: v.copy() for k, v in arrays.items()}
+    if func.params:
+        arguments.append(ctypes.c_int(n))
+    for b in func.buffers:
+        a = mine[b.name]
+        arguments.append(ctypes.c_double(float(a)) if not a.shape else a.ctypes.data_as(ctypes.c_void_p))
+    compiled(SOURCES[name], tmp_path)(*arguments)
+    for key, value in out.items():
+        np.testing.assert_allclose(value, mine[key], rtol=1e-6 if value.dtype == np.float32 else 1e-13)
+
+
+def test_c_and_python_read_the_same():
+    text = """
+void lu(int N, double A[N][N])
+{
+#pragma scop
+  for (int i = 0; i < N; i++) {
+    for (int j = 0; j < i; j++) {
+      for (int k = 0; k < j; k++) A[i][j] -= A[i][k] * A[k][j];
+      A[i][j] /= A[j][j];
+    }
+    for (int j = i; j < N; j++)
+      for (int k = 0; k < i; k++) A[i][j] -= A[i][k] * A[k][j];
+  }
+#pragma endscop
+}
+"""
+    assert structurally_equal(read_c(text), scop(KERNELS["lu"]).func)
