@@ -48,6 +48,40 @@ def _stencil():
     return lang.program([X], [lang.compute((7,), lambda i: T[i] + T[i + 1] + T[i + 2], name="Y")])
 
 
+def _staged():
+    return S(elementwise(10, 8)).stage("X", "i", scope="shared", name="T")
+
+
+def _line():
+    X = lang.placeholder((9,), name="X")
+    return lang.program([X], [lang.compute((9,), lambda i: X[i] + 1, name="Y")])
+
+
+_TILED = """
+function("f", outputs=[Y])
+X = f32[12]
+Y = f32[12]
+for o in range(3):
+    T = alloc(f32[12], scope="shared", layout=index_map([__0], [{at}], [4]))
+    for a in range(4):
+        with block("T"):
+            i = par(0, 12, a + 4*o)
+            T[{to}] = {value}
+    for b in range(4):
+        with block("Y"):
+            i = par(0, 12, b + 4*o)
+            {then}
+"""
+_MORE = """    for c in range(4):
+        with block("U"):
+            i = par(0, 12, c + 4*o)
+            T[i] = X[i]
+"""
+_READS_BACK = _TILED.lstrip().format(at="__0 - 4*o", to="i", value="Y[i]", then="Y[i] = T[i]")
+_CHANGED = _TILED.lstrip().format(at="__0 - 4*o", to="i", value="X[i]", then="Y[i] = T[i]") + _MORE
+_STILL = _TILED.lstrip().format(at="__0", to="i%4", value="X[i]", then="Y[i] = T[i%4]")
+
+
 def _symbolic():
     n = lang.param("n")
     return elementwise(n, n)
@@ -276,6 +310,90 @@ REFUSALS = {
         "block 'T' writes 'T', of scope local, allocated outside of 'i'",
         "inside of the loop",
     ),
+    "warps beside x": (
+        lambda: S(matmul()).bind("i", "thread.x").bind("j", "thread.lane"),
+        "'j' cannot be on thread.lane where 'i' is on thread.x",
+        "warps and lanes",
+    ),
+    "a copy by no threads": (
+        lambda: _staged().cooperative_copy("T", (0,)),
+        "'T' cannot be copied by (0,) threads",
+        "positive numbers",
+    ),
+    "a copy without loops": (
+        lambda: _staged().bind("T_j", "thread.x").cooperative_copy("T", (2,)),
+        "no serial loops are around 'T' alone",
+        "stage a tile",
+    ),
+    "a copy of a symbolic row": (
+        lambda: S(_symbolic()).cooperative_copy("Y", (2,)),
+        "has n iterations, not a constant number, for threads to share",
+        "constant size",
+    ),
+    "vectors that do not fit": (
+        lambda: _staged().cooperative_copy("T", (2,), vector=3),
+        "rows of 8 elements are no whole number of vectors of 3",
+        "divisor",
+    ),
+    "one stage": (lambda: _staged().pipeline("i", 1), "a pipeline of 1 stages", "2 or more"),
+    "a pipeline of a parallel loop": (
+        lambda: S(elementwise()).parallel("i").pipeline("i", 2),
+        "'i' is a parallel loop of step 1, and has no next iteration",
+        "serial",
+    ),
+    "a pipeline without tiles": (
+        lambda: S(elementwise()).pipeline("i", 2),
+        "the body of 'i' does not begin with statements that fill",
+        "stage",
+    ),
+    "a pipeline of what it makes": (
+        lambda: Schedule(parse_function(_READS_BACK)).pipeline("o", 2),
+        "what fills the tiles of 'o' uses 'Y', which the loop writes",
+        "what is there before",
+    ),
+    "a pipeline of tiles that are changed": (
+        lambda: Schedule(parse_function(_CHANGED)).pipeline("o", 2),
+        "'T' is written where it is used",
+        "read only",
+    ),
+    "a pipeline of one tile": (
+        lambda: Schedule(parse_function(_STILL)).pipeline("o", 2),
+        "'o' does not move the tile 'T' along one dimension",
+        "staged at",
+    ),
+    "a pipeline of windows": (
+        lambda: S(_stencil()).stage("T", "Y_i", scope="shared", name="W").pipeline("Y_i", 2),
+        "tiles of 'W' overlap from one iteration of 'Y_i' to the next",
+        "slide and roll",
+    ),
+    "rows no longer": (lambda: _staged().pad_stride("T", 0), "rows cannot be 0 elements longer", "1 or more"),
+    "rows of a line": (
+        lambda: S(_line()).stage("X", scope="shared", name="T").pad_stride("T", 1),
+        "'T' has one dimension",
+        "two dimensions",
+    ),
+    "a swizzle of nobody": (lambda: _staged().swizzle("U", 2), "there is no buffer 'U'", "T"),
+    "a swizzle of an argument": (lambda: _staged().swizzle("X", 2), "'X' is an argument", "stage a copy"),
+    "a swizzle of three groups": (
+        lambda: _staged().swizzle("T", 3),
+        "'T' cannot have 3 groups of 1 elements",
+        "power of two",
+    ),
+    "a swizzle of short rows": (
+        lambda: _staged().swizzle("T", 4, vector=4),
+        "rows of 'T' (8 elements) are no whole number of 4 groups of 4",
+        "multiple",
+    ),
+    "virtual threads of a block": (
+        lambda: S(elementwise()).virtual_threads(("i",), "block.x", 2),
+        "block.x is no axis of threads",
+        "thread.x",
+    ),
+    "virtual threads that do not fit": (
+        lambda: S(elementwise(9, 4)).virtual_threads(("i",), "thread.x", 2),
+        "'i' has 9 iterations: they do not go round 2 threads",
+        "divisor",
+    ),
     "shared memory of one thread": (
         lambda: S(chain()).bind("Y_i", "thread.x").stage("T", "Y_i", scope="shared"),
         "shared buffer 'T_shared' would hold what one iteration of 'Y_i' uses",
@@ -443,6 +561,7 @@ REFUSALS = {
 
 #: What is wrong is an argument that is in no line of the program.
 NOWHERE = {
+    "a swizzle of nobody",
     "unknown loop",
     "unknown block",
     "taken name",

@@ -32,6 +32,7 @@ from tilewright.ir import (
     blocks,
     buffers_of,
     locate,
+    stmt_children,
 )
 from tilewright.schedule import Schedule
 
@@ -526,8 +527,78 @@ def set_layout(draw, s):
     return None if name is None else ((name, draw(st.sampled_from(layouts), label="layout")), {})
 
 
+def pipeline(draw, s):
+    """Loops that begin by filling what they allocate."""
+    options = []
+    for p in _serial(s):
+        own, body = set(), p.node.body
+        while isinstance(body, Alloc):
+            own.add(body.buffer.name)
+            body = body.body
+        first = _blocks(next(iter(stmt_children(body)), body)) if own else []
+        if first and {w for w, _ in first[0].writes} <= own:
+            options.append(p.node.var)
+    loop = pick(draw, options, "loop")
+    return None if loop is None else ((loop, draw(st.sampled_from((2, 3)), label="stages")), {})
+
+
+def cooperative_copy(draw, s):
+    """Blocks that no reduction is in, right inside of serial loops."""
+    free = {p.node.var for p in _independent(s)}
+    options = []
+    for p in blocks(s.func.body):
+        last = p.ancestors[-1] if p.ancestors else None
+        around = [f for f in p.loops if f.kind.name == "serial"]
+        bound = any(f.kind.name == "thread" for f in p.loops)
+        if (
+            isinstance(last, For)
+            and last.var in free
+            and not bound
+            and all(f.extent.is_const for f in around)
+        ):
+            options.append(p.node.name)
+    block = pick(draw, options, "block")
+    threads = draw(st.sampled_from(((2,), (3,), (2, 2), (4,))), label="threads")
+    return None if block is None else ((block, threads), {})
+
+
+def _matrices(s):
+    return [b for p in locate(s.func.body, Alloc) if len((b := p.node.buffer).physical_shape) > 1]
+
+
+def pad_stride(draw, s):
+    chosen = pick(draw, [b.name for b in _matrices(s)], "buffer")
+    return None if chosen is None else ((chosen, draw(st.sampled_from((1, 2, 4)), label="elements")), {})
+
+
+def swizzle(draw, s):
+    wide = [(b.name, n) for b in _matrices(s) for n in (2, 4) if _divides(b.physical_shape[-1], n)]
+    chosen = pick(draw, wide, "buffer")
+    return None if chosen is None else ((chosen[0], chosen[1]), {})
+
+
+def _divides(extent, n):
+    return extent.is_const and extent.const > 0 and extent.const % n == 0
+
+
+def virtual_threads(draw, s):
+    options = [
+        (p.node.var, n)
+        for p in _independent(s)
+        for n in (1, 2, 3)
+        if _divides(p.node.extent, n) and not any(f.kind.name == "thread" for f in p.loops)
+    ]
+    chosen = pick(draw, options, "loop")
+    return None if chosen is None else (((chosen[0],), "thread.x", chosen[1]), {})
+
+
 #: Every primitive (with what its test fixes) to its proposer.
 PROPOSERS = {
+    "pipeline": pipeline,
+    "cooperative_copy": cooperative_copy,
+    "pad_stride": pad_stride,
+    "swizzle": swizzle,
+    "virtual_threads": virtual_threads,
     "split": split,
     "reorder": reorder,
     "fuse": fuse,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from property import tile_proposals
 from property.ir_programs import cases
 from property.proposals import PROPOSERS, TAILS, TILE_TAILS
+from property.unfiltered import prepared
 from tilewright.ir import run_function, run_program
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import PRIMITIVES, Schedule, replay
@@ -40,6 +41,7 @@ MORE = {
     "split_phases": 2,
     "flatten_rows": 2,
     "tensorize-tiles": 2,
+    "swizzle": 2,
 }
 
 #: Added to a case's roundings by a sum of products of pieces, which leaves out up to 2**-15 of each product.
@@ -91,6 +93,8 @@ TEMPORARIES = (
     "hoist_alloc",
     "slide",
     "roll",
+    "pad_stride",
+    "swizzle",
 )
 STAGES = {
     name: (2, 4)
@@ -104,6 +108,7 @@ BEFORE = {
     "flatten_rows": (("skip_padding", {}), ("pad_operand", {"lines": True})),
     "split_phases": (("pad_operand", {"lines": True, "steps": True}),),
     "hoist_alloc": (("compute_at", {}),),
+    "pipeline": (("split", {}), ("stage", {})),
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),
     "tensorize": (("split", {"groups": True}), ("decompose_init", {"products": True})),
@@ -182,13 +187,13 @@ class Run:
             self.compare()  # the same values by other statements: the checker starts anew
             self.reference = list_function(self.schedule.func, self.case.params)
         elif not self.opaque:
-            found = check_legal(self.reference, self.schedule.func, self.case.params)
+            found = check_legal(self.reference, prepared(self.schedule.func), self.case.params)
             assert not found, f"{self.schedule.trace}{self.schedule}\n" + "\n".join(map(str, found))
         return True
 
     def compare(self):
         """Run program and loops on the same data."""
-        case, func = self.case, self.schedule.func
+        case, func = self.case, prepared(self.schedule.func)
         arrays = case.inputs()
         expected = run_program(case.program, arrays, case.params)
         order = self.data.draw(st.integers(0, 9), label="order")

@@ -27,7 +27,7 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 
 SIZES = (1, 2, 3, 4, 5, 6, 7)
-AXES = ("block.x", "block.y", "thread.x", "thread.y")
+AXES = ("block.x", "block.y", "thread.x", "thread.y", "thread.warp", "thread.lane")
 SCOPES = ("global", "local", "register", "shared")
 TAILS = ("guard", "peel", "mask", "shift", "roundup")
 
@@ -41,8 +41,21 @@ STORAGE = {
     "compute_at": 8, "stage": 5, "hoist_alloc": 2, "parallel": 8, "vectorize": 3, "split": 3, "reorder": 2,
     "reverse_compute_at": 4, "partition": 1,
 }  # fmt: skip
-GPU = CPU | {"bind": 24, "set_scope": 6, "stage": 10, "split": 8, "parallel": 1, "vectorize": 2}
-THREADS = {"stage": 6, "set_scope": 6, "bind": 14, "split": 6, "reorder": 3, "compute_at": 5, "partition": 1}
+GPU = (
+    CPU
+    | dict.fromkeys(("cooperative_copy", "pipeline", "pad_stride", "swizzle", "virtual_threads"), 2)
+    | {"bind": 24, "set_scope": 6, "stage": 10, "split": 8, "parallel": 1, "vectorize": 2}
+)
+ON_THREADS = {"cooperative_copy": 4, "pipeline": 6, "pad_stride": 2, "swizzle": 3, "virtual_threads": 3}
+THREADS = ON_THREADS | {
+    "stage": 9,
+    "set_scope": 6,
+    "bind": 14,
+    "split": 6,
+    "reorder": 3,
+    "compute_at": 5,
+    "partition": 1,
+}
 #: Every random schedule draws from one of these.
 MOODS = {"cpu": (CPU, STORAGE), "gpu": (GPU, THREADS)}
 
@@ -174,6 +187,18 @@ def arguments(rng: Random, name, s):
             return (buffer, rng.choice((0, 1)), rng.choice(SIZES)), {}
         case "inline":
             return (block,), {}
+        case "cooperative_copy":
+            count = rng.choice(((2,), (3,), (2, 2), (1, 4)))
+            return (block, count), {"vector": rng.choice((1, 1, 2))}
+        case "pipeline":
+            return (loop, rng.choice((2, 3))), {}
+        case "pad_stride":
+            return (buffer, rng.choice((1, 2))), {}
+        case "swizzle":
+            return (buffer, rng.choice((2, 4))), {"vector": rng.choice((1, 2)), "rows": rng.choice((1, 2))}
+        case "virtual_threads":
+            chosen = tuple(rng.sample(loops, min(len(loops), rng.choice((1, 1, 2)))))
+            return (chosen, rng.choice(AXES), rng.choice((1, 2, 3))), {}
     raise AssertionError(name)
 
 
@@ -227,8 +252,8 @@ class Judged:
         before, self.schedule = self.schedule, new
         if is_gpu(new.func):
             self.counts["gpu"] += 1
-            self.counts["with barriers"] += any(True for _ in locate(func.body, Barrier))
-            self.counts["with shares"] += func.body.allocated != new.func.body.allocated
+            self.counts["with_barriers"] += any(True for _ in locate(func.body, Barrier))
+            self.counts["with_shares"] += func.body.allocated != new.func.body.allocated
         if name == "inline":
             self.interpret(range(1))
             self.reference = list_function(func)

@@ -99,6 +99,10 @@ def thread(axis: str) -> LoopKind:
     return LoopKind("thread", axis)
 
 
+THREAD_AXES = ("thread.x", "thread.y", "thread.z", "thread.warp", "thread.lane")
+"""Hardware axes of the threads of a block. Warps and lanes are x taken apart."""
+
+
 def is_thread(kind: LoopKind) -> bool:
     """Whether a loop of this kind runs over the threads inside a block of threads."""
     return kind.name == "thread" and not kind.axis.startswith("block")

@@ -18,6 +18,7 @@ from tilewright.ir import (
     PRIVATE,
     SERIAL,
     SHARED,
+    THREAD_AXES,
     Alloc,
     Barrier,
     Block,
@@ -390,7 +391,7 @@ class _Extractor:
         out = [var(d) for d in dims]
         if own:
             axes = {k.axis: d for d, k in zip(c.dims, c.kinds, strict=True) if is_thread(k) and d not in dims}
-            out += [var(axes[a]) if a in axes else index(0) for a in _AXES]
+            out += [var(axes[a]) if a in axes else index(0) for a in THREAD_AXES]
         return out
 
     def access(
@@ -458,9 +459,6 @@ class _Extractor:
         declared = self.buffers[self.storage(w.buffer, c)]
         offsets: list[Index | None] = [c.index(x) for x in w.offsets]
         return self.relation(w.buffer, declared, offsets, space, region, c, w.extents)
-
-
-_AXES = ("thread.x", "thread.y", "thread.z")
 
 
 def extract_model(func: LoopFunction, params: Mapping[str, int] | None = None) -> Model:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tilewright.ir import Index, index, is_thread, var
+from tilewright.ir import THREAD_AXES, Index, index, is_thread, var
 from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, team_dims
 from tilewright.poly.spaces import DIM
-
-_AXES = ("thread.x", "thread.y", "thread.z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def _threads(a: PolyStatement, b: PolyStatement) -> list[tuple[Index, Index]]:
     two = {k.axis: d for d, k in zip(b.dims, b.kinds, strict=True) if is_thread(k)}
     return [
         (var(one[x]) if x in one else index(0), var(two[x]) if x in two else index(0))
-        for x in _AXES
+        for x in THREAD_AXES
         if x in one or x in two
     ]
 

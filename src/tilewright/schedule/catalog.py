@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from tilewright.schedule.gpu.cooperative_copy import cooperative_copy
+from tilewright.schedule.gpu.pad_stride import pad_stride
+from tilewright.schedule.gpu.pipeline import pipeline
+from tilewright.schedule.gpu.swizzle import swizzle
+from tilewright.schedule.gpu.virtual_threads import virtual_threads
 from tilewright.schedule.layout.fuse import layout_fuse
 from tilewright.schedule.layout.pad import layout_pad
 from tilewright.schedule.layout.reorder import layout_reorder
@@ -79,6 +84,12 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     hoist_alloc,
     slide,
     roll,
+    # blocks of threads
+    cooperative_copy,
+    pipeline,
+    pad_stride,
+    swizzle,
+    virtual_threads,
     # layouts and other program-phase primitives
     skip_padding,
     gather_operand,

@@ -20,6 +20,7 @@ from tilewright.ir import (
 )
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.common import find_block, find_loop
+from tilewright.schedule.gpu_methods import GpuMethods
 from tilewright.schedule.loop_methods import LoopMethods
 from tilewright.schedule.program_methods import ProgramMethods
 from tilewright.schedule.registry import OPERATIONS
@@ -32,7 +33,7 @@ from tilewright.target import BUILT_IN, Operations
 
 
 @final
-class Schedule(LoopMethods, StorageMethods, ProgramMethods):
+class Schedule(LoopMethods, StorageMethods, ProgramMethods, GpuMethods):
     """Every primitive is a method that returns a new schedule; this one never changes.
 
     A schedule starts from a program (then program-phase primitives come first) or from a loop function.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import For, LoopFunction, locate, replace_at, thread
+from tilewright.ir import THREAD_AXES, For, LoopFunction, locate, replace_at, thread
 from tilewright.schedule.common import find_loop, refusal
 from tilewright.schedule.independent import check_independent
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
 
-_AXIS = re.compile(r"(block|thread)\.[xyz]\Z")
+BLOCK_AXES = ("block.x", "block.y", "block.z")
+#: Axes that are x taken apart.
+WARPS = ("thread.warp", "thread.lane")
 
 
 @primitive("bind", phase="loop")
@@ -23,6 +24,9 @@ def bind(func: LoopFunction, loop: str | Sequence[str], axis: str) -> LoopFuncti
     other name the same threads by their iterations. Those of one block may share ``shared`` buffers, whose
     accesses barriers order (lowering places them). Buffers of one thread (``local``, ``register``) may be
     allocated outside, where each element has one thread, the same in all loops: give these loops at once.
+
+    ``thread.warp`` and ``thread.lane`` are ``thread.x`` taken apart: threads that run in step, and which
+    of them.
 
     Raises ScheduleError for other axes; where the iterations may touch one element; for a loop over blocks
     inside of one over threads, or inside of another loop on the axis.
@@ -56,10 +60,23 @@ def bind(func: LoopFunction, loop: str | Sequence[str], axis: str) -> LoopFuncti
 
 def _bound(func: LoopFunction, loop: str, axis: str, shown: LoopFunction) -> LoopFunction:
     place, node = find_loop(func, loop)
-    if not _AXIS.match(axis):
+    if axis not in (*BLOCK_AXES, *THREAD_AXES):
         raise refusal(
-            func, f"there is no axis {axis[:80]!r}", hint="axes are block.x … z and thread.x … z", at=[loop]
+            func,
+            f"there is no axis {axis[:80]!r}",
+            hint=f"axes are {', '.join((*BLOCK_AXES, *THREAD_AXES))}",
+            at=[loop],
         )
+    clash = {"thread.x", *WARPS} - ({"thread.x"} if axis == "thread.x" else {*WARPS})
+    for p in locate(func.body, For) if axis in ("thread.x", *WARPS) else ():
+        if p.node.kind.axis in clash:
+            raise refusal(
+                shown,
+                f"{loop!r} cannot be on {axis} where {p.node.var!r} is on {p.node.kind.axis}: warps and "
+                "lanes are thread.x taken apart",
+                hint="bind all loops of a function to thread.x, or to warps and lanes",
+                at=[loop, p.node.var],
+            )
     inside = [p.node for p in locate(node.body, For)]
     for others, where in ((place.loops, "around"), (inside, "inside")):
         for other in others:
