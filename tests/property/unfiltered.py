@@ -149,6 +149,11 @@ def data_of(program):
 # ---- proposals ----
 
 
+def axis(rng, s):
+    """An axis; of threads, mostly, where there are blocks."""
+    return rng.choice(AXES[2:] if is_gpu(s.func) and rng.random() < 0.8 else AXES)
+
+
 def arguments(rng: Random, name, s):
     """Arguments for a primitive: names of what there is, numbers; nothing is asked of them."""
     loops, blocks, buffers = list(s.loops()), list(s.blocks()), list(s.buffers())
@@ -171,7 +176,12 @@ def arguments(rng: Random, name, s):
         case "parallel" | "vectorize" | "unroll":
             return (loop,), {}
         case "bind":
-            return (tuple(rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 3))))), rng.choice(AXES)), {}
+            if rng.random() < 0.4:
+                # what stands as deep in every nest
+                depth = rng.choice((0, 1, 1, 2))
+                nests = [s.loops(b) for b in blocks]
+                return (tuple(dict.fromkeys(n[depth] for n in nests if len(n) > depth)), axis(rng, s)), {}
+            return (tuple(rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 3))))), axis(rng, s)), {}
         case "compute_at" | "reverse_compute_at":
             return (block, rng.choice(loops)), {"keep_storage": rng.choice((False, False, True))}
         case "decompose_init" | "slide":
@@ -180,7 +190,8 @@ def arguments(rng: Random, name, s):
             return (buffer, rng.choice(SCOPES)), {}
         case "stage":
             mode = rng.choice(("read", "read", "write", "accumulate"))
-            return (buffer, rng.choice((None, *loops))), {"scope": rng.choice(SCOPES), "mode": mode}
+            at = rng.choice((None, *loops, *[s.loops(b)[0] for b in blocks if s.loops(b)]))
+            return (buffer, at), {"scope": rng.choice((*SCOPES, "shared")), "mode": mode}
         case "hoist_alloc":
             return (buffer, rng.choice((None, *loops))), {}
         case "roll":
@@ -225,6 +236,13 @@ class Judged:
     def run(self, steps=14):
         """Propose, judge; raises :class:`Wrong`."""
         table = self.rng.choice(MOODS[self.kind])
+        if table is THREADS:
+            # blocks first, so that what follows is about their threads
+            for loops in dict.fromkeys(self.schedule.loops(b)[:1] for b in self.schedule.blocks()):
+                self.propose("bind", (loops, "block.x"), {})
+                for scope, mode in self.rng.sample((("shared", "read"), ("register", "accumulate")), 1):
+                    buffer = self.rng.choice(list(self.schedule.buffers()))
+                    self.propose("stage", (buffer, *loops), {"scope": scope, "mode": mode})
         for _ in range(steps):
             name = self.rng.choices(list(table), list(table.values()))[0]
             proposal = arguments(self.rng, name, self.schedule)

@@ -38,10 +38,12 @@ from tilewright.ir import (
     Store,
     Window,
     eq0,
+    floordiv,
     fresh_name,
     ge0,
     index,
     is_thread,
+    locate,
     substitute_index,
     substitute_pred,
     sums_lanes,
@@ -77,7 +79,9 @@ class PolyStatement:
 
     ``coords`` are its logical coordinates (block iterators ``coord_names`` of ``coord_kinds``, then loops of
     the block's own body, kind ``loop``) as indices over ``dims``. ``kinds`` are the kinds of the loops
-    ``dims``; ``time`` is the textual schedule: positions and loops in turn.
+    ``dims``; ``time`` is the textual schedule: positions and loops in turn. ``everyone`` says that all
+    threads of some axis run the instances, each into memory of its own; ``threads`` are the numbers of the
+    thread that does, by its axes, over ``dims``.
     """
 
     name: str
@@ -95,6 +99,8 @@ class PolyStatement:
     time: tuple[TimePart, ...]
     reads: tuple[PolyAccess, ...]
     writes: tuple[PolyAccess, ...]
+    everyone: bool = False
+    threads: Mapping[str, Index] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
@@ -209,6 +215,7 @@ class _Context:
     scope: Mapping[str, Index] | None = None  # iterators to loops, inside a block
     inner: tuple[str, ...] = ()  # loops of the block's body
     counter: list[int] = field(default_factory=lambda: [0])
+    threads: Mapping[str, Index] = field(default_factory=dict)  # hardware axis -> number of the thread
 
     def domain(self, space: Domain) -> tuple[isl.Set, bool]:
         """The executions of this place, and whether no data decides about them."""
@@ -227,6 +234,11 @@ class _Context:
         return p if self.scope is None else substitute_pred(p, self.scope)
 
 
+def _several(loop: For) -> bool:
+    """Whether a loop is over more than one thread of a block."""
+    return is_thread(loop.kind) and not (loop.extent.is_const and loop.extent.const <= 1)
+
+
 class _Extractor:
     def __init__(self, func: LoopFunction) -> None:
         self.params = func.params
@@ -234,6 +246,7 @@ class _Extractor:
         self.statements: list[PolyStatement] = []
         self.barriers: list[PolyBarrier] = []
         self.names: set[str] = set()
+        self.axes = {p.node.kind.axis for p in locate(func.body, For) if _several(p.node)}
 
     def visit(self, s: Stmt, c: _Context) -> None:
         match s:
@@ -278,8 +291,13 @@ class _Extractor:
         scope = c.scope
         if scope is not None or name != s.var:
             scope = {**(scope or {}), s.var: v}
+        threads = c.threads
+        if is_thread(s.kind):
+            # threads count iterations, wherever their loop begins
+            threads = {**threads, s.kind.axis: floordiv(v - lo, s.step)}
         inside = replace(
             c,
+            threads=threads,
             dims=(*c.dims, name),
             kinds=(*c.kinds, SERIAL if sums_lanes(s) else s.kind),
             conditions=(*c.conditions, *bounds),
@@ -355,7 +373,8 @@ class _Extractor:
         else:
             for win in s.windows:
                 relation = self.window(win, space, domain, c)
-                access = PolyAccess(self.storage(win.buffer, c), relation, exact)
+                name_of, _, owned = c.storage.get(win.buffer, (win.buffer, (), False))
+                access = PolyAccess(name_of, relation, exact, None, owned)
                 if win.mode != "w":
                     reads.append(access)
                 if win.mode != "r":
@@ -377,6 +396,10 @@ class _Extractor:
                 time=c.time,
                 reads=tuple(reads),
                 writes=tuple(writes),
+                everyone=bool(writes)
+                and all(w.owned for w in writes)
+                and not self.axes <= {k.axis for k in c.kinds},
+                threads=c.threads,
             )
         )
 
@@ -390,8 +413,8 @@ class _Extractor:
         _, dims, own = c.storage[buffer]
         out = [var(d) for d in dims]
         if own:
-            axes = {k.axis: d for d, k in zip(c.dims, c.kinds, strict=True) if is_thread(k) and d not in dims}
-            out += [var(axes[a]) if a in axes else index(0) for a in THREAD_AXES]
+            inner = {k.axis for d, k in zip(c.dims, c.kinds, strict=True) if is_thread(k) and d not in dims}
+            out += [c.threads[a] if a in inner else index(0) for a in THREAD_AXES]
         return out
 
     def access(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -80,6 +80,7 @@ class Memory:
         self.executions: dict[str, int] = {b.name: 1 for b in func.buffers}
         self.axes = _axis_extents(func, params)
         self.outside: dict[tuple[str, str], None] = {}
+        self.owned: set[str] = set()  # storage that every thread has of its own
         self.elements = 0
 
     def spend(self, count: int, what: str) -> None:
@@ -106,6 +107,7 @@ class Memory:
         if f.team is not None and buffer.scope != SHARED and (buffer.scope in PRIVATE or f.threads):
             for axis, extent in sorted(self.axes.items()):
                 if axis not in f.threads:
+                    self.owned.add(name)
                     strides[axis] = count
                     count *= extent
         common = buffer.scope == SHARED or (buffer.scope not in PRIVATE and not f.threads)
@@ -118,6 +120,15 @@ class Memory:
             self.executions[name] = f.n * count
         matrix, at = f.added([number])
         return replace(f, matrix=matrix, fresh={**f.fresh, buffer.name: (at, name, strides)})
+
+    def run_by_everyone(self, written: Sequence[str], f: Frame) -> str:
+        """An axis all of whose threads run what writes these buffers, as each thread has its own; or none."""
+        if f.team is None or not written or not all(name in f.fresh for name in written):
+            return ""
+        for axis, extent in sorted(self.axes.items()):
+            if extent > 1 and axis not in f.threads and all(axis in f.fresh[name][2] for name in written):
+                return axis
+        return ""
 
     def cells(
         self,
@@ -213,8 +224,8 @@ def _axis_extents(func: LoopFunction, params: Mapping[str, int]) -> dict[str, in
     for place in locate(func.body, For):
         loop = place.node
         if loop.kind.name == "thread" and not loop.kind.axis.startswith("block"):
-            bound = int_upper(loop.hi, loop_env(place.loops))
-            if loop.hi.is_const or not loop.hi.vars:
-                bound = int(evaluate(loop.hi, params))
+            bound = int_upper(loop.extent, loop_env(place.loops))
+            if loop.extent.is_const or not loop.extent.vars:
+                bound = int(evaluate(loop.extent, params))
             out[loop.kind.axis] = max(out.get(loop.kind.axis, 1), bound or 1 << AXIS_BITS)
     return out

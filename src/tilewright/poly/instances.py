@@ -92,6 +92,7 @@ class _Draft:
     writes: tuple[Writes, ...]
     env: Mapping[str, Ints | int]
     axes: tuple[str, ...]
+    everyone: str  # an axis all of whose threads run the instances, each into memory of its own; or none
 
     def finished(self, time: Ints, base: Mapping[str, int], barriers: Ints) -> Statement:
         f, place = self.frame, self.place
@@ -106,7 +107,8 @@ class _Draft:
                 # an axis has its place, whichever others a statement is spread over
                 thread = thread + (f.matrix[row] << (AXIS_BITS * self.axes.index(axis)))
             phase = np.searchsorted(barriers, time, side="right").astype(np.int64)
-            loops.append(ParallelLoop(f.team[1], "thread", f.matrix[f.team[0]], thread, phase))
+            others = 1 << (AXIS_BITS * self.axes.index(self.everyone)) if self.everyone else 0
+            loops.append(ParallelLoop(f.team[1], "thread", f.matrix[f.team[0]], thread, phase, others))
         return Statement(
             stage=place.stage,
             block=place.block,
@@ -189,9 +191,11 @@ class _Lister:
             team, threads = (rows + len(columns), f"threads of {s.var}"), {}
             columns.append(np.arange(total, dtype=np.int64))
         elif s.kind.name == "thread":
-            threads = {**threads, s.kind.axis: rows}
+            # threads count iterations, wherever their loop begins
+            threads = {**threads, s.kind.axis: rows + len(columns)}
+            columns.append(step)
             if team is None:
-                team = (rows + 1, f"threads of {s.var}")
+                team = (rows + len(columns), f"threads of {s.var}")
                 columns.append(old.astype(np.int64))
         inner = replace(
             f,
@@ -326,7 +330,10 @@ class _Lister:
         position = place.counter[0]
         place.counter[0] += 1
         axes = tuple(sorted(self.memory.axes))
-        self.drafts.append(_Draft(f, place, position, s, tuple(reads), tuple(writes), env, axes))
+        targets = [w.buffer for w in (s.writes if isinstance(s, Store) else s.windows)]
+        everyone = self.memory.run_by_everyone(targets, f)
+        draft = _Draft(f, place, position, s, tuple(reads), tuple(writes), env, axes, everyone)
+        self.drafts.append(draft)
         return _Timed([(number, np.zeros(f.n, np.int64))], [], 1)
 
     def read(
@@ -372,6 +379,7 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
         cells=total,
         span=timed.span,
         outside=tuple(memory.outside),
+        owned=frozenset(memory.owned),
     )
 
 

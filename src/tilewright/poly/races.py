@@ -42,6 +42,7 @@ class _Accesses:
     rows: Ints
     cells: Ints
     writes: bool
+    others: int = 0  # what is added to the numbers of the threads that do it
 
 
 def races(instances: Instances) -> Iterator[Race]:
@@ -52,6 +53,9 @@ def races(instances: Instances) -> Iterator[Race]:
             found = loops.setdefault(p.var, [])
             found.extend(_Accesses(s, w.buffer, w.rows, w.cells, True) for w in s.writes)
             found.extend(_Accesses(s, r.buffer, r.rows, r.cells, False) for r in s.reads)
+            if p.others:
+                common = [r for r in s.reads if r.buffer not in instances.owned]
+                found.extend(_Accesses(s, r.buffer, r.rows, r.cells, False, p.others) for r in common)
     for var, accesses in loops.items():
         written = {a.buffer for a in accesses if a.writes}
         kept = [a for a in accesses if a.buffer in written and len(a.rows)]
@@ -73,7 +77,7 @@ def _race(instances: Instances, var: str, accesses: list[_Accesses]) -> Race | N
                 kind = p.kind
                 executions.append(p.execution[a.rows])
                 phases.append(p.phase[a.rows])
-                iterations.append(p.iteration[a.rows])
+                iterations.append(p.iteration[a.rows] + a.others)
     execution, phase, iteration = map(np.concatenate, (executions, phases, iterations))
     writes = np.repeat([a.writes for a in accesses], [len(a.rows) for a in accesses])
     group = _packed(execution, phase, cells, instances.cells)

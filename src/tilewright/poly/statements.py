@@ -43,6 +43,8 @@ class ParallelLoop:
 
     Per instance: which execution of the loop, which iteration, and how many barriers were passed. The threads
     of a block count as one loop over all their coordinates, whichever loops spread over the hardware axes.
+    Where ``others`` is not 0, threads with numbers so much larger run the instance too, each into memory of
+    its own.
     """
 
     var: str
@@ -50,6 +52,7 @@ class ParallelLoop:
     execution: Ints
     iteration: Ints
     phase: Ints
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +110,4 @@ class Instances:
     cells: int
     span: int
     outside: tuple[tuple[str, str], ...]
+    owned: frozenset[str] = frozenset()  # storage of which every thread of a block has its own

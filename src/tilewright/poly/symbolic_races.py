@@ -52,7 +52,8 @@ def _between(
             conflict = _constrained(model, same, a, b, a.dims[:n], [(var(dim), var(dim))])
             if not conflict.is_empty():
                 yield SymbolicRace(dim, p.buffer, a, b, conflict)
-    among = _among_threads(model, same, a, b)
+    # what every thread has of its own meets no other thread's
+    among = None if p.owned and q.owned else _among_threads(model, same, a, b)
     if among is not None:
         conflict, team = among, team_of(a) or ()
         for barrier in model.barriers:
@@ -106,7 +107,11 @@ def _outer(s: PolyStatement) -> PolyStatement:
 def _among_threads(model: Model, same: isl.Map, a: PolyStatement, b: PolyStatement) -> isl.Map | None:
     """The pairs of ``same`` that different threads of one block run; ``None`` outside of blocks."""
     team, coordinates = team_of(a), _threads(a, b)
-    if team is None or _region(a) != _region(b) or not coordinates:
+    if team is None or _region(a) != _region(b):
+        return None
+    if a.everyone or b.everyone:
+        return _constrained(model, same, a, b, team, [])
+    if not coordinates:
         return None
     return _constrained(model, same, a, b, team, coordinates)
 
@@ -139,12 +144,10 @@ def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
 
 def _threads(a: PolyStatement, b: PolyStatement) -> list[tuple[Index, Index]]:
     """The coordinates of both statements' threads on each hardware axis (0 where no loop spreads over it)."""
-    one = {k.axis: d for d, k in zip(a.dims, a.kinds, strict=True) if is_thread(k)}
-    two = {k.axis: d for d, k in zip(b.dims, b.kinds, strict=True) if is_thread(k)}
     return [
-        (var(one[x]) if x in one else index(0), var(two[x]) if x in two else index(0))
+        (a.threads.get(x, index(0)), b.threads.get(x, index(0)))
         for x in THREAD_AXES
-        if x in one or x in two
+        if x in a.threads or x in b.threads
     ]
 
 
