@@ -21,7 +21,20 @@ from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, WRONG_USE, State
 from tilewright.support import TilewrightError, UserError
 
 #: The commands, each a file of its name.
-_COMMANDS: Final = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")
+#: Those that Python has a function of: theirs has an underscore.
+_BUILT_IN: Final = ("compile", "map")
+_COMMANDS: Final = (
+    "compile",
+    "run",
+    "bench",
+    "verify",
+    "explain",
+    "profile",
+    "map",
+    "demo",
+    "targets",
+    "doctor",
+)
 
 
 class _Commands(click.Group):
@@ -36,7 +49,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"tilewright.cli.commands.{cmd_name}")
-        command: click.Command = getattr(module, "compile_" if cmd_name == "compile" else cmd_name)
+        command: click.Command = getattr(module, f"{cmd_name}_" if cmd_name in _BUILT_IN else cmd_name)
         return command
 
 

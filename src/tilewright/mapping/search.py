@@ -61,11 +61,13 @@ def search_mappings(
     *,
     programs: int = MAX_PROGRAMS,
     steps: int = MAX_STEPS,
+    bundle: bool = False,
     transformations: tuple[Transformation, ...] = TRANSFORMATIONS,
 ) -> Outcome:
     """Mappings of a program as it is, and as transformations make it.
 
-    At most ``programs`` are mapped, each at most ``steps`` transformations away. Deterministic. Where a
+    At most ``programs`` are mapped, each at most ``steps`` transformations away; ``bundle`` as in
+    :func:`~tilewright.mapping.mapper.find_mappings`. Deterministic. Where a
     transformation is refused the program is left as it is.
 
     >>> from tilewright import lang
@@ -93,7 +95,7 @@ result = C_shifted0_sum[i, j], a = C_shifted0[k, j], b = A[i, k]
     while queue and count < programs:
         depth, _, _, schedule = heapq.heappop(queue)
         current = schedule.require_program()
-        match = find_mappings(current, needle)
+        match = find_mappings(current, needle, bundle=bundle)
         count += 1
         if depth == 0:
             failures = match.failures

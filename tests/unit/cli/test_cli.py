@@ -17,7 +17,7 @@ from tilewright.driver import compile_model
 from tilewright.plan.contraction import rule as default
 from tilewright.support import ScheduleError
 
-COMMANDS = ("compile", "run", "bench", "verify", "explain", "profile", "demo", "targets", "doctor")
+COMMANDS = ("compile", "run", "bench", "verify", "explain", "profile", "map", "demo", "targets", "doctor")
 
 
 @pytest.fixture
