@@ -39,7 +39,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.mapping.digits import in_digits
-from tilewright.support import ProgramError
+from tilewright.support import InternalError, ProgramError
 
 _SYMBOLS: Final = {"add": "+=", "sub": "-=", "mul": "*=", "div": "/=", "max": "max=", "min": "min="}
 _CHAINS: Final = frozenset({"add", "mul"})
@@ -260,7 +260,7 @@ class _Builder:
                 self.emit(into, ":=", chosen, Guard(e.cond, axes))
                 return into
             case _:
-                raise ProgramError(f"stage {self.stage.name} computes {e}, which has no three-operand form")
+                raise InternalError(f"stage {self.stage.name} computes {e}, which has no three-operand form")
 
     def store(self, s: Stmt, *, accumulates: bool) -> None:
         if isinstance(s, If) and s.orelse is None and self.guard is None:
@@ -342,8 +342,7 @@ def three_operand_form(stage: Stage) -> ThreeOperandForm:
     >>> form.operand("A").rows
     ((1, 0, 0), (0, 0, 1))
 
-    Raises :class:`~tilewright.support.ProgramError` for stages that are no assignments and expressions that
-    the form does not know.
+    Raises :class:`~tilewright.support.ProgramError` for stages that are no assignments.
     """
     apart, origins = in_digits(stage)
     builder = _Builder(apart)
