@@ -19,6 +19,7 @@ from tilewright.cost.machine import (
     rows_collide,
     whole_cache,
 )
+from tilewright.cost.occupancy import Occupancy, occupancy
 from tilewright.cost.tree import Access, Loop, LoopTree, Work, tree_of
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "Loop",
     "LoopTree",
     "Work",
+    "Occupancy",
     "cost_of",
+    "occupancy",
     "seconds",
     "tree_of",
     "KEPT_SHARE",

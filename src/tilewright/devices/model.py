@@ -116,6 +116,10 @@ class Device(ABC):
     def event(self) -> Event:
         """The moment when all that was started before has ended."""
 
+    def captured(self, launches: Sequence[Launch]) -> Sequence[Launch]:
+        """Launches that do what the given ones do, at less cost where the device can keep them as one."""
+        return launches
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all that was started."""

@@ -65,7 +65,8 @@ class OpenClDevice(Device):
             ) from None
         except cl.Error as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            raise InternalError(f"OpenCL refuses {what}: {lines[0] if lines else error!r}") from None
+            first = lines[0] if lines else repr(error)
+            raise InternalError(f"OpenCL refuses {what}: {first}") from None
 
     def compile(self, text: str) -> bytes:
         """:meth:`Device.compile`."""

@@ -3,6 +3,7 @@
 from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
+from tilewright.driver.device_kernel import DeviceFunction, kernel_source
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
@@ -25,6 +26,7 @@ __all__ = [
     "BenchPlan",
     "BenchResult",
     "CompiledModel",
+    "DeviceFunction",
     "ENGINES",
     "EmittedUnit",
     "FORMS",
@@ -52,6 +54,7 @@ __all__ = [
     "dot_gops",
     "emit_model",
     "flops",
+    "kernel_source",
     "copying",
     "measure_limits",
     "model_samples",

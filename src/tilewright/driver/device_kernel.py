@@ -26,7 +26,9 @@ def device_of(target: GpuTarget) -> Device:
     device.
     """
     _, _, wanted = target.name.partition(":")
-    return open_device(target.language, wanted if target.language == "opencl" else "")
+    if target.language == "cuda":
+        wanted = target.arch
+    return open_device(target.language, wanted)
 
 
 def kernel_source(func: LoopFunction, language: str) -> DeviceSource:

@@ -5,6 +5,12 @@ from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
+from tilewright.target.detect_cuda import (
+    CudaDeviceFacts,
+    CudaDriver,
+    detect_cuda,
+    first_cuda_device,
+)
 from tilewright.target.detect_opencl import choose_opencl_device, detect_opencl, pyopencl
 from tilewright.target.gpu import GpuTarget
 from tilewright.target.instruction import (
@@ -42,6 +48,10 @@ Target = CpuTarget
 __all__ = [
     "A100",
     "CpuTarget",
+    "CudaDeviceFacts",
+    "CudaDriver",
+    "detect_cuda",
+    "first_cuda_device",
     "GpuTarget",
     "H200",
     "NVIDIA",

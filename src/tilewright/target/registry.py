@@ -12,6 +12,7 @@ from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
+from tilewright.target.detect_cuda import detect_cuda
 from tilewright.target.detect_opencl import detect_opencl
 from tilewright.target.instruction import Instruction
 from tilewright.target.model import Operations, TargetBase
@@ -80,9 +81,10 @@ def target_names() -> tuple[str, ...]:
 def find_target(name: str) -> TargetBase:
     """The target called ``name``: ``cpu`` or ``host`` is this machine.
 
-    ``opencl`` is the first OpenCL device here, ``opencl:NAME`` one whose name holds NAME, ``cuda:sm_90`` any
-    NVIDIA device of that architecture, present or not. Raises TargetError for an unknown name,
-    InstallationError where finding a device needs a package or a driver that is missing.
+    ``opencl`` is the first OpenCL device here, ``opencl:NAME`` one whose name holds NAME, ``cuda`` the first
+    CUDA device here, ``cuda:sm_90`` any NVIDIA device of that architecture, present or not. Raises
+    TargetError for an unknown name, InstallationError where finding a device needs a package or a driver
+    that is missing.
     """
     if name in HOST:
         return detect()
@@ -91,7 +93,9 @@ def find_target(name: str) -> TargetBase:
     kind, _, rest = name.partition(":")
     if kind == "opencl":
         return detect_opencl(rest)
-    if kind == "cuda" and rest:
+    if name == "cuda":
+        return detect_cuda()
+    if kind == "cuda":
         if rest not in _ARCHITECTURES:
             raise TargetError(
                 f"there is no table of the architecture {rest!r}",
@@ -100,5 +104,5 @@ def find_target(name: str) -> TargetBase:
         return replace(_ARCHITECTURES[rest], name=name)
     raise TargetError(
         f"there is no target {name!r}",
-        hint=known_names(name, (*target_names(), "opencl", "cuda:sm_90"), "the targets"),
+        hint=known_names(name, (*target_names(), "opencl", "cuda", "cuda:sm_90"), "the targets"),
     )

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import tilewright
-from devices import HAVE_NVRTC, HAVE_OPENCL, LANGUAGES, on_device
+from devices import HAVE_NVRTC, LANGUAGES, on_device
 from tilewright.cli import main
 from tilewright.devices import DevicePlanBuilder, open_device
 from tilewright.driver import emit_model, verify_model
-from tilewright.driver.device_kernel import check_limits, load_function
+from tilewright.driver.device_kernel import check_limits, kernel_source
 from tilewright.frontend import zoo
 from tilewright.ir import parse_function
-from tilewright.support import InputError, ResourceError, ScheduleError, TargetError, read_settings
+from tilewright.support import InputError, ResourceError, ScheduleError, TargetError
 from tilewright.target import find_target
 
 #: Compilers take seconds for each model: one of each kind here, the others in the slow test below.
@@ -105,28 +105,53 @@ for b in thread("block.x", 2):
     for t in thread("thread.x", 8):
         y[b, t] = x[b, t]
 """)
-    kernels = load_function(func, open_device("c"), read_settings())
     device = open_device("c")
-    (entry,) = on_device(func, LANGUAGES[0]).kernels.source.kernels
+    # the grid of a device with threads, whether one is here or not
+    (entry,) = kernel_source(func, "opencl").kernels
     for change, message in (
         ({"threads": 4}, "8 threads a block, of 4"),
         ({"threads_per_axis": (4, 4, 4)}, "blocks of 8 x 1 x 1 threads"),
         ({"blocks": (1, 1, 1)}, "2 x 1 x 1 blocks"),
         ({"shared_bytes": -1}, "of shared memory a block"),
     ):
-        small = _Limited(device, replace(device.limits, **change))
-        if HAVE_OPENCL:
-            with pytest.raises(ScheduleError, match=message):
-                check_limits(small, entry, {})
+        with pytest.raises(ScheduleError, match=message):
+            check_limits(_Limited(device, replace(device.limits, **change)), entry, {})
     builder = DevicePlanBuilder(_Limited(device, replace(device.limits, memory_bytes=100)))
     builder.input(1000)
     with pytest.raises(ResourceError, match=r"the device .* has 100 B"):
         builder.build()
-    assert kernels.workspace == 0
     with pytest.raises(InputError, match="'x' is missing"):
         on_device(func, "c")({})
     with pytest.raises(InputError, match="must be f32 of shape"):
         on_device(func, "c")({"x": np.zeros(3, np.float32)})
+    plan, inputs, outputs = on_device(func, "c").plan({"x": np.zeros((2, 8), np.float32)}, {})
+    with pytest.raises(InputError, match="expected 1 inputs, got 0"):
+        plan.run([], list(outputs.values()))
+    with pytest.raises(InputError, match="output 0 must be 64 bytes"):
+        plan.run(inputs, [np.zeros(3, np.float32)])
+
+
+def test_what_a_function_assumes_is_checked_before_it_is_launched():
+    func = parse_function("""
+function("f", outputs=[y])
+n = param(1, 100)
+assume(n - 2 >= 0)
+x = f32[n]
+y = f32[n]
+for b in thread("block.x", n):
+    y[b] = x[b]
+""")
+    run = on_device(func, "c")
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(run({"x": x}, {"n": 3})["y"], x)
+    with pytest.raises(InputError, match="it assumes n - 2 >= 0"):
+        run({"x": x[:1].copy()}, {"n": 1})
+
+
+def test_a_benchmark_of_a_device(capsys):
+    command = ["bench", "zoo:tinybert4:small", "--target", "c", "--rounds", "1", "--seconds", "0", "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["target"] == "c"
 
 
 class _Limited:

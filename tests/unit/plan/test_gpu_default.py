@@ -5,8 +5,7 @@ import pytest
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
-from tilewright.ir import locate, run_program
-from tilewright.ir.stmt import For
+from tilewright.ir import For, locate, run_program
 from tilewright.lang import ops
 from tilewright.plan import schedule_for_gpu
 from tilewright.poly import check_legal
@@ -18,33 +17,93 @@ RNG = np.random.default_rng(5)
 
 
 def t(name, *shape, dtype="f32"):
-    return lang.placeholder(shape, dtype=dtype, name=name)
+    return lang.placeholder(shape, dtype, name=name)
+
+
+def of(result, *inputs):
+    return lang.program(list(inputs), [result])
 
 
 def chain():
     a, b = t("A", 13, 7), t("B", 7, 11)
     product = ops.matmul(a, b)
-    return lang.program(
-        [a, b], [lang.compute((13, 11), lambda i, j: lang.maximum(product[i, j], 0.0), name="Y")]
-    )
+    return of(lang.compute((13, 11), lambda i, j: lang.maximum(product[i, j], 0.0), name="Y"), a, b)
+
+
+def batched():
+    a, b = t("A", 3, 5, 7), t("B", 3, 7, 2)
+    return of(ops.matmul(a, b), a, b)
+
+
+def vector():
+    a, b = t("A", 17, 13), t("B", 13, 1)
+    return of(ops.matmul(a, b), a, b)
 
 
 def softmax():
     x = t("X", 5, 37)
-    return lang.program([x], [ops.softmax(x, axis=1)])
+    return of(ops.softmax(x, axis=1), x)
 
 
-def convolution():
-    x, w = t("X", 1, 3, 9, 7), t("W", 5, 3, 3, 3)
-    return lang.program([x, w], [ops.conv(x, w, strides=(2, 1), pads=((1, 1), (1, 1)))])
+def norm():
+    x, g, b = t("X", 3, 11), t("G", 11), t("B", 11)
+    return of(ops.layer_norm(x, g, b), x, g, b)
 
 
-def scan():
-    x = t("X", 6, 5)
-    return lang.program([x], [lang.scan(x, axis=0)]) if hasattr(lang, "scan") else softmax()
+def conv1d():
+    x, w = t("X", 2, 3, 11), t("W", 4, 3, 3)
+    return of(ops.conv(x, w, strides=(2,)), x, w)
 
 
-PROGRAMS = [chain, softmax]
+def conv2d():
+    x, w = t("X", 1, 4, 9, 7), t("W", 6, 2, 3, 3)
+    return of(ops.conv(x, w, strides=(2, 2), dilations=(1, 2), groups=2), x, w)
+
+
+def conv3d():
+    x, w = t("X", 1, 2, 5, 4, 3), t("W", 3, 2, 2, 2, 2)
+    return of(ops.conv(x, w), x, w)
+
+
+def depthwise():
+    x, w = t("X", 1, 5, 7, 7), t("W", 5, 1, 3, 3)
+    return of(ops.depthwise_conv(x, w), x, w)
+
+
+def transposed():
+    x, w = t("X", 1, 3, 4, 5), t("W", 3, 2, 3, 3)
+    return of(ops.conv_transpose(x, w, strides=(2, 2)), x, w)
+
+
+def pooling():
+    x = t("X", 1, 3, 7, 7)
+    return of(ops.max_pool(x, (3, 3), strides=(2, 2)), x)
+
+
+def sums():
+    x = t("X", 7, 11, 3)
+    return of(ops.reduce("mean", x, (1,)), x)
+
+
+def largest():
+    x = t("X", 5, 13)
+    return of(ops.arg_reduce("argmax", x, 1), x)
+
+
+def gathered():
+    x, i = t("X", 7, 3), t("I", 5, dtype="i64")
+    return of(ops.gather(x, i), x, i)
+
+
+def moved():
+    x = t("X", 5, 7, 3)
+    return of(ops.concat([ops.transpose(x, (2, 0, 1)), ops.transpose(x, (2, 0, 1))], axis=1), x)
+
+
+PROGRAMS = [
+    chain, batched, vector, softmax, norm, conv1d, conv2d, conv3d, depthwise, transposed, pooling, sums,
+    largest, gathered, moved,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
@@ -52,16 +111,17 @@ def test_programs_on_devices(make):
     program = make()
     s = schedule_for_gpu(program, POCL)
     assert not check_legal(Schedule(program).func, s.func)
-    given = {
-        b.name: RNG.standard_normal([e.as_int() for e in b.shape]).astype(b.dtype.numpy)
-        for b in program.inputs
-    }
+    given = {}
+    for b in program.inputs:
+        shape = [e.as_int() for e in b.shape]
+        whole = RNG.integers(0, 5, shape) if b.dtype.is_integer else RNG.standard_normal(shape)
+        given[b.name] = whole.astype(b.dtype.numpy)
     want = run_program(program, given)
     for language in LANGUAGES:
         got = on_device(s.func, language)(given)
         for name, value in want.items():
             assert_close(got[name], value, terms=64)
-    checked_by_nvrtc(s.func)
+    checked_by_nvrtc(s.func, registers=64)
 
 
 def test_results_of_sums_stay_with_the_thread_that_reads_them():

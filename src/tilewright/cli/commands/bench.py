@@ -49,6 +49,12 @@ from tilewright.support import InputError, read_settings
     show_default=True,
     help="Of engines that have a choice; others run in f32.",
 )
+@click.option(
+    "--target",
+    default="cpu",
+    show_default=True,
+    help="What Tilewright compiles for; see `tilewright targets`.",
+)
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Turns an engine.")
 @click.option(
     "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a turn."
@@ -64,6 +70,7 @@ def bench(
     against: str,
     threads: int | None,
     precision: Precision,
+    target: str,
     rounds: int,
     seconds: float,
     files: tuple[str, ...],
@@ -83,6 +90,7 @@ def bench(
         rounds=rounds,
         seconds=seconds,
         precision=precision,
+        target=target,
     )
     if saved := is_saved_model(model):
         if len(plan.engines) > 1 or shapes or precision != "f32":

@@ -16,13 +16,14 @@ from tilewright.target import HOST, CpuTarget, GpuTarget, TargetBase, find_targe
 @click.command()
 @common_options
 def targets(state: State) -> None:
-    """List the targets; `cpu` is this machine, `opencl` its first OpenCL device."""
+    """List the targets; `cpu` is this machine, `opencl` and `cuda` its first such devices."""
     found = {name: find_target(name) for name in target_names() if name != HOST[1]}
     missing: dict[str, str] = {}
-    try:
-        found["opencl"] = find_target("opencl")
-    except (InstallationError, TargetError) as error:
-        missing["opencl"] = error.what
+    for name in ("opencl", "cuda"):
+        try:
+            found[name] = find_target(name)
+        except (InstallationError, TargetError) as error:
+            missing[name] = error.what
     if state.json:
         rows = [_row(n, t) for n, t in found.items()]
         state.print_json({"command": "targets", "targets": rows, "missing": missing})

@@ -56,13 +56,20 @@ class Tilewright(Engine):
     """Tilewright itself, as ``tilewright.compile`` gives it, bound to the inputs."""
 
     def __init__(
-        self, path: str, feeds: Mapping[str, Array], threads: int, precision: Precision = "f32"
+        self,
+        path: str,
+        feeds: Mapping[str, Array],
+        threads: int,
+        precision: Precision = "f32",
+        target: str = "cpu",
     ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
         if is_saved_model(path):
             model: CompiledModel | SavedModel = load_model(path, threads=threads)
         else:
-            model = compile_model(path, threads=threads, shapes=shapes, precision=precision)
+            model = compile_model(
+                path, target=target, threads=threads, shapes=shapes, precision=precision
+            )
         self._bound = model.bind(feeds)
 
     @property

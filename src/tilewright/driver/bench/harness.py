@@ -43,7 +43,7 @@ class BenchPlan:
     start of each turn that wake threads and fill caches and do not count. Before each turn all are idle for
     ``pause`` seconds. With ``keep_memory`` the engines' processes keep what they free: single operators with
     large results would otherwise mostly wait for fresh pages. Engines that know no other ``precision`` than
-    f32 run in that.
+    f32 run in that. ``target`` is what Tilewright compiles for; the others run on the CPU.
     """
 
     engines: tuple[str, ...]
@@ -56,6 +56,7 @@ class BenchPlan:
     pause: float = PAUSE
     keep_memory: bool = False
     precision: Precision = "f32"
+    target: str = "cpu"
 
     def __post_init__(self) -> None:
         for name in self.engines:
@@ -134,6 +135,7 @@ class BenchResult:
             "model": self.model,
             "threads": self.plan.threads,
             "precision": self.plan.precision,
+            "target": self.plan.target,
             "rounds": self.plan.rounds,
             "seconds_a_turn": self.plan.seconds,
             "others_cpu": self.others.share,
@@ -190,6 +192,7 @@ class Bench:
             np.savez(archive, *feeds.values())
             load: dict[str, Any] = {"do": "load", "model": str(path), "feeds": str(archive)}
             load |= {"names": list(feeds), "threads": plan.threads, "keep_memory": plan.keep_memory}
+            load["target"] = plan.target
             exact = _exact_outputs(load, Path(folder, "exact.npz")) if plan.precision != "f32" else None
             outputs: dict[str, list[Array]] = {}
             for done, name in enumerate(plan.engines):

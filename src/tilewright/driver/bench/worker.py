@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from tilewright.driver.bench.engines import ENGINES, Engine
+from tilewright.driver.bench.engines import ENGINES, Engine, Tilewright
 from tilewright.runtime import aligned_copy
 
 _M_MMAP_MAX: Final = -4
@@ -42,7 +42,11 @@ class Worker:
             names = enumerate(request["names"])
             feeds = {name: aligned_copy(archive[f"arr_{at}"]) for at, name in names}
         start = time.perf_counter()
-        self._engine = ENGINES[self._name](request["model"], feeds, request["threads"], request["precision"])
+        model, threads, precision = request["model"], request["threads"], request["precision"]
+        if ENGINES[self._name] is Tilewright:
+            self._engine = Tilewright(model, feeds, threads, precision, request["target"])
+        else:
+            self._engine = ENGINES[self._name](model, feeds, threads, precision)
         return {"version": self._engine.version, "seconds": time.perf_counter() - start}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:

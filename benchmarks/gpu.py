@@ -1,0 +1,232 @@
+"""Kernels and models on a GPU; without one, what the device would be held to.
+
+    python benchmarks/gpu.py [--parts gemm,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
+
+Where a CUDA device is, each row has measured milliseconds (events on the device, the median of several
+batches), and those of torch in the same run where torch is installed. It needs numpy and cuda-bindings alone.
+Elsewhere the rows are modelled: registers and spilled bytes from NVRTC, occupancy and waves (cost/occupancy),
+and ``bound_ms``, the larger of operations over the peak and of bytes, each once, over the bandwidth.
+
+Rows go to ``--out`` as JSON lines as they are made, and those that are there already are left out: a run that
+was cut short goes on where it stopped. After ``--minutes`` no new row is begun.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright import lang
+from tilewright.codegen import compile_cuda
+from tilewright.cost import occupancy
+from tilewright.devices import open_device
+from tilewright.driver import DeviceFunction, compile_model, emit_model, flops, kernel_source
+from tilewright.frontend import zoo
+from tilewright.ir import Program
+from tilewright.plan import schedule_for_gpu
+from tilewright.schedule import Schedule
+from tilewright.support import InstallationError, TargetError, read_settings
+from tilewright.target import GpuTarget, find_target
+
+GEMM_SIZES = (512, 1024, 2048, 4096)
+BATCHES = 7
+
+
+def product(n: int) -> Program:
+    """A product of square matrices."""
+    a, b = lang.placeholder((n, n), name="A"), lang.placeholder((n, n), name="B")
+    k = lang.reduce_axis(n, "k")
+    c = lang.compute((n, n), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
+    return lang.program([a, b], [c], name="product")
+
+
+def tiled(program: Program, block: int = 128, depth: int = 8, tile: int = 8) -> Schedule:
+    """The schedule of docs/tutorials/gpu.md."""
+    s = Schedule(program).split("i", block).split("j", block).split("k", depth)
+    s = s.reorder("i_o", "j_o", "k_o", "k_i", "i_i", "j_i").bind("i_o", "block.y").bind("j_o", "block.x")
+    s = s.stage("C", "j_o", mode="accumulate", scope="register", name="acc")
+    s = s.stage("A", "k_o", scope="shared", name="As").stage("B", "k_o", scope="shared", name="Bs")
+    nests: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("acc_init_i", "acc_init_j", ()),
+        ("i_i", "j_i", ("k_i",)),
+        ("acc_out_i", "acc_out_j", ()),
+    )
+    for i, j, outer in nests:
+        s = s.split(i, tile).split(j, tile).reorder(f"{i}_o", f"{j}_o", *outer, f"{i}_i", f"{j}_i")
+        s = s.unroll(f"{i}_i").unroll(f"{j}_i")
+    s = s.bind(("acc_init_i_o", "i_i_o", "acc_out_i_o"), "thread.y")
+    s = s.bind(("acc_init_j_o", "j_i_o", "acc_out_j_o"), "thread.x")
+    for name, rows, columns in (("As", "As_i", "As_k"), ("Bs", "Bs_k", "Bs_j")):
+        s = s.fuse(rows, columns, names=[f"{name}_e"]).split(f"{name}_e", 4, names=[f"{name}_q", f"{name}_v"])
+        s = s.split(f"{name}_q", block // tile, names=[f"{name}_y", f"{name}_x"])
+        s = s.bind(f"{name}_y", "thread.y").bind(f"{name}_x", "thread.x").vectorize(f"{name}_v")
+    return s
+
+
+def bound_ms(target: GpuTarget, operations: float, nbytes: float) -> float:
+    """Milliseconds that operations and bytes, each once, take at least."""
+    clock = target.clock_hz or 1e9
+    peak = 2 * target.fma_per_cycle * target.units * clock
+    return max(operations / peak, nbytes / (target.level("memory").bandwidth * target.units * clock)) * 1e3
+
+
+def modelled(s: Schedule, target: GpuTarget) -> list[dict[str, Any]]:
+    """Registers, spills, occupancy and waves of each kernel."""
+    source = kernel_source(s.func, "cuda")
+    found = compile_cuda(source.text, target.arch).resources
+    rows = []
+    for entry in source.kernels:
+        used = found[entry.symbol]
+        threads, blocks = 1, 1
+        for n in entry.grid.threads:
+            threads *= n.as_int()
+        for n in entry.grid.blocks:
+            blocks *= n.as_int()
+        held = occupancy(target, threads, used.registers, entry.shared_bytes)
+        rows.append({
+            "kernel": entry.symbol, "registers": used.registers, "spilled_bytes": used.spilled,
+            "occupancy": held.fraction, "limit": held.limit, "waves": held.waves(blocks, target),
+        })  # fmt: skip
+    return rows
+
+
+def milliseconds(run: Callable[[int], float]) -> float:
+    """The median over batches; ``run`` does so many runs and returns seconds a run."""
+    count = max(1, int(0.05 / max(run(1), 1e-6)))
+    return statistics.median(run(count) for _ in range(BATCHES)) * 1e3
+
+
+def torch_gemm(n: int) -> float | None:
+    """Torch's milliseconds without tensor cores; ``None`` where it is not, or has no device."""
+    if find_spec("torch") is None:
+        return None
+    torch: Any = import_module("torch")
+    if not torch.cuda.is_available():
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = (torch.randn(n, n, device="cuda") for _ in range(2))
+
+    def run(count: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            a @ b
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / count
+
+    run(3)
+    return milliseconds(run)
+
+
+def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Square products, by the default schedule and by tiles."""
+    for n in GEMM_SIZES:
+        for kind in ("default", "tiled"):
+            yield f"gemm {n} {kind}", lambda n=n, kind=kind: gemm(n, kind, target, has_device)  # type: ignore[misc]
+
+
+def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
+    """One row of a product."""
+    program = product(n)
+    s = tiled(program) if kind == "tiled" else schedule_for_gpu(program, target)
+    operations = 2.0 * n**3
+    row: dict[str, Any] = {"bound_ms": bound_ms(target, operations, 3 * 4.0 * n * n), "flops": operations}
+    if not has_device:
+        return row | {"kernels": modelled(s, target)}
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal((n, n), np.float32) for name in "AB"}
+    plan, inputs, outputs = DeviceFunction(s.func, open_device("cuda"), read_settings()).plan(arrays, {})
+    plan.run(inputs, list(outputs.values()))
+    error = float(np.abs(outputs["C"] - arrays["A"] @ arrays["B"]).max())
+    ms = milliseconds(plan.seconds)
+    return row | {"ms": ms, "tflops": operations / ms / 1e9, "max_error": error, "torch_ms": torch_gemm(n)}
+
+
+def model_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """The reference models, batch 1."""
+    for name in zoo.FULL:
+        yield f"model {name}", lambda name=name: model(name, target, has_device)  # type: ignore[misc]
+
+
+def model(name: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
+    """One row of a model."""
+    start = time.perf_counter()
+    proto = zoo.FULL[name]()
+    if not has_device:
+        units = emit_model(proto, target, "cubin")
+        used = [used for unit in units for used in unit.resources.values()]
+        return {
+            "compile_s": time.perf_counter() - start, "kernels": len(used),
+            "most_registers": max(u.registers for u in used), "spilled_bytes": sum(u.spilled for u in used),
+        }  # fmt: skip
+    compiled = compile_model(proto, target="cuda")
+    seconds = time.perf_counter() - start
+    feeds = compiled.sample_feeds()
+    compiled.run(None, feeds)
+    operations = sum(flops(group.kernel.program) for group in compiled.groups())
+    times = []
+    for _ in range(BATCHES):
+        begin = time.perf_counter()
+        compiled.run(None, feeds)
+        times.append(time.perf_counter() - begin)
+    return {"compile_s": seconds, "ms": statistics.median(times) * 1e3, "flops": operations}
+
+
+PARTS = {"gemm": gemm_rows, "models": model_rows}
+
+
+def main() -> int:
+    """Make the rows that are not there yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--arch", default="sm_90", help="Architecture of the modelled rows.")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    try:
+        target, card = find_target("cuda"), open_device("cuda").name
+        has_device = True
+    except (InstallationError, TargetError) as error:
+        target, card, has_device = find_target(f"cuda:{options.arch}"), f"none ({error.what})", False
+    assert isinstance(target, GpuTarget)
+    done: set[str] = set()
+    if options.out is not None and options.out.exists():
+        done = {json.loads(line)["row"] for line in options.out.read_text().splitlines()}
+    for part in options.parts.split(","):
+        for name, make in PARTS[part](target, has_device):
+            if name in done:
+                continue
+            if time.monotonic() - begin > options.minutes * 60:
+                print("out of time: run again to go on", file=sys.stderr)
+                return 0
+            row = {"row": name, "card": card, "arch": target.arch, "measured": has_device, **make()}
+            text = json.dumps(row)
+            print(text if options.json else _shown(row), flush=True)
+            if options.out is not None:
+                with options.out.open("a") as file:
+                    file.write(text + "\n")
+    return 0
+
+
+def _shown(row: dict[str, Any]) -> str:
+    rest = {key: value for key, value in row.items() if key not in ("row", "card", "arch", "measured")}
+    return f"{row['row']:<24} " + ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in rest.items()
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
