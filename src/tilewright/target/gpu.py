@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from tilewright.support import TargetError
 from tilewright.target.model import MemoryLevel, ParallelLevel, TargetBase
+from tilewright.target.nvidia_mma import INSTRUCTIONS
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -149,4 +150,5 @@ def nvidia_gpu(
             ),
         ),
         features=features,
+        instructions=tuple(row for row in INSTRUCTIONS if row.features <= features and arch != "sm_70"),
     )

@@ -7,6 +7,7 @@ from typing import Final
 
 from tilewright.codegen.clike.device import DeviceSource, emit_device
 from tilewright.codegen.clike.dialect import Dialect
+from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS
 from tilewright.ir import LoopFunction
 
 CUDA: Final = Dialect(
@@ -43,6 +44,7 @@ CUDA: Final = Dialect(
     barrier=("__syncthreads();", "__syncthreads();"),
     group_id="blockIdx.{axis}",
     local_id="threadIdx.{axis}",
+    warp_instructions=frozenset(WARP_INSTRUCTIONS),
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from tilewright.codegen.clike.launches import (
     leaves,
     waits,
 )
+from tilewright.codegen.clike.mma import WARP, mma_function
 from tilewright.codegen.clike.statements import (
     Statements,
     constant_extent,
@@ -35,6 +36,7 @@ from tilewright.codegen.clike.writer import Writer, entry_name
 from tilewright.ir import (
     PRIVATE,
     Alloc,
+    Along,
     Barrier,
     Buffer,
     Exec,
@@ -45,7 +47,9 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Window,
     loads,
+    simplify,
     stmt_exprs,
     stmt_writes,
     substitute,
@@ -200,8 +204,17 @@ class _Kernel(Statements):
     # -- who runs a statement -------------------------------------------------------------------------------
 
     def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Exec) and s.instr in self.dialect.warp_instructions:
+            self._execute_by_warp(s)
+            return
         missing = self._grid.used - self._covered
-        if not missing or isinstance(s, Seq | Barrier | Alloc) or has_hardware(s) or waits(s):
+        if (
+            not missing
+            or isinstance(s, Seq | Barrier | Alloc)
+            or has_hardware(s)
+            or waits(s)
+            or self._has_warps(s)
+        ):
             super().stmt(s)
             return
         own = [self._writes_own(leaf) for leaf in leaves(s)]
@@ -214,6 +227,46 @@ class _Kernel(Statements):
                 outer, self._covered = self._covered, self._grid.used
                 super().stmt(s)
                 self._covered = outer
+
+    def _has_warps(self, s: Stmt) -> bool:
+        """Whether an instruction of whole warps stands in a statement."""
+        names = self.dialect.warp_instructions
+        return bool(names) and any(isinstance(leaf, Exec) and leaf.instr in names for leaf in leaves(s))
+
+    def _execute_by_warp(self, s: Exec) -> None:
+        """An instruction of all threads of a warp, which are those along ``thread.x``."""
+        if "thread.x" in self._covered or self._grid.extent("thread.x") != Index(WARP):
+            raise ScheduleError(
+                f"{self._symbol}: {s.instr} is done by a whole warp: it stands outside of loops over "
+                f"thread.x, and these have {WARP} iterations",
+                hint="bind loops of 32 iterations beside it, such as those of copies, to thread.x",
+            )
+        pieces = []
+        for w in s.windows:
+            place = self.place(w.buffer)
+            total, products = self.offset(place, w.offsets)
+            if products or w.buffer in self._private or len(w.axes) != 2:
+                raise ScheduleError(
+                    f"{self._symbol}: {s.instr} takes {w.buffer!r} from shared or global memory, with "
+                    "constant strides"
+                )
+            strides = [str(self._stride(w, along, total)) for along in w.axes]
+            pieces += [f"&{place.text}[{self.index_text(total)}]", *strides]
+        call = f"{mma_function(self.helpers, s.instr)}({', '.join(pieces)});"
+        missing = self._grid.used - self._covered - {"thread.x"}
+        if missing:
+            call = f"if ({' && '.join(f'{self._id(axis)} == 0' for axis in sorted(missing))}) {call}"
+        self.writer.line(call)
+
+    def _stride(self, w: Window, along: Along, total: Index) -> int:
+        """Elements between neighbours along an axis of an operand."""
+        moved = tuple(i + (along.step if d == along.dim else 0) for d, i in enumerate(w.offsets))
+        distance = simplify(self.offset(self.place(w.buffer), moved)[0] - total, self.env)
+        if not distance.is_const:
+            raise ScheduleError(
+                f"{self._symbol}: elements of {w.buffer!r} do not lie evenly for the instruction"
+            )
+        return distance.const
 
     def _writes_own(self, s: Store | Exec) -> bool:
         """Whether all that a statement writes is every thread's own."""

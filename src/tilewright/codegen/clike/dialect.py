@@ -49,6 +49,8 @@ class Dialect:
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
+    warp_instructions: frozenset[str] = frozenset()
+    """Instructions that the threads of a warp do together."""
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 

@@ -175,6 +175,11 @@ class Helpers:
         made = f"({kind})({listed})" if self._dialect.vectors else f"{kind}{{{listed}}}"
         return f"*({space}{kind} *)({pointer}) = {made};"
 
+    def verbatim(self, name: str, text: str) -> str:
+        """The name of a function whose text is given, without what begins every helper."""
+        self._texts.setdefault(name, f"{self._dialect.inline} {text}")
+        return name
+
     def _add(self, name: str, template: str, dtype: DType | None) -> None:
         dialect = self._dialect
         values: dict[str, str] = dict(dialect.types) | {"name": name}
