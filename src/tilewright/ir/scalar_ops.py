@@ -246,7 +246,9 @@ def cast(source: DType, target: DType, mode: str) -> Callable[[Value], Value]:
         def saturate(a: Value) -> int:
             if a != a:
                 return 0
-            return low if a <= low else high if a >= high else int(a)
+            # narrow floats of numpy compare with no integer beyond 64 bits
+            x = float(a) if source.is_float else a
+            return low if x <= low else high if x >= high else int(x)
 
         return saturate
     if source.is_float:

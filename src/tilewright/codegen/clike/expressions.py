@@ -43,7 +43,7 @@ from tilewright.support import InternalError
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 _NARROW = frozenset({"f16", "bf16"})
-_OF_TWO_CONVERSIONS = frozenset({"i32", "u32", "i64", "f64"})
+_OF_TWO_CONVERSIONS = frozenset({"i32", "u32", "i64", "u64", "f64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +202,9 @@ class Expressions(Indices):
 
     def _wrapped(self, op: str, a: str, b: str, dtype: DType) -> str:
         """Integer arithmetic that wraps around: in the unsigned type, which C defines."""
-        if dtype.kind == "uint" and dtype.bits == F32.bits:
+        if dtype.kind == "uint" and dtype.bits >= F32.bits:
             return f"({a} {op} {b})"
-        kind = "u64" if dtype == I64 else "u32"
+        kind = "u64" if dtype.bits == I64.bits else "u32"
         wide = self.dialect.types[kind]
         return f"(({self.dialect.value_type(dtype)})(({wide}){a} {op} ({wide}){b}))"
 

@@ -206,7 +206,7 @@ def _ends(dtype: DType) -> tuple[str, str]:
 def integer_literal(value: int, dtype: DType) -> str:
     """An integer as text; the least value of a type is no literal of its own."""
     if dtype.kind == "uint":
-        return f"{value}u"
+        return f"{value}{'ul' if dtype.bits == DTYPES['u64'].bits else 'u'}"
     suffix = "L" if dtype.bits == DTYPES["i64"].bits else ""
     if value == int(dtype.min_value) and dtype.bits >= DTYPES["i32"].bits:
         return f"(-{-(value + 1)}{suffix} - 1)"
