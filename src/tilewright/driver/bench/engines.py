@@ -67,9 +67,7 @@ class Tilewright(Engine):
         if is_saved_model(path):
             model: CompiledModel | SavedModel = load_model(path, threads=threads)
         else:
-            model = compile_model(
-                path, target=target, threads=threads, shapes=shapes, precision=precision
-            )
+            model = compile_model(path, target=target, threads=threads, shapes=shapes, precision=precision)
         self._bound = model.bind(feeds)
 
     @property
