@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tilewright.frontend import import_onnx, zoo
 from tilewright.graph import Limits
+from tilewright.graph.registry import unsupported
 from tilewright.support import InputError, ModelError, ResourceError, UnsupportedOperatorError, UserError
 
 #: What refusing a model may allocate: far less than the tensors it asks for.
@@ -344,7 +345,7 @@ def test_everything_unsupported_is_listed_by_name_and_operator() -> None:
     assert [line.strip() for line in text.split("\n")[1:]] == [
         "node 'first' (custom.Mystery): the operator is not supported",
         "node 'second' (custom.Riddle): the operator is not supported",
-        "node 'third' (NonMaxSuppression): the operator is not supported",
+        f"node 'third' (NonMaxSuppression): {unsupported('NonMaxSuppression')}",
     ]
 
 

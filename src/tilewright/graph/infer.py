@@ -26,6 +26,7 @@ from tilewright.graph.registry import (
     UndeterminedError,
     find_operator,
     is_supported,
+    unsupported,
 )
 from tilewright.graph.rewrite import topological, without_dead_code
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
@@ -136,7 +137,7 @@ class _Inference:
         if any(value in self.blocked for value in node.used_inputs):
             # What an unsupported node makes is unknown; its readers can at least be looked up.
             if not (is_supported(node.domain, node.op) or is_decomposed(node.domain, node.op)):
-                self._refuse(node, "the operator is not supported")
+                self._refuse(node, unsupported(node.op))
             self.blocked.update(node.used_outputs)
             return
         control = (
@@ -160,7 +161,7 @@ class _Inference:
             types = [self.types[value] if value else None for value in node.inputs]
             parts = self.expand(node, types) if self.expand is not None else None
             if parts is None:
-                self._refuse(node, "the operator is not supported")
+                self._refuse(node, unsupported(node.op))
             else:
                 self.run(parts)
             return

@@ -395,6 +395,39 @@ def find_operator(node: Node) -> Operator | None:
     return REGISTRY.get((standard_domain(node.domain), node.op))
 
 
+#: Why operators that models do have are not supported.
+_REASONS: Final = MappingProxyType(
+    {
+        "NonMaxSuppression": "how many boxes it keeps, only a run knows: cut the model before it",
+        "ImageDecoder": "images are decoded before the model is run: give it pixels",
+        **dict.fromkeys(
+            (
+                "SequenceConstruct",
+                "SequenceEmpty",
+                "SequenceInsert",
+                "SequenceErase",
+                "SequenceAt",
+                "SequenceLength",
+                "SequenceMap",
+                "SplitToSequence",
+                "ConcatFromSequence",
+            ),
+            "sequences of tensors are not supported",
+        ),
+        **dict.fromkeys(
+            ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
+            "random numbers are not drawn: give them to the model as an input",
+        ),
+    }
+)
+
+
+def unsupported(op: str) -> str:
+    """Why there is no definition of an operator, as far as there is more to say than that."""
+    reason = _REASONS.get(op)
+    return f"the operator is not supported: {reason}" if reason else "the operator is not supported"
+
+
 def is_supported(domain: str, op: str) -> bool:
     """Whether there is a definition of that operator (some of its attributes may still be refused)."""
     return (standard_domain(domain), op) in REGISTRY or (domain, op) in _CONTROL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, save_model
 
 import onnx_models as tiny
 import tilewright
@@ -173,3 +173,69 @@ def test_what_cannot_be_taken_apart_says_why(name):
     node, inputs, message = REFUSED[name]
     with pytest.raises(UnsupportedOperatorError, match=message):
         _graph(node, **inputs)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["constant", "given"])
+@pytest.mark.parametrize("zeros", [(None, None), (7, None), (7, 3), ("row", "column")], ids=str)
+@pytest.mark.parametrize(
+    "dtypes", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("int8", "uint8")], ids=str
+)
+def test_products_of_integers_less_their_zero_points(dtypes, zeros, known):
+    random = np.random.default_rng(1)
+    shapes = {"a": (2, 3, 5), "b": (5, 4)}
+    arrays = {}
+    for (name, shape), dtype in zip(shapes.items(), dtypes, strict=True):
+        info = np.iinfo(dtype)
+        arrays[name] = random.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+    for name, zero, dtype, count in zip(("za", "zb"), zeros, dtypes, (3, 4), strict=True):
+        if zero is not None:
+            spread = random.integers(-9 if dtype == "int8" else 0, 9, count)
+            arrays[name] = np.array(spread if isinstance(zero, str) else zero, dtype)
+    inputs = [name for name in ("a", "b", "za", "zb") if name in arrays]
+    given = {"a"} if known else set(arrays)
+    types = {
+        k: TensorType({"u": "u8", "i": "i8"}[v.dtype.kind], v.shape) for k, v in arrays.items() if k in given
+    }
+    constants = {k: v for k, v in arrays.items() if k not in given}
+    graph = typed_graph(types, ["y"], [Node("MatMulInteger", tuple(inputs), ("y",), version=10)], constants)
+    for node in graph.nodes:
+        if node.op == "MatMulInteger":
+            assert [graph.types[value].dtype for value in node.used_inputs] == ["u8", "i8"]
+    (made,) = evaluate_graph(graph, {k: v for k, v in arrays.items() if k in given}).values()
+    wide = {k: v.astype(np.int64) for k, v in arrays.items()}
+    rows = wide.get("za", np.array(0))
+    wanted = (wide["a"] - rows.reshape(-1, 1)) @ (wide["b"] - wide.get("zb", 0))
+    np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("elem", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("external", [False, True], ids=["inside", "beside"])
+def test_weights_of_four_bits(elem, external, tmp_path):
+    low = -8 if elem == TensorProto.INT4 else 0
+    numbers = np.random.default_rng(0).integers(low, low + 16, (5, 3)).astype(np.int32)
+    weights = helper.make_tensor("w", elem, numbers.shape, numbers.reshape(-1))
+    zero = helper.make_tensor("z", elem, (3,), [low + 1, low + 7, low + 15])
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    scale = np.array([0.5, 2, 1], np.float32)
+    model = tiny.model(nodes, [tiny.tensor("x", (2, 5))], [tiny.tensor("y", (2, 3))], {"s": scale})
+    model.graph.initializer.extend([weights, zero])
+    path = tmp_path / "model.onnx"
+    save_model(model, path, save_as_external_data=external, size_threshold=0)
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    (made,) = evaluate_graph(simplify(import_onnx(path)), {"x": x}).values()
+    np.testing.assert_allclose(made, x @ ((numbers - [low + 1, low + 7, low + 15]) * scale), rtol=1e-6)
+
+
+def test_weights_of_four_bits_do_not_saturate_as_bytes():
+    nodes = [
+        helper.make_node("Identity", ["z"], ["same"]),
+        helper.make_node("QuantizeLinear", ["x", "s", "same"], ["q"], name="culprit"),
+        helper.make_node("DequantizeLinear", ["q", "s", "same"], ["y"]),
+    ]
+    model = tiny.model(nodes, [tiny.tensor("x", (3,))], [tiny.tensor("y", (3,))], {"s": np.float32(1)})
+    model.graph.initializer.append(helper.make_tensor("z", TensorProto.INT4, (), [0]))
+    with pytest.raises(UnsupportedOperatorError, match=r"node 'culprit' .*'same' has elements of 4 bits"):
+        import_onnx(model)

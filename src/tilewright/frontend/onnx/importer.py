@@ -11,7 +11,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
 
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
-from tilewright.frontend.onnx.tensors import DTYPES, tensor_array, type_name
+from tilewright.frontend.onnx.tensors import DTYPES, NARROW, tensor_array, type_name
 from tilewright.graph import (
     Array,
     Attribute,
@@ -41,6 +41,11 @@ _log = get_logger(__name__)
 #: Attributes that name an element type by its number in the format.
 _TYPE_ATTRIBUTES: Final = frozenset({"to", "dtype", "output_dtype"})
 
+#: Operators whose result has the type and the elements of their first input.
+_MOVING: Final = frozenset(
+    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather"}
+)
+
 Shapes = Mapping[str, Sequence[int] | int]
 
 
@@ -66,6 +71,8 @@ def import_onnx(
     inputs = _inputs(model.graph, weights, _named_shapes(shapes), fixed, limits)
     reader = _Reader(versions_of(model), limits)
     nodes = reader.nodes(model.graph)
+    narrow = {tensor.name for tensor in loaded.weights if tensor.data_type in NARROW}
+    reader.refused.update(_narrow_readers(nodes, narrow))
     known = {**reader.constants, **weights, **fixed}
     outputs = [value.name for value in model.graph.output]
     graph = typed_graph(
@@ -105,6 +112,33 @@ def _fixed(constants: object) -> dict[str, Array]:
     return fixed
 
 
+def _narrow_readers(nodes: Sequence[Node], narrow: set[str]) -> dict[str, str]:
+    """What must not read weights of 4 bits, by origin: they are held as bytes, whose range is another.
+
+    Dequantising them, converting them and moving them about is the same for bytes.
+    """
+    refused: dict[str, str] = {}
+    for node in nodes:
+        read = narrow & (set(node.used_inputs) | _inner_reads(node))
+        if not read or node.op == "DequantizeLinear" or (node.op == "Cast" and not node.domain):
+            continue
+        if node.domain or node.op not in _MOVING:
+            refused[node.origin] = (
+                f"{quoted(min(read))} has elements of 4 bits, which only DequantizeLinear reads"
+            )
+        narrow = narrow | set(node.used_outputs)
+    return refused
+
+
+def _inner_reads(node: Node) -> set[str]:
+    """What the graphs in a node's attributes read."""
+    graphs = [value for value in node.attributes.values() if isinstance(value, Subgraph)]
+    inner = [each for graph in graphs for each in graph.nodes]
+    return {value for graph in graphs for value in graph.outputs}.union(
+        *(set(each.used_inputs) | _inner_reads(each) for each in inner)
+    )
+
+
 def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
     weights: dict[str, Array] = {}
     refused: list[tuple[NodeLocation, str]] = []
@@ -113,7 +147,9 @@ def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
         raise UnsupportedOperatorError(f"the sparse initializer {quoted(name)} is not supported")
     for tensor in loaded.weights:
         try:
-            weights[tensor.name] = tensor_array(tensor, loaded.folder, limits.tensor_bytes, "initializer")
+            weights[tensor.name] = tensor_array(
+                tensor, loaded.folder, limits.tensor_bytes, "initializer", weight=True
+            )
         except UnsupportedOperatorError as error:
             refused.append((NodeLocation(tensor.name, "initializer"), error.what))
     if refused:

@@ -40,6 +40,10 @@ DTYPES: Final[Mapping[int, str]] = MappingProxyType(
     }
 )
 
+#: Integers of 4 bits, two a byte in a file, and the type in which weights of them are held.
+NARROW: Final[Mapping[int, str]] = MappingProxyType({TensorProto.INT4: "i8", TensorProto.UINT4: "u8"})
+_PER_BYTE: Final = 2
+
 #: Where each element type is kept when it is not in `raw_data`.
 _FIELDS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -60,14 +64,19 @@ def type_name(elem_type: int) -> str:
         return f"type {elem_type}"
 
 
-def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what: str = "tensor") -> Array:
+def tensor_array(
+    tensor: TensorProto, folder: Path | None, max_bytes: int, what: str = "tensor", weight: bool = False
+) -> Array:
     """The tensor's elements. `folder` is where external data may lie; None allows none.
+
+    A `weight` may have elements of `NARROW`, which are given as bytes.
 
     Raises ModelError where data and dimensions disagree, ResourceError for more than `max_bytes`,
     UnsupportedOperatorError for an element type that tensors here cannot have.
     """
     name = f"the {what} {quoted(tensor.name)}" if tensor.name else f"a {what} without a name"
-    dtype = DTYPES.get(tensor.data_type)
+    packed = tensor.data_type in NARROW and weight
+    dtype = NARROW[tensor.data_type] if packed else DTYPES.get(tensor.data_type)
     if dtype is None:
         raise UnsupportedOperatorError(f"{name} has elements of {type_name(tensor.data_type)}")
     if any(size < 0 for size in tensor.dims):
@@ -80,8 +89,13 @@ def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what:
         raise ResourceError(
             f"{name} would take {format_bytes(nbytes)}; one tensor may have at most {format_bytes(max_bytes)}"
         )
+    if packed:
+        count = nbytes = -(-count // _PER_BYTE)
     if tensor.data_location == TensorProto.EXTERNAL:
         data = _external(tensor, folder, nbytes, name)
+        if packed:
+            inside = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=data)
+            return numpy_helper.to_array(inside).astype(dtype_of(dtype).numpy)
         return np.frombuffer(data, dtype_of(dtype).numpy).reshape(tuple(tensor.dims))
     if tensor.HasField("raw_data"):
         have, want, unit = len(tensor.raw_data), nbytes, "bytes"
@@ -92,7 +106,8 @@ def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what:
         raise ModelError(
             f"{name} has the shape {list(tensor.dims)} and {have} {unit} of data instead of {want}"
         )
-    return numpy_helper.to_array(tensor)
+    array = numpy_helper.to_array(tensor)
+    return array.astype(dtype_of(dtype).numpy) if packed else array
 
 
 def _external(tensor: TensorProto, folder: Path | None, nbytes: int, name: str) -> bytes:

@@ -9,10 +9,12 @@ Source: `ContribOperators.md` of onnxruntime.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from tilewright.graph.decompositions.activations import activated
-from tilewright.graph.model import Array
+from tilewright.graph.model import Array, TensorType
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
 
@@ -104,3 +106,66 @@ def matmul_n_bits(
         weights = p.constant(np.ascontiguousarray(wide.T.astype(factors.dtype)))
     total = p.add("MatMul", (a, weights))
     p.give(p.add("Add", (total, bias)) if bias else total)
+
+
+#: What is added to signed bytes to make them unsigned: the same bits but the highest.
+_SIGN: Final = 128
+
+
+@decomposition("MatMulInteger")
+def matmul_integer(p: Parts, a: str, b: str, a_zero: str = "", b_zero: str = "") -> bool:
+    """A product of integers less their zero points, in products of unsigned with signed bytes without any.
+
+    sum_k (a - za) (b - zb) = sum_k a b - zb sum_k a - za sum_k b + K za zb: machines have instructions for
+    the first sum, the others are of rows and columns, known when compiling where the matrix is. Signed `a`
+    and unsigned `b` change by 128, and their zero points with them. (Jacob et al., arXiv:1712.05877,
+    equation 7.)
+    """
+    left, right = p.type(0), p.type(1)
+    zeros = [p.ctx.types[at] if at < len(p.ctx.types) else None for at in (2, 3)]
+    plain = (left.dtype, right.dtype) == ("u8", "i8") and not a_zero and not b_zero
+    if plain or left.rank < 2 or right.rank < 2:
+        return False
+    if any(zero is not None and zero.elements > 1 and zero.rank != 1 for zero in zeros):
+        return False
+    za, zb = (_zero(p, at, zero) for at, zero in zip((2, 3), zeros, strict=True))
+    if left.dtype == "i8":
+        a, za = _flipped(p, a, "u8"), _moved(p, za, _SIGN)
+    if right.dtype == "u8":
+        b, zb = _flipped(p, b, "i8"), _moved(p, zb, -_SIGN)
+    total = p.add("MatMulInteger", (a, b))
+    if za and zeros[0] is not None and zeros[0].elements > 1:
+        za = p.reshape(za, (-1, 1))
+    if zb:
+        rows = p.add("ReduceSum", (p.add("Cast", (a,), to="i32"), p.ints((-1,))), keepdims=1)
+        total = p.add("Sub", (total, p.add("Mul", (rows, zb))))
+    if za:
+        columns = p.add("ReduceSum", (p.add("Cast", (b,), to="i32"), p.ints((-2,))), keepdims=1)
+        if zb:
+            columns = p.add("Sub", (columns, p.add("Mul", (zb, p.number(left.sizes[-1], "i32")))))
+        total = p.add("Sub", (total, p.add("Mul", (columns, za))))
+    p.give(total)
+    return True
+
+
+def _zero(p: Parts, at: int, type_: TensorType | None) -> str:
+    """A zero point in i32: one number, or one a row or column; none where it is known to be nothing."""
+    if type_ is None:
+        return ""
+    known = p.ctx.values[at]
+    if known is not None and not known.any():
+        return ""
+    wide = p.add("Cast", (p.ctx.node.inputs[at],), to="i32")
+    return p.reshape(wide, ()) if type_.elements == 1 and type_.rank else wide
+
+
+def _flipped(p: Parts, value: str, dtype: str) -> str:
+    """Bytes under the other sign, 128 larger or smaller."""
+    return p.add(
+        "BitwiseXor",
+        (p.add("BitCast", (value,), to=dtype), p.number(_SIGN if dtype == "u8" else -_SIGN, dtype)),
+    )
+
+
+def _moved(p: Parts, zero: str, by: int) -> str:
+    return p.add("Add", (zero, p.number(by, "i32"))) if zero else p.number(by, "i32")
