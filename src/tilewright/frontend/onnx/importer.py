@@ -24,7 +24,7 @@ from tilewright.graph import (
     type_of,
     typed_graph,
 )
-from tilewright.ir import MAX_RANK
+from tilewright.ir import MAX_RANK, dtype_of
 from tilewright.support import (
     InputError,
     ModelError,
@@ -107,7 +107,7 @@ def _fixed(constants: object) -> dict[str, Array]:
     except ValueError as error:
         raise InputError(f"constants= gives what cannot be made an array: {error}") from None
     for name, array in fixed.items():
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biuf" and array.dtype != dtype_of("bf16").numpy:
             raise InputError(f"constants= gives {quoted(str(name))} elements of {array.dtype.name}")
     return fixed
 

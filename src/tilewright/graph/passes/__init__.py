@@ -10,6 +10,7 @@ from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
 from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
+from tilewright.graph.passes.half import WidenHalf
 from tilewright.graph.passes.identities import RemoveIdentities
 from tilewright.graph.passes.lookups import SliceLookups
 from tilewright.graph.passes.narrow import NarrowInputs
@@ -22,6 +23,7 @@ from tilewright.graph.passes.views import SimplifyViews, SinkViews
 #: What every imported model goes through, in order. Constants were folded when types were inferred, but for
 #: those that are stored quantised.
 PASSES: Final[tuple[Pass, ...]] = (
+    WidenHalf(),
     FoldDequantised(),
     RemoveIdentities(),
     FoldChannelAffine(),
@@ -36,11 +38,12 @@ PASSES: Final[tuple[Pass, ...]] = (
 
 #: The same for machines with instructions for products of unsigned and signed bytes.
 INTEGER_PASSES: Final[tuple[Pass, ...]] = (
+    WidenHalf(),
     UnsignedActivations(),
     SinkDequantised(),
     IntegerProducts(),
     FoldRequantised(),
-    *PASSES,
+    *PASSES[1:],
 )
 
 
@@ -77,5 +80,6 @@ __all__ = [
     "SinkViews",
     "SliceLookups",
     "UnsignedActivations",
+    "WidenHalf",
     "simplify",
 ]
