@@ -9,6 +9,7 @@ from tilewright.ir import Barrier, Index, locate, run_function
 from tilewright.lower import insert_barriers, lower, shrink_private
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule, replay
+from tilewright.support import ScheduleError
 from unit.schedule.gpu_programs import matmul, shared_matmul, threaded
 
 SIZES = (7, 9, 10)
@@ -113,3 +114,8 @@ def test_a_condition_on_the_iteration_ahead():
     s = tiles().pipeline("k_o", 2)
     where = Schedule(s.func).block("As").where
     assert any(c.vars == {"k_o"} for c in where)
+
+
+def test_virtual_threads_need_loops():
+    with pytest.raises(ScheduleError, match="no loop is given"):
+        tiles().virtual_threads((), "thread.x", 2)
