@@ -820,7 +820,7 @@ def _resize_excuse(mode: str, how: str, kind: str, target: tuple[float, ...]) ->
     shrinks = kind == "scales" and min(target) < 1
     if shrinks and how == "align_corners" and mode != "nearest":
         return "node tests pin the corners (decision 0080)"
-    last_bit = shrinks and how == "half_pixel_symmetric" and mode == "nearest"
+    last_bit = how == "half_pixel_symmetric" and mode == "nearest"
     return "the last bit of a place (decision 0080)" if last_bit else ""
 
 

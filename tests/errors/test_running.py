@@ -258,7 +258,7 @@ def test_bench_names_the_input_or_what_went_wrong(tmp_path, monkeypatch, capsys)
 
     def broken(*args):
         ours = SimpleNamespace(engine="tilewright", error="it broke", median=None, minimum=None)
-        return SimpleNamespace(ours=ours, engines=[ours], as_data=dict)
+        return SimpleNamespace(ours=ours, engines=[ours], as_data=dict, others=SimpleNamespace(warning=""))
 
     monkeypatch.setattr("tilewright.cli.commands.bench.run_benchmark", broken)
     assert main(["bench", str(file)]) == 2
