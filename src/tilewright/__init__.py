@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tilewright.driver import CompiledModel
     from tilewright.driver import compile_model as compile
+    from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedModel
     from tilewright.runtime import load_model as load
     from tilewright.support import InternalError, TilewrightError, UserError
@@ -24,6 +25,7 @@ _EXPORTS: Final = {
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
     "load": ("tilewright.runtime", "load_model"),
+    "tune": ("tilewright.driver", "tune_model"),
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "tune",
 ]
 
 

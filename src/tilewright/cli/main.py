@@ -20,9 +20,9 @@ from tilewright import __version__
 from tilewright.cli.state import DONE, INTERNAL, INTERRUPTED, WRONG_USE, State
 from tilewright.support import TilewrightError, UserError
 
-#: The commands, each a file of its name.
 #: Those that Python has a function of: theirs has an underscore.
 _BUILT_IN: Final = ("compile", "map")
+#: The commands, each a file of its name.
 _COMMANDS: Final = (
     "compile",
     "run",
@@ -31,6 +31,7 @@ _COMMANDS: Final = (
     "explain",
     "profile",
     "map",
+    "tune",
     "demo",
     "targets",
     "doctor",

@@ -10,11 +10,13 @@ from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.load import OtherLoad
+from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
+from tilewright.driver.tuning import Tuned, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.driver.work import flops
@@ -37,6 +39,9 @@ __all__ = [
     "KernelDescription",
     "KernelProfile",
     "Limits",
+    "LocalMeasurer",
+    "Tuned",
+    "tune_model",
     "ModelKernel",
     "OURS",
     "PRECISIONS",
