@@ -21,7 +21,14 @@ from tilewright.driver.layouts import Array, pack, unpack
 from tilewright.ir import Program, Stage, parse_program
 from tilewright.lower import lower
 from tilewright.plan import build_unit, plan_from_json
-from tilewright.runtime import ExecutionPlan, PlanBuilder, PoolOptions, aligned_copy, aligned_empty, shared_pool
+from tilewright.runtime import (
+    ExecutionPlan,
+    PlanBuilder,
+    PoolOptions,
+    aligned_copy,
+    aligned_empty,
+    shared_pool,
+)
 from tilewright.schedule import Schedule, derived_constants, load_trace
 from tilewright.support import TilewrightError, UserError, compare, read_settings
 from tilewright.target import Target, detect
@@ -134,9 +141,9 @@ class Runner:
 
 def _seconds(plan: ExecutionPlan) -> list[float]:
     """The shortest runs of a plan of one step, as the runtime itself counts them."""
-    first = float(plan.profile([], [], repeats=1).min()) * 1e-9
+    first = float(plan.measure([], [], repeats=1).min()) * 1e-9
     runs = max(LEAST_RUNS, min(MOST_RUNS, int(SECONDS / max(first, 1e-9))))
-    taken = plan.profile([], [], repeats=runs)[:, 0] * 1e-9
+    taken = plan.measure([], [], repeats=runs)[:, 0] * 1e-9
     return [float(t) for t in np.sort(taken)[:SHORTEST]]
 
 

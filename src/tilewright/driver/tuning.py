@@ -95,6 +95,8 @@ def tune_model(
     with Database(database) as records, LocalMeasurer() as measurer:
         for n, each in enumerate(todo):
             now = time.monotonic()
+            if now >= until:
+                break
             share = now + max(0.0, until - now) / (len(todo) - n) * 2
             limit = Budget(trials, min(until, share))
             try:

@@ -44,7 +44,10 @@ class Measurer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What tuning of a task came to: seconds of the default plan and of the best, side by side."""
+    """What tuning of a task came to: seconds of the default plan and of the best, side by side.
+
+    ``reason`` says why the default plan could not be measured, where that is so.
+    """
 
     task: Task
     label: str
@@ -53,6 +56,7 @@ class TaskResult:
     plan: UnitPlan | None
     trials: int
     known: bool = False
+    reason: str = ""
 
     @property
     def gain(self) -> float:
@@ -103,7 +107,8 @@ def _decide(
     better = sorted((t for t in trials[1:] if t.status == "ok" and t.best < first.best), key=lambda t: t.best)
     leaders = [first.candidate, *(t.candidate for t in better[:LEADERS])]
     if first.status != "ok":
-        return TaskResult(task, label, first.best, first.best, None, len(trials))
+        reason = f"{first.status}: {first.reason}"
+        return TaskResult(task, label, first.best, first.best, None, len(trials), reason=reason)
     rounds: list[list[float]] = [[] for _ in leaders]
     for _ in range(ROUNDS if len(leaders) > 1 else 1):
         for n, trial in enumerate(measurer.measure(task, leaders)):

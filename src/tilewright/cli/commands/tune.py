@@ -48,6 +48,9 @@ def tune(
         if state.json:
             return
         found = "known" if done.known else f"{done.trials} trials"
+        if done.reason:
+            state.say(f"{done.label[:40]:40} cannot be measured: {done.reason}")
+            return
         state.say(f"{done.label[:40]:40} {done.untuned * 1e6:10.1f} us -> {done.best * 1e6:10.1f}  "
                   f"{done.gain:5.2f}x  {found}")  # fmt: skip
 
@@ -68,5 +71,5 @@ def tune(
             for r in tuned.results
         ]
         state.print_json({"command": "tune", "model": model, "tasks": rows})
-    elif all(r.known for r in tuned.results):
+    elif tuned.results and all(r.known for r in tuned.results):
         state.say("nothing to tune: all tasks are in the records")

@@ -1,0 +1,123 @@
+"""Tuning for real: candidates built, checked and timed in a process that may crash, hang or lie."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from tests import onnx_models as tiny
+from tests.native_kernel import HOST
+from tests.unit.plan.test_unit import PROGRAMS
+
+import tilewright
+from tilewright.cost import Machine
+from tilewright.driver import LocalMeasurer, tune_model
+from tilewright.driver.measure_worker import Runner
+from tilewright.driver.tuning import seconds_of
+from tilewright.ir import parse_program, print_program
+from tilewright.schedule import Trace
+from tilewright.strategies import Candidate, Task
+from tilewright.support import InputError, TargetError
+from tilewright.target import AARCH64_NEON
+
+TASK = Task(parse_program(print_program(PROGRAMS["product"])), Machine(HOST, 1))
+
+
+def default(task=TASK):
+    return Candidate("default", task.default().plan)
+
+
+@pytest.fixture(scope="module")
+def measurer():
+    with LocalMeasurer() as made:
+        yield made
+
+
+def test_a_candidate_is_built_checked_and_timed(measurer):
+    (trial,) = measurer.measure(TASK, [default()])
+    assert trial.status == "ok", trial.reason
+    assert 0 < trial.best < 1
+
+
+def test_refused_candidates_say_why(measurer):
+    plan = default().plan
+    bad = replace(plan, nests=tuple(replace(n, plan=replace(n.plan, rows=999)) for n in plan.nests))
+    (trial,) = measurer.measure(TASK, [Candidate("x", bad)])
+    assert trial.status == "refused"
+    assert "rows is 999" in trial.reason
+
+
+def test_a_wrong_result_is_seen():
+    """What is remembered of one program, and a candidate that computes something else."""
+    task = Task(parse_program(print_program(PROGRAMS["softmax"])), Machine(HOST, 1))
+    reference = default(task).plan.to_json()
+    wrong = print_program(PROGRAMS["softmax"]).replace("exp_nonpositive(", "abs(")
+    assert wrong != print_program(PROGRAMS["softmax"])
+    runner = Runner(HOST)
+    request = {
+        "program": print_program(PROGRAMS["softmax"]),
+        "reference": reference,
+        "threads": 1,
+        "form": "plan",
+        "candidate": reference,
+    }
+    assert runner.answer(request)["status"] == "ok"
+    known = runner._references.pop(request["program"])
+    runner._references[wrong] = known
+    answer = runner.answer(request | {"program": wrong})
+    assert answer["status"] == "wrong"
+    assert "by the untuned plan" in answer["reason"]
+
+
+def test_traces_are_candidates(measurer):
+    trials = measurer.measure(TASK, [Candidate("x", TASK.default().schedule.trace), Candidate("x", Trace())])
+    assert [trial.status for trial in trials] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("import os; os.abort()", "crashed"),
+        ("input(); import time; time.sleep(60)", "hung"),
+        ("input(); print('nonsense'); input()", "crashed"),
+        ("input(); print('[]'); input()", "crashed"),
+    ],
+)
+def test_processes_that_fail_are_trials(code, status):
+    with LocalMeasurer(timeout=2.0, command=(sys.executable, "-c", code)) as measurer:
+        (trial,) = measurer.measure(TASK, [default()])
+        assert trial.status == status
+        assert trial.reason
+
+
+def test_tasks_of_other_machines_are_refused(measurer):
+    with pytest.raises(TargetError, match="cannot be timed on this machine"):
+        measurer.measure(Task(TASK.program, Machine(AARCH64_NEON, 1)), [])
+
+
+def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
+    model = tiny.mlp()
+    compiled = tilewright.compile(model, threads=1)
+    seen = []
+    tuned = tune_model(compiled, budget="60s", trials=3, database=tmp_path / "r.db", watch=seen.append)
+    assert len(tuned.results) == len(seen) > 0
+    assert all(not done.known and done.untuned < 1 for done in seen)
+    again = tune_model(compiled, budget=60, trials=3, database=tmp_path / "r.db")
+    assert all(done.known for done in again.results)
+    other = tilewright.compile(model, threads=1, plan=json.dumps(json.loads(tuned.plan.to_json())))
+    assert other.plan() == tuned.plan
+
+
+@pytest.mark.parametrize("budget", ["soon", "5", "0s", 0, -1.0, "m"])
+def test_other_budgets_are_refused(budget):
+    with pytest.raises(InputError, match="is no budget"):
+        seconds_of(budget)
+
+
+def test_budgets_are_read():
+    assert [seconds_of(b) for b in ("90s", "1.5m", "2h", 7)] == [90, 90, 7200, 7]
+
+
+def test_the_default_strategy_searches_nothing():
+    with pytest.raises(InputError, match="searches nothing"):
+        tune_model(tilewright.compile(tiny.mlp(), threads=1), strategy="default")
