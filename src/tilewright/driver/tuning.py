@@ -14,7 +14,7 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan, unit_key
 from tilewright.plan import UnitPlan
 from tilewright.strategies import Task, find_strategy
-from tilewright.support import InputError, ResourceError
+from tilewright.support import InputError, TargetError
 from tilewright.target import CpuTarget
 from tilewright.tune import Budget, Database, TaskResult, tune_task
 
@@ -51,10 +51,10 @@ def seconds_of(budget: str | float) -> float:
 
 
 def tasks_of(model: CompiledModel) -> tuple[ModelTask, ...]:
-    """The tasks of a compiled model, each kernel's program once."""
+    """The tasks of a compiled model, each kernel's program once. Raises TargetError for a device."""
     target = model.target
     if not isinstance(target, CpuTarget):
-        raise ResourceError(f"kernels for {target.name!r} cannot be tuned yet")
+        raise TargetError(f"kernels for {target.name!r} cannot be tuned yet")
     found: dict[str, ModelTask] = {}
     for group in model.groups():
         made = group.kernel.decided()
