@@ -35,6 +35,7 @@ _COMMANDS: Final = (
     "demo",
     "targets",
     "doctor",
+    "simulate",
 )
 
 

@@ -14,6 +14,7 @@ from tilewright.mapping.system.read import load_machine, parse_machine, shipped_
 from tilewright.mapping.system.static import Recurrence, schedule, schedule_recurrence
 from tilewright.mapping.system.stream import StreamProgram
 from tilewright.mapping.system.text import parse_streams, print_streams
+from tilewright.mapping.system.timeline import timeline
 from tilewright.mapping.system.timing import Span, Timing, time_streams
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "schedule_recurrence",
     "shipped_machines",
     "time_streams",
+    "timeline",
 ]

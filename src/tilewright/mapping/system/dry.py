@@ -124,24 +124,33 @@ class Slot:
 
 
 class Room:
-    """The free bytes of a memory: intervals, first fit."""
+    """The free bytes of a memory, as intervals.
+
+    Copies that come and go take room behind the last one taken, so that what was just freed, and may still be
+    on its way out when the streams run, is taken again last; what is kept takes the first that fits.
+    """
 
     def __init__(self, size: int, align: int) -> None:
         self.size, self.align = size, align
         self.free: list[tuple[int, int]] = [(0, size)]
+        self.last = 0
 
     def padded(self, n: int) -> int:
         """Bytes that ``n`` bytes occupy."""
         return -(-n // self.align) * self.align
 
-    def take(self, n: int) -> int | None:
+    def take(self, n: int, *, behind: bool = False) -> int | None:
         """The address of ``n`` bytes, or ``None`` where no interval has them."""
         n = self.padded(n)
-        for i, (lo, size) in enumerate(self.free):
-            if size >= n:
-                self.free[i : i + 1] = [(lo + n, size - n)] if size > n else []
-                return lo
-        return None
+        fitting = [i for i, (_, size) in enumerate(self.free) if size >= n]
+        if not fitting:
+            return None
+        i = next((i for i in fitting if self.free[i][0] >= self.last), fitting[0]) if behind else fitting[0]
+        lo, size = self.free[i]
+        self.free[i : i + 1] = [(lo + n, size - n)] if size > n else []
+        if behind:
+            self.last = lo + n
+        return lo
 
     def give(self, lo: int, n: int) -> None:
         """Free an interval again."""
@@ -244,6 +253,10 @@ class DryRun:
         """Where an operand goes if nothing else decides."""
         return placements(self.machine, self.units(op)[0], op.stage.instruction)[0][name]
 
+    def allowed(self, op: Op, name: str) -> tuple[str, ...]:
+        """Where an operand may be."""
+        return self.units(op)[0].places[op.stage.instruction][name]
+
     # ---- calls ----
 
     def call(self, op: Op) -> None:
@@ -312,9 +325,23 @@ class DryRun:
             if tile in self.dirty:
                 self.write_back(tile, needed=True)
             return self.ref(tile, memory)
-        sources = [*copies, *([] if tile in self.dirty else [self.machine.home])]
-        self.carry(tile, sources, memory)
+        self.carry(tile, self.sources(tile, memory), memory)
         return self.ref(tile, memory)
+
+    def sources(self, tile: Tile, memory: str) -> list[str]:
+        """Where a tile can be copied from to a memory; it is written back first where it must be."""
+        copies = [m for m in self.where.get(tile, {}) if m != memory]
+        if tile in self.dirty and not any(self.paths(m, memory) for m in copies):
+            self.write_back(tile, needed=True)
+        return [*copies, *([] if tile in self.dirty else [self.machine.home])]
+
+    def put_back(self, tile: Tile, memory: str, slot: Slot, *, needed: bool) -> None:
+        """Give a tile the slot back that a loop planned for it, with its value where that counts."""
+        needed |= tile in self.where
+        sources = self.sources(tile, memory)
+        self.where.setdefault(tile, {})[memory] = slot
+        if needed:
+            self.carry(tile, sources, memory)
 
     def settle_others(self, tile: Tile) -> None:
         """Bring home what other tiles hold of the same elements."""
@@ -369,7 +396,7 @@ class DryRun:
                 f" {room.size} bytes",
                 hint="the machine's instructions are too large for its memories",
             )
-        at = room.take(tile.bytes)
+        at = room.take(tile.bytes, behind=True)
         while at is None:
             options = [
                 EvictOption(t, (-self.next_use(t), t in self.dirty, slots[memory].touched))
@@ -387,7 +414,7 @@ class DryRun:
                 self.write_back(victim)
             if memory in self.where.get(victim, {}):
                 self.forget(victim, memory)
-            at = room.take(tile.bytes)
+            at = room.take(tile.bytes, behind=True)
         self.where.setdefault(tile, {})[memory] = Slot(Index(at), at, tile.bytes, touched=self.tick)
 
     def forget(self, tile: Tile, memory: str) -> None:

@@ -18,12 +18,13 @@ scheduling the body three times.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir import Index, mod, var
 from tilewright.mapping.system.dry import Again, DryRun, Recorded, Slot, settle, starts_in, substituted
 from tilewright.mapping.system.nest import Loop, Node, Op, Tile, operations
+from tilewright.support import ResourceError, quoted
 
 DEEP: Final = 8
 """Slots of the longest ring, of two or more iterations; a power of two, as timing looks for short periods."""
@@ -78,7 +79,7 @@ class _Touch:
     reads_first: bool
     written: bool = False
     count: int = 0
-    memories: set[str] = field(default_factory=set)
+    allowed: tuple[str, ...] = ()
 
 
 def run_nodes(run: DryRun, nodes: Sequence[Node], *, starved: bool) -> None:
@@ -102,12 +103,19 @@ class _LoopRun:
         self.run, self.loop, self.starved = run, loop, starved
         self.touches: dict[Tile, _Touch] = {}
         self.counts = dict(_counts(loop.body))
+        self.sums: set[Tile] = set()  # what an iteration continues
         for op, inner in operations(loop.body):
             for name, tile in op.operands:
                 self.touch(tile, op, name, inner, reads=True, writes=False)
             name, tile = op.result
             starts = op.stage.initial is None or op.starts is not None
+            if op.starts and loop.var in op.starts:
+                self.sums.add(tile)
             self.touch(tile, op, name, inner, reads=not starts, writes=True)
+        for tile, t in self.touches.items():
+            if t.written and not t.reads_first:  # made where it is read, in this iteration or a later one
+                near = [x.memory for r, x in self.touches.items() if r.tensor == tile.tensor and r != tile]
+                t.memory = next((m for m in near if m in t.allowed), t.memory)
 
     def touch(
         self, tile: Tile, op: Op, name: str, inner: frozenset[str], *, reads: bool, writes: bool
@@ -116,8 +124,9 @@ class _LoopRun:
         t = self.touches.get(tile)
         if t is None:
             t = self.touches[tile] = _Touch(memory, inner & tile.vars, reads)
-        t.memories.add(memory)
         t.written |= writes
+        if writes:
+            t.allowed = self.run.allowed(op, name)
         t.count += 1
 
     # ---- what is kept ----
@@ -200,10 +209,10 @@ class _LoopRun:
         low, (high, lead) = members[0][0], members[-1]
         tiles = [tile for _, tile in members]
         t = self.touches[lead]
-        other_writes = [
-            w for w in writers.get(lead.tensor, ()) if w != lead and any(not w.apart(x) for x in tiles)
-        ]
-        if other_writes or any(self.touches[x].written for x in tiles[:-1]):
+        other_writes = [w for w in writers.get(lead.tensor, ()) if w not in tiles]
+        if any(not _always_apart(w, x, self.loop.var) for w in other_writes for x in tiles):
+            return []  # what is fetched for an iteration could be written in the one before
+        if any(self.touches[x].written for x in tiles[:-1]):
             return []
         if len(members) > 1 and high - low > 64:
             return []
@@ -283,11 +292,17 @@ class _LoopRun:
             rest = left[passed:]
             if not options:
                 break
-            options.append(Enough())
+            if not any(
+                f.kind == "held" and f.tiles[0][1] in self.sums for f in options if isinstance(f, Family)
+            ):
+                options.append(Enough())
             chosen = options[self.run.approach.choose("resident", options, self)]
             if isinstance(chosen, Enough):
                 break
-            at = rooms[chosen.memory].take(chosen.bytes)
+            sums = (
+                chosen.kind == "held" and chosen.cost[0] == 0
+            )  # the last ones may still be on their way out
+            at = rooms[chosen.memory].take(chosen.bytes, behind=sums)
             assert at is not None
             taken.append((chosen, at))
             names = {t for _, t in chosen.tiles}
@@ -296,6 +311,15 @@ class _LoopRun:
                 owed[key[0]] -= least.pop(key)
             # what does not fit now never will: room only gets less
             left = [f for f in options if isinstance(f, Family) and f is not chosen] + rest
+        for tile in self.sums:
+            if self.touches[tile].memory == home:
+                continue
+            if not self.run.where.get(tile) and all(tile != f.tiles[0][1] for f, _ in taken):
+                raise ResourceError(
+                    f"memory {quoted(self.touches[tile].memory)} cannot hold the sums of {tile.tensor} during"
+                    f" loop {quoted(self.loop.var)}",
+                    hint="smaller blocks, or a larger memory",
+                )
         return taken
 
     # ---- recording ----
@@ -324,7 +348,15 @@ class _LoopRun:
             if t.written and v not in tile.vars and not t.inner and tile in run.where:
                 run.dirty.add(tile)
         run.out = []
+        planned = [
+            (t, m, slot) for t, slots in run.where.items() for m, slot in slots.items() if slot.planned
+        ]
         run_nodes(run, self.loop.body, starved=self.starved)
+        for tile, memory, slot in planned:
+            if memory not in run.where.get(tile, {}):
+                touched = self.touches.get(tile)
+                needed = touched is None or touched.reads_first or tile in self.sums
+                run.put_back(tile, memory, slot, needed=needed)
         for family, _ in rings:
             for _, tile in family.tiles:
                 if tile in run.dirty:
@@ -365,7 +397,7 @@ class _LoopRun:
         offset = Index(at)
         for name, _, apart in family.strides:
             offset = offset + var(name) * (apart * family.size)
-        sources = self.sources(tile)
+        sources = run.sources(tile, family.memory)
         run.where.setdefault(tile, {})[family.memory] = Slot(offset, at, family.bytes, planned=True)
         if not family.fetch:
             return
@@ -378,10 +410,6 @@ class _LoopRun:
         run.out += items
         self.forget_others(tile, family.memory)
 
-    def sources(self, tile: Tile) -> list[str]:
-        run = self.run
-        return [*run.where.get(tile, {}), *([] if tile in run.dirty else [run.machine.home])]
-
     def forget_others(self, tile: Tile, memory: str) -> None:
         """Copies left by hops on the way are not part of the placement."""
         for m in [m for m, s in self.run.where[tile].items() if m != memory and not s.planned]:
@@ -391,7 +419,7 @@ class _LoopRun:
         """Note the ring's tiles as present; returns the moves that fetch the newest, for iteration ``v``."""
         run, v = self.run, self.loop.var
         lead = family.tiles[-1][1]
-        sources = self.sources(lead)
+        sources = run.sources(lead, family.memory)
         for s, tile in family.tiles:
             offset = mod(var(v) + s, family.slots) * family.size + at
             run.where.setdefault(tile, {})[family.memory] = Slot(offset, at, family.bytes, planned=True)
@@ -453,6 +481,20 @@ def _counts(nodes: Sequence[Node]) -> Iterable[tuple[str, Index]]:
         if isinstance(n, Loop):
             yield n.var, n.count
             yield from _counts(n.body)
+
+
+def _always_apart(a: Tile, b: Tile, v: str) -> bool:
+    """Whether two tiles of a tensor share no element, each in an iteration of its own."""
+    for x, n, y, m in zip(a.lows, a.extents, b.lows, b.extents, strict=True):
+        gap, step = y - x, abs(x.coefficient(v))
+        if not gap.is_const:
+            continue
+        apart = gap.as_int()
+        if step == 0 and v not in x.vars and (apart >= n or apart <= -m):
+            return True
+        if step and n <= apart % step <= step - m:
+            return True
+    return False
 
 
 def _step(tile: Tile, v: str) -> tuple[int, ...]:

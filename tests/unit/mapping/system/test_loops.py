@@ -115,3 +115,20 @@ def test_what_fits_is_held_and_the_rest_is_fetched_again():
         machine = machine_of(small(file=file))
         moved[file] = sum(time_streams(schedule(gemm(64, 64, 64), machine), machine).bytes.values())
     assert moved[1 << 16] < moved[256]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_a_carried_result_that_no_path_leads_to_its_reader_goes_home(steps):
+    """What is fetched an iteration ahead must not be what that iteration writes."""
+    h, w, k = lang.placeholder((4, 4), name="h"), lang.placeholder((4, 4), name="w"), lang.reduce_axis(4, "k")
+    p = lang.compute((4, 4), lambda i, j: lang.sum(h[i, k] * w[k, j], axis=k), name="p")
+    machine = machine_of(small())
+    streams = schedule_recurrence(Recurrence(lang.program([h, w], [p]), steps, {"p": "h"}), machine)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "h": rng.integers(0, 2, (steps + 1, 4, 4)).astype("f4"),
+        "w": np.eye(4, dtype="f4")[::-1].copy(),
+    }
+    made = execute(streams, machine, arrays)["h"]
+    for t in range(steps):
+        np.testing.assert_array_equal(made[t + 1], made[t] @ arrays["w"])
