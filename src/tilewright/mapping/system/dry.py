@@ -277,6 +277,8 @@ class DryRun:
             PlaceOption(p, sum(p[n] not in self.where.get(t, {}) for n, t in operands))
             for p in placements(self.machine, unit, op.stage.instruction)
         ]
+        if op.starts:  # later iterations go on with the sum where their loop holds it
+            ways = [w for w in ways if w.memories[name] in self.where.get(result, {w.memories[name]: None})]
         chosen = ways[self.approach.choose("operands", ways, self)].memories
         self.held = {t for _, t in operands}
         refs: list[tuple[str, Ref]] = []

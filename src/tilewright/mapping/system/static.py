@@ -28,6 +28,7 @@ from tilewright.mapping.system.nest import (
     Op,
     Tile,
     groups,
+    operations,
 )
 from tilewright.mapping.system.stream import Item, Post, StreamProgram, StreamTensor, Wait
 from tilewright.support import ProgramError, ResourceError, quoted
@@ -80,11 +81,12 @@ def schedule(program: Program, machine: SystemGraph, approach: Approach | None =
         run = DryRun(machine, name, chosen, frozenset())
         for at, plan in enumerate(plans):
             later = {t for p in plans[at + 1 :] for t in _read(p.group)}
-            run.live = frozenset({*bound.outputs, *later})
             part = _part(plan, n, len(names))
             if part is None or part[1] < part[2]:
                 nodes = builder.build(plan.group, plan.blocks, part)
+                run.live = frozenset({*bound.outputs, *later, *_read_otherwise(nodes)})
                 run_nodes(run, nodes, starved=plan.starved)
+            run.live = frozenset({*bound.outputs, *later})
             if several or at + 1 == len(plans):
                 run.release()
             if several and at + 1 < len(plans):
@@ -138,7 +140,8 @@ def schedule_recurrence(
     body = tuple(moved.op(n) for n in nodes if isinstance(n, Op))
     steps = recurrence.steps
     count = Index(steps) if isinstance(steps, int) else Index(0, ((steps, 1),))
-    run = DryRun(machine, machine.streams[0], chosen, frozenset(map(moved.name, bound.outputs)))
+    outputs = frozenset(map(moved.name, bound.outputs))
+    run = DryRun(machine, machine.streams[0], chosen, outputs | _read_otherwise(body))
     run_nodes(run, [Loop(t, count, body)], starved=True)
     run.release()
     tensors = tuple(moved.tensor(x, count) for x in _tensors(bound) if x.name not in recurrence.carried)
@@ -207,6 +210,12 @@ class _Steps:
 
 def _read(group: Group) -> set[str]:
     return {o.tensor for s in group.stages for o in s.operands}
+
+
+def _read_otherwise(nodes: Sequence[Node]) -> frozenset[str]:
+    """Tensors that are read as other tiles than those that the same nodes write, if they write any."""
+    made = {op.result[1] for op, _ in operations(nodes)}
+    return frozenset(t.tensor for op, _ in operations(nodes) for _, t in op.operands if t not in made)
 
 
 def _tensors(bound: BoundProgram) -> tuple[StreamTensor, ...]:
