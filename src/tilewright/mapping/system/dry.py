@@ -22,9 +22,11 @@ from tilewright.mapping.system.stream import (
     Call,
     Item,
     Move,
+    Post,
     Ref,
     Region,
     Repeat,
+    Wait,
     substitute_item,
 )
 from tilewright.support import InternalError, ResourceError, TargetError, quoted
@@ -204,6 +206,9 @@ class EvictOption:
 class DryRun:
     """Placements and the record of one stream. ``live`` tensors are needed in the home memory afterwards."""
 
+    shared: frozenset[str] = frozenset()
+    """Tensors of which other streams write tiles while a loop runs: none may be fetched ahead."""
+
     def __init__(self, machine: SystemGraph, stream: str, approach: Approach, live: frozenset[str]) -> None:
         self.machine, self.stream, self.approach, self.live = machine, stream, approach, live
         self.rooms = {
@@ -314,6 +319,11 @@ class DryRun:
         if memory == self.machine.home:
             return Box(tile.tensor, tile.lows, tile.extents, tile.dims)
         return Region(memory, self.where[tile][memory].offset, tile.shape, tile.dtype)
+
+    def barrier(self, event: str, others: Sequence[str]) -> None:
+        """Record that this stream and others wait for each other."""
+        self.out += [Post(f"{event}.{self.stream}.{x}") for x in others]
+        self.out += [Wait(f"{event}.{x}.{self.stream}") for x in others]
 
     def bring(self, tile: Tile, memory: str) -> Ref:
         """A valid copy of a tile in a memory."""

@@ -217,7 +217,7 @@ class _LoopRun:
         if len(members) > 1 and high - low > 64:
             return []
         fetch = t.reads_first
-        if t.written and fetch:
+        if (t.written or lead.tensor in self.run.shared) and fetch:
             return []
         window = high - low + 1
         slots = window + 1 if fetch or window == 1 else window
@@ -362,6 +362,7 @@ class _LoopRun:
                 if tile in run.dirty:
                     run.write_back(tile)
         run.release()
+        run.barrier(v, self.loop.others)
         body = tuple(run.out)
         run.out = outside
         run.out += self.pieces(tuple(prime), tuple(fetch), body)

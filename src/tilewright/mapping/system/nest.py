@@ -72,11 +72,15 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body`` for each value of ``var`` from 0 to below ``count``."""
+    """``body`` for each value of ``var`` from 0 to below ``count``.
+
+    At the end of each iteration its stream posts to ``others`` and waits for them, for what they wrote.
+    """
 
     var: str
     count: Index
     body: tuple[Node, ...]
+    others: tuple[str, ...] = ()
 
 
 Node: TypeAlias = Op | Loop

@@ -30,7 +30,7 @@ from tilewright.mapping.system.nest import (
     groups,
     operations,
 )
-from tilewright.mapping.system.stream import Item, Post, StreamProgram, StreamTensor, Wait
+from tilewright.mapping.system.stream import Item, StreamProgram, StreamTensor
 from tilewright.support import ProgramError, ResourceError, quoted
 
 FACTORS: Final = (1, 2, 3, 4, 5, 6, 8, 12, 16)
@@ -90,7 +90,7 @@ def schedule(program: Program, machine: SystemGraph, approach: Approach | None =
             if several or at + 1 == len(plans):
                 run.release()
             if several and at + 1 < len(plans):
-                run.out += _barrier(at, name, names)
+                run.barrier(f"group{at}", [x for x in names if x != name])
         streams[name] = finished(run.out)
     return StreamProgram(machine.name, machine.fingerprint, _tensors(bound), streams)
 
@@ -114,10 +114,11 @@ class Recurrence:
 def schedule_recurrence(
     recurrence: Recurrence, machine: SystemGraph, approach: Approach | None = None
 ) -> StreamProgram:
-    """The instruction stream that runs a recurrence; the number of steps may be a parameter.
+    """The instruction streams that run a recurrence; the number of steps may be a parameter.
 
-    What all steps read stays near the units as far as it fits; the results of a step stay where the next one
-    reads them. Raises what :func:`schedule` raises.
+    Streams divide the tiles of a step's results, and meet after each step. What all steps read stays near the
+    units as far as it fits; the results of a step stay where the next one reads them. Raises what
+    :func:`schedule` raises.
     """
     chosen = approach or Heuristics()
     bound = bind(recurrence.step, machine, chosen)
@@ -141,13 +142,68 @@ def schedule_recurrence(
     steps = recurrence.steps
     count = Index(steps) if isinstance(steps, int) else Index(0, ((steps, 1),))
     outputs = frozenset(map(moved.name, bound.outputs))
-    run = DryRun(machine, machine.streams[0], chosen, outputs | _read_otherwise(body))
-    run_nodes(run, [Loop(t, count, body)], starved=True)
-    run.release()
+    splits = _step_splits(body, outputs, machine)
+    parts = splits[chosen.choose("split", splits, recurrence)].parts
+    names = machine.streams[: len(parts)]
+    streams: dict[str, tuple[Item, ...]] = {}
+    for name, part in zip(names, parts, strict=True):
+        run = DryRun(machine, name, chosen, outputs | _read_otherwise(part))
+        others = tuple(x for x in names if x != name)
+        run.shared = frozenset(recurrence.carried.values()) if others else frozenset()
+        run_nodes(run, [Loop(t, count, part, others)], starved=True)
+        run.release()
+        streams[name] = finished(run.out)
     tensors = tuple(moved.tensor(x, count) for x in _tensors(bound) if x.name not in recurrence.carried)
     params = () if isinstance(steps, int) else (steps,)
-    streams = {machine.streams[0]: finished(run.out)}
     return StreamProgram(machine.name, machine.fingerprint, tensors, streams, params)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSplit:
+    """The calls of a step, for each of the first streams. ``cost``: cycles of the busiest, and of meeting."""
+
+    parts: tuple[tuple[Op, ...], ...]
+    cost: float
+
+
+def _step_splits(body: tuple[Op, ...], outputs: frozenset[str], machine: SystemGraph) -> list[StepSplit]:
+    """Ways to divide a step: each stream makes some tiles of the results, and all that these need.
+
+    What several streams need of what the step itself makes, each makes for itself; what a step leaves for the
+    next one they exchange through the home memory.
+    """
+    made = list(dict.fromkeys(op.result[1] for op in body if op.result[1].tensor in outputs))
+    known = {op.result[1] for op in body}
+    written = {t.tensor for t in known}
+    whole = all(
+        t in known or t.tensor not in written or t.tensor in outputs for op in body for _, t in op.operands
+    )
+    most = min(len(machine.streams), len(made)) if whole else 1
+    meeting = 2 * max(m.latency for m in machine.movers.values()) if machine.movers else 0
+    found = []
+    for count in range(1, most + 1):
+        parts = []
+        for n in range(count):
+            needed = set(made[len(made) * n // count : len(made) * (n + 1) // count])
+            if count == 1:
+                needed = known
+            kept: list[Op] = []
+            for op in reversed(body):
+                if op.result[1] in needed:
+                    kept.append(op)
+                    needed = needed | {t for _, t in op.operands}
+            parts.append(tuple(reversed(kept)))
+        cost = max(
+            sum(_cycles(op, machine, name) for op in p)
+            for p, name in zip(parts, machine.streams, strict=False)
+        )
+        found.append(StepSplit(tuple(parts), cost + (meeting if count > 1 else 0)))
+    return found
+
+
+def _cycles(op: Op, machine: SystemGraph, stream: str) -> float:
+    units = machine.units_of(op.stage.instruction, stream)
+    return machine.instruction(op.stage.instruction).cycles.at(dict(op.sizes)) / max(1, len(units))
 
 
 def _check_recurrence(r: Recurrence) -> None:
@@ -268,15 +324,6 @@ def _part(plan: _Plan, n: int, streams: int) -> tuple[str, int, int] | None:
     size, more = divmod(tiles, streams)
     lo = n * size + min(n, more)
     return plan.split.axis, lo, lo + size + (n < more)
-
-
-def _barrier(at: int, name: str, names: Sequence[str]) -> list[Item]:
-    """All streams have done what stands before."""
-    others = [x for x in names if x != name]
-    return [
-        *(Post(f"group{at}.{name}.{x}") for x in others),
-        *(Wait(f"group{at}.{x}.{name}") for x in others),
-    ]
 
 
 def _block_options(

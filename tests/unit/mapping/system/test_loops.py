@@ -132,3 +132,17 @@ def test_a_carried_result_that_no_path_leads_to_its_reader_goes_home(steps):
     made = execute(streams, machine, arrays)["h"]
     for t in range(steps):
         np.testing.assert_array_equal(made[t + 1], made[t] @ arrays["w"])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_streams_divide_a_step_and_meet_after_it(steps):
+    step, machine = gru_step(3, 40, 200), load_machine("clusters")
+    streams = schedule_recurrence(Recurrence(step, STEPS, {"h2": "h"}, ("x",)), machine)
+    assert len(streams.streams) > 1
+    assert parse_streams(print_streams(streams)) == streams
+    arrays = given(streams, {"T": steps})
+    made = execute(streams, machine, arrays, {"T": steps})["h"]
+    weights = {n: a for n, a in arrays.items() if n not in ("x", "h")}
+    for t in range(steps):
+        wanted = lang.evaluate(step, {**weights, "x": arrays["x"][t], "h": made[t]})["h2"]
+        np.testing.assert_allclose(made[t + 1], wanted, atol=2**-8 * np.abs(wanted).max())
