@@ -24,7 +24,7 @@ from typing import Final
 from tilewright.ir import Index, mod, var
 from tilewright.mapping.system.dry import Again, DryRun, Recorded, Slot, settle, starts_in, substituted
 from tilewright.mapping.system.nest import Loop, Node, Op, Tile, operations
-from tilewright.support import ResourceError, quoted
+from tilewright.support import InternalError
 
 DEEP: Final = 8
 """Slots of the longest ring, of two or more iterations; a power of two, as timing looks for short periods."""
@@ -315,10 +315,9 @@ class _LoopRun:
             if self.touches[tile].memory == home:
                 continue
             if not self.run.where.get(tile) and all(tile != f.tiles[0][1] for f, _ in taken):
-                raise ResourceError(
-                    f"memory {quoted(self.touches[tile].memory)} cannot hold the sums of {tile.tensor} during"
-                    f" loop {quoted(self.loop.var)}",
-                    hint="smaller blocks, or a larger memory",
+                # blocks are chosen so that their sums fit
+                raise InternalError(
+                    f"loop {self.loop.var} holds no sum of {tile.tensor} in {self.touches[tile].memory}"
                 )
         return taken
 

@@ -113,7 +113,7 @@ def test_what_fits_is_held_and_the_rest_is_fetched_again():
     moved = {}
     for file in (256, 1 << 16):
         machine = machine_of(small(file=file))
-        moved[file] = sum(time_streams(schedule(gemm(64, 64, 64), machine), machine).bytes.values())
+        moved[file] = sum(time_streams(schedule(gemm(48, 48, 48), machine), machine).bytes.values())
     assert moved[1 << 16] < moved[256]
 
 

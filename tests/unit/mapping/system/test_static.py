@@ -73,7 +73,7 @@ def test_streams_do_not_grow_with_the_program():
 
 def test_both_units_work():
     machine = machine_of(small(file=65536))
-    timing = time_streams(schedule(gemm(128, 128, 128), machine), machine)
+    timing = time_streams(schedule(gemm(64, 64, 64), machine), machine)
     assert timing.busy["u0"] == timing.busy["u1"]
 
 
