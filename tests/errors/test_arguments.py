@@ -41,7 +41,7 @@ def test_what_is_no_model(model):
 
 
 def test_targets_are_names_or_targets():
-    with pytest.raises(TargetError, match="a name or a Target, not int"):
+    with pytest.raises(TargetError, match="a name or a target, not int"):
         tilewright.compile(tiny.relu(), target=3)
 
 
