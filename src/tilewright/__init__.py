@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tilewright.driver import CompiledModel
+    from tilewright.driver import CompiledModel, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedModel
@@ -25,6 +25,7 @@ _EXPORTS: Final = {
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
     "load": ("tilewright.runtime", "load_model"),
+    "scop": ("tilewright.driver", "scop"),
     "tune": ("tilewright.driver", "tune_model"),
 }
 
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "scop",
     "tune",
 ]
 

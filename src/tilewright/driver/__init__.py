@@ -12,6 +12,7 @@ from tilewright.driver.limits import Limits, copying, measure_limits, read_rate,
 from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.nests import Nest, scop
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.progress import Progress, no_progress
@@ -43,6 +44,8 @@ __all__ = [
     "Tuned",
     "tune_model",
     "ModelKernel",
+    "Nest",
+    "scop",
     "OURS",
     "PRECISIONS",
     "Precision",

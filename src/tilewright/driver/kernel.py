@@ -64,7 +64,7 @@ class Kernel:
         given = {
             name: _array(name, a) for name, a in (dict(zip(names, arrays, strict=False)) | named).items()
         }
-        sizes = self._sizes(given)
+        sizes = self.sizes(given)
         table: list[Array] = []
         for b in func.buffers:
             shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
@@ -107,8 +107,12 @@ class Kernel:
         )
         return builder.build([self, *table])
 
-    def _sizes(self, given: Mapping[str, Array]) -> dict[str, int]:
-        sizes: dict[str, int] = {}
+    def sizes(self, given: Mapping[str, Array], stated: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The values of the symbolic sizes: ``stated`` ones, others from the shapes of arrays by name.
+
+        Raises InputError for a size that no shape shows, or that is out of its range.
+        """
+        sizes: dict[str, int] = dict(stated or {})
         for b in self.func.buffers:
             a = given.get(b.name)
             if a is None:

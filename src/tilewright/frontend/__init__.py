@@ -1,6 +1,6 @@
-"""What brings programs in: ONNX models, and the builders of the reference architectures."""
+"""What brings programs in: ONNX models, loop nests in Python and C, and the builders of the reference architectures."""
 
-from tilewright.frontend import zoo
+from tilewright.frontend import c, nests, zoo
 from tilewright.frontend.onnx import Shapes, Source, import_onnx
 
-__all__ = ["Shapes", "Source", "import_onnx", "zoo"]
+__all__ = ["Shapes", "Source", "c", "import_onnx", "nests", "zoo"]

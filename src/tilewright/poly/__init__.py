@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
+    from tilewright.poly.symbolic import check_bounds
     from tilewright.poly.symbolic_races import SymbolicRace, outside_of_threads, parted, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree
@@ -53,6 +54,7 @@ _EXPORTS: Final = {
     "parted": "symbolic_races",
     "thread_conflicts": "symbolic_races",
     "Violation": "violations",
+    "check_bounds": "symbolic",
     "check_kinds": "kinds_judge",
     "check_legal": "legality",
     "infer_kinds": "kinds",
@@ -80,6 +82,7 @@ __all__ = [
     "TiledTree",
     "Violation",
     "band_facts",
+    "check_bounds",
     "check_kinds",
     "check_legal",
     "contents_that_count",

@@ -37,6 +37,15 @@ def check_symbolic(
         return _checked(before, after, params)
 
 
+def check_bounds(func: LoopFunction, params: Mapping[str, int] | None = None) -> list[Violation]:
+    """The statements that leave a buffer, for the given parameters and all values of others.
+
+    Raises :class:`~tilewright.support.ResourceError` where isl needs too much.
+    """
+    with budget(OPERATIONS, f"the accesses of {func.name} are too many", "split the nest"):
+        return list(_bounds(_executing(extract_model(func, params))))
+
+
 def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:
     a, b = _executing(extract_model(before, params)), _executing(extract_model(after, params))
     shared = frozenset(s.stage for s in a.statements) & frozenset(s.stage for s in b.statements)
