@@ -1,4 +1,4 @@
-"""What brings programs in: ONNX models, nests in Python and C, the builders of the reference architectures."""
+"""What brings programs in: ONNX models, nests in Python and C, builders of the reference architectures."""
 
 from tilewright.frontend import c, nests, zoo
 from tilewright.frontend.onnx import Shapes, Source, import_onnx
