@@ -95,11 +95,15 @@ REFUSALS = {
         "loop 'C_i_i' is a vector loop",
         "a loop around it",
     ),
-    "compute a scan in tiles": (lambda: _scan().compute_at("Y", "i"), "runs in a given order", ""),
-    "compute with a second writer": (
-        lambda: _two_writers().compute_at("T", "j"),
-        "'U' writes T too: 'T' is not its only producer",
-        "",
+    "compute a scan in tiles": (
+        lambda: _scan().compute_at("Y", "i"),
+        "'Y' changes 'Y' in order, and in dimension 0, of which a part is read (i, +1), it stands at",
+        "at an outer loop",
+    ),
+    "compute changes into what stays": (
+        lambda: _two_writers().compute_at("T", "j", keep_storage=True),
+        "T changes in order, and would change again in each iteration of 'j'",
+        "leave out keep_storage",
     ),
     "compute for nobody": (lambda: _pair().compute_at("T", "U_i"), "also read outside of loop", "all its"),
     "compute what a condition guards": (

@@ -38,8 +38,10 @@ def chains(draw):
         da, db = da - a, db - b
         shape = (rows + da, w + db)
         other = draw(st.sampled_from(made), label="other")
-        kind = draw(st.sampled_from(["taps", "sum", "max"]), label="kind")
-        if kind == "taps":
+        # in order at known sizes: maxima in symbolic boxes make lists of instances as long as sizes may be
+        ordered = [] if params else ["update", "scan"]
+        kind = draw(st.sampled_from(["taps", "taps", "sum", "max", *ordered]), label="kind")
+        if kind in ("taps", "update", "scan"):
 
             def value(y, x, t=t, a=a, b=b, o=other):
                 return t[y, x] + t[y + a, x + b] - o[y, x]
@@ -51,11 +53,35 @@ def chains(draw):
             def value(y, x, t=t, r=r, s=s, op=op):
                 return op(t[y + r, x + s], axis=(r, s))
 
-        t = lang.compute(shape, value, name=f"S{n}")
+        if kind in ("update", "scan"):
+            t = _in_order(kind, draw(st.integers(0, 2), label="order"), shape, t, (a, b), f"S{n}")
+        else:
+            t = lang.compute(shape, value, name=f"S{n}")
         made.append(t)
         if n == count - 1 or draw(st.integers(0, 5), label="output") == 0:
             outputs.append(t)
     return lang.program([X], outputs), params
+
+
+def _in_order(kind, order, shape, t, taps, name):
+    """A tensor that changes along rows (0), columns (1) or both (2): a scan, or an update of a copy."""
+    a, b = taps
+
+    def before(u, y, x):
+        return u[y, lang.maximum(x - 1, 0)] if order == 0 else u[lang.maximum(y - 1, 0), x]
+
+    if kind == "scan":
+        along = 1 if order == 0 else 0
+
+        def value(u, y, x):
+            i = x if along else y
+            return lang.select(i >= 1, u[y, x - 1] if along else u[y - 1, x], 0) + t[y + a, x + b]
+
+        return lang.scan(shape, value, axis=along, name=name)
+    base = lang.compute(shape, lambda y, x: t[y, x] * 2)
+    kinds = [lang.axis if order == d else lang.ordered_axis for d in (0, 1)]
+    axes = [make(n, v) for make, n, v in zip(kinds, shape, "yx", strict=True)]
+    return lang.update(base, axes, lambda u, y, x: u[y, x] - before(u, y, x) + t[y + a, x + b], name=name)
 
 
 def _serial(s):

@@ -128,3 +128,82 @@ def test_a_line_buffered_pipeline_in_strips(strip):
         s = s.compute_at(name, "out_y_i")
     s = s.slide("a", "out_y_i").slide("b", "out_y_i").roll("b", 0, 3)
     assert_same(p, s.func)
+
+
+def counts(rows=8, columns=6):
+    """A histogram of each row, sums of neighbours, running sums along them: made in order, read by rows."""
+    X = lang.placeholder((rows, columns), "i32", name="X")
+    zero = lang.stage(lambda b, y: lang.const(0, "i32"), name="zero")
+
+    def count(t, y, x):
+        b = lang.clamp(X[y, x], 0, 3)
+        return lang.write((b, y), t[b, y] + 1)
+
+    hist = lang.update(zero, [lang.axis(rows, "y"), lang.ordered_axis(columns, "x")], count, name="hist")
+    blur = lang.stage(lambda y, b: hist[b, y] + hist[b, y + 1], name="blur")
+    upto = lang.scan(
+        (rows - 1, 4),
+        lambda t, y, b: lang.select(b == 0, 0, t[y, b - 1]) + blur[y, b],
+        axis=1,
+        dtype="i32",
+        name="upto",
+    )
+    out = lang.stage(lambda y, b: upto[y, b] * 2 + upto[y, 3], name="out")
+    return lang.program([X], [out], region=[rows - 1, 4])
+
+
+@pytest.mark.parametrize("strip", [1, 2, 3])
+def test_what_changes_in_order_is_computed_in_tiles(strip):
+    p = counts()
+    s = Schedule(p).split("out_y", strip)
+    for name in ("upto", "blur", "hist_update"):
+        s = s.compute_at(name, "out_y_o")
+    assert_same(p, s.func)
+    assert _rows(s, "hist") == ["4", str(strip + 1)]
+    assert _rows(s, "upto") == [str(strip), "4"]
+    assert_same(p, s.parallel("out_y_o").func)
+
+
+def test_what_changes_in_order_is_cut_along_parallel_iterators_only():
+    with pytest.raises(ScheduleError, match="'upto' in order, and in dimension 0, of which a part is read"):
+        Schedule(lang.program(*along_rows())).compute_at("upto", "out_y")
+    s = Schedule(counts())
+    for name in ("upto", "blur", "hist_update"):
+        s = s.compute_at(name, "out_y")
+    with pytest.raises(ScheduleError, match="'hist' changes in order: what an iteration leaves"):
+        s.slide("hist", "out_y")
+
+
+def along_rows():
+    X = lang.placeholder((6, 4), "i32", name="X")
+    upto = lang.scan(
+        (6, 4),
+        lambda t, y, x: lang.select(y == 0, 0, t[y - 1, x]) + X[y, x],
+        dtype="i32",
+        name="upto",
+    )
+    out = lang.compute((6, 4), lambda y, x: upto[y, x] * 2, name="out")
+    return [X], [out]
+
+
+def test_rows_that_change_in_order_do_not_share_memory():
+    X = lang.placeholder((5, 3), "i32", name="X")
+    upto = lang.scan(
+        (5, 3),
+        lambda t, y, x: lang.select(x == 0, 0, t[y, x - 1]) + X[y, x],
+        axis=1,
+        dtype="i32",
+        name="upto",
+    )
+    p = lang.program([X], [lang.compute((5, 3), lambda y, x: upto[y, x] - X[y, x], name="out")])
+    s = Schedule(p).compute_at("upto", "out_y").hoist_alloc("upto")
+    assert_same(p, s.func)
+    with pytest.raises(ScheduleError, match="changes 'upto' in order, for each index of dimension 0 anew"):
+        s.roll("upto", 0, 2)
+
+
+def test_a_result_that_nobody_reads_does_not_slide():
+    p = blur(8)
+    s = Schedule(p).compute_at("T", "C_i").stage("T", "C_i", mode="write").inline("T")
+    with pytest.raises(ScheduleError, match="nothing inside loop 'C_i' reads what 'T_local_out' computes"):
+        s.slide("T_local_out", "C_i")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tilewright.ir import (
+    ZERO,
     Block,
     Buffer,
     Env,
     For,
     If,
+    Load,
     Location,
     LoopFunction,
     Span,
@@ -16,6 +20,8 @@ from tilewright.ir import (
     loop_env,
     replace_at,
     seq,
+    var,
+    walk_index,
 )
 from tilewright.schedule.common import find_block, find_loop, refusal, taken_names
 from tilewright.schedule.footprint import Box, Touch, footprint, touches
@@ -78,9 +84,12 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
                 block C(par i=C_i_i + 4*C_i_o) where -C_i_i - 4*C_i_o + 9 >= 0:
                     C[i] = (T[i] * T[i + 1])
 
-    Legal where the stage alone writes its buffers, none of them is an argument, every reader is inside
-    ``loop``, and the stage has parallel and reduction iterators only; each dimension of its writes must be
-    one iterator times a constant plus a constant, or its quotient or remainder. With ``keep_storage``, a
+    Stages that write the same buffer (an update and what it starts from) move together.
+
+    Legal where no buffer of theirs is an argument and every reader is inside ``loop``; each dimension of the
+    writes must be one iterator times a constant plus a constant, or its quotient or remainder. A buffer that
+    changes in order (``ord`` iterators, several stages) is computed in parts only of dimensions in which all
+    accesses of these stages stand at the same parallel iterator, and not with ``keep_storage``. With that, a
     reduction (or any stage, where a loop between storage and computation is parallel) needs boxes that do
     not overlap.
 
@@ -89,8 +98,7 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     _, node = find_block(func, block)
     at, target = find_loop(func, loop)
     all_sites = sites(func)
-    group = [s for s in all_sites if s.block.stage == node.stage]
-    made = frozenset(name for s in group for name in s.writes)
+    group, made = group_of(all_sites, node.stage)
     _check(func, block, loop, at, target, all_sites, group, made, keep_storage)
 
     env = loop_env((*at.loops, target))
@@ -104,9 +112,13 @@ def compute_at(func: LoopFunction, block: str, loop: str, *, keep_storage: bool 
     body = without(func.body, frozenset(s.block.name for s in group))
     taken = taken_names(func.with_body(body))
     nests: list[Stmt] = []
-    for b in kinds_of(func, group):
+    stages = tuple(dict.fromkeys(s.block.stage for s in group))
+    for b in [b for stage in stages for b in kinds_of(func, [s for s in group if s.block.stage == stage])]:
         try:
-            ranges = required(b, boxes, env)
+            if len(stages) > 1 or any(it.kind == "ord" for it in b.iters):
+                ranges = cut(b, boxes, declared)
+            else:
+                ranges = required(b, boxes, env)
         except Unsolvable as why:
             raise refusal(
                 func,
@@ -143,6 +155,52 @@ def required(block: Block, boxes: dict[str, Box], env: Env) -> dict[str, Span]:
     """Ranges of the iterators whose instances write the given boxes; raises :class:`Unsolvable`."""
     found = [solve(block, t, boxes[t.buffer], env) for t in _writes(block) if t.buffer in boxes]
     return union_ranges(block, found, env) if found else {}
+
+
+def group_of(all_sites: Sequence[Site], stage: str) -> tuple[list[Site], frozenset[str]]:
+    """The blocks of all stages that write what ``stage`` writes, in order, and the buffers they write."""
+    stages, made = {stage}, frozenset[str]()
+    while True:
+        group = [s for s in all_sites if s.block.stage in stages]
+        made = frozenset(name for s in group for name in s.writes)
+        more = {s.block.stage for s in all_sites if not made.isdisjoint(s.writes)}
+        if more <= stages:
+            return group, made
+        stages |= more
+
+
+def cut(block: Block, boxes: Mapping[str, Box], declared: Mapping[str, Buffer]) -> dict[str, Span]:
+    """Ranges of the parallel iterators whose instances make the given boxes of buffers changed in order.
+
+    Where a box is a part of a dimension, all accesses of the block to the buffer stand there at one parallel
+    iterator plus a constant, the same one: instances of other values of it neither write the box nor read it.
+    Raises :class:`Unsolvable` otherwise.
+    """
+    kinds = {it.name: it.kind for it in block.iters}
+    ranges = [*block.bind, *(x for it in block.iters for x in (it.lo, it.hi))]
+    if any(isinstance(e, Load) and e.buffer in declared for x in ranges for e in walk_index(x)):
+        raise Unsolvable(f"the domain of {block.name!r} depends on what it changes")
+    out: dict[str, Span] = {}
+    touched = [t for t in touches(block) if t.buffer in declared]
+    whole = {t.buffer for t in touched if t.buffer not in boxes}
+    for name in sorted({t.buffer for t in touched} - whole):
+        for d, (s, size) in enumerate(zip(boxes[name].spans, declared[name].shape, strict=True)):
+            if s.lo == ZERO and s.extent == size:
+                continue
+            places = {t.indices[d] for t in touched if t.buffer == name}
+            x = next(iter(places))
+            it = next(iter(x.vars)) if len(x.vars) == 1 else ""
+            plain = it and len(places) == 1 and x == var(it) + x.const and kinds.get(it) == "par"
+            if not plain or any(t.extents is not None for t in touched):
+                raise Unsolvable(
+                    f"{block.name!r} changes {name!r} in order, and in dimension {d}, of which a part is read"
+                    f" ({s.lo}, +{s.extent}), it stands at {', '.join(sorted(map(str, places)))},"
+                    " not at one parallel iterator"
+                )
+            new = Span(s.lo - x.const, s.extent)
+            if out.setdefault(it, new) != new:
+                raise Unsolvable(f"{block.name!r} indexes two dimensions of {name!r} by {it!r}")
+    return {} if whole else out
 
 
 def _writes(block: Block) -> list[Touch]:
@@ -187,21 +245,16 @@ def _check(
                 at=[block],
                 buffers=[name],
             )
-    if any(it.kind == "ord" for s in group for it in s.block.iters):
+    several = len({s.block.stage for s in group}) > 1
+    if keep_storage and (several or any(it.kind == "ord" for s in group for it in s.block.iters)):
         raise refusal(
             func,
-            f"{block!r} runs in a given order (an ord iterator) and cannot be recomputed in tiles",
-            at=[block],
+            f"{', '.join(sorted(made))} changes in order, and would change again in each iteration of"
+            f" {loop!r}",
+            hint="leave out keep_storage=True",
+            at=[block, loop],
         )
     readers = [s for s in all_sites if s.block.name not in mine and not made.isdisjoint(s.reads)]
-    for s in all_sites:
-        if s.block.name not in mine and not made.isdisjoint(s.writes):
-            raise refusal(
-                func,
-                f"{s.block.name!r} writes {', '.join(sorted(made & s.writes))} too: {block!r} is not its only"
-                " producer",
-                at=[block, s.block.name],
-            )
     outside = [s.block.name for s in readers if not s.under(at)]
     if outside or not readers:
         raise refusal(

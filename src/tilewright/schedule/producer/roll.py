@@ -19,8 +19,8 @@ from tilewright.ir import (
     var,
 )
 from tilewright.schedule.common import refusal
-from tilewright.schedule.footprint import footprint, map_dims
-from tilewright.schedule.producer.nest import buffer_at, is_tile, touching
+from tilewright.schedule.footprint import footprint, map_dims, touches
+from tilewright.schedule.producer.nest import buffer_at, is_tile, sites, touching
 from tilewright.schedule.registry import primitive
 
 
@@ -86,6 +86,18 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
             hint="roll it before set_layout",
             buffers=[buffer],
         )
+    for site in sites(func):
+        ordered = {it.name for it in site.block.iters if it.kind == "ord"}
+        writes = [t.indices[dim] for t in touches(site.block, "w") if t.buffer == buffer]
+        if ordered and any(ordered.isdisjoint(x.vars) for x in writes):
+            raise refusal(
+                func,
+                f"{site.block.name!r} changes {buffer!r} in order, for each index of dimension {dim} anew:"
+                " rows that share memory would be changed by one another's steps",
+                hint="roll the dimension along which it goes in order",
+                at=[site.block.name],
+                buffers=[buffer],
+            )
     inner = place.node.body
     while isinstance(inner, Alloc):
         inner = inner.body

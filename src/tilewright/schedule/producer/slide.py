@@ -101,6 +101,15 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
         )
     (site,) = group
     name = written[0]
+    others = [s.block.name for s in all_sites if s is not site and name in s.writes]
+    if others or any(it.kind == "ord" for it in node.iters):
+        raise refusal(
+            func,
+            f"{name!r} changes in order: what an iteration leaves of it is not what the next one starts from",
+            hint="slide what is defined once",
+            at=[block, *others],
+            buffers=[name],
+        )
     buf = next(b for b in buffers if b.name == name)
     if target.kind.name != "serial" or target.step != 1:
         raise refusal(
@@ -123,7 +132,8 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     env = {**outside, **loop_env([target])}
     rest = without(target.body, mine)
     box = footprint(rest, env, buf, "r")
-    assert box is not None
+    if box is None:
+        raise refusal(func, f"nothing inside loop {loop!r} reads what {block!r} computes", at=[block, loop])
     dim, step = _advance(func, block, loop, name, box)
     moved = box.spans[dim]
     overlap = moved.extent - step
