@@ -8,8 +8,10 @@ import numpy as np
 
 from application import Application, Array, at
 from photo import photo
+from strips import strips
 from tilewright import ir, lang
 from tilewright.lang import Scalar, Tensor
+from tilewright.schedule import Schedule
 
 MARGIN = 12  # rows and columns of the raw image around the result
 BITS = 10  # of a raw value
@@ -199,6 +201,12 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return out[:, MARGIN - 2 :, MARGIN - 2 :][:, :h, :w]
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """What is stored: raw values without hot pixels, the missing colours at half size, the curve's result."""
+    inlined = ("value", "g_r", "r_r", "b_b", "g_b", "red", "green", "blue", "colour", "mask")
+    return strips(program, 32, inlined)
+
+
 APPLICATION = Application(
     "camera_pipe",
     "Camera pipeline",
@@ -206,6 +214,7 @@ APPLICATION = Application(
     inputs,
     reference,
     small=(20, 34),
+    schedule=schedule,
     tolerance=0,
     picture=lambda out: out,
 )

@@ -8,8 +8,10 @@ import numpy as np
 
 from application import Application, Array, at, to_bytes
 from photo import photo
+from strips import strips
 from tilewright import ir, lang
 from tilewright.lang import Scalar, Tensor
+from tilewright.schedule import Schedule
 
 WINDOW = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
 
@@ -46,6 +48,11 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return (sxx * syy - sxy**2 - 0.04 * (sxx + syy) ** 2).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Gray and gradients once a strip; everything else in registers."""
+    return strips(program, 32, ("ixx", "ixy", "iyy", "sxx", "sxy", "syy", "det", "trace"))
+
+
 APPLICATION = Application(
     "harris",
     "Harris corner detection",
@@ -53,5 +60,6 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w)},
     reference,
     small=(37, 50),
+    schedule=schedule,
     picture=lambda out: to_bytes(np.sqrt(np.abs(out) / np.abs(out).max())),
 )

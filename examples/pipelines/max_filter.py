@@ -8,7 +8,9 @@ import numpy as np
 
 from application import Application, Array, padded, to_bytes
 from photo import photo
+from strips import strips
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 RADIUS = 26
 
@@ -62,6 +64,11 @@ def reference(arrays: Mapping[str, Array], radius: int = RADIUS) -> Array:
     return out
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """All columns of a strip, then the result."""
+    return strips(program, 32, ("column1",))
+
+
 APPLICATION = Application(
     "max_filter",
     "Maximum over discs",
@@ -69,6 +76,7 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w)},
     reference,
     small=(21, 33),
+    schedule=schedule,
     tolerance=0,
     picture=to_bytes,
 )

@@ -9,7 +9,9 @@ import numpy as np
 
 from application import Application, Array, at, padded, to_bytes
 from photo import photo
+from strips import strips
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 SIGMA = 1.5
 KERNEL = [exp(-(d**2) / (2 * SIGMA**2)) / (sqrt(2 * pi) * SIGMA) for d in range(4)]
@@ -51,6 +53,11 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return ((2 * inner - blur) / np.maximum(inner, 0.01) * image).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """The blur and the ratio row by row; the seven rows of gray that a row reads are kept for the next."""
+    return strips(program, 32, ("blur_x", "sharpen"), ("blur_y", "ratio"), {"gray": 7})
+
+
 APPLICATION = Application(
     "unsharp",
     "Unsharp mask",
@@ -58,5 +65,6 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w)},
     reference,
     small=(29, 45),
+    schedule=schedule,
     picture=to_bytes,
 )

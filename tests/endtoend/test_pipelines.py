@@ -38,3 +38,12 @@ def test_a_wrong_result_is_noticed():
     found[1, 2, 3] += 0.01
     assert "the first at (1, 2, 3)" in app.check(found, want)
     assert "not float32" in app.check(found.astype("f8"), want)
+
+
+@pytest.mark.parametrize("name", ["harris", "unsharp", "camera_pipe", "max_filter"])
+def test_schedules_by_hand(name):
+    """Several strips, the last of them ragged, and rows that do not fill vectors."""
+    app = run.application(name)
+    assert app.schedule is not None
+    found, want, _ = run.run(app, (38, 42), hand=True)
+    assert app.check(found, want) == ""
