@@ -207,3 +207,29 @@ def test_a_result_that_nobody_reads_does_not_slide():
     s = Schedule(p).compute_at("T", "C_i").stage("T", "C_i", mode="write").inline("T")
     with pytest.raises(ScheduleError, match="nothing inside loop 'C_i' reads what 'T_local_out' computes"):
         s.slide("T_local_out", "C_i")
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(4, 4), (9, 9), (9, 6), (6, 9)])
+@pytest.mark.parametrize("taps", [(-1, 1), (-2, 0), (0, 3), (-4, -2)])
+@pytest.mark.parametrize("strip", [0, 2, 3])
+def test_clamped_windows_slide_or_are_refused(rows, wanted, taps, strip):
+    X = lang.placeholder((rows, 3), "i32", name="X")
+    T = lang.compute((rows, 3), lambda y, x: X[y, x] * 2, name="T")
+    near = lang.boundary(T, mode="clamp")
+    first, last = taps
+
+    def value(y, x):
+        return sum(near[y + k, x] * (k + 5) for k in range(first, last + 1))
+
+    p = lang.program([X], [lang.compute((wanted, 3), value, name="C")])
+    s, loop = (Schedule(p).split("C_y", strip), "C_y_i") if strip else (Schedule(p), "C_y")
+    s = s.compute_at("T", loop)
+    slides = wanted <= rows and taps in ((-1, 1), (-2, 0)) and (rows, taps, strip) != (4, (-1, 1), 3)
+    if slides:
+        s = s.slide("T", loop).roll("T", 0, last - first + 1)
+        assert _rows(s)[0] == str(last - first + 1)
+    elif rows < wanted or rows == 4 or taps == (-4, -2):
+        # a window above or below all rows does not hold the row that the clamp leads to
+        with pytest.raises(ScheduleError, match="do not move by a constant"):
+            s.slide("T", loop)
+    assert_same(p, s.func)

@@ -21,6 +21,7 @@ from tilewright.ir import (
 from tilewright.schedule.common import refusal
 from tilewright.schedule.footprint import footprint, map_dims, touches
 from tilewright.schedule.producer.nest import buffer_at, is_tile, sites, touching
+from tilewright.schedule.producer.windows import window
 from tilewright.schedule.registry import primitive
 
 
@@ -113,9 +114,9 @@ def roll(func: LoopFunction, buffer: str, dim: int, rows: int) -> LoopFunction:
         )
     outside = loop_env(place.loops)
     env = {**outside, **loop_env([loop])}
-    window = footprint(loop.body, env, buf)
-    assert window is not None
-    s = window.spans[dim]
+    touched = window(loop.body, env, buf, "rw", loop.var)
+    assert touched is not None
+    s = touched.spans[dim]
     step = s.lo.coefficient(loop.var)
     if loop.var in (s.lo - var(loop.var) * step).vars or step < 0 or loop.step < 1:
         raise refusal(

@@ -40,6 +40,7 @@ from tilewright.schedule.producer.nest import (
     solve,
     without,
 )
+from tilewright.schedule.producer.windows import window
 from tilewright.schedule.registry import primitive
 
 
@@ -79,8 +80,9 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
             block C(par y=C_y):
                 C[y] = ((T[y] + T[y + 1]) + T[y + 2])
 
-    A stage that reads what another computes inside the loop slides after it: then the first part of both
-    is computed ahead of the loop, in their order.
+    Reads clamped to the stage's borders slide like those that are not. A stage that reads what another
+    computes inside the loop slides after it: then the first part of both is computed ahead of the loop, in
+    their order.
 
     Legal where ``loop`` is serial and its boxes move by a constant in one dimension, by less than their
     extent; the stage writes one buffer, at indices that are one iterator plus a constant; and what it reads
@@ -131,7 +133,7 @@ def slide(func: LoopFunction, block: str, loop: str) -> LoopFunction:
     sliding_in = _sliding_inputs(func, all_sites, site, at, block, loop)
     env = {**outside, **loop_env([target])}
     rest = without(target.body, mine)
-    box = footprint(rest, env, buf, "r")
+    box = window(rest, env, buf, "r", loop)
     if box is None:
         raise refusal(func, f"nothing inside loop {loop!r} reads what {block!r} computes", at=[block, loop])
     dim, step = _advance(func, block, loop, name, box)
