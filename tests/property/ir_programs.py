@@ -1,8 +1,9 @@
 """Small random programs for the schedule fuzzer: one to four stages of pointwise, stencil and reduction kind.
 
 Some kinds are for primitives that need them: `dots` are products of narrow factors as instructions do them,
-`images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even sizes,
-`extremes` two results of one reduction that a stage uses in different ways.
+`factors` are sums of products of which some axes of the sum do not move one factor, `bytes` those of signed
+bytes, `images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even
+sizes, `extremes` two results of one reduction that a stage uses in different ways.
 
 Every program computes exactly whatever the order of its sums: integers, or floats that hold small integers
 (`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
@@ -220,6 +221,10 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         return _add_extremes(b, src)
     if kind == "dots":
         return _add_dots(b, n, tile)
+    if kind == "factors":
+        return _add_factors(b, n, tile)
+    if kind == "bytes":
+        return _add_bytes(b, n, tile)
     if kind == "images":
         return _add_images(b)
     if kind == "quarters":
@@ -313,6 +318,34 @@ def _add_dots(b: _Builder, rows, tile):
         factors.reverse()
     b.terms += 4 * depth * groups
     iters = [*_iters((rows, cols)), Iter("k", index(0), index(depth * groups), "red")]
+    body = store(out.name, (i, j), Binary("add", _ld(out, i, j), Binary("mul", *factors)))
+    return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
+
+
+def _add_factors(b: _Builder, rows, tile):
+    """A sum over two axes of products of three factors, the last of which one of the axes does not move."""
+    cols, inner, deep = (b.size(tile), *(index(b.draw(st.integers(1, 3), label=x)) for x in "kr"))
+    i, j, k, r = (var(x) for x in "ijkr")
+    x, y, w = b.given((rows, inner), b.dtype), b.given((inner, deep), b.dtype), b.given((cols, deep), b.dtype)
+    out = b.made((rows, cols))
+    b.terms += 8 * 9
+    iters = [*_iters((rows, cols)), Iter("k", index(0), inner, "red"), Iter("r", index(0), deep, "red")]
+    product = Binary("mul", Binary("mul", _ld(x, i, k), _ld(y, k, r)), _ld(w, j, r))
+    body = store(out.name, (i, j), Binary("add", _ld(out, i, j), product))
+    return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
+
+
+def _add_bytes(b: _Builder, rows, tile):
+    """A product of signed bytes, summed up in words."""
+    cols, inner = b.size(tile), index(b.draw(st.integers(1, 6), label="inner"))
+    i, j, k = (var(x) for x in "ijk")
+    x, w = b.given((rows, inner), I8), b.given((inner, cols), I8)
+    out = b.made((rows, cols))
+    b.terms += 8 * 6
+    factors = [Cast(_ld(x, i, k), b.dtype), Cast(_ld(w, k, j), b.dtype)]
+    if b.draw(st.booleans(), label="turned"):
+        factors.reverse()
+    iters = [*_iters((rows, cols)), Iter("k", index(0), inner, "red")]
     body = store(out.name, (i, j), Binary("add", _ld(out, i, j), Binary("mul", *factors)))
     return b.stage(out, iters, body, store(out.name, (i, j), b.const(0)))
 

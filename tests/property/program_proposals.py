@@ -175,6 +175,67 @@ def layout_unfold(draw, s):
     return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
 
 
+def match_factors(stage):
+    """Whether a stage sums products."""
+    body = stage.body
+    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
+        return False
+    value = body.writes[0].value
+    return (
+        isinstance(value, Binary)
+        and value.op == "add"
+        and isinstance(value.b, Binary)
+        and value.b.op == "mul"
+    )
+
+
+def factor_out(draw, s):
+    if s.program is None:
+        return None
+    options = [
+        (x.name, n)
+        for x in s.program.stages
+        if match_factors(x) and len(x.operands) > 1
+        for n, ld in enumerate(x.operands)
+        if any(it.kind == "red" and not any(it.name in i.vars for i in ld.indices) for it in x.iters)
+    ]
+    chosen = pick(draw, options, "operand")
+    if chosen is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    return (chosen[0], (chosen[1],), fresh_name("F", taken)), {}
+
+
+def shift_factor(draw, s):
+    if s.program is None:
+        return None
+    options = [
+        (x.name, n)
+        for x in s.program.stages
+        if match_factors(x) and x.body.writes[0].value.dtype.name == "i32"
+        for n, ld in enumerate(x.operands)
+        if ld.dtype.name == "i8"
+    ]
+    chosen = pick(draw, options, "operand")
+    if chosen is None:
+        return None
+    taken = {b.name for b in (*s.program.inputs, *s.program.temps, *s.program.outputs)}
+    return (*chosen, fresh_name("V", taken)), {}
+
+
+def fuse_iterators(draw, s):
+    if s.program is None:
+        return None
+    options = [
+        (x.name, a.name, b.name)
+        for x in s.program.stages
+        for a, b in zip(x.iters, x.iters[1:], strict=False)
+        if a.kind == b.kind and all(e.is_const for e in (a.lo, a.hi, b.lo, b.hi))
+    ]
+    chosen = pick(draw, options, "axes")
+    return None if chosen is None else (chosen, {})
+
+
 def gather_operand(draw, s):
     if s.program is None:
         return None

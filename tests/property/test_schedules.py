@@ -42,6 +42,7 @@ MORE = {
     "flatten_rows": 2,
     "tensorize-tiles": 2,
     "swizzle": 2,
+    "shift_factor": 2,
 }
 
 #: Added to a case's roundings by a sum of products of pieces, which leaves out up to 2**-15 of each product.
@@ -81,6 +82,8 @@ START = {
     "winograd": (("images",),),
     "strassen": (("quarters",),),
     "bf16x3": (("quarters", "images"),),
+    "factor_out": (("factors",),),
+    "shift_factor": (("bytes",),),
 }
 TEMPORARIES = (
     "split-roundup",

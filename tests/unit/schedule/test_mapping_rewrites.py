@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import Iter, Load, var, verify_program
+from tilewright.ir import Iter, Load, parse_program, print_program, var, verify_program
 from tilewright.lang import evaluate
 from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
@@ -138,3 +138,11 @@ def test_factors_are_told_by_elements():
     s = Schedule(FLOATS).factor_out("C", (2,), "T")
     assert [st.name for st in s.program.stages] == ["T", "C"]
     assert not s.program.stage("C").is_reduction
+
+
+def test_axes_that_a_range_depends_on_stay_apart():
+    x, k = lang.placeholder((4, 4), name="X"), lang.reduce_axis(4, "k")
+    rows = lang.compute((4, 4), lambda i, j: lang.sum(x[i, k], axis=k), name="Y")
+    text = print_program(lang.program([x], [rows])).replace("k = red(0, 4)", "k = red(0, j + 1)")
+    with pytest.raises(ScheduleError, match="the range of an axis of stage 'Y' depends on 'i' or 'j'"):
+        Schedule(parse_program(text)).fuse_iterators("Y", "i", "j")

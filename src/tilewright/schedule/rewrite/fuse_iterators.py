@@ -39,7 +39,7 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
     (C[i, k] + (X[i, q_r] * W[q_r, k]))
 
     Raises ScheduleError for axes that the stage does not have, of two kinds, or without constant ranges from
-    0, and for orders in which a reduction may not be done.
+    0, where the range of another axis depends on them, and for orders in which a reduction may not be done.
     """
     old = stage_called(program, stage)
     known = {it.name: it for it in old.iters}
@@ -50,6 +50,10 @@ def fuse_iterators(program: Program, stage: str, outer: str, inner: str) -> Prog
             )
     a, b = known[outer], known[inner]
     constant = all(it.lo == ZERO and it.extent.is_const for it in (a, b))
+    if any({outer, inner} & (it.lo.vars | it.hi.vars) for it in old.iters):
+        raise ScheduleError(
+            f"the range of an axis of stage {stage!r} depends on {outer!r} or {inner!r}, which become one"
+        )
     if outer == inner or a.kind != b.kind or a.kind == "ord" or not constant:
         raise ScheduleError(
             f"{outer!r} and {inner!r} of stage {stage!r} cannot be one axis",
