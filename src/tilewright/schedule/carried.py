@@ -245,7 +245,8 @@ def _equal_loops(
     first, second = a.indices, b.indices
     wrapped = folded(buffer)
     if wrapped:
-        first, second = buffer.physical(first), buffer.physical(second)
+        places = [buffer.physical(indices) for indices in (first, second)]
+        first, second = (tuple(simplify(i, ranges) for i in place) for place in places)
     pairs = list(zip(first, second, strict=True))
     if a.block.stage == b.block.stage and not wrapped:
         # one stage writes an element for one value of its parallel iterators only
