@@ -1,9 +1,11 @@
 """What C nests refuse, with line and column."""
 
+import sys
+
 import pytest
 
 from tilewright.frontend.c import read_c, read_c_file
-from tilewright.support import ProgramError
+from tilewright.support import InstallationError, ProgramError
 
 FRAME = "void f(int n, double A[n][n], double x[n], double a)\n{\n#pragma scop\n%s\n#pragma endscop\n}\n"
 
@@ -84,3 +86,20 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
         read_c_file(loop)
     with pytest.raises(ProgramError, match="macros expand to more than 5 bytes"):
         read_c("#define A 1234567\nA")
+
+
+def test_what_is_around_the_pragma_must_be_a_function():
+    with pytest.raises(ProgramError, match="the C does not parse"):
+        read_c("struct s\n{\n#pragma scop\nint x;\n#pragma endscop\n};\n")
+
+
+def test_quotients_of_elements_that_are_integers():
+    text = "void f(int a[4], int b[4])\n{\n#pragma scop\nfor (int i = 0; i < 4; i++) a[i] = a[i] / b[i];\n"
+    with pytest.raises(ProgramError, match="divisions of integers are supported by constants"):
+        read_c(text + "#pragma endscop\n}\n")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycparser", None)
+    with pytest.raises(InstallationError, match="reading C needs the package pycparser"):
+        read_c(FRAME % "x[0] = a;")

@@ -2,6 +2,7 @@
 
 import re
 
+import islpy as isl
 import pytest
 
 from tilewright import lang
@@ -151,3 +152,19 @@ def test_a_trace_from_a_file_is_judged_again():
     with pytest.raises(ScheduleError, match="the tree changes what is computed") as caught:
         replay(s.source, broken)
     assert caught.value.where.startswith("step 0: import_tree")
+
+
+def test_what_isl_and_the_judge_cannot_follow(monkeypatch):
+    """Texts that isl reads and then cannot walk, and functions that the judge has no model of."""
+
+    def raising(error):
+        def followed(*_):
+            raise error
+
+        return followed
+
+    monkeypatch.setattr("tilewright.poly.tree_text._followed", raising(isl.Error("no such thing")))
+    refused("{ }", "isl cannot follow the tree")
+    unmodelled = ProgramError("bounds depend on data", hint="write them otherwise")
+    monkeypatch.setattr("tilewright.poly.tree_text._followed", raising(unmodelled))
+    assert refused("{ }", "bounds depend on data").hint == "write them otherwise"

@@ -77,9 +77,8 @@ def _parsed(text: str, path: str) -> LoopFunction:
         tree = c_parser.CParser().parse(function, filename=path)
     except (c_parser.ParseError, AssertionError, RecursionError) as error:
         raise ProgramError(f"the C does not parse: {str(error)[:200]}", where=path) from None
-    (found,) = [n for n in tree.ext if isinstance(n, c_ast.FuncDef)][:1] or (None,)
-    if found is None:
-        raise ProgramError("the text around #pragma scop is no function", where=path)
+    # only a function ends with a brace, which is where the text was cut
+    found = next(n for n in tree.ext if isinstance(n, c_ast.FuncDef))
     return _Reader(c_ast, path, function.split("\n")).function(found)
 
 
