@@ -29,6 +29,7 @@ from tilewright.plan.fused.bands import find_band
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.general.rule import gather_general, reduction_before
 from tilewright.plan.inlining import inline_stages
+from tilewright.plan.pipeline.rule import pipeline_before
 from tilewright.plan.rows.match import ending_stage
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
@@ -296,6 +297,10 @@ def _cluster_of(
         names = dict.fromkeys((*general.panels, general.stage.name, stage.name))
         each = tuple(Cluster("elementwise", name) for name in names)
         return Cluster("general", stage.name, _but(stage, tuple(names)), each)
+    producers = pipeline_before(program, stage, {*done, *choices, *along, *parts}, context.machine)
+    if producers:
+        each = tuple(Cluster("elementwise", name) for name in (*producers, stage.name))
+        return Cluster("pipeline", stage.name, producers, each)
     rows = rows_before(program, stage, {*done, *along}, target)
     if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
         return alone

@@ -12,6 +12,7 @@ from tilewright.plan.contraction.windows_rule import WindowsRule
 from tilewright.plan.elementwise.rule import ElementwiseRule
 from tilewright.plan.fused.rule import FusedRule
 from tilewright.plan.general.rule import GeneralRule
+from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
 
@@ -25,6 +26,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             RowsRule(),
             LanesRule(),
             PartsRule(),
+            PipelineRule(),
             ElementwiseRule(),
             FusedRule(),
             WinogradRule(),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.native_kernel import HOST
 from tests.unit.plan.general.test_rule import CASES as GENERAL
+from tests.unit.plan.pipeline.test_rule import CASES as PIPELINES
 from tests.unit.strategies.test_default import blocked, check_schedule, constant, conv_program, t
 
 from tilewright import lang
@@ -14,6 +15,7 @@ from tilewright.cost import Machine
 from tilewright.ir import structural_hash
 from tilewright.lang import ops
 from tilewright.plan import RULES, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan.pipeline import nest as strips
 from tilewright.support import ArtefactError
 
 MACHINE = Machine(HOST, 2)
@@ -45,7 +47,14 @@ PROGRAMS = {
     ),
     "general": GENERAL["three factors, ragged"],
     "min-plus": GENERAL["min-plus, ragged"],
+    "pipeline": PIPELINES["harris"],
 }
+
+
+@pytest.fixture(autouse=True)
+def strips_however_small(monkeypatch):
+    monkeypatch.setattr(strips, "LARGE", 0.0)
+    monkeypatch.setattr(strips, "MOST_REPEATED", 100.0)
 
 
 def spaces(program, plan):

@@ -1,0 +1,1 @@
+"""Pipelines: chains of stencils and point-wise stages, in strips of rows."""
