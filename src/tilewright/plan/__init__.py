@@ -4,6 +4,11 @@ from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGR
 from tilewright.plan.assembly import Planned, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
+from tilewright.plan.contraction.nest import TilePlan
+from tilewright.plan.contraction.register_tiling import vector_width
+from tilewright.plan.contraction.rule import ContractionProblem
+from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
+from tilewright.plan.general.rule import GeneralProblem
 from tilewright.plan.gpu_default import schedule_for_gpu
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
@@ -14,13 +19,17 @@ from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
     "Context",
+    "ContractionProblem",
     "Flow",
+    "GeneralPlan",
+    "GeneralProblem",
     "MOST_ERROR",
     "Nest",
     "Planned",
     "RULES",
     "Rule",
     "Space",
+    "TilePlan",
     "UnitPlan",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
@@ -39,4 +48,6 @@ __all__ = [
     "schedule_for_gpu",
     "slice_program",
     "sliced_buffers",
+    "steps_unrolled",
+    "vector_width",
 ]

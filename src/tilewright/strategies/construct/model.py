@@ -1,0 +1,57 @@
+"""What a state costs: the roofline of each level, and the turns of its register tile.
+
+Not in Gensor, which needs such a model to say which of its states is the best. The longest of the rooflines
+counts, so that many states tie: less traffic in all decides then, and after that more accumulators.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, TypeAlias
+
+from tilewright.strategies.construct.space import State, Tile, TilingSpace
+
+#: Loads of vectors and broadcasts that start in a cycle.
+LOADS_PER_CYCLE: Final = 2.0
+#: Cycles of a turn of the loop around a register tile, besides its work, with a few of them expanded.
+TURN_CYCLES: Final = 0.25
+
+Price: TypeAlias = tuple[float, float, int]
+"""Cycles of the busiest thread; bytes between all levels; accumulators, negative."""
+
+
+def price(space: TilingSpace, state: State) -> Price:
+    """The price of a state: smaller is better."""
+    *caches, registers = state.tiles
+    bytes_moved = sum(map(space.traffic, caches))
+    bounds = [level_cycles(space, n, tile) for n, tile in enumerate(caches)]
+    return max(compute_cycles(space, registers), *bounds), bytes_moved, -accumulators(space, registers)
+
+
+def level_cycles(space: TilingSpace, level: int, tile: Tile) -> float:
+    """Cycles until one thread's part of the traffic into a level has come from the level behind it."""
+    behind = space.memory if level == 0 else space.levels[level - 1]
+    return space.traffic(tile) / space.core.threads / behind.bandwidth
+
+
+def compute_cycles(space: TilingSpace, tile: Tile) -> float:
+    """Cycles of the busiest thread's register tiles: products, loads, or sums that wait for one another."""
+    core, sizes = space.core, space.of(tile)
+    held = accumulators(space, tile)
+    reads = 0
+    for ld in space.operands:
+        moved = {v for i in ld.indices for v in i.vars}
+        reads += prod(_vectors(space, axis, n) for axis, n in sizes.items() if axis in moved)
+    waits = core.latency * max(1, space.operations // 2)
+    turn = max(held * space.operations / core.per_cycle, reads / LOADS_PER_CYCLE, waits) + TURN_CYCLES
+    steps = prod(n for axis, n in zip(space.axes, space.extents, strict=True) if axis in space.sums)
+    return -(-space.tiles(tile, summed=False) // core.threads) * steps * turn
+
+
+def accumulators(space: TilingSpace, tile: Tile) -> int:
+    """Vectors of results in registers."""
+    return prod(_vectors(space, axis, n) for axis, n in space.of(tile).items() if axis not in space.sums)
+
+
+def _vectors(space: TilingSpace, axis: str, size: int) -> int:
+    return -(-size // space.core.lanes) if axis == space.vector else size

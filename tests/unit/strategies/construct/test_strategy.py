@@ -1,0 +1,53 @@
+"""Construction: the default first, distinct plans of their spaces, all right; equal seeds, equal plans."""
+
+from random import Random
+
+import pytest
+from tests.native_kernel import HOST
+from tests.unit.plan.test_unit import PROGRAMS
+from tests.unit.strategies.test_default import check_schedule
+
+from tilewright.cost import Machine
+from tilewright.plan import plan_unit
+from tilewright.strategies import STRATEGIES, History, Task, best_by_model
+
+
+def candidates(name, count, seed=0):
+    task = Task(PROGRAMS[name], Machine(HOST, 2))
+    return task, STRATEGIES["construct"].start(task, History(), Random(seed)).propose(count)
+
+
+@pytest.mark.parametrize("name", ["product", "product with weights", "convolution", "general", "min-plus"])
+def test_candidates_are_distinct_of_their_space_and_right(name):
+    task, found = candidates(name, 5)
+    assert len({candidate.plan for candidate in found}) == len(found) == 5
+    assert found[0].plan == plan_unit(task.program, HOST, 2).plan
+    for candidate in found[1:]:
+        # carried out only where each plan is one of its space
+        check_schedule(task.program, candidate.schedule(task))
+
+
+def test_nests_that_are_not_constructed_keep_their_default_plan():
+    _, found = candidates("softmax", 5)
+    assert len(found) == 1
+    task, found = candidates("skinny product", 4)
+    assert len(found) == 4
+    check_schedule(task.program, found[1].schedule(task))
+
+
+def test_one_seed_one_plan():
+    assert candidates("convolution", 8, 3)[1] == candidates("convolution", 8, 3)[1]
+
+
+def test_what_was_proposed_is_not_proposed_again():
+    task = Task(PROGRAMS["general"], Machine(HOST, 2))
+    search = STRATEGIES["construct"].start(task, History(), Random(0))
+    first, second = search.propose(4), search.propose(4)
+    assert len(first) == len(second) == 4
+    assert not {c.plan for c in first} & {c.plan for c in second}
+
+
+def test_the_model_chooses_among_them():
+    task, found = candidates("product", 1000)
+    chosen = best_by_model(STRATEGIES["construct"], task, count=4)
+    assert chosen.plan in {candidate.plan for candidate in found}
