@@ -7,6 +7,7 @@ Capability". Latencies: Jia et al., Dissecting the NVIDIA Volta GPU Architecture
 (arXiv:1804.06826), and Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
 Microbenchmarking (arXiv:2402.13499), whose figures of A100, RTX 4090 and H100 stand for their
 architectures.
+The second level of Orin Nano, 2 MiB, is in none of them: it is assumed to be half of AGX Orin's.
 """
 
 from __future__ import annotations
