@@ -115,6 +115,48 @@ def schedule_chain(program: Program) -> Schedule:
     return s
 
 
+def copies() -> Schedule:
+    """Rows of a matrix, four at a time, from a shared tile."""
+    x = lang.placeholder((64, 128), name="X")
+    y = lang.compute((64, 128), lambda i, j: x[i, j] * 2, name="Y")
+    return Schedule(lang.program([x], [y])).split("i", 4).stage("X", "i_o", scope="shared", name="T")
+
+
+def readers() -> Program:
+    """A stage that two others read."""
+    x = lang.placeholder((8,), name="X")
+    b = lang.compute((8,), lambda i: x[i] * 2, name="B")
+    c = lang.compute((8,), lambda i: b[i] + 1, name="C")
+    return lang.program([x], [c, lang.compute((8,), lambda i: b[i] + 2, name="D")])
+
+
+def bytes_of_three() -> Program:
+    """A sum of products of signed bytes, one factor of which the sum does not move."""
+    a, b, v = (lang.placeholder(s, "i8", name=n) for s, n in (((4, 8), "A"), ((8, 6), "B"), ((6,), "v")))
+    k, word = lang.reduce_axis(8, "k"), "i32"
+
+    def term(i: lang.Axis, j: lang.Axis) -> object:
+        return lang.cast(a[i, k], word) * lang.cast(b[k, j], word) * lang.cast(v[j], word)
+
+    return lang.program([a, b, v], [lang.compute((4, 6), lambda i, j: lang.sum(term(i, j), k), name="C")])
+
+
+def bytes_of_two() -> Program:
+    """A product of matrices of signed bytes."""
+    a, b = lang.placeholder((4, 8), "i8", name="A"), lang.placeholder((8, 6), "i8", name="B")
+    k, word = lang.reduce_axis(8, "k"), "i32"
+    c = lang.compute(
+        (4, 6), lambda i, j: lang.sum(lang.cast(a[i, k], word) * lang.cast(b[k, j], word), k), name="C"
+    )
+    return lang.program([a, b], [c])
+
+
+#: A schedule tree that runs two stages of :func:`readers` together.
+TREE = """{ domain: "{ C[i] : 0 <= i < 8; D[D_i] : 0 <= D_i < 8 }", child: {
+  schedule: "[{ C[i] -> [(i)]; D[D_i] -> [(D_i)] }]",
+  child: { sequence: [ { filter: "{ C[i] }" }, { filter: "{ D[D_i] }" } ] } } }"""
+
+
 def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str, object]]]:
     """For every primitive a schedule of the convolution, and arguments that it accepts there."""
     program = convolution()
@@ -129,6 +171,8 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
     z = p.loops("Y")
     at = p.compute_at("conv", z[2])
     pad = p.compute_at("X_pad", oh)
+    tiles = copies()
+    shared = Schedule(readers())
     cases: dict[str, tuple[Schedule, tuple[object, ...], dict[str, object]]] = {
         "split": (p, (oc, 16), {}),
         "reorder": (p, (ic, kh, oc), {}),
@@ -169,6 +213,16 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "layout_fuse": (p, ("conv", 2, 2), {}),
         "layout_pad": (p, ("conv", 2, 1, 1), {}),
         "layout_unfold": (p, ("X_pad", 2, 6, 4), {}),
+        "virtual_threads": (d, ((f"{oc}_o",), "thread.x", 2), {}),
+        "swizzle": (tiles, ("T", 2), {}),
+        "pad_stride": (tiles, ("T", 1), {}),
+        "pipeline": (tiles, ("i_o", 2), {}),
+        "cooperative_copy": (tiles.bind("i_o", "block.x"), ("T", (32,)), {}),
+        "clone_stage": (shared, ("B", "C"), {}),
+        "import_tree": (shared, (("C", "D"), TREE), {}),
+        "factor_out": (Schedule(bytes_of_three()), ("C", (2,), "F"), {}),
+        "shift_factor": (Schedule(bytes_of_two()), ("C", 0, "V"), {}),
+        "fuse_iterators": (p, ("conv", "kh", "kw"), {}),
     }
     return cases
 

@@ -35,6 +35,14 @@ def _scan():
     )
 
 
+def _rows_of_scans():
+    X = lang.placeholder((4, 6), name="X")
+    sums = lang.scan(
+        (4, 6), lambda y, b, t: lang.select(t == 0, 0.0, y[b, t - 1]) + X[b, t], axis=1, name="Y"
+    )
+    return lang.program([X], [lang.compute((4, 6), lambda b, t: sums[b, t] * 2, name="Z")])
+
+
 def _two_ordered():
     X = lang.placeholder((6,), name="X")
     return lang.program(
@@ -360,6 +368,11 @@ REFUSALS = {
         lambda: Schedule(parse_function(_STILL)).pipeline("o", 2),
         "'o' does not move the tile 'T' along one dimension",
         "staged at",
+    ),
+    "a pipeline of scans": (
+        lambda: S(_rows_of_scans()).compute_at("Y", "Z_b").pipeline("Z_b", 2),
+        "block 'Y' fills its tile in order, over what earlier tiles left",
+        "filled independently",
     ),
     "a pipeline of windows": (
         lambda: S(_stencil()).stage("T", "Y_i", scope="shared", name="W").pipeline("Y_i", 2),

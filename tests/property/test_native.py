@@ -16,7 +16,18 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, assert_close
 
 #: No hardware axes here, and no arguments that are others than the program's.
-STEPS = tuple(sorted(set(PROPOSERS) - {"bf16x3", "bind", "store_as", "strassen", "tensorize", "winograd"}))
+#: Steps that make loops of threads, which CPUs do not have, and those that change what is computed.
+WITHOUT = {
+    "bind",
+    "cooperative_copy",
+    "virtual_threads",
+    "bf16x3",
+    "store_as",
+    "strassen",
+    "tensorize",
+    "winograd",
+}
+STEPS = tuple(sorted(set(PROPOSERS) - WITHOUT))
 EXAMPLES = 400 if settings.get_current_profile_name() == "ci" else 40
 
 

@@ -11,7 +11,7 @@ from tilewright.schedule import carried, schedule
 #: Accepted schedules to judge by profile; the command in ``unfiltered.py`` judges as many as wanted.
 WANTED = {"ci": 300, "dev": 60}
 #: Random schedules within which every fault below is found, from wherever the seeds begin.
-ENOUGH = 250
+ENOUGH = 500
 
 
 @pytest.mark.timeout(600)

@@ -38,7 +38,7 @@ from tilewright.plan.rule import Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
 from tilewright.plan.unit import UnitPlan
 from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
+from tilewright.support import InternalError, ScheduleError
 from tilewright.target import Target
 
 Choice = WinogradChoice | StrassenChoice
@@ -165,7 +165,7 @@ def _carry_out(s: Schedule, context: Context, cluster: Cluster) -> tuple[Schedul
     try:
         problem = rule.match(context, cluster.root, cluster.stages)
         if problem is None:
-            raise ScheduleError(f"the rule {cluster.rule} does not fit the stage {cluster.root}")
+            raise InternalError(f"the rule {cluster.rule} does not fit the stage {cluster.root}")
         plan = rule.default(problem)
         done = rule.build(s, problem, plan)
         return done, [Nest(cluster.rule, cluster.root, cluster.stages, plan)]

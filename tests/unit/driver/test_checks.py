@@ -16,6 +16,8 @@ import tilewright
 from saved_models import rewrite
 from tilewright.cli import main
 from tilewright.driver import CompiledModel
+from tilewright.frontend import import_onnx
+from tilewright.graph import fuse, simplify
 from tilewright.runtime import PlanBuilder, RangeCheck, default_pool
 from tilewright.support import ArtefactError, InputError, ModelError
 
@@ -304,3 +306,16 @@ def test_the_command_line_may_leave_them_out(tmp_path: Path, capsys: pytest.Capt
     assert main(arguments) != 0
     assert "'ids' holds 10 at [1]" in json.dumps(capsys.readouterr().err)
     assert main([*arguments, "--no-checks"]) == 0
+
+
+def test_the_reference_evaluation_of_a_group_looks_at_indices():
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], name="tokens", axis=0)]
+    graph = import_onnx(model_of(nodes, {"ids": np.zeros(3, np.int64)}, table=TABLE))
+    partition = fuse(simplify(graph))
+    (group,) = partition.groups
+    program = partition.program(group)
+    arrays = {"table": TABLE, "ids": np.array([0, 10, 1])}
+    with pytest.raises(InputError, match=r"tokens.*10"):
+        program.evaluate(arrays)
+    found = program.evaluate(arrays | {"ids": np.array([0, 9, -10])})
+    np.testing.assert_array_equal(found["y"], TABLE[[0, 9, 0]])

@@ -95,6 +95,11 @@ def test_tasks_of_other_machines_are_refused(measurer):
         measurer.measure(Task(TASK.program, Machine(AARCH64_NEON, 1)), [])
 
 
+def test_models_of_devices_are_not_tuned_yet():
+    with pytest.raises(TargetError, match="kernels for 'c' cannot be tuned yet"):
+        tune_model(tilewright.compile(tiny.mlp(), target="c"))
+
+
 def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
     model = tiny.mlp()
     compiled = tilewright.compile(model, threads=1)

@@ -165,6 +165,38 @@ REFUSED = {
         {"x": ("u8", (2, 3)), "s": ("f32", (2, 3))},
         "scales that are not one number",
     ),
+    "scales of a matrix, of one operand": (
+        Node("QLinearSigmoid", ("x", "s", "", "t", ""), ("y",), domain=MICROSOFT),
+        {"x": ("u8", (2, 3)), "s": ("f32", (2, 3)), "t": ("f32", ())},
+        "scales that are not one number",
+    ),
+    "scales of a matrix, where": (
+        Node("QLinearWhere", ("c", "x", "s", "z", "x", "t", "z", "t", "z"), ("y",), domain=MICROSOFT),
+        {
+            "c": ("bool", (2, 3)),
+            "x": ("u8", (2, 3)),
+            "s": ("f32", (2, 3)),
+            "t": ("f32", ()),
+            "z": ("u8", ()),
+        },
+        "scales that are not one number",
+    ),
+    "scales of a matrix, joined": (
+        Node("QLinearConcat", ("t", "z", "x", "s", "z"), ("y",), {"axis": 0}, domain=MICROSOFT),
+        {"x": ("u8", (2, 3)), "s": ("f32", (2, 3)), "t": ("f32", ()), "z": ("u8", ())},
+        "scales that are not one number",
+    ),
+    "scales of a matrix, in a product": (
+        Node("QGemm", ("x", "s", "z", "w", "t", "z"), ("y",), domain=MICROSOFT),
+        {
+            "x": ("u8", (2, 3)),
+            "s": ("f32", (2, 3)),
+            "w": ("u8", (3, 4)),
+            "t": ("f32", ()),
+            "z": ("u8", ()),
+        },
+        "scales that are neither one number nor one a column",
+    ),
 }
 
 

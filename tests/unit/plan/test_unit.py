@@ -14,9 +14,10 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import structural_hash
 from tilewright.lang import ops
-from tilewright.plan import RULES, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan import RULES, Nest, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan.fused.rule import BandPlan, RowChainPlan
 from tilewright.plan.pipeline import nest as strips
-from tilewright.support import ArtefactError
+from tilewright.support import ArtefactError, ScheduleError
 
 MACHINE = Machine(HOST, 2)
 
@@ -186,6 +187,16 @@ def test_the_plan_of_another_program_is_refused(text):
     renamed = lang.program([x], [lang.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="Y")])
     with pytest.raises(ArtefactError, match="has no nest that ends with the stage 'Y'"):
         build_unit(renamed, plan, MACHINE)
+
+
+def test_a_program_that_is_no_chain_is_not_fused():
+    plan = plan_unit(PROGRAMS["product"], HOST, 2).plan
+    rows = replace(plan, nests=(Nest("fused", "Y", (), RowChainPlan()),))
+    with pytest.raises(ScheduleError, match="is no chain of contractions over rows"):
+        build_unit(PROGRAMS["product"], rows, MACHINE)
+    bands = replace(plan, nests=(Nest("fused", "Y", (), BandPlan(2)),))
+    with pytest.raises(ArtefactError, match="BandPlan is no form of plan for this nest"):
+        build_unit(PROGRAMS["product"], bands, MACHINE)
 
 
 def test_a_space_says_which_combination_is_none():

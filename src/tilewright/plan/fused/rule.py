@@ -75,8 +75,7 @@ class FusedRule(Rule[FusedProblem, FusedPlan]):
         machine = problem.context.machine
         target, threads = machine.target, machine.threads
         if isinstance(plan, BandPlan):
-            if problem.chain is None:
-                raise ScheduleError(f"{s.require_program().name} is no chain of contractions")
+            assert problem.chain is not None  # else the space has no bands
             band = Band(plan.rows, 0.0, plan.parts)
             return schedule_bands(prepare_bands(s, problem.chain, band, target), target, threads)
         # whole rows in tiles; their operands may lie in any order

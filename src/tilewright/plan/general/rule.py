@@ -12,7 +12,6 @@ from tilewright.analysis import pointwise_reader, reads_in_place
 from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.match import panels_of
 from tilewright.plan.contraction.register_tiling import is_tileable
-from tilewright.plan.fallback import fell_back
 from tilewright.plan.general.nest import (
     GeneralPlan,
     Reduction,
@@ -124,8 +123,8 @@ def gather_general(s: Schedule, target: Target) -> tuple[Schedule, frozenset[str
             at = now.operands.index(ld)
             try:
                 changed = changed.gather_operand(name, at, [*axes, vector], f"{panels_of(now)}{n or ''}")
-            except ScheduleError as error:
-                s = fell_back(s, f"stage {name} reads its operand as it is", error)
+            except ScheduleError:
+                # no reduction for this rule; which one it is for, others say
                 break
         else:
             made = changed.require_program()

@@ -113,6 +113,16 @@ def pipeline(func: LoopFunction, loop: str, stages: int) -> LoopFunction:
                 at=[loop],
                 buffers=[name],
             )
+    ordered = next(
+        (b for s in filling for b in blocks_below(s) if any(i.kind == "ord" for i in b.iters)), None
+    )
+    if ordered is not None:
+        raise refusal(
+            func,
+            f"block {ordered.name!r} fills its tile in order, over what earlier tiles left",
+            hint="pipeline tiles whose elements are filled independently",
+            at=[loop, ordered.name],
+        )
     env = loop_env(place.loops)
     rings = [_ring(func, b, node, env, stages) for b in buffers]
     copies = Copies(func)
