@@ -14,8 +14,8 @@ from tilewright.strategies.construct.model import accumulators
 from tilewright.strategies.construct.space import Edge, Level, State, TilingSpace
 
 #: The power of the footprints' ratio in formula 1: -1 as printed, +1 as the prose has it, 0 without them.
-#: Cycles of the best state of 20 walks, times the least, 5 nests on small caches, 8 seeds: at most 1.11 with
-#: -1, 1.26 with 0, 1.76 with +1.
+#: Cycles of the best state of 20 walks alone over the least, 5 nests on small caches, 8 seeds: up to 1.11
+#: with -1, 1.26 with 0, 1.76 with +1.
 BETA: Final = -1.0
 #: The weight of going back to the level before.
 UNCACHE: Final = 0.3

@@ -1,5 +1,8 @@
 """Construction: the default first, distinct plans of their spaces, all right; equal seeds, equal plans."""
 
+import os
+import subprocess
+import sys
 from random import Random
 
 import pytest
@@ -12,8 +15,8 @@ from tilewright.plan import plan_unit
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
 
 
-def candidates(name, count, seed=0):
-    task = Task(PROGRAMS[name], Machine(HOST, 2))
+def candidates(name, count, seed=0, threads=2):
+    task = Task(PROGRAMS[name], Machine(HOST, threads))
     return task, STRATEGIES["construct"].start(task, History(), Random(seed)).propose(count)
 
 
@@ -35,8 +38,18 @@ def test_nests_that_are_not_constructed_keep_their_default_plan():
     check_schedule(task.program, found[1].schedule(task))
 
 
-def test_one_seed_one_plan():
-    assert candidates("convolution", 8, 3)[1] == candidates("convolution", 8, 3)[1]
+def test_one_seed_one_plan_in_every_process():
+    # one thread: the tests of strategies set when others are worth it, and a new process does not
+    code = (
+        "from tests.unit.strategies.construct.test_strategy import candidates\n"
+        "print(*(c.plan.to_json() for c in candidates('min-plus', 30, 7, 1)[1]), sep='\\n')"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    here = [c.plan.to_json() for c in candidates("min-plus", 30, 7, threads=1)[1]]
+    assert done.stdout.splitlines() == here
+    assert len(here) > 4
 
 
 def test_what_was_proposed_is_not_proposed_again():
