@@ -48,6 +48,9 @@ MORE = {
 #: Added to a case's roundings by a sum of products of pieces, which leaves out up to 2**-15 of each product.
 OF_PIECES = 1000
 
+#: Steps after which loops run threads.
+THREADED = ("bind", "cooperative_copy", "virtual_threads")
+
 REDUCTIONS = ("rowsum", "matmul", "conv", "triangle", "argmax")
 ELEMENTWISE = ("pointwise", "clamped", "padded", "transpose")
 
@@ -170,6 +173,9 @@ class Run:
 
     def attempt(self, name, by=None, **fixed):
         """Propose one step (``by`` another proposer), and check it where it is accepted; whether it was."""
+        if self.opaque and name in THREADED:
+            # barriers are placed by accesses, which opaque blocks over tiles do not tell yet
+            return False
         proposal = (by or PROPOSERS[name])(self.data.draw, self.schedule, **fixed)
         if proposal is None:
             return False

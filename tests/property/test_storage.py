@@ -18,7 +18,7 @@ from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 
 MOVES = ("compute_at", "reverse_compute_at", "stage", "inline", "hoist_alloc", "slide", "roll")
-EXAMPLES = {"ci": 400, "dev": 15}
+EXAMPLES = {"ci": 800, "dev": 15}
 HITS = 30
 
 
@@ -157,7 +157,9 @@ def test_random_moves():
         for _ in range(data.draw(st.integers(4, 10), label="steps")):
             offered = {n: a for n, a in proposals(s).items() if a}
             moves = [n for n in MOVES if n in offered]
-            rare = [n for n in ("slide", "slide", "roll", "compute_at", "inline") if n in offered]
+            rare = [
+                n for n in ("slide", "slide", "roll", "compute_at", "inline", "hoist_alloc") if n in offered
+            ]
             names = [n for n in ("parallel", "reorder", "split") if n in offered]
             name = data.draw(st.sampled_from(rare * 3 + moves * 2 + names), label="primitive")
             args = data.draw(st.sampled_from(offered[name]), label="arguments")
