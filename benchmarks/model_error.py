@@ -81,7 +81,7 @@ def problems() -> dict[str, object]:
 
 def program_of(model: object, threads: int) -> Program:
     """The program of a model of one kernel."""
-    _, units = graph_units(import_onnx(model), detect(), threads)
+    units = graph_units(import_onnx(model), detect(), threads).units
     return max((unit.program for unit in units), key=lambda p: len(p.stages))
 
 

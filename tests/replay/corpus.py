@@ -126,7 +126,7 @@ def everything() -> Iterator[Case]:
 def programs(case: Case, model: onnx.ModelProto) -> tuple[tuple[Program, int], ...]:
     """The programs of a model's kernels, each once, and the threads that run one call of it."""
     graph = import_onnx(model)
-    _, units = graph_units(graph, TARGETS[case.target], case.threads, case.precision)
+    units = graph_units(graph, TARGETS[case.target], case.threads, case.precision).units
     found = [(unit.program, case.threads if unit.parts == 1 else 1) for unit in units]
     return tuple(dict.fromkeys(found))
 

@@ -12,32 +12,28 @@ from typing import Final, Protocol
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
+from tilewright.driver.graph_plan import choose_graph_plan, choose_passes
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan, model_plan_from_json
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
-from tilewright.driver.units import PRECISIONS, Precision, Unit, make_units, plain_units
+from tilewright.driver.units import PRECISIONS, Precision, Unit, UnitMaker, make_units, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import (
-    INTEGER_PASSES,
-    PASSES,
-    FillBlocks,
-    Graph,
-    Limits,
-    MergeGroups,
-    NarrowInputs,
-    Partition,
-    Pass,
-    fuse,
-    simplify,
-)
-from tilewright.ir import BF16, F32, I8, I32, U8
-from tilewright.plan import WINOGRAD_MODES, WinogradMode, is_fast, matrix_depths
+from tilewright.graph import Graph, Limits, Partition, fuse, simplify
+from tilewright.plan import WINOGRAD_MODES, GraphPlan, WinogradMode
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.strategies import Strategy, find_strategy
-from tilewright.support import InputError, Settings, TargetError, WaitPolicy, get_logger, read_settings
+from tilewright.support import (
+    ArtefactError,
+    InputError,
+    Settings,
+    TargetError,
+    WaitPolicy,
+    get_logger,
+    read_settings,
+)
 from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase, detect, find_target
 
 _log = get_logger(__name__)
@@ -84,7 +80,8 @@ def compile_model(
     untouched; without, such a run computes something or other.
     ``strategy`` chooses the plan of each kernel: a name of :data:`tilewright.strategies.STRATEGIES`, or a
     strategy; nothing is measured, the analytic model decides. ``plan`` (or its text, see
-    :meth:`CompiledModel.plan`) says how kernels are made that it has; others are planned as usual.
+    :meth:`CompiledModel.plan`) says what is decided about the graph, and how kernels are made that it has;
+    others are planned as usual.
     ``progress`` is called as work gets done.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
@@ -115,8 +112,8 @@ def compile_model(
         progress("import", 1, 1)
     with clock.phase("graph"):
         progress("graph", 0, 1)
-        partition, units = build.units(graph)
-        graph, views = partition.graph, partition.views
+        made = build.units(graph)
+        graph, views, units = made.partition.graph, made.partition.views, made.units
         progress("graph", 1, 1)
     with clock.phase("kernels"):
         constants_of = _constants(graph, views)
@@ -127,7 +124,8 @@ def compile_model(
         steps = replace(steps, graph=_without_packed(graph))
         assembled = build.assemble(steps, graph.outputs)
         progress("plan", 1, 1)
-    del graph, partition, constants_of
+    decided = made.plan
+    del graph, made, constants_of
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.
         return_free_memory()
@@ -140,13 +138,14 @@ def compile_model(
         assemble=build.assemble,
         compile_seconds={**clock.seconds, "total": clock.total},
         precision=wanted,
+        graph_plan=decided,
     )
 
 
 class _Builder(Protocol):
     """What of a compilation depends on the kind of machine."""
 
-    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
+    def units(self, graph: Graph) -> GraphUnits:
         """The units of compilation."""
 
     def kernels(
@@ -169,9 +168,10 @@ class _OnCpu:
     memory: int
     checks: bool
 
-    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
+    def units(self, graph: Graph) -> GraphUnits:
         options = self.options
-        return graph_units(graph, self.target, options.threads, self.precision, options.winograd)
+        plan = None if options.plan is None else options.plan.graph
+        return graph_units(graph, self.target, options.threads, self.precision, options.winograd, plan)
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]
@@ -193,9 +193,10 @@ class _OnDevice:
         self._target, self._settings, self._progress, self._checks = target, settings, progress, checks
         self._device = device_of(target)
 
-    def units(self, graph: Graph) -> tuple[Partition, tuple[Unit, ...]]:
-        partition = fuse(simplify(graph, PASSES))
-        return partition, plain_units(partition)
+    def units(self, graph: Graph) -> GraphUnits:
+        plan = GraphPlan()
+        partition = fuse(simplify(graph, plan.passes.passes()), plan.fusion)
+        return GraphUnits(partition, plain_units(partition), plan)
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]
@@ -206,16 +207,39 @@ class _OnDevice:
         return assemble_on_device(steps, self._device, wanted, checks=self._checks)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphUnits:
+    """A graph after all passes in fusion groups, the units that they become, and what decided that."""
+
+    partition: Partition
+    units: tuple[Unit, ...]
+    plan: GraphPlan
+
+
 def graph_units(
     graph: Graph,
     target: Target,
     threads: int,
     precision: Precision = "f32",
     winograd: WinogradMode = "auto",
-) -> tuple[Partition, tuple[Unit, ...]]:
-    """The graph after all passes in fusion groups, and the units of compilation that they become."""
-    partition = fuse(simplify(graph, _passes(target, precision, winograd)))
-    return partition, make_units(partition, target, threads, precision, exact=winograd != "auto")
+    plan: GraphPlan | None = None,
+) -> GraphUnits:
+    """The units of a graph, as a plan says (by default: as is decided here).
+
+    Raises ArtefactError where the plan is that of another model, or of another precision.
+    """
+    if plan is not None:
+        if plan.precision != precision:
+            raise ArtefactError(
+                f"the plan is for the precision {plan.precision}, not {precision}",
+                hint=f"compile with precision={plan.precision!r}",
+            )
+        maker = UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion), precision)
+        return GraphUnits(maker.partition, make_units(maker, plan), plan)
+    passes = choose_passes(target, precision, winograd)
+    maker = UnitMaker(fuse(simplify(graph, passes.passes())), precision)
+    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes)
+    return GraphUnits(maker.partition, make_units(maker, made), made)
 
 
 class _Clock:
@@ -253,22 +277,6 @@ def _thread_count(threads: int | None, settings: Settings) -> int:
     if type(threads) is not int or threads < 1:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     return threads
-
-
-def _passes(machine: Target, precision: Precision, winograd: WinogradMode) -> tuple[Pass, ...]:
-    """Values and sums of products in the shapes that the machine has registers and instructions for."""
-    fast = [i for i in machine.contractions if is_fast(i, machine)]
-    depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
-    passes = INTEGER_PASSES if (U8, I8, I32) in depth else PASSES
-    lanes = machine.lanes(F32)
-    # vectors of half the width start as often as there are units, be these of the full width or of half
-    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
-    passes = (*passes, fill, MergeGroups(lanes))
-    narrow = (BF16, BF16, F32)
-    if precision == "bf16" and narrow in depth:
-        deepest = max(matrix_depths(BF16, machine), default=0)
-        return (*passes, NarrowInputs(BF16.name, depth[narrow], deepest))
-    return passes
 
 
 def _precision(name: str) -> Precision:

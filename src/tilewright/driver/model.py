@@ -27,6 +27,7 @@ from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
 from tilewright.lower import lower
+from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BoundModel,
     HoldsCode,
@@ -84,6 +85,7 @@ class CompiledModel(HoldsCode):
         assemble: Assembler,
         compile_seconds: Mapping[str, float],
         precision: Precision = "f32",
+        graph_plan: GraphPlan | None = None,
     ) -> None:
         graph = steps.graph
         self._steps = steps
@@ -95,6 +97,7 @@ class CompiledModel(HoldsCode):
         self._index_bounds = index_bounds(graph)
         self._tracing: Assembled | None = None
         self._lock = threading.Lock()
+        self._graph_plan = graph_plan
         self.target = target
         """The machine that the model was compiled for."""
         self.threads = threads
@@ -224,9 +227,11 @@ class CompiledModel(HoldsCode):
         )
 
     def plan(self) -> ModelPlan:
-        """What is decided about each kernel: what ``compile(…, plan=)`` takes, and text that keeps."""
+        """What is decided about the model and each kernel: what ``compile(…, plan=)`` takes."""
         found = [(k.program, k.decided()) for k in dict.fromkeys(self._steps.kernels)]
-        return plan_of_kernels(self.target.fingerprint, ((p, *made) for p, made in found if made is not None))
+        return plan_of_kernels(
+            self.target.fingerprint, ((p, *made) for p, made in found if made is not None), self._graph_plan
+        )
 
     def explain(self) -> list[dict[str, Any]]:
         """What was compiled, as plain data: one entry a group, its nodes, kernel, algorithm and schedule."""

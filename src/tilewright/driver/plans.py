@@ -9,24 +9,26 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.ir import Program, structural_hash
-from tilewright.plan import UnitPlan, plan_from_json
+from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.support import ArtefactError
 
 FORMAT: Final = "tilewright-model-plan"
-VERSION: Final = 1
+VERSION: Final = 2
 #: Longest text that is read: far above the plan of a model of a thousand kernels.
 MAX_BYTES: Final = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The plans of a model's kernels, each by a digest of its program and its threads.
+    """What is decided about a model: ``graph``, and the plans of its kernels.
 
-    ``target`` is the fingerprint of the target that they were made for.
+    Each of these is found by a digest of the kernel's program and its threads. ``target`` is the fingerprint
+    of the target that they were made for. Without ``graph`` the model's kernels are those of the default.
     """
 
     target: str
     units: Mapping[str, UnitPlan]
+    graph: GraphPlan | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", MappingProxyType(dict(self.units)))
@@ -38,7 +40,8 @@ class ModelPlan:
     def to_json(self) -> str:
         """The text that :func:`model_plan_from_json` reads."""
         units = {key: json.loads(plan.to_json()) for key, plan in self.units.items()}
-        data = {"format": FORMAT, "version": VERSION, "target": self.target, "units": units}
+        graph = None if self.graph is None else self.graph.to_data()
+        data = {"format": FORMAT, "version": VERSION, "target": self.target, "graph": graph, "units": units}
         return json.dumps(data, indent=1) + "\n"
 
 
@@ -47,9 +50,11 @@ def unit_key(program: Program, threads: int) -> str:
     return f"{structural_hash(program)}/{threads}"
 
 
-def plan_of_kernels(target: str, kernels: Iterable[tuple[Program, int, UnitPlan]]) -> ModelPlan:
+def plan_of_kernels(
+    target: str, kernels: Iterable[tuple[Program, int, UnitPlan]], graph: GraphPlan | None
+) -> ModelPlan:
     """The plan of a model from those of its kernels and the threads of each."""
-    return ModelPlan(target, {unit_key(program, threads): plan for program, threads, plan in kernels})
+    return ModelPlan(target, {unit_key(program, threads): plan for program, threads, plan in kernels}, graph)
 
 
 def model_plan_from_json(text: str | bytes) -> ModelPlan:
@@ -66,8 +71,11 @@ def model_plan_from_json(text: str | bytes) -> ModelPlan:
             hint="`tilewright explain MODEL --show plan` prints one",
         )
     units, target = data.get("units"), data.get("target")
-    if set(data) != {"format", "version", "target", "units"} or not isinstance(units, dict):
-        raise ArtefactError("the plan of a model has exactly 'format', 'version', 'target' and 'units'")
+    if set(data) != {"format", "version", "target", "graph", "units"} or not isinstance(units, dict):
+        raise ArtefactError(
+            "the plan of a model has exactly 'format', 'version', 'target', 'graph' and 'units'"
+        )
     if not isinstance(target, str):
         raise ArtefactError("'target' of a model's plan is a fingerprint")
-    return ModelPlan(target, {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()})
+    graph = None if data["graph"] is None else graph_plan_from_data(data["graph"])
+    return ModelPlan(target, {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()}, graph)

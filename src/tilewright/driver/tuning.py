@@ -114,7 +114,7 @@ def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:
     for done in results:
         if done.plan is not None:
             units[unit_key(done.task.program, done.task.machine.threads)] = done.plan
-    return ModelPlan(base.target, units)
+    return ModelPlan(base.target, units, base.graph)
 
 
 def _work(task: Task) -> int:

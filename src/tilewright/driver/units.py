@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import numpy as np
 
 from tilewright.graph import Array, Group, Node, Partition, ValueRange, contraction_runs, join_groups
 from tilewright.ir import BF16, CONST, F32, Program
 from tilewright.lang import large_outputs, largest, store_as
-from tilewright.plan import (
-    Flow,
-    assign_layouts,
-    choose_joins,
-    choose_parts,
-    fits_together,
-    slice_program,
-    sliced_buffers,
-)
-from tilewright.target import Target
+from tilewright.plan import Flow, GraphPlan, slice_program, sliced_buffers, with_layouts
+from tilewright.support import ArtefactError, ScheduleError
 
 Precision = Literal["f32", "bf16"]
 PRECISIONS: Final[tuple[Precision, ...]] = ("f32", "bf16")
+_OTHER_MODEL: Final = "is it the plan of another model?"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,102 +71,120 @@ def plain_units(partition: Partition) -> tuple[Unit, ...]:
     return tuple(_unit(partition, group) for group in partition.groups)
 
 
-def make_units(
-    partition: Partition,
-    target: Target,
-    threads: int = 1,
-    precision: Precision = "f32",
-    *,
-    exact: bool = False,
-) -> tuple[Unit, ...]:
-    """The units of a partitioned graph in the order in which they run, values in the layouts that suit them.
+class UnitMaker:
+    """Units of a partitioned graph's groups, all values plain; each group's program is made once.
 
-    The model's inputs and outputs, and values that are seen under several shapes, stay plain. Units for which
-    that pays on ``threads`` threads take the batch in parts. With the ``precision`` ``bf16`` units pass each
-    other f32 values rounded to that, finite ones to finite ones; inputs and outputs keep theirs. ``exact``
-    says that kernels' products will be those of the model, not others that are faster.
+    With the ``precision`` ``bf16`` units pass each other f32 values rounded to that, finite ones to finite
+    ones; the model's inputs and outputs keep theirs.
     """
-    units = [_unit(partition, group) for group in partition.groups]
-    if precision == "bf16":
-        units = _rounded(partition, units)
-    graph = partition.graph
-    fixed = {*graph.inputs, *graph.outputs, *partition.views, *partition.views.values()}
-    fixed |= {asked.value for unit in units for asked in unit.ranges}
-    flows = [Flow(unit.program, unit.inputs, unit.outputs) for unit in units]
-    programs = assign_layouts(flows, fixed, target)
-    flows = [replace(flow, program=program) for flow, program in zip(flows, programs, strict=True)]
-    parts = choose_parts(flows, _batch(partition), target, threads)
-    spans = _spans(partition, flows, parts, target, threads, exact)
-    known: dict[Program, bool] = {}
-    while spans:
-        joined = _joined(partition, units, parts, spans)
-        made = assign_layouts([Flow(u.program, u.inputs, u.outputs) for u, _, _ in joined], fixed, target)
-        apart: list[_Span] = []
-        for program, (_, _, span) in zip(made, joined, strict=True):
-            if span is not None and program not in known:
-                known[program] = fits_together(program, target, threads)
-            if span is not None and not known[program]:
-                apart.append(span)
-        if not apart:
-            units, parts, programs = [u for u, _, _ in joined], tuple(n for _, n, _ in joined), made
-            break
-        spans = [span for span in spans if span not in apart]
-    return tuple(
-        replace(unit, program=program)
-        if count == 1
-        else replace(unit, program=slice_program(program, count), parts=count, sliced=sliced_buffers(program))
-        for unit, program, count in zip(units, programs, parts, strict=True)
-    )
+
+    def __init__(self, partition: Partition, precision: Precision = "f32") -> None:
+        self.partition = partition
+        self.precision = precision
+        self._made: dict[Group, Unit] = {}
+        self._joined: dict[tuple[Group, ...], Group] = {}
+
+    def units(self, joins: Sequence[Sequence[str]] = ()) -> list[Unit]:
+        """The units in the order in which they run; ``joins`` name the groups of one by what each makes.
+
+        Raises ArtefactError for groups that do not read one another.
+        """
+        units = [self._unit(group) for group in self._groups(joins)]
+        return _rounded(self.partition, units) if self.precision == "bf16" else units
+
+    def fixed(self) -> frozenset[str]:
+        """The values that stay plain: what callers see, what is seen under several shapes, or checked."""
+        partition, graph = self.partition, self.partition.graph
+        checked = (asked.value for group in partition.groups for asked in self._unit(group).ranges)
+        seen = (*partition.views, *partition.views.values())
+        return frozenset((*graph.inputs, *graph.outputs, *seen, *checked))
+
+    def _unit(self, group: Group) -> Unit:
+        if group not in self._made:
+            self._made[group] = _unit(self.partition, group)
+        return self._made[group]
+
+    def _groups(self, joins: Sequence[Sequence[str]]) -> list[Group]:
+        """The groups of the partition, runs of them joined."""
+        if not joins:
+            return list(self.partition.groups)
+        made = {group.outputs[0]: group for group in self.partition.groups if len(group.outputs) == 1}
+        after = {a: b for run in contraction_runs(self.partition) for a, b in pairwise(run)}
+        last: dict[Group, tuple[Group, ...]] = {}
+        inside: set[Group] = set()
+        for names in joins:
+            run = tuple(made[name] for name in names if name in made)
+            if len(run) < len(names) or any(after.get(a) is not b for a, b in pairwise(run)):
+                raise ArtefactError(
+                    f"the plan joins the kernels of {', '.join(map(repr, names))}, which do not follow one"
+                    " another",
+                    hint=_OTHER_MODEL,
+                )
+            if not inside.isdisjoint(run):
+                raise ArtefactError(f"the plan joins a kernel of {', '.join(map(repr, names))} twice")
+            inside.update(run)
+            last[run[-1]] = run
+        return [
+            self._join(last[group]) if group in last else group
+            for group in self.partition.groups
+            if group in last or group not in inside
+        ]
+
+    def _join(self, run: tuple[Group, ...]) -> Group:
+        if run not in self._joined:
+            self._joined[run] = join_groups(*run)
+        return self._joined[run]
 
 
-_Span: TypeAlias = tuple[Group, ...]
-"""Groups that follow one another, as one kernel."""
+def make_units(maker: UnitMaker, plan: GraphPlan) -> tuple[Unit, ...]:
+    """The units of a partitioned graph in the order in which they run, as a plan says.
 
-
-def _spans(
-    partition: Partition,
-    flows: Sequence[Flow],
-    parts: Sequence[int],
-    target: Target,
-    threads: int,
-    exact: bool,
-) -> list[_Span]:
-    """Runs of contractions for which one nest each is faster.
-
-    Kernels that take the batch in parts stay as they are: values stay with their thread there as well.
+    Raises ArtefactError, naming the value, where the plan is that of another model.
     """
-    flow = dict(zip(partition.groups, flows, strict=True))
-    whole = {group for group, count in zip(partition.groups, parts, strict=True) if count == 1}
-    runs = [run for run in contraction_runs(partition) if whole.issuperset(run)]
-    spans: list[_Span] = []
-    counted = choose_joins([[flow[g] for g in run] for run in runs], target, threads, exact=exact)
-    for run, counts in zip(runs, counted, strict=True):
-        ends = list(accumulate(counts))
-        spans += [run[end - count : end] for count, end in zip(counts, ends, strict=True) if count > 1]
-    return spans
+    fixed = maker.fixed()
+    units = maker.units(plan.joins)
+    passed = {value for unit in units for value in unit.outputs.values()}
+    for value in plan.fusion.cuts:
+        if value not in maker.partition.graph.types:
+            raise ArtefactError(
+                f"the plan cuts at {value!r}, which the model does not compute", hint=_OTHER_MODEL
+            )
+    for value in plan.layouts.values:
+        if value not in passed or value in fixed:
+            raise ArtefactError(
+                f"the plan gives a layout to {value!r}, which the model does not pass between its kernels",
+                hint=_OTHER_MODEL,
+            )
+    for value in (*plan.layouts.copied, *plan.parts):
+        if value not in passed:
+            raise ArtefactError(
+                f"the plan names {value!r}, which no kernel of the model makes", hint=_OTHER_MODEL
+            )
+    return tuple(_planned(unit, plan) for unit in units)
 
 
-def _joined(
-    partition: Partition, units: Sequence[Unit], parts: Sequence[int], spans: Sequence[_Span]
-) -> list[tuple[Unit, int, _Span | None]]:
-    """The units, into how many parts each takes the batch, and the groups of those that are joined now."""
-    last = {span[-1]: span for span in spans}
-    inside = {group for span in spans for group in span}
-    out: list[tuple[Unit, int, _Span | None]] = []
-    for group, unit, count in zip(partition.groups, units, parts, strict=True):
-        span = last.get(group)
-        if span is not None:
-            out.append((_unit(partition, join_groups(*span)), 1, span))
-        elif group not in inside:
-            out.append((unit, count, None))
-    return out
+def _planned(unit: Unit, plan: GraphPlan) -> Unit:
+    """A unit with the layouts of its arguments, and the part of the batch that it takes."""
+    try:
+        program = with_layouts(flow_of(unit), plan.layouts)
+    except ScheduleError as error:
+        raise ArtefactError(f"a layout of the plan does not fit {unit.label}: {error.what}") from None
+    count = next((plan.parts[value] for value in unit.outputs.values() if value in plan.parts), 1)
+    if count == 1:
+        return replace(unit, program=program)
+    try:
+        part = slice_program(program, count)
+    except ValueError:
+        raise ArtefactError(
+            f"the plan makes {unit.label} in {count} parts of the batch, which it does not have",
+            hint=_OTHER_MODEL,
+        ) from None
+    return replace(unit, program=part, parts=count, sliced=sliced_buffers(program))
 
 
-def _batch(partition: Partition) -> int:
-    """The size of the outermost dimension that all inputs of the model have; 1 where they differ."""
-    graph = partition.graph
-    sizes = {graph.types[value].sizes[:1] for value in graph.inputs}
-    return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
+def flow_of(unit: Unit) -> Flow:
+    """What layouts need to know of a unit."""
+    return Flow(unit.program, unit.inputs, unit.outputs)
 
 
 def _rounded(partition: Partition, units: Sequence[Unit]) -> list[Unit]:

@@ -14,7 +14,7 @@ may be computed in bands of rows. Whether that pays depends on the machine: see 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.graph.groups import NAME_LENGTH, Group, Partition
@@ -28,9 +28,11 @@ from tilewright.ir import dtype_of, stmt_loads
 _TILE_ROWS = 16
 
 
-def join_chains(graph: Graph, groups: Sequence[Group], most_bytes: int) -> list[Group]:
-    """The groups, chains of three joined where rows take at most `most_bytes` of cache."""
-    readers = _readers(groups)
+def join_chains(
+    graph: Graph, groups: Sequence[Group], most_bytes: int, cuts: Collection[str] = ()
+) -> list[Group]:
+    """The groups, chains of three joined where rows take at most `most_bytes` of cache, none at `cuts`."""
+    readers = {value: found for value, found in _readers(groups).items() if value not in cuts}
     joined: dict[int, Group | None] = {}
     for first in groups:
         rows = _only_reader(graph, readers, first)

@@ -43,7 +43,7 @@ class FusionOptions:
     through transpositions and slices. `transposed_outputs`: a contraction stores its output transposed.
     `max_nodes` bounds a group. `chains`: a contraction, a reduction over its rows and a contraction with the
     rows are one group, if so many rows as a register tile has take no more than `chain_bytes`: a part of the
-    second cache level.
+    second cache level. `cuts` are values that no group keeps to itself: one makes them, others read them.
     """
 
     epilogues: bool = True
@@ -54,6 +54,7 @@ class FusionOptions:
     chains: bool = True
     chain_bytes: int = 1 << 19
     max_nodes: int = 64
+    cuts: frozenset[str] = frozenset()
 
 
 _ANCHORS: Final = (
@@ -105,7 +106,7 @@ class _Fuser:
                 views[node.outputs[0]] = views.get(node.inputs[0], node.inputs[0])
         groups = _needed(self.graph, [self.group(region) for region in regions], views)
         if self.options.chains:
-            groups = join_chains(self.graph, groups, self.options.chain_bytes)
+            groups = join_chains(self.graph, groups, self.options.chain_bytes, self.options.cuts)
         return Partition(self.graph, _ordered(groups, views), views)
 
     def grow(self, anchor: int, kind: Kind) -> list[int]:
@@ -143,11 +144,7 @@ class _Fuser:
             if maker is None or maker in region or not self.dequantises(maker):
                 continue
             readers = {self.position[id(node)] for node in self.graph.consumers(value)}
-            if (
-                readers <= set(region)
-                and not self.graph.is_output(value)
-                and self.fits(maker, region, accepts)
-            ):
+            if readers <= set(region) and not self.stays(value) and self.fits(maker, region, accepts):
                 region = sorted([*region, maker])
         return region
 
@@ -232,7 +229,7 @@ class _Fuser:
         while pending:
             for value in self.graph.nodes[pending.pop()].used_inputs:
                 maker = self.ancestors.makers.get(value)
-                if maker is None or maker in region or self.graph.is_output(value):
+                if maker is None or maker in region or self.stays(value):
                     continue
                 readers = {self.position[id(reader)] for reader in self.graph.consumers(value)}
                 if self.ancestors.leaves_and_returns(region, self.graph.nodes[maker].used_inputs):
@@ -245,6 +242,10 @@ class _Fuser:
                     pending.append(maker)
         return region
 
+    def stays(self, value: str) -> bool:
+        """Whether a value is stored, whoever reads it: the model returns it, or groups are cut there."""
+        return value in self.options.cuts or self.graph.is_output(value)
+
     def leaving(self, region: Sequence[int]) -> list[str]:
         """The values made in the region that are read outside of it, or that the model returns."""
         inside = set(region)
@@ -252,7 +253,7 @@ class _Fuser:
             value
             for at in region
             for value in self.graph.nodes[at].used_outputs
-            if self.graph.is_output(value)
+            if self.stays(value)
             or any(self.position[id(reader)] not in inside for reader in self.graph.consumers(value))
         ]
 
@@ -262,7 +263,7 @@ class _Fuser:
         if kind is not Kind.CONTRACTION or not self.options.transposed_outputs or len(leaving) != 1:
             return None
         readers = self.graph.consumers(leaving[0])
-        if len(readers) != 1 or self.graph.is_output(leaving[0]):
+        if len(readers) != 1 or self.stays(leaving[0]):
             return None
         at = self.position[id(readers[0])]
         if readers[0].op != "Transpose" or readers[0].domain or at in self.taken:

@@ -12,7 +12,8 @@ from tilewright.plan.general.rule import GeneralProblem
 from tilewright.plan.gpu_default import schedule_for_gpu
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
-from tilewright.plan.graph.layouts import Flow, assign_layouts
+from tilewright.plan.graph.layouts import Flow, Layouts, assign_layouts, choose_layouts, with_layouts
+from tilewright.plan.graph.plan import GraphPlan, PassPlan, graph_plan_from_data
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
@@ -23,6 +24,9 @@ __all__ = [
     "Flow",
     "GeneralPlan",
     "GeneralProblem",
+    "GraphPlan",
+    "Layouts",
+    "PassPlan",
     "MOST_ERROR",
     "Nest",
     "Planned",
@@ -37,7 +41,9 @@ __all__ = [
     "assign_layouts",
     "build_unit",
     "choose_joins",
+    "choose_layouts",
     "choose_parts",
+    "graph_plan_from_data",
     "fits_together",
     "is_fast",
     "matrix_depths",
@@ -50,4 +56,5 @@ __all__ = [
     "sliced_buffers",
     "steps_unrolled",
     "vector_width",
+    "with_layouts",
 ]

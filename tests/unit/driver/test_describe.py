@@ -21,7 +21,7 @@ from tilewright.lang import ops
 from tilewright.plan import is_fast
 from tilewright.plan.contraction import rule as default
 from tilewright.plan.graph.layouts import Block
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, with_layout
 from tilewright.strategies import default_schedule
 from tilewright.support import InternalError, ScheduleError
 from tilewright.target import detect
@@ -34,7 +34,7 @@ def between(*args, **options):
     """A convolution between others: all values blocked."""
     program = blocked(conv_program(*args, **options))
     inputs = tuple(
-        b.with_(layout=Block(1, LANES).layout(b.shape)) if len(b.shape) == 4 and b.name != "W" else b
+        with_layout(b, Block(1, LANES).indices(len(b.shape))) if len(b.shape) == 4 and b.name != "W" else b
         for b in program.inputs
     )
     return replace(program, inputs=inputs)

@@ -10,8 +10,9 @@ from tests import onnx_models
 from tests.native_kernel import HOST, LANES
 
 import tilewright
-from tilewright.driver import describe, units, verify_model
-from tilewright.driver.units import make_units
+from tilewright.driver import describe, graph_plan, verify_model
+from tilewright.driver.graph_plan import choose_graph_plan
+from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.frontend.zoo import mobilenet_v2
 from tilewright.graph import fuse, simplify
@@ -37,7 +38,7 @@ def contractions(group):
 @pytest.mark.parametrize(("batch", "threads"), [(1, 2), (1, 3), (2, 3)])
 def test_joined_kernels_give_what_the_reference_gives(batch, threads, joined_anyway, monkeypatch):
     model = mobilenet_v2(batch=batch, image=53, width=0.5, depth=0.5, classes=10)
-    monkeypatch.setattr(units, "choose_parts", lambda flows, *_: (1,) * len(flows))
+    monkeypatch.setattr(graph_plan, "choose_parts", lambda flows, *_: (1,) * len(flows))
     compiled = tilewright.compile(model, threads=threads)
     groups = compiled.groups()
     assert sum(contractions(group) == 3 for group in groups) >= 4
@@ -50,8 +51,13 @@ def test_joined_kernels_give_what_the_reference_gives(batch, threads, joined_any
     assert_close(once, alone, magnitude=np.full(once.shape, 10 * np.abs(alone).max()), terms=2000)
 
 
+def default_units(partition, target, threads, precision="f32"):
+    maker = UnitMaker(partition, precision)
+    return make_units(maker, choose_graph_plan(maker, target, threads))
+
+
 def units_of(model, threads):
-    return make_units(fuse(simplify(import_onnx(model))), LANES, threads)
+    return default_units(fuse(simplify(import_onnx(model))), LANES, threads)
 
 
 def test_blocks_of_mobilenet_are_joined_on_two_threads():
@@ -62,7 +68,7 @@ def test_blocks_of_mobilenet_are_joined_on_two_threads():
 
 def test_narrower_values_go_through_memory():
     partition = fuse(simplify(import_onnx(zoo.FULL["mobilenet_v2"]())))
-    assert max(contractions(unit) for unit in make_units(partition, HOST, 2, "bf16")) == 1
+    assert max(contractions(unit) for unit in default_units(partition, HOST, 2, "bf16")) == 1
 
 
 def test_one_thread_and_batches_in_parts_keep_their_kernels():
@@ -76,7 +82,7 @@ def test_convolutions_for_winograd_stay_apart(name):
     # with two multiply-adds a cycle the last stage of ResNet-50, which has no better method, may be joined
     partition = fuse(simplify(import_onnx(zoo.FULL[name]())))
     slower = replace(HOST, fma_per_cycle=1.0)
-    assert max(contractions(unit) for unit in make_units(partition, slower, 2)) == 1
+    assert max(contractions(unit) for unit in default_units(partition, slower, 2)) == 1
 
 
 def test_products_of_a_feed_forward_layer_stay_apart():
@@ -112,7 +118,7 @@ def convolutions(x, layers, *, blocked=False, shared=False):
 
 
 def joined_of(model, threads, target=HOST):
-    found = make_units(fuse(simplify(import_onnx(model))), target, threads)
+    found = default_units(fuse(simplify(import_onnx(model))), target, threads)
     return [unit for unit in found if contractions(unit) > 1]
 
 

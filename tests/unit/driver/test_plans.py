@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from onnx import helper
+from tests import onnx_models
 
 import tilewright
 from tilewright.driver.plans import model_plan_from_json
@@ -69,9 +71,9 @@ def test_an_unknown_strategy_is_refused(model):
     [
         ("{", "the model's plan is not JSON"),
         ("{}", "not the plan of a model"),
-        ('{"format": "tilewright-model-plan", "version": 1}', "has exactly 'format', 'version', 'target'"),
+        ('{"format": "tilewright-model-plan", "version": 2}', "has exactly 'format', 'version', 'target'"),
         (
-            '{"format": "tilewright-model-plan", "version": 1, "target": 3, "units": {}}',
+            '{"format": "tilewright-model-plan", "version": 2, "target": 3, "graph": null, "units": {}}',
             "'target' of a model's plan",
         ),
         (" " * ((1 << 28) + 1), "at most"),
@@ -85,3 +87,86 @@ def test_other_texts_are_refused(text, message):
 def test_devices_take_no_strategy_yet(model):
     with pytest.raises(TargetError, match="follow no strategy or plan yet"):
         tilewright.compile(model, target="pocl", strategy="random")
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "bert_base"])
+def test_the_graph_is_as_the_plan_says(name):
+    """Joins, parts, layouts and passes come from the plan: another one gives another model, as right."""
+    model = zoo.SMALL[name]()
+    compiled = tilewright.compile(model, threads=2)
+    data = json.loads(compiled.plan().to_json())
+    data["graph"].update(joins=[], layouts={}, copied={}, parts={})
+    plain = tilewright.compile(model, threads=2, plan=json.dumps(data))
+    assert all(b.layout is None for g in plain.groups() for b in g.kernel.program.outputs)
+    assert plain.plan().graph == model_plan_from_json(json.dumps(data)).graph
+    feeds = compiled.sample_feeds()
+    for a, b in zip(compiled.run(None, feeds), plain.run(None, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_a_cut_stores_the_value_between_two_kernels():
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    weights = {"w": np.linspace(-1, 1, 16 * 8 * 9, dtype=np.float32).reshape(16, 8, 3, 3)}
+    tensors = [onnx_models.tensor(name, (1, size, 9, 9)) for name, size in (("x", 8), ("z", 16))]
+    model = onnx_models.model(nodes, tensors[:1], tensors[1:], weights)
+    compiled = tilewright.compile(model, threads=2)
+    assert [group.operators for group in compiled.groups()] == ["Conv+Relu"]
+    data = json.loads(compiled.plan().to_json())
+    data["graph"]["fusion"]["cuts"] = ["y"]
+    cut = tilewright.compile(model, threads=2, plan=json.dumps(data))
+    assert [group.operators for group in cut.groups()] == ["Conv", "Relu"]
+    feeds = compiled.sample_feeds()
+    for a, b in zip(compiled.run(None, feeds), cut.run(None, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda g: g.update(precision="bf16"), "the plan is for the precision bf16, not f32"),
+        (
+            lambda g: g.update(joins=[["a", "b"]]),
+            "the plan joins the kernels of 'a', 'b', which do not follow",
+        ),
+        (lambda g: g.update(joins=[["a"]]), "a join of 'joins' names two groups at least"),
+        (lambda g: g.update(parts={"nothing": 2}), "the plan names 'nothing', which no kernel"),
+        (lambda g: g.update(parts={"nothing": 1}), "parts are 2 at least"),
+        (lambda g: g.update(copied={"nothing": ["d0"]}), "the plan names 'nothing', which no kernel"),
+        (lambda g: g.update(layouts={"nothing": ["d0"]}), "the plan gives a layout to 'nothing'"),
+        (lambda g: g.update(layouts={"nothing": []}), "a layout is a list of indices"),
+        (lambda g: g.update(layouts={next(iter(g["layouts"])): ["d0"]}), "a layout of the plan does not fit"),
+        (lambda g: g["fusion"].update(cuts=["nothing"]), "the plan cuts at 'nothing', which the model"),
+        (lambda g: g.update(more=1), "there is no field 'more'"),
+        (
+            lambda g: g["fusion"].update(max_nodes="many"),
+            r"Expected `int`, got `str` - at `\$.fusion.max_nodes`",
+        ),
+        (lambda g: g["passes"]["fill"].update(width=3), "there is no field 'width'"),
+    ],
+)
+def test_plans_of_other_models_are_refused(model, compiled, change, message):
+    data = json.loads(compiled.plan().to_json())
+    change(data["graph"])
+    with pytest.raises(ArtefactError, match=message):
+        tilewright.compile(model, threads=2, plan=json.dumps(data))
+
+
+def test_a_kernel_without_parts_is_named(model, compiled):
+    data = json.loads(compiled.plan().to_json())
+    value = compiled.groups()[0].outputs[0]
+    data["graph"]["parts"] = {value: 7}
+    with pytest.raises(ArtefactError, match="in 7 parts of the batch, which it does not have"):
+        tilewright.compile(model, threads=2, plan=json.dumps(data))
+
+
+def test_a_kernel_is_joined_once(model):
+    model = zoo.SMALL["mobilenet_v2"]()
+    compiled = tilewright.compile(model, threads=2)
+    data = json.loads(compiled.plan().to_json())
+    run = next(iter(data["graph"]["joins"]), None) or [g.outputs[0] for g in compiled.groups()[1:3]]
+    data["graph"]["joins"] = [run, run]
+    with pytest.raises(ArtefactError, match="twice"):
+        tilewright.compile(model, threads=2, plan=json.dumps(data))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright.driver import units, verify_model
+from tilewright.driver import graph_plan, verify_model
 from tilewright.frontend.zoo import mobilenet_v2, resnet18
 from tilewright.support import assert_close
 
@@ -23,7 +23,7 @@ def _divided(patch, pattern):
     def choose(flows, batch, target, threads):
         return tuple(pattern[at % len(pattern)] for at in range(len(flows)))
 
-    patch.setattr(units, "choose_parts", choose)
+    patch.setattr(graph_plan, "choose_parts", choose)
 
 
 @pytest.fixture(params=MODELS, scope="module")

@@ -32,7 +32,7 @@ LANED = replace(TILED, instructions=LANES, moves=(), tiles=0)
 @pytest.mark.parametrize("target", [TILED, LANED], ids=["tiles", "lanes"])
 @pytest.mark.parametrize("name", sorted(zoo.SMALL))
 def test_an_instruction_wherever_there_is_one(name, target):
-    _, units = graph_units(import_onnx(zoo.SMALL[name]()), target, 2, "bf16")
+    units = graph_units(import_onnx(zoo.SMALL[name]()), target, 2, "bf16").units
     asked = 0
     for program in dict.fromkeys(unit.program for unit in units):
         constants = {b.name for b in program.inputs}

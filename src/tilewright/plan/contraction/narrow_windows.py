@@ -23,7 +23,7 @@ from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.graph.layouts import Block
 from tilewright.plan.rows.nest import parallelise
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, with_layout
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
@@ -63,7 +63,7 @@ class Planes:
         block = Block(self.channel, self.size)
 
         def stored(b: Buffer) -> Buffer:
-            return replace(b, layout=block.layout(b.shape)) if b.name in ends else b
+            return with_layout(b, block.indices(len(b.shape))) if b.name in ends else b
 
         return replace(
             program,

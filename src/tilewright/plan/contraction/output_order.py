@@ -1,6 +1,6 @@
 """Results computed in another order than they are wanted in, put in order part by part where they are made.
 
-A result that must be plain is computed in blocks of channels of a temporary buffer (``through_blocks`` in
+A result that must be plain is computed in blocks of channels of a temporary buffer (``through_layout`` in
 ``layouts.py``), that of a transposed convolution by phases. Copied at the end, that buffer makes the way to
 the caches and back, and threads copy what others have written. So each part of the contraction's nest is
 copied as soon as it is there::

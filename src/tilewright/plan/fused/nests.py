@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.ir import Index, Program, Stage
+from tilewright.ir import Index, Program, Stage, var
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import (
     BALANCED_ITERATIONS,
@@ -173,7 +173,8 @@ def _store(s: Schedule, program: Program, end: Stage) -> Schedule:
     layout = program.buffer(end.writes[0]).layout
     if layout is None or end.writes[0] not in {b.name for b in program.temps}:
         return s
-    return s.set_layout(end.writes[0], [str(e) for e in layout.exprs])
+    physical = layout.apply(tuple(var(f"d{n}") for n in range(len(layout.dims))))
+    return s.set_layout(end.writes[0], [str(e) for e in physical])
 
 
 def _in_blocks(s: Schedule, link: Link, size: int, within: str, name: str) -> Schedule:

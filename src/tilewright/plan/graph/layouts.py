@@ -10,8 +10,9 @@ lanes of a block would read channels of several groups.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.analysis import match_contraction, pointwise_reader, run_length
@@ -22,23 +23,20 @@ from tilewright.ir import (
     FloorDiv,
     If,
     Index,
-    IndexMap,
     Iter,
     Load,
     Program,
     Stage,
     Store,
     condition_of,
-    floordiv,
     loads,
-    mod,
     stmt_loads,
     store,
     var,
 )
 from tilewright.plan.contraction.dot_products import matrix_depths
 from tilewright.plan.contraction.register_tiling import is_tileable
-from tilewright.schedule import rename_buffers
+from tilewright.schedule import rename_buffers, with_layout
 from tilewright.target import Target
 
 #: A block holds this part of a vector register at least; smaller blocks waste lanes.
@@ -57,14 +55,26 @@ class Block:
     dim: int
     size: int
 
-    def layout(self, shape: tuple[Index, ...]) -> IndexMap:
-        """The index map of a value of that shape."""
-        dims = tuple(f"d{n}" for n in range(len(shape)))
-        outer = [var(d) for d in dims]
-        outer[self.dim] = floordiv(outer[self.dim], self.size)
-        extents = list(shape)
-        extents[self.dim] = floordiv(shape[self.dim] + (self.size - 1), self.size)
-        return IndexMap(dims, (*outer, mod(var(dims[self.dim]), self.size)), (*extents, Index(self.size)))
+    def indices(self, rank: int) -> tuple[str, ...]:
+        """Where an element of a value of so many dimensions lies."""
+        outer = [f"d{n}//{self.size}" if n == self.dim else f"d{n}" for n in range(rank)]
+        return (*outer, f"d{self.dim}%{self.size}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Where the elements of values lie, as ``set_layout`` says it: an index a physical dimension.
+
+    Those of ``values`` lie so wherever they are read; those of ``copied``, which stay in order, are computed
+    so by the kernel that makes them, and copied.
+    """
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    copied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("values", "copied"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,39 +86,59 @@ class Flow:
     outputs: Mapping[str, str]
 
 
-def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> tuple[Program, ...]:
-    """Programs, in the order in which they run, with layouts on their argument buffers.
+def choose_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> Layouts:
+    """Layouts of the values that kernels, in the order in which they run, pass on.
 
     Values in ``fixed`` stay plain (inputs and outputs of the model, values seen under several shapes).
     """
     chosen: dict[str, Block] = {}
-    out: list[Program] = []
+    layouts: dict[str, tuple[str, ...]] = {}
+    copied: dict[str, tuple[str, ...]] = {}
     fixed = {*fixed, *_read_along_rows(flows, target)}
     for flow in flows:
         program = flow.program
         known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
         for b in program.outputs:
             value = flow.outputs.get(b.name)
-            if value is None:
+            block = None if value is None else preferred_block(program, b, known, target)
+            if value is None or block is None:
                 continue
-            block = preferred_block(program, b, known, target)
-            if block is not None and value not in fixed:
+            indices = block.indices(len(b.shape))
+            if value not in fixed:
                 chosen[value] = block
-            elif (
-                block is not None
-                and _terms(program, b.name) >= MIN_TERMS
-                and not _has_long_rows(program, b.name, target)
-            ):
-                through = through_blocks(program, b, block)
-                program = through if _has_panels(through, block) else program
-        out.append(
-            replace(
-                program,
-                inputs=tuple(_with(b, chosen.get(flow.inputs.get(b.name, ""))) for b in program.inputs),
-                outputs=tuple(_with(b, chosen.get(flow.outputs.get(b.name, ""))) for b in program.outputs),
-            )
-        )
-    return tuple(out)
+                layouts[value] = indices
+            elif _terms(program, b.name) >= MIN_TERMS and not _has_long_rows(program, b.name, target):
+                if _has_panels(through_layout(program, b, indices), block):
+                    copied[value] = indices
+    return Layouts(layouts, copied)
+
+
+def with_layouts(flow: Flow, layouts: Layouts) -> Program:
+    """A kernel's program with its arguments where layouts say; what has a layout already keeps it.
+
+    Raises ScheduleError for a layout that puts two elements into one place.
+    """
+    program = flow.program
+    for b in program.outputs:
+        indices = layouts.copied.get(flow.outputs.get(b.name, ""))
+        if indices is not None:
+            program = through_layout(program, b, indices)
+
+    def stored(b: Buffer, names: Mapping[str, str]) -> Buffer:
+        indices = layouts.values.get(names.get(b.name, ""))
+        return b if indices is None or b.layout is not None else with_layout(b, indices)
+
+    return replace(
+        program,
+        inputs=tuple(stored(b, flow.inputs) for b in program.inputs),
+        outputs=tuple(stored(b, flow.outputs) for b in program.outputs),
+    )
+
+
+def assign_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> tuple[Program, ...]:
+    """Programs, in the order in which they run, with the layouts that :func:`choose_layouts` says."""
+    layouts = choose_layouts(flows, fixed, target)
+    return tuple(with_layouts(flow, layouts) for flow in flows)
 
 
 def _read_along_rows(flows: Sequence[Flow], target: Target) -> set[str]:
@@ -168,15 +198,16 @@ def _largest_block(extent: int, lanes: int) -> int | None:
 
 def with_blocks(program: Program, target: Target) -> Program:
     """The program with its own intermediate values stored as kernels of their own would pass them on."""
-    temps = tuple(
-        b if b.layout is not None else _with(b, preferred_block(program, b, {}, target))
-        for b in program.temps
-    )
-    return replace(program, temps=temps)
+
+    def stored(b: Buffer) -> Buffer:
+        block = None if b.layout is not None else preferred_block(program, b, {}, target)
+        return b if block is None else with_layout(b, block.indices(len(b.shape)))
+
+    return replace(program, temps=tuple(map(stored, program.temps)))
 
 
-def through_blocks(program: Program, output: Buffer, block: Block) -> Program:
-    """The program with an output computed in blocks of a temporary buffer, and then copied in order."""
+def through_layout(program: Program, output: Buffer, indices: Sequence[str]) -> Program:
+    """The program with an output computed in a temporary buffer of some layout, and then copied in order."""
     name = f"{output.name}_blocks"
     moved = {output.name: name}
     dims = tuple(f"d{n}" for n in range(len(output.shape)))
@@ -188,7 +219,7 @@ def through_blocks(program: Program, output: Buffer, block: Block) -> Program:
     )
     return replace(
         program,
-        temps=(*program.temps, Buffer(name, output.shape, output.dtype, layout=block.layout(output.shape))),
+        temps=(*program.temps, with_layout(Buffer(name, output.shape, output.dtype), indices)),
         stages=(*(_renamed(stage, moved) for stage in program.stages), copy),
     )
 
@@ -243,10 +274,6 @@ def _terms(program: Program, name: str) -> int:
             todo += fresh
             seen.update(fresh)
     return most
-
-
-def _with(b: Buffer, block: Block | None) -> Buffer:
-    return b if block is None or b.layout is not None else replace(b, layout=block.layout(b.shape))
 
 
 def preferred_block(

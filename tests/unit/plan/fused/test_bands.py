@@ -17,7 +17,7 @@ from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.fused.nests import prepare_bands
 from tilewright.plan.graph.layouts import Block, Flow, assign_layouts
 from tilewright.plan.inlining import inline_stages
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, with_layout
 from tilewright.strategies import default_schedule
 from tilewright.support import ScheduleError
 
@@ -75,7 +75,7 @@ def block(n, size, ci, e, co, *, taps=3, stride=1, dilation=1, residual=False, e
     if not size:
         return program
     given = tuple(
-        b.with_(layout=Block(1, size).layout(b.shape)) if b.name == "X" else b for b in program.inputs
+        with_layout(b, Block(1, size).indices(len(b.shape))) if b.name == "X" else b for b in program.inputs
     )
     return replace(program, inputs=given)
 

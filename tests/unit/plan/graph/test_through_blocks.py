@@ -14,7 +14,7 @@ from tilewright.plan.contraction.output_order import find_in_order
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
 from tilewright.plan.graph.layouts import Block
 from tilewright.plan.inlining import inline_stages
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, with_layout
 
 LANES = HOST.lanes(F32)
 
@@ -107,7 +107,7 @@ def test_a_plain_result_of_a_blocked_input():
     """Padding hides whether the operand could be gathered: it is read as it is."""
     program = conv_program(1, 16, 13, (6, 20), (3, 3), pad=1, epilogue=False)
     x, *others = program.inputs
-    program = replace(program, inputs=(x.with_(layout=Block(1, LANES).layout(x.shape)), *others))
+    program = replace(program, inputs=(with_layout(x, Block(1, LANES).indices(len(x.shape))), *others))
     check(program, winograd="off", interpret=False)
 
 

@@ -1,0 +1,128 @@
+"""What is decided about a model around its kernels: which of them are joined, parts of batches, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import TypeAlias
+
+from tilewright.driver.units import Precision, UnitMaker, flow_of
+from tilewright.graph import (
+    FillBlocks,
+    FusionOptions,
+    Group,
+    MergeGroups,
+    NarrowInputs,
+    Partition,
+    contraction_runs,
+)
+from tilewright.ir import BF16, F32, I8, I32, U8, Program
+from tilewright.plan import (
+    Flow,
+    GraphPlan,
+    PassPlan,
+    WinogradMode,
+    choose_joins,
+    choose_layouts,
+    choose_parts,
+    fits_together,
+    is_fast,
+    matrix_depths,
+    with_layouts,
+)
+from tilewright.target import Target
+
+
+def choose_passes(machine: Target, precision: Precision, winograd: WinogradMode) -> PassPlan:
+    """Values and sums of products in the shapes that the machine has registers and instructions for."""
+    fast = [i for i in machine.contractions if is_fast(i, machine)]
+    depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
+    lanes = machine.lanes(F32)
+    # vectors of half the width start as often as there are units, be these of the full width or of half
+    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
+    narrow, inputs = (BF16, BF16, F32), None
+    if precision == "bf16" and narrow in depth:
+        deepest = max(matrix_depths(BF16, machine), default=0)
+        inputs = NarrowInputs(BF16.name, depth[narrow], deepest)
+    return PassPlan((U8, I8, I32) in depth, fill, MergeGroups(lanes), inputs)
+
+
+def choose_graph_plan(
+    maker: UnitMaker,
+    target: Target,
+    threads: int = 1,
+    *,
+    exact: bool = False,
+    passes: PassPlan | None = None,
+    fusion: FusionOptions | None = None,
+) -> GraphPlan:
+    """The default decisions about a partitioned graph; ``passes`` and ``fusion`` are those that made it.
+
+    The model's inputs and outputs, and values that are seen under several shapes, stay plain. Units for which
+    that pays on ``threads`` threads take the batch in parts. ``exact`` says that kernels' products will be
+    those of the model, not others that are faster.
+    """
+    partition, fixed = maker.partition, maker.fixed()
+    flows = [flow_of(unit) for unit in maker.units()]
+    layouts = choose_layouts(flows, fixed, target)
+    flows = [replace(flow, program=with_layouts(flow, layouts)) for flow in flows]
+    parts = choose_parts(flows, _batch(partition), target, threads)
+    joins: list[tuple[str, ...]] = []
+    spans = _spans(partition, flows, parts, target, threads, exact)
+    known: dict[Program, bool] = {}
+    while spans:
+        joins = [tuple(group.outputs[0] for group in span) for span in spans]
+        joined = [flow_of(unit) for unit in maker.units(joins)]
+        layouts = choose_layouts(joined, fixed, target)
+        made = {value: flow for flow in joined for value in flow.outputs.values()}
+        apart: list[_Span] = []
+        for span in spans:
+            program = with_layouts(made[span[-1].outputs[0]], layouts)
+            if program not in known:
+                known[program] = fits_together(program, target, threads)
+            if not known[program]:
+                apart.append(span)
+        if not apart:
+            break
+        spans = [span for span in spans if span not in apart]
+    else:
+        joins, layouts = [], choose_layouts([flow_of(u) for u in maker.units()], fixed, target)
+    divided = {group.outputs[0]: n for group, n in zip(partition.groups, parts, strict=True) if n > 1}
+    return GraphPlan(
+        maker.precision, passes or PassPlan(), fusion or FusionOptions(), tuple(joins), divided, layouts
+    )
+
+
+_Span: TypeAlias = tuple[Group, ...]
+"""Groups that follow one another, as one kernel."""
+
+
+def _spans(
+    partition: Partition,
+    flows: Sequence[Flow],
+    parts: Sequence[int],
+    target: Target,
+    threads: int,
+    exact: bool,
+) -> list[_Span]:
+    """Runs of contractions for which one nest each is faster.
+
+    Kernels that take the batch in parts stay as they are: values stay with their thread there as well.
+    """
+    flow = dict(zip(partition.groups, flows, strict=True))
+    whole = {group for group, count in zip(partition.groups, parts, strict=True) if count == 1}
+    runs = [run for run in contraction_runs(partition) if whole.issuperset(run)]
+    spans: list[_Span] = []
+    counted = choose_joins([[flow[g] for g in run] for run in runs], target, threads, exact=exact)
+    for run, counts in zip(runs, counted, strict=True):
+        ends = list(accumulate(counts))
+        spans += [run[end - count : end] for count, end in zip(counts, ends, strict=True) if count > 1]
+    return spans
+
+
+def _batch(partition: Partition) -> int:
+    """The size of the outermost dimension that all inputs of the model have; 1 where they differ."""
+    graph = partition.graph
+    sizes = {graph.types[value].sizes[:1] for value in graph.inputs}
+    return next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1

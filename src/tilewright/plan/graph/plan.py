@@ -1,0 +1,138 @@
+"""Decisions about a whole model around its kernels: passes, fusion, joins, parts of a batch, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from tilewright.graph import (
+    INTEGER_PASSES,
+    PASSES,
+    FillBlocks,
+    FusionOptions,
+    MergeGroups,
+    NarrowInputs,
+    Pass,
+)
+from tilewright.plan.graph.layouts import Layouts
+from tilewright.support import ArtefactError
+
+#: Longest way of saying where an element lies that is read: far above any of the rules.
+_LONGEST_INDEX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """The passes that depend on the machine; others always run.
+
+    ``integer``: products of quantised values are made those of unsigned and signed bytes. ``fill``,
+    ``merge`` and ``narrow`` are left out where they are ``None``.
+    """
+
+    integer: bool = False
+    fill: FillBlocks | None = None
+    merge: MergeGroups | None = None
+    narrow: NarrowInputs | None = None
+
+    def passes(self) -> tuple[Pass, ...]:
+        """All passes in their order."""
+        own: tuple[Pass | None, ...] = (self.fill, self.merge, self.narrow)
+        return (*(INTEGER_PASSES if self.integer else PASSES), *(step for step in own if step is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlan:
+    """What is decided about a model before each of its kernels is planned.
+
+    ``precision`` is that of the values between kernels, ``passes`` and ``fusion`` say which groups of nodes
+    there are. ``joins`` are runs of groups that one kernel computes, each group by the value that it makes;
+    ``parts`` are the kernels that take the batch in parts, each by the first value that it makes, and into
+    how many. ``layouts`` say where the elements of the values between kernels lie.
+    """
+
+    precision: str = "f32"
+    passes: PassPlan = field(default_factory=PassPlan)
+    fusion: FusionOptions = field(default_factory=FusionOptions)
+    joins: tuple[tuple[str, ...], ...] = ()
+    parts: Mapping[str, int] = field(default_factory=dict)
+    layouts: Layouts = field(default_factory=Layouts)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", MappingProxyType(dict(self.parts)))
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data that :func:`graph_plan_from_data` reads."""
+        return {
+            "precision": self.precision,
+            "passes": msgspec.to_builtins(self.passes),
+            "fusion": msgspec.to_builtins(self.fusion, order="sorted"),
+            "joins": [list(run) for run in self.joins],
+            "parts": dict(self.parts),
+            "layouts": {value: list(exprs) for value, exprs in self.layouts.values.items()},
+            "copied": {value: list(exprs) for value, exprs in self.layouts.copied.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The form of a plan in JSON."""
+
+    precision: str
+    passes: PassPlan
+    fusion: FusionOptions
+    joins: list[list[str]]
+    parts: dict[str, int]
+    layouts: dict[str, list[str]]
+    copied: dict[str, list[str]]
+
+
+def graph_plan_from_data(data: object) -> GraphPlan:
+    """Read a plan. Raises ArtefactError, naming the field, for data that is none."""
+    where = "'graph' of a model's plan"
+    try:
+        read = msgspec.convert(data, _Text, strict=True)
+    except msgspec.ValidationError as error:
+        raise ArtefactError(f"{where}: {error}") from None
+    extra = _unknown(data, msgspec.to_builtins(read))
+    if extra:
+        raise ArtefactError(f"{where}: there is no field {extra!r}")
+    for value, parts in read.parts.items():
+        if parts < 2:
+            raise ArtefactError(f"{where}: {value!r} is made in {parts} parts; parts are 2 at least")
+    if any(len(run) < 2 for run in read.joins):
+        raise ArtefactError(f"{where}: a join of 'joins' names two groups at least")
+    for exprs in (*read.layouts.values(), *read.copied.values()):
+        if not exprs or any(len(each) > _LONGEST_INDEX for each in exprs):
+            raise ArtefactError(
+                f"{where}: a layout is a list of indices such as d1//16, of which each is short"
+            )
+    return GraphPlan(
+        read.precision,
+        read.passes,
+        read.fusion,
+        tuple(map(tuple, read.joins)),
+        read.parts,
+        Layouts(_exprs(read.layouts), _exprs(read.copied)),
+    )
+
+
+def _exprs(found: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {value: tuple(exprs) for value, exprs in found.items()}
+
+
+def _unknown(data: object, known: object) -> str:
+    """A field of the data that what was read from it does not have; empty where there is none."""
+    if not isinstance(data, dict) or not isinstance(known, dict):
+        return ""
+    return next(
+        (
+            str(key) if key not in known else found
+            for key, value in data.items()
+            if key not in known or (found := _unknown(value, known[key]))
+        ),
+        "",
+    )
