@@ -54,6 +54,7 @@ def compile_for(state: State, model: str | ModelProto, options: CompileOptions) 
             threads=options.threads,
             shapes=options.shapes,
             precision=options.precision,
+            accuracy=options.accuracy,
             winograd=options.winograd,
             checks=options.checks,
             strategy=options.strategy,
@@ -71,7 +72,7 @@ def load_or_compile(state: State, model: str, options: CompileOptions) -> Compil
     if options != fresh:
         raise click.UsageError(
             "a saved model has its shapes, its target and its methods: --shape, --target, --precision, "
-            "--winograd and --no-checks come too late"
+            "--accuracy and --no-checks come too late"
         )
     return load_model(model, threads=options.threads, wait_policy=options.wait_policy)
 

@@ -29,7 +29,8 @@ class CompileOptions:
     threads: int | None = None
     wait_policy: str | None = None
     precision: str = "f32"
-    winograd: str = "auto"
+    accuracy: str = "auto"
+    winograd: str | None = None
     checks: bool = True
     strategy: str = "default"
     plan: str | None = None
@@ -88,7 +89,7 @@ def model_argument(command: _F) -> _F:
 def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
-    These are ``--target``, ``--threads``, ``--precision``, ``--winograd``, ``--no-checks``, ``--strategy``,
+    These are ``--target``, ``--threads``, ``--precision``, ``--accuracy``, ``--no-checks``, ``--strategy``,
     ``--plan``, ``--wait-policy`` and ``--shape``.
     """
 
@@ -99,7 +100,8 @@ def compile_options(command: _F) -> _F:
         threads: int | None,
         wait_policy: str | None,
         precision: str,
-        winograd: str,
+        accuracy: str,
+        winograd: str | None,
         checks: bool,
         strategy: str,
         plan_file: str | None,
@@ -111,6 +113,7 @@ def compile_options(command: _F) -> _F:
             threads,
             wait_policy,
             precision,
+            accuracy,
             winograd,
             checks,
             strategy,
@@ -144,13 +147,16 @@ def compile_options(command: _F) -> _F:
             "the products where the machine has an instruction for them; sums stay f32.",
         ),
         click.option(
-            "--winograd",
-            type=click.Choice(WINOGRAD_MODES),
+            "--accuracy",
             default="auto",
             show_default=True,
-            help="How 3x3 convolutions are done. off: directly; f2, f4: by Winograd's method with tiles of 2 "
-            "or 4; auto: in the fastest way that is exact enough, and large products with constant matrices "
-            "by Strassen's method or bf16x3. off is bit for bit the direct method.",
+            metavar="exact|auto|f2|f4|ERROR",
+            help="What may be done instead of the direct method. exact: nothing; auto: Winograd's or "
+            "Strassen's method or bf16x3 where they are faster and err by at most 5e-5 of the largest; "
+            "a number: by at most that; f2, f4: Winograd's method with tiles of 2 or 4 wherever it applies.",
+        ),
+        click.option(
+            "--winograd", type=click.Choice(WINOGRAD_MODES), hidden=True, help="Older name of --accuracy."
         ),
         click.option(
             "--checks/--no-checks",

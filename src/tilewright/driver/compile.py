@@ -22,7 +22,7 @@ from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import PRECISIONS, Precision, Unit, UnitMaker, make_units, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits, Partition, fuse, simplify
-from tilewright.plan import WINOGRAD_MODES, GraphPlan, WinogradMode
+from tilewright.plan import GraphPlan, WinogradMode, read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import (
@@ -50,7 +50,8 @@ def compile_model(
     shapes: Shapes | None = None,
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
-    winograd: WinogradMode | str = "auto",
+    accuracy: str | float = "auto",
+    winograd: str | None = None,
     wait_policy: WaitPolicy | str | None = None,
     checks: bool = True,
     strategy: str | Strategy = "default",
@@ -67,12 +68,13 @@ def compile_model(
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
     traffic, and doubles the products where the machine has an instruction for them; sums, and what is
     computed between products, stay f32.
-    ``winograd`` is how 3x3 convolutions of stride 1 are done: ``off`` directly; ``f2`` and ``f4`` by
-    Winograd's method with tiles of 2 or 4 wherever it applies; ``auto`` in the fastest way whose error,
-    measured with the layer's weights in a sample, is at most 5e-5 of the largest result. With ``auto``,
-    large products with constant matrices also take Strassen's method, if they are as exact with it; where
-    the machine multiplies tiles of bf16 numbers, sums of products take three of those for each (bf16x3), if
-    constants are involved under the same measured bound.
+    ``accuracy`` says what may be done instead of the direct method: nothing (``exact``: bit for bit the
+    direct f32 method); whatever is fastest and errs, measured with the layer's weights in a sample, by at
+    most 5e-5 of the largest result (``auto``), or by at most a given number. That is Winograd's method for
+    3x3 convolutions of stride 1, Strassen's for large products with constant matrices, and, where the machine
+    multiplies tiles of bf16 numbers, three of those products for each of f32 (bf16x3). ``f2`` and ``f4`` have
+    convolutions done by Winograd's method with tiles of 2 or 4 wherever it applies. ``winograd`` is the older
+    name of it, with ``off`` for ``exact``.
     ``wait_policy`` is what idle threads do between the loops of a run: ``active`` spins, for the lowest
     latency, ``passive`` sleeps almost at once, which leaves the CPUs to others (default: the settings).
     ``checks`` has runs look at indices that they are given or compute (of Gather, Scatter and their like):
@@ -91,7 +93,8 @@ def compile_model(
     machine = _machine(target)
     count = _thread_count(threads, options)
     known = model_plan_from_json(plan) if isinstance(plan, str) else plan
-    choices = KernelOptions(count, _winograd_mode(winograd), find_strategy(strategy), known)
+    exact = read_accuracy(accuracy, winograd)
+    choices = KernelOptions(count, exact, find_strategy(strategy), known)
     wanted = _precision(precision)
     memory = physical_memory()
     clock = _Clock()
@@ -171,7 +174,7 @@ class _OnCpu:
     def units(self, graph: Graph) -> GraphUnits:
         options = self.options
         plan = None if options.plan is None else options.plan.graph
-        return graph_units(graph, self.target, options.threads, self.precision, options.winograd, plan)
+        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy.method, plan)
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]
@@ -284,15 +287,6 @@ def _precision(name: str) -> Precision:
         if name == known:
             return known
     raise InputError(f"there is no precision {name!r}", hint=f"they are {', '.join(PRECISIONS)}")
-
-
-def _winograd_mode(text: str) -> WinogradMode:
-    for mode in WINOGRAD_MODES:
-        if text == mode:
-            return mode
-    raise InputError(
-        f"there is no method winograd={text!r}", hint=f"it is one of {', '.join(WINOGRAD_MODES)}"
-    )
 
 
 def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilewright.codegen import (
@@ -30,7 +30,7 @@ from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
-from tilewright.plan import MOST_ERROR, WINOGRAD_SIZES, Planned, UnitPlan, WinogradMode, build_unit
+from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit
 from tilewright.schedule import DerivedConstant, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, Settings, get_logger
@@ -85,14 +85,14 @@ class ModelKernel(UnitKernel):
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """What decides how kernels compute: the threads of a run, and the method for 3x3 convolutions.
+    """What decides how kernels compute: the threads of a run, and how exact sums of products must be.
 
     Kernels that ``plan`` has are made as it says, others by the best candidate of ``strategy`` (``None``: the
     default plan).
     """
 
     threads: int
-    winograd: WinogradMode = "auto"
+    accuracy: Accuracy = field(default_factory=Accuracy)
     strategy: Strategy | None = None
     plan: ModelPlan | None = None
 
@@ -198,13 +198,13 @@ class _Chooser:
         if known is not None and sizes == WINOGRAD_SIZES:
             # where its algorithms are not exact enough for a unit's weights, smaller sizes are asked for
             return Planned(known, build_unit(program, known, machine))
-        task = Task(program, machine, winograd=options.winograd, sizes=sizes)
+        task = Task(program, machine, winograd=options.accuracy.method, sizes=sizes)
         return task.default() if options.strategy is None else best_by_model(options.strategy, task)
 
     def sizes(self, unit: Unit) -> tuple[int, ...]:
         """The tiles with which the method is exact enough for a unit's own weights."""
         sizes: tuple[int, ...] = WINOGRAD_SIZES
-        while self._options.winograd == "auto" and sizes:
+        while self._options.accuracy.method == "auto" and sizes:
             key = (unit.program, sizes, self.threads(unit))
             with naming_unit(unit):
                 schedule = self.planned(*key).schedule
@@ -213,7 +213,7 @@ class _Chooser:
             derived = self._derived[key]
             errors = [made.error(self._array(unit, made.source)) for made in derived]
             # not "any is larger": an error that is no number is none to accept
-            if all(error <= MOST_ERROR for error in errors):
+            if all(error <= self._options.accuracy.most_error for error in errors):
                 break
             _log.info(
                 "%s: an algorithm other than the direct one errs by %.2g (Winograd's tiles up to %d)",

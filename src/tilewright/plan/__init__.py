@@ -1,5 +1,6 @@
 """Plans: decisions as values, the rules that make, enumerate and carry them out."""
 
+from tilewright.plan.algorithms.accuracy import ACCURACIES, Accuracy, read_accuracy
 from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
 from tilewright.plan.assembly import Planned, plan_unit
 from tilewright.plan.catalog import RULES
@@ -19,6 +20,8 @@ from tilewright.plan.space import Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
+    "ACCURACIES",
+    "Accuracy",
     "Context",
     "ContractionProblem",
     "Flow",
@@ -49,6 +52,7 @@ __all__ = [
     "matrix_depths",
     "plan_from_json",
     "plan_unit",
+    "read_accuracy",
     "resized",
     "rewritten",
     "schedule_for_gpu",

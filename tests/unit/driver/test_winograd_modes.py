@@ -12,7 +12,7 @@ import tilewright
 from tilewright import lang
 from tilewright.driver.kernels import KernelOptions
 from tilewright.ir import CONST
-from tilewright.plan import MOST_ERROR
+from tilewright.plan import MOST_ERROR, Accuracy, read_accuracy
 from tilewright.support import InputError
 
 CHANNELS, PIXELS = 64, 28
@@ -114,7 +114,34 @@ def test_products_are_taken_in_pieces_where_their_weights_allow_it():
 def test_unknown_modes_are_refused():
     with pytest.raises(InputError, match=r"(?s)no method winograd='f6'.*auto, off, f2, f4"):
         tilewright.compile(layers(1), winograd="f6")
-    assert KernelOptions(1).winograd == "auto"
+    assert KernelOptions(1).accuracy == Accuracy()
+
+
+@pytest.mark.parametrize("wanted", ["f8", 0, 1.0, -1e-3, True, None, "nan", [1]])
+def test_accuracies_that_say_nothing_are_refused(wanted):
+    with pytest.raises(InputError, match="neither exact, auto, f2, f4 nor an error between 0 and 1"):
+        tilewright.compile(layers(1), accuracy=wanted)
+
+
+def test_accuracy_is_said_once():
+    with pytest.raises(InputError, match="accuracy= and winograd= say the same thing"):
+        tilewright.compile(layers(1), accuracy="exact", winograd="off")
+    assert read_accuracy("auto", "off") == read_accuracy("exact") == Accuracy("off")
+
+
+def test_a_stricter_bound_takes_smaller_tiles_or_the_direct_method():
+    """The error of each layer's own weights decides: none beyond the bound that was asked for."""
+    model = layers(1)
+    feeds = tilewright.compile(model, threads=2, accuracy="exact").sample_feeds()
+    algorithms = []
+    for accuracy in ("auto", "1e-12"):
+        compiled = tilewright.compile(model, threads=2, accuracy=accuracy)
+        algorithms.append([each.algorithm for each in compiled.descriptions()])
+    assert any("winograd" in each for each in algorithms[0])
+    assert not any("winograd" in each for each in algorithms[1])
+    (exact,) = tilewright.compile(model, threads=2, accuracy="exact").run(None, feeds)
+    (strict,) = tilewright.compile(model, threads=2, accuracy=1e-12).run(None, feeds)
+    np.testing.assert_array_equal(strict, exact)
 
 
 def _match(channels, depth=None):

@@ -55,6 +55,12 @@ from tilewright.support import InputError, read_settings
     show_default=True,
     help="What Tilewright compiles for; see `tilewright targets`.",
 )
+@click.option(
+    "--accuracy",
+    default="auto",
+    show_default=True,
+    help="Of Tilewright's products; see `tilewright compile`.",
+)
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Turns an engine.")
 @click.option(
     "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a turn."
@@ -71,6 +77,7 @@ def bench(
     threads: int | None,
     precision: Precision,
     target: str,
+    accuracy: str,
     rounds: int,
     seconds: float,
     files: tuple[str, ...],
@@ -91,12 +98,13 @@ def bench(
         seconds=seconds,
         precision=precision,
         target=target,
+        accuracy=accuracy,
     )
     if saved := is_saved_model(model):
-        if len(plan.engines) > 1 or shapes or precision != "f32":
+        if len(plan.engines) > 1 or shapes or precision != "f32" or accuracy != "auto":
             raise click.UsageError(
                 "a saved model has its shapes and its precision, and no other engine reads it: --against, "
-                "--shape and --precision need the model itself"
+                "--shape, --precision and --accuracy need the model itself"
             )
         loaded = load_model(model, threads=threads)
         infos, samples = loaded.inputs, loaded.sample_feeds(seed)

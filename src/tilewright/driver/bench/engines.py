@@ -62,12 +62,20 @@ class Tilewright(Engine):
         threads: int,
         precision: Precision = "f32",
         target: str = "cpu",
+        accuracy: str | float = "auto",
     ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
         if is_saved_model(path):
             model: CompiledModel | SavedModel = load_model(path, threads=threads)
         else:
-            model = compile_model(path, target=target, threads=threads, shapes=shapes, precision=precision)
+            model = compile_model(
+                path,
+                target=target,
+                threads=threads,
+                shapes=shapes,
+                precision=precision,
+                accuracy=accuracy,
+            )
         self._bound = model.bind(feeds)
 
     @property

@@ -43,7 +43,7 @@ class BenchPlan:
     start of each turn that wake threads and fill caches and do not count. Before each turn all are idle for
     ``pause`` seconds. With ``keep_memory`` the engines' processes keep what they free: single operators with
     large results would otherwise mostly wait for fresh pages. Engines that know no other ``precision`` than
-    f32 run in that. ``target`` is what Tilewright compiles for; the others run on the CPU.
+    f32 run in that. ``target`` is what Tilewright compiles for, with ``accuracy``; the others run on the CPU.
     """
 
     engines: tuple[str, ...]
@@ -57,6 +57,7 @@ class BenchPlan:
     keep_memory: bool = False
     precision: Precision = "f32"
     target: str = "cpu"
+    accuracy: str | float = "auto"
 
     def __post_init__(self) -> None:
         for name in self.engines:
@@ -136,6 +137,7 @@ class BenchResult:
             "threads": self.plan.threads,
             "precision": self.plan.precision,
             "target": self.plan.target,
+            "accuracy": self.plan.accuracy,
             "rounds": self.plan.rounds,
             "seconds_a_turn": self.plan.seconds,
             "others_cpu": self.others.share,
@@ -192,7 +194,7 @@ class Bench:
             np.savez(archive, *feeds.values())
             load: dict[str, Any] = {"do": "load", "model": str(path), "feeds": str(archive)}
             load |= {"names": list(feeds), "threads": plan.threads, "keep_memory": plan.keep_memory}
-            load["target"] = plan.target
+            load |= {"target": plan.target, "accuracy": plan.accuracy}
             exact = _exact_outputs(load, Path(folder, "exact.npz")) if plan.precision != "f32" else None
             outputs: dict[str, list[Array]] = {}
             for done, name in enumerate(plan.engines):

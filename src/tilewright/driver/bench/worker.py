@@ -44,7 +44,8 @@ class Worker:
         start = time.perf_counter()
         model, threads, precision = request["model"], request["threads"], request["precision"]
         if ENGINES[self._name] is Tilewright:
-            self._engine = Tilewright(model, feeds, threads, precision, request["target"])
+            ours = {key: request[key] for key in ("target", "accuracy")}
+            self._engine = Tilewright(model, feeds, threads, precision, **ours)
         else:
             self._engine = ENGINES[self._name](model, feeds, threads, precision)
         return {"version": self._engine.version, "seconds": time.perf_counter() - start}
