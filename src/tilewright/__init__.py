@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tilewright.driver import CompiledModel, scop
+    from tilewright.driver import CompiledModel, CompiledProgram, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedModel
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 # Public name -> the package that defines it, and its name there.
 _EXPORTS: Final = {
+    "CompiledProgram": ("tilewright.driver", "CompiledProgram"),
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
@@ -31,6 +32,7 @@ _EXPORTS: Final = {
 
 __all__ = [
     "CompiledModel",
+    "CompiledProgram",
     "InternalError",
     "SavedModel",
     "TilewrightError",

@@ -15,6 +15,7 @@ from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.nests import Nest, scop
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.profile import KernelProfile, Profile
+from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
 from tilewright.driver.tuning import Tuned, tune_model
@@ -29,6 +30,7 @@ __all__ = [
     "BenchPlan",
     "BenchResult",
     "CompiledModel",
+    "CompiledProgram",
     "DeviceFunction",
     "ENGINES",
     "EmittedUnit",

@@ -259,9 +259,11 @@ class _Calls:
         self._builder.step(
             kernel.address,
             [self._argument(at, b, part, own) for b in kernel.buffers],
+            kernel.sizes,
             workspace_bytes=kernel.memory.workspace,
             scratch_bytes=kernel.memory.scratch,
             name=unit.label,
+            checks=kernel.assumptions,
             section=section,
             lane=lane,
         )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, overload
 
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
+from tilewright.driver.choices import (
+    chosen_precision,
+    chosen_target,
+    chosen_threads,
+    physical_memory,
+)
 from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
 from tilewright.driver.graph_plan import choose_graph_plan, choose_passes
@@ -17,13 +22,16 @@ from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan, model_plan_from_json
+from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
-from tilewright.driver.units import PRECISIONS, Precision, Unit, UnitMaker, make_units, plain_units
+from tilewright.driver.units import Precision, Unit, UnitMaker, make_units, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, Limits, Partition, fuse, simplify
+from tilewright.ir import Program
 from tilewright.plan import GraphPlan, WinogradMode, read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
+from tilewright.schedule import Schedule
 from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import (
     ArtefactError,
@@ -34,7 +42,7 @@ from tilewright.support import (
     get_logger,
     read_settings,
 )
-from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase, detect, find_target
+from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase
 
 _log = get_logger(__name__)
 
@@ -42,8 +50,42 @@ _TRIM_FROM_BYTES: Final = 1 << 25
 """From so many bytes of weights on, freed memory is given back to the system after a compilation."""
 
 
+@overload
 def compile_model(
     model: Source,
+    *,
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    shapes: Shapes | None = ...,
+    constants: Mapping[str, Array] | None = ...,
+    precision: Precision | str = ...,
+    accuracy: str | float = ...,
+    winograd: str | None = ...,
+    wait_policy: WaitPolicy | str | None = ...,
+    checks: bool = ...,
+    strategy: str | Strategy = ...,
+    plan: ModelPlan | str | None = ...,
+    settings: Settings | None = ...,
+    progress: Progress = ...,
+) -> CompiledModel: ...
+@overload
+def compile_model(
+    model: Program | Schedule,
+    *,
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    shapes: Shapes | None = ...,
+    constants: Mapping[str, Array] | None = ...,
+    accuracy: str | float = ...,
+    winograd: str | None = ...,
+    wait_policy: WaitPolicy | str | None = ...,
+    strategy: str | Strategy = ...,
+    plan: ModelPlan | str | None = ...,
+    settings: Settings | None = ...,
+    progress: Progress = ...,
+) -> CompiledModel | CompiledProgram: ...
+def compile_model(
+    model: Source | Program | Schedule,
     *,
     target: str | TargetBase = "cpu",
     threads: int | None = None,
@@ -58,11 +100,13 @@ def compile_model(
     plan: ModelPlan | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
-) -> CompiledModel:
-    """Compile an ONNX model for this machine.
+) -> CompiledModel | CompiledProgram:
+    """Compile an ONNX model, a program of :mod:`tilewright.lang` or a schedule for this machine.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
-    a path. ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
+    a path. A program is compiled by the strategy, a schedule as it stands; one with symbolic sizes that
+    ``shapes`` does not settle becomes a :class:`CompiledProgram`, which takes them from its arrays.
+    ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
     size with its value. ``constants`` fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
@@ -90,12 +134,20 @@ def compile_model(
     InputError, TargetError, ResourceError) naming the culprit.
     """
     options = read_settings() if settings is None else settings
-    machine = _machine(target)
-    count = _thread_count(threads, options)
+    machine = chosen_target(target)
+    count = chosen_threads(threads, options)
     known = model_plan_from_json(plan) if isinstance(plan, str) else plan
     exact = read_accuracy(accuracy, winograd)
     choices = KernelOptions(count, exact, find_strategy(strategy), known)
-    wanted = _precision(precision)
+    wanted = chosen_precision(precision)
+    if isinstance(model, Program | Schedule):
+        if not isinstance(machine, CpuTarget) or wanted != "f32":
+            raise InputError(
+                "programs are compiled for CPUs, in the precision that they are written in",
+                hint="tilewright.driver.DeviceFunction runs schedules on devices",
+            )
+        pool = pool_for(options, count, wait_policy)
+        return compile_program(model, machine, choices, pool, constants, shapes, options, progress)
     memory = physical_memory()
     clock = _Clock()
     build: _Builder
@@ -264,29 +316,9 @@ class _Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _limits(memory: int) -> Limits:
     """No single tensor of a model may take more than half of the machine's memory."""
     return Limits(tensor_bytes=min(Limits().tensor_bytes, memory // 2))
-
-
-def _thread_count(threads: int | None, settings: Settings) -> int:
-    if threads is None:
-        return settings.thread_count
-    if type(threads) is not int or threads < 1:
-        raise InputError(f"threads must be a whole number from 1, got {threads!r}")
-    return threads
-
-
-def _precision(name: str) -> Precision:
-    for known in PRECISIONS:
-        if name == known:
-            return known
-    raise InputError(f"there is no precision {name!r}", hint=f"they are {', '.join(PRECISIONS)}")
 
 
 def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array | None]:
@@ -298,26 +330,6 @@ def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array 
         return graph.constants.get(value)
 
     return find
-
-
-def _machine(target: str | TargetBase) -> CpuTarget | GpuTarget:
-    """The target, which must be one that this machine can run, or have a device for."""
-    if not isinstance(target, str | TargetBase):
-        raise TargetError(f"a target is a name or a target, not {type(target).__name__}")
-    found = find_target(target) if isinstance(target, str) else target
-    if isinstance(found, GpuTarget):
-        return found
-    assert isinstance(found, CpuTarget)  # there are two kinds
-    host = detect()
-    if found is host:
-        return found
-    lacking = sorted(found.features - host.features) if found.arch == host.arch else [found.arch]
-    if lacking:
-        raise TargetError(
-            f"target {found.name!r} cannot run on this machine, which lacks {', '.join(lacking)}",
-            hint="compiling for another machine is not possible yet; use target='cpu'",
-        )
-    return found
 
 
 def _without_packed(graph: Graph) -> Graph:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
-from tilewright.ir import LoopFunction, Param, Program, evaluate_index, to_function
+from tilewright.driver.sizes import read_sizes
+from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, to_function
 from tilewright.lower import lower
 from tilewright.runtime import (
-    ALIGNMENT,
+    BoundModel,
+    BufferRef,
     ExecutionPlan,
+    HoldsCode,
     PlanBuilder,
     PoolOptions,
-    address_of,
-    aligned_copy,
-    aligned_empty,
+    Results,
+    TensorInfo,
+    checked_results,
     shared_pool,
+    tensor_bytes,
 )
 from tilewright.schedule import Schedule
 from tilewright.support import InputError, known_names, quoted, read_settings
@@ -27,7 +33,20 @@ from tilewright.target import Target, detect
 Array = npt.NDArray[np.generic]
 
 
-class Kernel:
+PLANS_KEPT: Final = 8
+"""For so many combinations of sizes a kernel keeps its plan and the memory of its runs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """A kernel at given sizes, with what its outputs are and memory for them."""
+
+    plan: ExecutionPlan
+    outputs: tuple[TensorInfo, ...]
+    results: Results
+
+
+class Kernel(HoldsCode):
     """A compiled function, called with one array per argument buffer whose contents it reads.
 
     ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments
@@ -48,9 +67,77 @@ class Kernel:
         )
         self._code = load_object(compile_ir(self.text.text, target))
         self._pool = shared_pool(PoolOptions.of(read_settings(), threads))
+        self._plans: dict[tuple[int, ...], _Prepared] = {}
 
-    def __call__(self, *arrays: Array, **named: Array) -> list[Array]:
-        """Run on the inputs in order, or by name."""
+    def __call__(self, *arrays: Array, out: Mapping[str, Array] | None = None, **named: Array) -> list[Array]:
+        """Run on the inputs in order, or by name; ``out`` has arrays for outputs that are written there.
+
+        Inputs are read where they lie.
+        """
+        given, sizes = self._given(arrays, named)
+        prepared = self._prepared(sizes)
+        into = dict(out or {})
+        if strange := next((name for name in into if name not in self.func.outputs), None):
+            known = known_names(strange, list(self.func.outputs), "its outputs")
+            raise InputError(
+                f"the kernel {quoted(self.func.name)} has no output {quoted(strange)}", hint=known
+            )
+        infos = [info for info in prepared.outputs if info.name in into]
+        checked_results([into[info.name] for info in infos], infos, list(given.values()))
+        results = [
+            into.get(b.name, made) for b, made in zip(self._written, prepared.results.take(), strict=True)
+        ]
+        for b, result in zip(self._written, results, strict=True):
+            if b.name in self.func.inouts:
+                np.copyto(result, given[b.name])
+        prepared.plan.run([given[b.name] for b in self._read], results)
+        return results
+
+    def bind(self, *arrays: Array, **named: Array) -> BoundModel:
+        """Runs on these very inputs, whose contents may change between runs: ``bind(A, B).run()``.
+
+        The results of a run are overwritten by the next one. Raises InputError also for in-out arguments.
+        """
+        if self.func.inouts:
+            raise InputError(
+                f"the kernel {quoted(self.func.name)} changes {quoted(self.func.inouts[0])}: it is not bound",
+                hint="plan(table) runs on arrays in place",
+            )
+        given, sizes = self._given(arrays, named)
+        prepared = self._prepared(sizes)
+        results = prepared.results.take()
+        plan = prepared.plan.bind([given[b.name] for b in self._read], results)
+        return BoundModel(plan, results.copy)
+
+    def run(self, table: Sequence[Array], params: Sequence[int] = ()) -> None:
+        """Run on the arrays of all argument buffers, outputs written in place."""
+        self.plan(table, params).run([], [])
+
+    def plan(self, table: Sequence[Array], params: Sequence[int] = ()) -> ExecutionPlan:
+        """An execution plan of this one kernel over the given arrays (for timing)."""
+        builder = PlanBuilder(self._pool)
+        self._add_step(builder, [builder.constant(a) for a in table], params)
+        return builder.build([self, *table])
+
+    def sizes(self, given: Mapping[str, Array], stated: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The values of the symbolic sizes: ``stated`` ones, others from the shapes of arrays by name.
+
+        Raises InputError for a size that no shape shows, or that is out of its range.
+        """
+        return read_sizes(self.func, {name: array.shape for name, array in given.items()}, stated)
+
+    @property
+    def _written(self) -> list[Buffer]:
+        return [b for b in self.func.buffers if b.name in self.func.outputs]
+
+    @property
+    def _read(self) -> list[Buffer]:
+        return [b for b in self.func.buffers if b.name not in self.func.outputs]
+
+    def _given(
+        self, arrays: Sequence[Array], named: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, int]]:
+        """The inputs by name, row by row in memory, and the sizes that their shapes show."""
         func = self.func
         names = [b.name for b in func.inputs]
         if len(arrays) > len(names):
@@ -62,40 +149,44 @@ class Kernel:
             known = known_names(strange, names, "its inputs")
             raise InputError(f"the kernel {quoted(func.name)} has no input {quoted(strange)}", hint=known)
         given = {
-            name: _array(name, a) for name, a in (dict(zip(names, arrays, strict=False)) | named).items()
+            name: _array(name, a)
+            for name, a in (dict(zip(names, arrays, strict=False)) | dict(named)).items()
         }
         sizes = self.sizes(given)
-        table: list[Array] = []
-        for b in func.buffers:
-            shape = tuple(evaluate_index(e, sizes) for e in b.physical_shape)
-            if b.name not in names:
-                table.append(aligned_empty(shape, b.dtype.numpy))
-                continue
+        for b in func.inputs:
             a = given.get(b.name)
             if a is None:
                 raise InputError(f"input {quoted(b.name)} is missing")
+            shape = _shape(b, sizes)
             if a.shape != shape or a.dtype != b.dtype.numpy:
                 raise InputError(
                     f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} "
                     f"of shape {list(a.shape)}"
                 )
-            plain = (
-                b.name not in func.outputs
-                and a.flags.c_contiguous
-                and (not a.nbytes or address_of(a) % ALIGNMENT == 0)
-            )
-            table.append(a if plain else aligned_copy(a))
-        self.run(table, [sizes[p.name] for p in func.params])
-        return [a for a, b in zip(table, func.buffers, strict=True) if b.name in func.outputs]
+            given[b.name] = np.ascontiguousarray(a).reshape(shape)
+        return given, sizes
 
-    def run(self, table: Sequence[Array], params: Sequence[int] = ()) -> None:
-        """Run on the arrays of all argument buffers, outputs written in place."""
-        self.plan(table, params).run([], [])
-
-    def plan(self, table: Sequence[Array], params: Sequence[int] = ()) -> ExecutionPlan:
-        """An execution plan of this one kernel over the given arrays (for timing)."""
+    def _prepared(self, sizes: Mapping[str, int]) -> _Prepared:
+        """The plan for given sizes: kept, with the memory of its runs."""
+        params = tuple(sizes[p.name] for p in self.func.params)
+        found = self._plans.get(params)
+        if found is not None:
+            return found
         builder = PlanBuilder(self._pool)
-        refs = [builder.constant(a) for a in table]
+        infos = {b.name: TensorInfo(b.name, b.dtype.numpy, _shape(b, sizes)) for b in self.func.buffers}
+        refs = {b.name: builder.input(tensor_bytes(infos[b.name])) for b in self._read}
+        refs |= {b.name: builder.output(tensor_bytes(infos[b.name])) for b in self._written}
+        self._add_step(builder, [refs[b.name] for b in self.func.buffers], params)
+        outputs = tuple(infos[b.name] for b in self._written)
+        made = _Prepared(
+            builder.build([self._code]), outputs, Results([(info.dtype, info.shape) for info in outputs])
+        )
+        while len(self._plans) >= PLANS_KEPT:
+            self._plans.pop(next(iter(self._plans)), None)
+        self._plans[params] = made
+        return made
+
+    def _add_step(self, builder: PlanBuilder, refs: Sequence[BufferRef], params: Sequence[int]) -> None:
         builder.step(
             self._code.address(self.text.symbol),
             refs,
@@ -105,37 +196,10 @@ class Kernel:
             name=self.func.name,
             checks=[f"it assumes {condition}" for condition in self.func.assumes],
         )
-        return builder.build([self, *table])
 
-    def sizes(self, given: Mapping[str, Array], stated: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The values of the symbolic sizes: ``stated`` ones, others from the shapes of arrays by name.
 
-        Raises InputError for a size that no shape shows, or that is out of its range.
-        """
-        sizes: dict[str, int] = dict(stated or {})
-        for b in self.func.buffers:
-            a = given.get(b.name)
-            if a is None:
-                continue
-            for extent, n in zip(b.physical_shape, a.shape, strict=False):
-                if len(extent.terms) != 1:
-                    continue
-                ((atom, scale),) = extent.terms
-                value, left = divmod(int(n) - extent.const, scale)
-                if isinstance(atom, Param) and not left:
-                    sizes.setdefault(atom.name, value)
-        for p in self.func.params:
-            if p.name not in sizes:
-                raise InputError(
-                    f"the size {p.name} cannot be read off any input's shape",
-                    hint="a dimension of some input must be that size, or a multiple of it plus a number",
-                )
-            if not (p.lo <= sizes[p.name] <= p.hi) or sizes[p.name] % p.multiple_of:
-                raise InputError(
-                    f"the size {p.name} = {sizes[p.name]} is not a multiple of {p.multiple_of} in "
-                    f"[{p.lo}, {p.hi}]"
-                )
-        return sizes
+def _shape(b: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate_index(e, sizes) for e in b.physical_shape)
 
 
 def _array(name: str, given: object) -> Array:

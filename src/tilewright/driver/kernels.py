@@ -31,7 +31,7 @@ from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
 from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit
-from tilewright.schedule import DerivedConstant, derived_constants
+from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
@@ -44,17 +44,27 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelKernel(UnitKernel):
-    """One compiled kernel of a model on a CPU. Text of any form is made again on demand, not kept."""
+    """One compiled kernel on a CPU. Text of any form is made again on demand, not kept.
 
-    plan: UnitPlan
+    ``sizes`` are the values of the program's symbolic sizes, in their order. A kernel that was scheduled by
+    hand has no plan.
+    """
+
+    plan: UnitPlan | None
     threads: int
     target: Target
     symbol: str
     code: LoadedObject
+    sizes: tuple[int, ...] = ()
 
-    def decided(self) -> tuple[int, UnitPlan]:
+    def decided(self) -> tuple[int, UnitPlan] | None:
         """The threads of a call, and the plan that the kernel was made by."""
-        return self.threads, self.plan
+        return None if self.plan is None else (self.threads, self.plan)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the kernel checks of its sizes when it is called: the failures' texts, numbered from 1."""
+        return tuple(f"it assumes {condition}" for condition in self.schedule.func.assumes)
 
     @property
     def address(self) -> int:
@@ -165,6 +175,28 @@ def build_kernels(
         for at, (key, draft, content) in enumerate(zip(first, drafts, objects, strict=True))
     }
     return tuple(kernels[key] for key in keys)
+
+
+def scheduled_kernel(
+    unit: Unit, schedule: Schedule, target: Target, threads: int, settings: Settings
+) -> ModelKernel:
+    """The kernel of a unit by a schedule that was made by hand, as it stands."""
+    symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
+    with CompilePool.of_settings(settings) as pool:
+        (content,) = pool.compile_many([compile_request(text, target)])
+    return ModelKernel(
+        name=symbol,
+        program=unit.program,
+        schedule=schedule,
+        plan=None,
+        threads=threads,
+        target=target,
+        buffers=schedule.func.buffers,
+        symbol=symbol,
+        memory=memory,
+        code=load_object(content),
+        flops=flops(unit.program),
+    )
 
 
 _Key: TypeAlias = tuple[Program, tuple[int, ...], int]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -36,14 +36,19 @@ from tilewright.runtime import (
     bound_feeds,
     checked_feeds,
     checked_names,
+    checked_results,
     draw_feeds,
     named_feeds,
 )
-from tilewright.support import TargetError
+from tilewright.support import InputError, TargetError
 from tilewright.target import CpuTarget, TargetBase
 
 Assembler: TypeAlias = Callable[[Steps, Sequence[str]], Assembled]
 """What makes a plan that computes given values."""
+
+
+Text: TypeAlias = Literal["c", "llvm", "asm"]
+TEXTS: Final[tuple[Text, ...]] = ("c", "llvm", "asm")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,18 +132,27 @@ class CompiledModel(HoldsCode):
         arrays = {id(array): array.nbytes for array in self._steps.constants.values()}
         return sum(arrays.values())
 
-    def __call__(self, *arrays: Array) -> list[Array]:
+    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None) -> list[Array]:
         """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
-        return self.run(None, named_feeds(arrays, self.inputs))
+        return self.run(None, named_feeds(arrays, self.inputs), out=out)
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Sequence[Array] | None = None,
+    ) -> list[Array]:
         """The named outputs (``None``: all, in order) for the given inputs by name.
 
         Arrays must have exactly the dtypes and shapes of :attr:`inputs`; any strides will do. The results are
-        new arrays. Raises InputError naming the input or output that does not fit, or the node that is given
-        an index out of range, ResourceError where there is no memory.
+        new arrays, or with ``out`` those given: one for each output asked for, row-major, writeable and apart
+        from one another and from the inputs. Raises InputError naming the input or output that does not fit,
+        or the node that is given an index out of range, ResourceError where there is no memory.
         """
         arrays = checked_feeds(feeds, self.inputs)
+        if out is not None:
+            return self._run_into(output_names, arrays, out)
         if output_names is None and self._as_made is not None:
             outputs = self._results.take()
             self._assembled.plan.run(list(arrays.values()), outputs)
@@ -147,6 +161,24 @@ class CompiledModel(HoldsCode):
         made = self._execute(self._assembled, arrays, self._results.take())
         given: set[str] = set()
         return [self._value(self._returned[name], arrays, made, given) for name in wanted]
+
+    def _run_into(
+        self, output_names: Sequence[str] | None, arrays: Mapping[str, Array], out: Sequence[Array]
+    ) -> list[Array]:
+        """A run whose results lie in the arrays of a caller: written there by the kernels where these can."""
+        names = checked_names(output_names, self.outputs)
+        infos = {info.name: info for info in self.outputs}
+        given = checked_results(out, [infos[name] for name in names], tuple(arrays.values()))
+        if self._as_made is not None and len(names) == len(self.outputs) and len(set(names)) == len(names):
+            into = dict(zip(names, given, strict=True))
+            made = self._results.take()
+            for at, info in zip(self._as_made, self.outputs, strict=True):
+                made[at] = into[info.name]
+            self._assembled.plan.run(list(arrays.values()), made)
+            return given
+        for target, result in zip(given, self.run(names, arrays), strict=True):
+            np.copyto(target, result)
+        return given
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
         """Runs on these very arrays, whose contents may change between runs: ``bind(feeds).run()``.
@@ -309,17 +341,20 @@ class CompiledModel(HoldsCode):
         """
         return export_c(self._parts(), header)
 
+    def emit(self, form: Text = "c") -> str:
+        """The kernels in the order in which they first run: as ``c``, ``llvm`` (after its passes) or ``asm``.
+
+        Raises InputError for another form, TargetError for one that the machine does not have, and where a
+        kernel uses instructions that C does not have.
+        """
+        return kernel_texts(list(dict.fromkeys(self._steps.kernels)), form)
+
     def c_source(self) -> str:
         """The kernels as one file of C99 with pragmas of OpenMP, in the order in which they first run.
 
         Raises TargetError where a kernel uses instructions that C does not have.
         """
-        kernels = dict.fromkeys(self._steps.kernels)
-        lowered = [
-            replace(lower(kernel.loops(), native=ALL_CALLS, one_by_one=True), name=kernel.name)
-            for kernel in kernels
-        ]
-        return emit_c(*lowered).text
+        return self.emit("c")
 
     def _parts(self) -> Parts:
         if not isinstance(self.target, CpuTarget):
@@ -377,6 +412,22 @@ class CompiledModel(HoldsCode):
             array = array.copy()
         given.add(root)
         return array.reshape(type_.sizes)
+
+
+def kernel_texts(kernels: Sequence[UnitKernel], form: Text) -> str:
+    """Kernels in one text: see :meth:`CompiledModel.emit`.
+
+    Raises InputError for a form that there is not, TargetError for one that the machine does not have.
+    """
+    if form == "c":
+        lowered = [
+            replace(lower(kernel.loops(), native=ALL_CALLS, one_by_one=True), name=kernel.name)
+            for kernel in kernels
+        ]
+        return emit_c(*lowered).text
+    if form not in TEXTS:
+        raise InputError(f"there is no form {form!r}", hint=f"it is one of {', '.join(TEXTS)}")
+    return "\n".join(kernel.code_text(form) for kernel in kernels)
 
 
 def _limit(limits: Limits, unit: Unit, kernel: UnitKernel, description: KernelDescription) -> float:

@@ -162,6 +162,7 @@ from tilewright.ir.rewrite import (
 )
 from tilewright.ir.scalar_ops import UndefinedError
 from tilewright.ir.sharing import shared_nodes
+from tilewright.ir.sizes import buffer_at, program_at
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -208,6 +209,8 @@ from tilewright.ir.substitution import evaluate_index, params_of, substitute_ind
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [
+    "buffer_at",
+    "program_at",
     "MAX_RANK",
     "Access",
     "Along",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import scalar_ops
@@ -16,35 +16,11 @@ from tilewright.ir.index import (
     Opaque,
     Param,
     Var,
-    floordiv,
-    imax,
-    imin,
-    index,
-    mod,
 )
 from tilewright.ir.interp_memory import ExecutionError, PoisonError, physical_position
 from tilewright.ir.interp_scope import EPOCH, TASK, Env, IntFn, Place, Scope, ValueFn, flat_fn
 from tilewright.ir.sharing import shared_nodes
 from tilewright.ir.stmt import Pred
-
-
-def bind_params(x: Index, params: Mapping[str, int]) -> Index:
-    """The index with parameters replaced by their values."""
-    out = Index(x.const)
-    for atom, c in x.terms:
-        match atom:
-            case Param():
-                new = Index(params[atom.name])
-            case FloorDiv(arg, d):
-                new = floordiv(bind_params(arg, params), d)
-            case Mod(arg, d):
-                new = mod(bind_params(arg, params), d)
-            case MinMax(op, args):
-                new = (imin if op == "min" else imax)(*(bind_params(a, params) for a in args))
-            case _:
-                new = index(atom)
-        out = out + new * c
-    return out
 
 
 def index_fn(x: Index, scope: Scope) -> IntFn:

@@ -20,7 +20,7 @@ from tilewright.ir.interp_block import (
     sequence,
     walk_stmts,
 )
-from tilewright.ir.interp_expr import bind_params, index_fn, pred_fn
+from tilewright.ir.interp_expr import index_fn, pred_fn
 from tilewright.ir.interp_memory import (
     DivergenceError,
     ExecutionError,
@@ -29,6 +29,7 @@ from tilewright.ir.interp_memory import (
     Task,
 )
 from tilewright.ir.interp_scope import TASK, Env, IntFn, Place, Scope
+from tilewright.ir.sizes import bind_params
 from tilewright.ir.stmt import Alloc, Barrier, Block, Exec, For, If, Seq, Stmt, Store, sums_lanes
 from tilewright.ir.substitution import evaluate_index
 

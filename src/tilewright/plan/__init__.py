@@ -15,6 +15,7 @@ from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_prog
 from tilewright.plan.graph.joins import choose_joins, fits_together
 from tilewright.plan.graph.layouts import Flow, Layouts, assign_layouts, choose_layouts, with_layouts
 from tilewright.plan.graph.plan import GraphPlan, PassPlan, graph_plan_from_data
+from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
@@ -56,6 +57,7 @@ __all__ = [
     "resized",
     "rewritten",
     "schedule_for_gpu",
+    "schedule_open",
     "slice_program",
     "sliced_buffers",
     "steps_unrolled",

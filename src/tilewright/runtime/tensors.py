@@ -70,6 +70,33 @@ def checked_names(names: object, known: Sequence[TensorInfo]) -> tuple[str, ...]
     return wanted
 
 
+def checked_results(given: object, wanted: Sequence[TensorInfo], inputs: Sequence[Array]) -> list[Array]:
+    """The arrays that results are written to, in order.
+
+    Raises InputError naming the first output whose array does not fit, or shares memory with another or with
+    an input.
+    """
+    if not isinstance(given, list | tuple):
+        raise InputError("out is a list of arrays, one for each output", hint="out=[array]")
+    if len(given) != len(wanted):
+        raise InputError(f"out has {len(given)} arrays for {len(wanted)} outputs")
+    arrays: list[Array] = []
+    for info, array in zip(wanted, given, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"the output {info} cannot be written to {type(array).__name__}")
+        if (array.dtype, array.shape) != (info.dtype, info.shape):
+            raise InputError(f"the output {info} cannot be written to {array.dtype}{list(array.shape)}")
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise InputError(f"the output {info} needs an array that is row-major and writeable")
+        if any(np.may_share_memory(array, other) for other in (*inputs, *arrays)):
+            raise InputError(
+                f"the array for the output {info} shares memory with another argument",
+                hint="kernels read inputs while they write results",
+            )
+        arrays.append(array)
+    return arrays
+
+
 def checked_repeats(repeats: object) -> int:
     """How often to run. Raises InputError for what is no whole number from 1."""
     if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer) or repeats < 1:

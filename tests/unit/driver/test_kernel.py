@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tilewright import lang
 from tilewright.driver import build
 from tilewright.ir import parse_function, print_function, run_function, structural_hash
 from tilewright.runtime import aligned_copy
@@ -62,3 +63,36 @@ def test_the_interpreter_reads_in_out_arguments_and_keeps_their_elements():
     assert np.array_equal(out["A"], want[0]) and np.array_equal(out["S"], want[1])
     with pytest.raises(InputError, match="no array is given for the argument A"):
         run_function(func, {"x": given["x"]})
+
+
+def test_results_go_where_the_caller_says_and_inputs_are_read_where_they_lie():
+    A = lang.placeholder((8,), name="A", dtype="f64")
+    kernel = build(lang.program([A], [lang.compute((8,), lambda i: A[i] * 2, name="B")]))
+    given, mine = np.arange(8.0), np.zeros(8)
+    (made,) = kernel(given, out={"B": mine})
+    assert made is mine and np.array_equal(mine, given * 2)
+    # not aligned to anything but its elements
+    shifted = np.zeros(9)[1:]
+    shifted[:] = given
+    assert np.array_equal(kernel(shifted)[0], mine)
+    bound = kernel.bind(given)
+    given[3] = 7
+    assert bound.run()[0][3] == 14
+    with pytest.raises(InputError, match="has no output 'T'"):
+        kernel(given, out={"T": mine})
+    with pytest.raises(InputError, match="cannot be written to"):
+        kernel(given, out={"B": np.zeros(2)})
+
+
+def test_kernels_that_change_arguments_are_not_bound():
+    with pytest.raises(InputError, match="changes 'A': it is not bound"):
+        build(parse_function(TEXT)).bind(**arrays())
+
+
+def test_plans_of_few_sizes_are_kept():
+    n = lang.param("n", hi=64)
+    A = lang.placeholder((n,), name="A")
+    kernel = build(lang.program([A], [lang.compute((n,), lambda i: A[i] + 1, name="B")]))
+    for size in range(1, 20):
+        (b,) = kernel(np.ones(size, np.float32))
+        assert b.shape == (size,) and np.all(b == 2)

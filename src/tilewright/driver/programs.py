@@ -1,0 +1,299 @@
+"""Programs of the language, and their schedules, compiled to the same objects as models."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
+from tilewright.driver.choices import physical_memory
+from tilewright.driver.describe import describe
+from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels, scheduled_kernel
+from tilewright.driver.layouts import Array
+from tilewright.driver.model import CompiledModel, Text, kernel_texts
+from tilewright.driver.profile import Profile
+from tilewright.driver.progress import Progress
+from tilewright.driver.sizes import read_sizes
+from tilewright.driver.units import Unit
+from tilewright.driver.work import flops
+from tilewright.graph import Graph, Node, TensorType
+from tilewright.ir import CONST, Buffer, Program, buffer_at, evaluate_index, program_at
+from tilewright.plan import schedule_open
+from tilewright.runtime import BoundModel, HoldsCode, ThreadPool
+from tilewright.schedule import Schedule
+from tilewright.support import InputError, Settings, known_names, quoted
+from tilewright.target import CpuTarget
+
+SIZES_KEPT: Final = 8
+"""Of a program with symbolic sizes, the plans of so many combinations of sizes are kept: the last used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """A program with its kernel, at whatever sizes."""
+
+    unit: Unit
+    kernel: ModelKernel
+    constants: Mapping[str, Array]
+    pool: ThreadPool
+    seconds: Mapping[str, float]
+
+    def at(self, sizes: Mapping[str, int]) -> CompiledModel:
+        """The program at given sizes, ready to run."""
+        unit, kernel = self.unit, self.kernel
+        program = program_at(unit.program, sizes) if unit.program.params else unit.program
+        unit = replace(unit, program=program)
+        kernel = replace(
+            kernel,
+            program=program,
+            buffers=tuple(buffer_at(b, sizes) for b in kernel.buffers),
+            sizes=tuple(sizes[p.name] for p in self.unit.program.params),
+            flops=flops(program),
+        )
+        arguments = (*program.inputs, *program.outputs)
+        graph = Graph(
+            inputs=tuple(b.name for b in program.inputs if b.name not in self.constants),
+            outputs=tuple(b.name for b in program.outputs),
+            nodes=unit.nodes,
+            constants=self.constants,
+            types={b.name: TensorType(b.dtype.name, _extents(b)) for b in arguments},
+            name=program.name,
+        )
+        steps = make_steps(graph, [unit], [kernel], {}, kernel.threads)
+        steps = replace(steps, graph=replace(graph, constants={}))
+
+        def assembled(steps: Steps, wanted: Sequence[str]) -> Assembled:
+            return assemble(steps, self.pool, physical_memory(), wanted)
+
+        return CompiledModel(
+            steps,
+            assembled(steps, graph.outputs),
+            target=kernel.target,
+            threads=kernel.threads,
+            assemble=assembled,
+            compile_seconds=self.seconds,
+        )
+
+
+class CompiledProgram(HoldsCode):
+    """A program with symbolic sizes, compiled once for all of them; made by ``tilewright.compile``.
+
+    Calls take the sizes from the shapes of their arrays. :meth:`at` gives the program at fixed sizes, which
+    is the same object as a compiled model. Any number of Python threads may use one at once.
+    """
+
+    def __init__(self, compiled: _Compiled) -> None:
+        self._compiled = compiled
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
+        self.name = compiled.unit.program.name
+        """The program's name."""
+        self.target = compiled.kernel.target
+        """The machine that the program was compiled for."""
+        self.threads = compiled.kernel.threads
+        """Threads that a run uses."""
+        self.compile_seconds = dict(compiled.seconds)
+        """Seconds of each phase of the compilation, and of all (``total``)."""
+        self.inputs = tuple(b.name for b in self._buffers())
+        """The names of the inputs, in order."""
+        self.sizes = tuple(p.name for p in compiled.unit.program.params)
+        """The names of the symbolic sizes."""
+
+    def at(self, **sizes: int) -> CompiledModel:
+        """The program at given sizes; nothing is compiled again.
+
+        Raises InputError for a size that is missing, strange or out of its range.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                hint = known_names(name, self.sizes, "its sizes")
+                raise InputError(f"the program {quoted(self.name)} has no size {quoted(name)}", hint=hint)
+        return self._at(read_sizes(self._compiled.unit.program, {}, sizes))
+
+    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None) -> list[Array]:
+        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
+        if len(arrays) != len(self.inputs):
+            raise InputError(
+                f"the program takes {len(self.inputs)} inputs, got {len(arrays)}",
+                hint=", ".join(self.inputs),
+            )
+        return self.run(None, dict(zip(self.inputs, arrays, strict=True)), out=out)
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Sequence[Array] | None = None,
+    ) -> list[Array]:
+        """As :meth:`CompiledModel.run`, at the sizes that the arrays' shapes show.
+
+        Raises InputError also for a size that no shape shows, or that is out of its range.
+        """
+        return self._for(feeds).run(output_names, feeds, out=out)
+
+    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
+        """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""
+        return self._for(feeds).bind(feeds)
+
+    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
+        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show."""
+        return self._for(feeds).profile(feeds, repeats)
+
+    def explain(self) -> list[dict[str, Any]]:
+        """What was compiled, as plain data: as that of a model, without what depends on the sizes."""
+        kernel = self._compiled.kernel
+        return [
+            {
+                "kernel": kernel.name,
+                "inputs": list(self.inputs),
+                "outputs": [b.name for b in kernel.program.outputs],
+                **describe(kernel.schedule, self.threads).as_data(),
+                "schedule": kernel.schedule.trace.to_python(),
+            }
+        ]
+
+    def emit(self, form: Text = "c") -> str:
+        """The code in a form, for all sizes: see :meth:`CompiledModel.emit`."""
+        return kernel_texts([self._compiled.kernel], form)
+
+    def __repr__(self) -> str:
+        return f"<CompiledProgram {self.name!r}: {', '.join(self.inputs)}; sizes {', '.join(self.sizes)}>"
+
+    def _buffers(self) -> list[Buffer]:
+        compiled = self._compiled
+        return [b for b in compiled.unit.program.inputs if b.name not in compiled.constants]
+
+    def _for(self, feeds: Mapping[str, Array]) -> CompiledModel:
+        if not isinstance(feeds, Mapping):
+            raise InputError(f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}")
+        shapes = {name: np.shape(array) for name, array in feeds.items()}
+        shapes |= {name: array.shape for name, array in self._compiled.constants.items()}
+        return self._at(read_sizes(self._compiled.unit.program, shapes))
+
+    def _at(self, sizes: Mapping[str, int]) -> CompiledModel:
+        key = tuple(sizes[name] for name in self.sizes)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        made = self._compiled.at(sizes)
+        with self._lock:
+            self._known[key] = made
+            while len(self._known) > SIZES_KEPT:
+                self._known.popitem(last=False)
+        return made
+
+
+def compile_program(
+    source: Program | Schedule,
+    target: CpuTarget,
+    options: KernelOptions,
+    pool: ThreadPool,
+    constants: Mapping[str, Array] | None,
+    shapes: Mapping[str, Any] | None,
+    settings: Settings,
+    progress: Progress,
+) -> CompiledModel | CompiledProgram:
+    """Compile a program by a strategy or a plan, or a schedule as it stands.
+
+    Raises InputError for a schedule of a loop function, and for constants and sizes that do not fit.
+    """
+    start = time.perf_counter()
+    program = source if isinstance(source, Program) else source.source
+    if not isinstance(program, Program):
+        raise InputError(
+            "a schedule that is compiled must be one of a program, this is one of a loop function",
+            hint="tilewright.driver.build takes loop functions",
+        )
+    fixed = dict(shapes or {})
+    if strange := next((name for name in fixed if name not in {p.name for p in program.params}), None):
+        hint = known_names(strange, [p.name for p in program.params], "its sizes")
+        raise InputError(f"the program {quoted(program.name)} has no size {quoted(strange)}", hint=hint)
+    if fixed:
+        if not isinstance(source, Program):
+            raise InputError(
+                "shapes= is for programs: this schedule is made for all sizes",
+                hint="compile(schedule).at(…) gives it at fixed sizes",
+            )
+        program = program_at(program, read_sizes(program, {}, fixed))
+    known = _known(program, constants or {})
+    unit = _unit(program, source if isinstance(source, Schedule) else None, known)
+    if isinstance(source, Schedule):
+        schedule: Schedule | None = source
+    elif program.params:
+        if options.strategy is not None or options.plan is not None:
+            raise InputError(
+                "a strategy or a plan needs a program of fixed sizes",
+                hint=f"shapes= settles them: {', '.join(p.name for p in program.params)}",
+            )
+        schedule = schedule_open(program, target, options.threads)
+    else:
+        schedule = None
+    if schedule is not None:
+        kernel = scheduled_kernel(unit, schedule, target, options.threads, settings)
+        buffers = tuple(b if b.name in known else _as_it_lies(b) for b in kernel.buffers)
+        kernel = replace(kernel, buffers=buffers)
+    else:
+        (kernel,) = build_kernels([unit], target, options, known.get, settings, progress)
+    seconds = time.perf_counter() - start
+    compiled = _Compiled(unit, kernel, known, pool, {"kernels": seconds, "total": seconds})
+    return CompiledProgram(compiled) if program.params else compiled.at({})
+
+
+def _unit(program: Program, schedule: Schedule | None, constants: Mapping[str, Array]) -> Unit:
+    """The one step of a program: its arguments are values of the same names.
+
+    Those whose layout a schedule changes are taken as they lie; constants are packed.
+    """
+    made = {} if schedule is None else {b.name: _as_it_lies(b) for b in schedule.func.buffers}
+    inputs = tuple(
+        b.with_(scope=CONST) if b.name in constants else made.get(b.name, b) for b in program.inputs
+    )
+    outputs = tuple(made.get(b.name, b) for b in program.outputs)
+    names = {b.name: b.name for b in (*inputs, *outputs)}
+    node = Node("Program", tuple(b.name for b in inputs), tuple(b.name for b in outputs), name=program.name)
+    return Unit(
+        (node,),
+        replace(program, inputs=inputs, outputs=outputs),
+        {b.name: names[b.name] for b in inputs},
+        {b.name: names[b.name] for b in outputs},
+        {},
+    )
+
+
+def _as_it_lies(b: Buffer) -> Buffer:
+    return b.with_(shape=tuple(b.physical_shape), layout=None)
+
+
+def _known(program: Program, constants: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of inputs that are constants. Raises InputError for one that does not fit."""
+    inputs = {b.name: b for b in program.inputs}
+    known: dict[str, Array] = {}
+    for name, given in constants.items():
+        if name not in inputs:
+            hint = known_names(name, list(inputs), "its inputs")
+            raise InputError(f"the program {quoted(program.name)} has no input {quoted(name)}", hint=hint)
+        b, array = inputs[name], np.asarray(given)
+        if program.params:
+            raise InputError(
+                f"the constant {quoted(name)} needs a program without symbolic sizes",
+                hint="shapes= settles them",
+            )
+        if array.dtype != b.dtype.numpy or array.shape != _extents(b):
+            raise InputError(
+                f"the constant {quoted(name)} must be {b.dtype} of shape {list(_extents(b))}, got "
+                f"{array.dtype} of shape {list(array.shape)}"
+            )
+        known[name] = array
+    return known
+
+
+def _extents(b: Buffer) -> tuple[int, ...]:
+    return tuple(evaluate_index(extent, {}) for extent in b.shape)

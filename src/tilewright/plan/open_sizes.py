@@ -1,0 +1,58 @@
+"""Default schedules of programs with symbolic sizes: those of a typical size, step by step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir import F32, Param, Program, program_at
+from tilewright.plan.assembly import plan_unit
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from tilewright.target import Target
+
+TYPICAL: Final = 509
+"""What a symbolic size is taken for: some hundreds, and no multiple of any tile, so that remainders count."""
+VECTORS: Final = 2
+"""Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
+
+
+def schedule_open(program: Program, target: Target, threads: int) -> Schedule:
+    """The default schedule of a program with symbolic sizes.
+
+    The plan is that of the program at sizes around :data:`TYPICAL`. Its steps are applied to the program with
+    its symbols; those that are refused there, because they hold for that size alone, are left out, and noted.
+    Each step that is applied keeps the meaning for all sizes.
+    """
+    sizes = {p.name: typical_size(p) for p in program.params}
+    made = plan_unit(program_at(program, sizes), target, threads).schedule
+    s = Schedule(program, operations=target.operations)
+    refused = 0
+    for step in made.trace.steps:
+        try:
+            s = s.apply(step.primitive, *step.args, **dict(step.kwargs))
+        except ScheduleError:
+            strips = _vector_strips(s, str(step.args[0]), target) if step.primitive == "vectorize" else None
+            refused += strips is None
+            s = s if strips is None else strips
+    if refused:
+        s = s.with_note(
+            f"{refused} of {len(made.trace.steps)} steps, which not all sizes allow, are left out"
+        )
+    return s
+
+
+def _vector_strips(s: Schedule, loop: str, target: Target) -> Schedule | None:
+    """A loop of symbolic extent in vectors, what is left of it in a last, masked one."""
+    try:
+        cut = s.split(loop, VECTORS * target.lanes(F32), names=(f"{loop}_strip", f"{loop}_lane"))
+        cut = cut.partition(f"{loop}_strip", -1)
+        return cut.vectorize(f"{loop}_lane").vectorize(f"{loop}_lane_1")
+    except ScheduleError:
+        return None
+
+
+def typical_size(p: Param) -> int:
+    """A number near :data:`TYPICAL` that a symbolic size may have."""
+    nearest = max(p.lo, min(p.hi, TYPICAL))
+    rounded = nearest // p.multiple_of * p.multiple_of
+    return rounded if rounded >= p.lo else rounded + p.multiple_of
