@@ -157,6 +157,10 @@ TREE = """{ domain: "{ C[i] : 0 <= i < 8; D[D_i] : 0 <= D_i < 8 }", child: {
   child: { sequence: [ { filter: "{ C[i] }" }, { filter: "{ D[D_i] }" } ] } } }"""
 
 
+#: A convolution's result in blocks of 16 channels.
+BLOCKED: Final = ("d0", "d1//16", "d2", "d3", "d1%16")
+
+
 def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str, object]]]:
     """For every primitive a schedule of the convolution, and arguments that it accepts there."""
     program = convolution()
@@ -213,6 +217,10 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "layout_fuse": (p, ("conv", 2, 2), {}),
         "layout_pad": (p, ("conv", 2, 1, 1), {}),
         "layout_unfold": (p, ("X_pad", 2, 6, 4), {}),
+        "layout_fold": (p.layout_unfold("X_pad", 2, 6, 4), ("X_pad", 2, 4), {}),
+        "layout_unpad": (p.layout_pad("conv", 2, 1, 1), ("conv", 2, 1, 1), {}),
+        "layout_place": (p, ("conv", BLOCKED), {}),
+        "layout_adopt": (p.layout_place("conv", BLOCKED), ("conv",), {}),
         "virtual_threads": (d, ((f"{oc}_o",), "thread.x", 2), {}),
         "swizzle": (tiles, ("T", 2), {}),
         "pad_stride": (tiles, ("T", 1), {}),

@@ -123,7 +123,9 @@ def rfactor(draw, s):
 
 
 def _temps(s, most=4):
-    return [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most]
+    return (
+        [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most and b.layout is None]
+    )
 
 
 def layout_split(draw, s):
@@ -173,6 +175,37 @@ def layout_unfold(draw, s):
     d = draw(st.integers(0, len(b.shape) - 1), label="dim")
     stride = draw(st.integers(1, 3), label="stride")
     return (b.name, d, stride + draw(st.integers(0, 2), label="more"), stride), {}
+
+
+def _last(s, primitive):
+    """The arguments of the last step of the trace, where it is that primitive."""
+    steps = [] if s.program is None else s.trace.steps
+    return steps[-1].args if steps and steps[-1].primitive == primitive else None
+
+
+def layout_fold(draw, s):
+    unfolded = _last(s, "layout_unfold")
+    return None if unfolded is None else ((*unfolded[:2], unfolded[3]), {})
+
+
+def layout_unpad(draw, s):
+    padded = _last(s, "layout_pad")
+    if padded is None:
+        return None
+    before, after = (draw(st.integers(0, n), label="left out") for n in padded[2:])
+    return (*padded[:2], before, after), {}
+
+
+def layout_place(draw, s):
+    b = pick(draw, [] if s.program is None else [b for b in s.program.temps if len(b.shape) == 2], "tensor")
+    layouts = (("d1", "d0"), ("d1//2", "d0", "d1%2"), ("d0//3", "d1", "d0%3"), ())
+    return None if b is None else ((b.name, draw(st.sampled_from(layouts), label="layout")), {})
+
+
+def layout_adopt(draw, s):
+    laid = [] if s.program is None else [b for b in s.program.temps if b.layout is not None]
+    b = pick(draw, laid, "tensor")
+    return None if b is None else ((b.name,), {})
 
 
 def match_factors(stage):

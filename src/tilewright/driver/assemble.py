@@ -20,7 +20,7 @@ from tilewright.driver.sections import Section, find_sections, plan_lane, sectio
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Step, ValueRange, plan_memory
-from tilewright.ir import Buffer, DType, dtype_of
+from tilewright.ir import Buffer, DType, IndexMap, dtype_of
 from tilewright.plan import resized
 from tilewright.runtime import (
     INPUT,
@@ -31,7 +31,7 @@ from tilewright.runtime import (
     ThreadPool,
     aligned_copy,
 )
-from tilewright.schedule import DerivedConstant, derived_constants, pack_argument
+from tilewright.schedule import DerivedConstant, argument_map, derived_constants, pack_argument
 from tilewright.schedule import Step as ScheduleStep
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 
@@ -122,9 +122,10 @@ def _packed(
             if array is None:
                 if value is None:
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
-                if (b.shape, b.layout) != (declared[b.name].shape, declared[b.name].layout):
+                own = declared[b.name]
+                if not _same_places(kernel, own, b):
                     raise InternalError(f"the schedule of {kernel.name} changed the layout of {b.name}")
-                whole = resized(b, b.shape[0].as_int() * unit.parts) if name in unit.sliced else b
+                whole = resized(own, own.shape[0].as_int() * unit.parts) if name in unit.sliced else own
                 known = buffers.setdefault(steps.root(value), whole)
                 if known.layout != whole.layout and not (is_plain(known) and is_plain(whole)):
                     raise InternalError(f"two kernels want {quoted(value)} in different layouts")
@@ -135,10 +136,14 @@ def _packed(
                     packed[made_key] = executor.submit(_derive, made, array, b)
                 constants[at, b.name] = packed[made_key]
                 continue
-            steps_of = kernel.schedule.trace.steps if b.shape != declared[b.name].shape else ()
-            key = (id(array), b.dtype, b.shape, b.layout, steps_of)
+            steps_of = tuple(
+                step
+                for step in kernel.schedule.trace.steps
+                if step.primitive.startswith("layout_") and step.args[:1] == (b.name,)
+            )
+            key = (id(array), b.dtype, b.shape, b.layout, steps_of, declared[b.name].layout)
             if key not in packed:
-                packed[key] = executor.submit(_pack, array, b, steps_of)
+                packed[key] = executor.submit(_pack, array, b, steps_of, declared[b.name].layout)
             constants[at, b.name] = packed[key]
     return constants, buffers
 
@@ -147,9 +152,17 @@ def _derive(made: DerivedConstant, array: Array, b: Buffer) -> Array:
     return pack(made.compute(array), b)
 
 
-def _pack(array: Array, b: Buffer, steps: Sequence[ScheduleStep]) -> Array:
+def _same_places(kernel: UnitKernel, declared: Buffer, b: Buffer) -> bool:
+    """Whether the elements of a kernel's argument lie where its program said, whatever indices they have."""
+    if (b.shape, b.layout) == (declared.shape, declared.layout):
+        return True
+    made = argument_map(declared, kernel.schedule.trace.steps, b)
+    return made == argument_map(declared, (), declared)
+
+
+def _pack(array: Array, b: Buffer, steps: Sequence[ScheduleStep], layout: IndexMap | None) -> Array:
     rounded = array if array.dtype == b.dtype.numpy else array.astype(b.dtype.numpy)
-    moved = pack_argument(rounded, b.name, steps) if steps else rounded
+    moved = pack_argument(rounded, b.name, steps, layout) if steps else rounded
     return aligned_copy(moved) if is_plain(b) else pack(moved, b)
 
 

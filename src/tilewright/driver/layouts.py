@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewright.ir import Buffer, FloorDiv, Index, Mod, Var
 from tilewright.runtime import aligned_empty
-from tilewright.support import InternalError
+from tilewright.schedule import places
 
 Array = npt.NDArray[Any]
 
@@ -108,25 +108,6 @@ def _digit_view(array: Array, digits: tuple[_Digit, ...], sizes: tuple[int, ...]
 
 
 def _places(buffer: Buffer) -> tuple[npt.NDArray[np.int64], ...]:
-    """For each physical axis, where the logical elements are on it (open grids, broadcast by numpy)."""
+    """For each physical axis, where the logical elements are on it."""
     assert buffer.layout is not None
-    shape = [extent.as_int() for extent in buffer.shape]
-    grids = np.ix_(*(np.arange(size, dtype=np.int64) for size in shape))
-    axes = dict(zip(buffer.layout.dims, grids, strict=True))
-    return tuple(_values(expr, axes) for expr in buffer.layout.exprs)
-
-
-def _values(index: Index, axes: dict[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    total = np.asarray(index.const, np.int64)
-    for atom, coefficient in index.terms:
-        match atom:
-            case Var():
-                value = axes[atom.name]
-            case FloorDiv():
-                value = _values(atom.arg, axes) // atom.divisor
-            case Mod():
-                value = _values(atom.arg, axes) % atom.divisor
-            case _:
-                raise InternalError(f"a layout of a constant buffer holds {atom}")
-        total = total + coefficient * value
-    return total
+    return places(buffer.layout, [extent.as_int() for extent in buffer.shape])

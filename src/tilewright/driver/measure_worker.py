@@ -29,7 +29,7 @@ from tilewright.runtime import (
     aligned_empty,
     shared_pool,
 )
-from tilewright.schedule import Schedule, derived_constants, load_trace
+from tilewright.schedule import Schedule, derived_constants, load_trace, pack_argument, unpack_argument
 from tilewright.support import TilewrightError, UserError, compare, read_settings
 from tilewright.target import Target, detect
 
@@ -109,7 +109,8 @@ class Runner:
             operations=target.operations,
         )
         code = load_object(compile_ir(made.text, target))
-        derived = derived_constants(s)
+        derived, steps = derived_constants(s), s.trace.steps
+        declared = {b.name: b for b in (*program.inputs, *program.outputs)}
         table: list[Array] = []
         for b in s.func.buffers:
             if b.name in s.func.outputs:
@@ -117,7 +118,10 @@ class Runner:
                 table.append(aligned_empty(shape, b.dtype.numpy))
                 continue
             constant = derived.get(b.name)
-            logical = inputs[b.name] if constant is None else constant.compute(inputs[constant.source])
+            if constant is not None:
+                logical = constant.compute(inputs[constant.source])
+            else:
+                logical = pack_argument(inputs[b.name], b.name, steps, declared[b.name].layout)
             table.append(aligned_copy(pack(logical, b)))
         pool = shared_pool(PoolOptions.of(read_settings(), machine.threads))
         builder = PlanBuilder(pool)
@@ -135,7 +139,11 @@ class Runner:
         plan.run([], [])
         outputs = {b.name: b for b in s.func.buffers if b.name in s.func.outputs}
         arrays = {b.name: a for b, a in zip(s.func.buffers, table, strict=True)}
-        results = {b.name: unpack(arrays[b.name].copy(), outputs[b.name]) for b in program.outputs}
+        results: dict[str, Array] = {}
+        for b in program.outputs:
+            array = unpack(arrays[b.name].copy(), outputs[b.name])
+            sizes = [e.as_int() for e in b.shape]
+            results[b.name] = unpack_argument(array, b.name, sizes, steps, b.layout)
         return results, _seconds(plan) if timed else []
 
 

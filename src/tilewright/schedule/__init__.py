@@ -7,7 +7,8 @@ serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 from tilewright.ir import rename_buffers
 from tilewright.schedule.catalog import PRIMITIVES
 from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
-from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
+from tilewright.schedule.layout.arrays import pack_argument, places, unpack_argument
+from tilewright.schedule.layout.sequence import Change, Changes, argument_map, index_map, index_texts
 from tilewright.schedule.loop.set_layout import with_layout
 from tilewright.schedule.owners import Placed, ownerless, placed_accesses
 from tilewright.schedule.registry import Primitive, primitive
@@ -15,6 +16,8 @@ from tilewright.schedule.schedule import Schedule, load_trace, replay
 from tilewright.schedule.trace import Step, Trace
 
 __all__ = [
+    "Change",
+    "Changes",
     "DerivedConstant",
     "PRIMITIVES",
     "Placed",
@@ -22,10 +25,14 @@ __all__ = [
     "Schedule",
     "Step",
     "Trace",
+    "argument_map",
     "derived_constants",
+    "index_map",
+    "index_texts",
     "load_trace",
     "ownerless",
     "pack_argument",
+    "places",
     "placed_accesses",
     "primitive",
     "rename_buffers",

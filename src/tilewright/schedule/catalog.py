@@ -11,11 +11,15 @@ from tilewright.schedule.gpu.pad_stride import pad_stride
 from tilewright.schedule.gpu.pipeline import pipeline
 from tilewright.schedule.gpu.swizzle import swizzle
 from tilewright.schedule.gpu.virtual_threads import virtual_threads
+from tilewright.schedule.layout.adopt import layout_adopt
+from tilewright.schedule.layout.fold import layout_fold
 from tilewright.schedule.layout.fuse import layout_fuse
 from tilewright.schedule.layout.pad import layout_pad
+from tilewright.schedule.layout.place import layout_place
 from tilewright.schedule.layout.reorder import layout_reorder
 from tilewright.schedule.layout.split import layout_split
 from tilewright.schedule.layout.unfold import layout_unfold
+from tilewright.schedule.layout.unpad import layout_unpad
 from tilewright.schedule.loop.annotate import annotate
 from tilewright.schedule.loop.bind import bind
 from tilewright.schedule.loop.blockize import blockize
@@ -111,6 +115,10 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     layout_fuse,
     layout_pad,
     layout_unfold,
+    layout_fold,
+    layout_unpad,
+    layout_place,
+    layout_adopt,
 )
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(

@@ -102,3 +102,19 @@ class ProgramMethods(Methods):
     def layout_unfold(self, tensor: str, dim: int, tile: int, stride: int) -> Self:
         """Make a dimension overlapping tiles: :func:`tilewright.schedule.layout.unfold.layout_unfold`."""
         return self.apply("layout_unfold", tensor, dim, tile, stride)
+
+    def layout_fold(self, tensor: str, dim: int, stride: int) -> Self:
+        """Make overlapping tiles one dimension: :func:`tilewright.schedule.layout.fold.layout_fold`."""
+        return self.apply("layout_fold", tensor, dim, stride)
+
+    def layout_unpad(self, tensor: str, dim: int, before: int, after: int) -> Self:
+        """Take padding away: :func:`tilewright.schedule.layout.unpad.layout_unpad`."""
+        return self.apply("layout_unpad", tensor, dim, before, after)
+
+    def layout_place(self, tensor: str, layout: Sequence[str]) -> Self:
+        """Say where a tensor's elements lie: :func:`tilewright.schedule.layout.place.layout_place`."""
+        return self.apply("layout_place", tensor, layout)
+
+    def layout_adopt(self, tensor: str) -> Self:
+        """Make a tensor's index map its shape: :func:`tilewright.schedule.layout.adopt.layout_adopt`."""
+        return self.apply("layout_adopt", tensor)

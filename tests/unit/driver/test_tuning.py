@@ -15,7 +15,8 @@ from tilewright.driver import LocalMeasurer, tune_model
 from tilewright.driver.measure_worker import Runner
 from tilewright.driver.tuning import seconds_of
 from tilewright.ir import parse_program, print_program
-from tilewright.schedule import Trace
+from tilewright.plan import plan_unit
+from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies import Candidate, Task
 from tilewright.support import InputError, TargetError
 from tilewright.target import AARCH64_NEON
@@ -45,6 +46,23 @@ def test_refused_candidates_say_why(measurer):
     (trial,) = measurer.measure(TASK, [Candidate("x", bad)])
     assert trial.status == "refused"
     assert "rows is 999" in trial.reason
+
+
+def test_candidates_may_lay_out_arguments_anew(measurer):
+    """Arguments placed, re-indexed, unfolded: converted before the clock starts, compared in their order."""
+    task = Task(parse_program(print_program(PROGRAMS["convolution"])), Machine(HOST, 1))
+    blocks = ("d0", "d1//8", "d2", "d3", "d1%8")
+    for steps in (
+        [Step("layout_place", ("Y", blocks)), Step("layout_place", ("X", blocks))],
+        [Step("layout_place", ("Y", blocks)), Step("layout_adopt", ("Y",))],
+        [Step("layout_place", ("Y", ())), Step("layout_split", ("Y", 1, (4, 8)))],
+        [Step("layout_unfold", ("X", 2, 5, 4)), Step("layout_reorder", ("W", (2, 3, 1, 0)))],
+    ):
+        s = Schedule(task.program).replay(steps)
+        made = plan_unit(s.require_program(), HOST, 1).plan
+        plan = replace(made, rewrites=Trace((*steps, *made.rewrites.steps)))
+        (trial,) = measurer.measure(task, [Candidate("x", plan)])
+        assert trial.status == "ok", (steps, trial.reason)
 
 
 def test_a_wrong_result_is_seen():

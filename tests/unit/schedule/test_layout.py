@@ -6,9 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright import lang
-from tilewright.ir import evaluate_index, run_function, stmt_loads, to_function, verify, verify_program
-from tilewright.schedule import Schedule
+from tilewright.ir import (
+    Index,
+    IndexMap,
+    evaluate_index,
+    floordiv,
+    imin,
+    mod,
+    run_function,
+    stmt_loads,
+    to_function,
+    var,
+    verify,
+    verify_program,
+)
+from tilewright.schedule import Schedule, Step, argument_map, index_map, index_texts
 from tilewright.schedule.layout.arrays import pack_argument, unpack_argument
+from tilewright.schedule.layout.inverse import inverse_of
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import arguments, conv, gemm
 
@@ -149,6 +163,130 @@ def test_blocks_of_a_symbolic_size(symbolic):
     np.testing.assert_array_equal(a["Y"], b["Y"])
 
 
+def test_unpad_and_fold_are_the_inverses_of_pad_and_unfold():
+    s = Schedule(conv(8, 3, 6, 5))
+    for t in "XWY":
+        assert s.layout_pad(t, 1, 1, 2).layout_unpad(t, 1, 1, 2).program == s.program
+        unfolded = s.layout_unfold(t, 1, 2, 1)
+        back = unfolded.layout_fold(t, 1, 1)
+        assert back.program.buffer(t).shape == s.program.buffer(t).shape
+        assert_same_packed(unfolded)
+        assert_same_packed(back)
+
+
+def test_a_fuse_after_a_split_that_does_not_divide_and_its_padding_taken_away():
+    """64 by 48 are 2 x 48; fused again they are 96, of which 32 are padding."""
+    s = Schedule(_copy((2, 64)))
+    for t in "XTY":
+        fused = s.layout_split(t, 1, (-1, 48)).layout_fuse(t, 1, 2)
+        assert _shape(fused, t) == ["2", "96"]
+        assert_same_packed(fused)
+        back = fused.layout_unpad(t, 1, 0, 32)
+        assert _shape(back, t) == ["2", "64"]
+        assert_same_packed(back)
+
+
+def test_a_tensor_follows_its_map_as_primitives_would():
+    """Placed in blocks and adopted, or split and reordered: the same program."""
+    s = Schedule(conv(8, 3, 6, 5))
+    for t, dims in (("Y", 3), ("Z", 3)):
+        places = ("d0//4", *(f"d{n}" for n in range(1, dims)), "d0%4")
+        placed = s.layout_place(t, places)
+        assert index_texts(placed.program.buffer(t).layout) == places
+        a = placed.layout_adopt(t)
+        b = s.layout_split(t, 0, (-1, 4)).layout_reorder(t, (0, 2, 3, 1))
+        assert a.program == b.program
+        assert_same_packed(a)
+        assert placed.layout_place(t, ()).program == s.program
+
+
+def test_maps_of_arguments_agree_however_they_came_about():
+    """Placed, placed and adopted, split and reordered, or set on loops: one map from the first indices."""
+    p = _copy((3, 8))
+    declared = p.outputs[0]
+    s, places = Schedule(p), ("d1//4", "d0", "d1%4")
+    same = [
+        s.layout_place("Y", places),
+        s.layout_place("Y", places).layout_adopt("Y"),
+        s.layout_split("Y", 1, (2, 4)).layout_reorder("Y", (1, 0, 2)),
+        s.layout_split("Y", 1, (2, 4)).layout_place("Y", ("d1", "d0", "d2")),
+        s.set_layout("Y", places),
+    ]
+    found = {argument_map(declared, each.trace.steps, each.buffers()["Y"]) for each in same}
+    assert len(found) == 1
+    assert found != {argument_map(declared, (), declared)}
+    with pytest.raises(ScheduleError, match="several times"):
+        argument_map(declared, s.layout_unfold("Y", 1, 3, 2).trace.steps, declared)
+
+
+@st.composite
+def changes(draw):
+    """A shape, and primitives on it that a map can say."""
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    sizes, found = list(shape), []
+    for _ in range(draw(st.integers(1, 4))):
+        d = draw(st.integers(0, len(sizes) - 1))
+        match draw(st.sampled_from(["split", "reorder", "fuse", "pad"])):
+            case "split":
+                n = draw(st.integers(1, 4))
+                found.append(("split", d, (-1, n)))
+                sizes[d : d + 1] = [-(-sizes[d] // n), n]
+            case "reorder":
+                p = draw(st.permutations(range(len(sizes))))
+                found.append(("reorder", tuple(p)))
+                sizes = [sizes[n] for n in p]
+            case "fuse" if d + 1 < len(sizes):
+                found.append(("fuse", d, 2))
+                sizes[d : d + 2] = [sizes[d] * sizes[d + 1]]
+            case "pad":
+                found.append(("pad", d, draw(st.integers(0, 2)), draw(st.integers(0, 2))))
+                sizes[d] += sum(found[-1][2:])
+            case _:
+                pass
+    return shape, tuple(found)
+
+
+@given(changes())
+def test_sequences_are_one_map_that_reads_backwards(made):
+    """A map says where primitives put elements; its inverse gives their indices, or refuses."""
+    shape, found = made
+    layout = index_map(tuple(map(Index, shape)), found)
+    steps = [Step(f"layout_{name}", ("T", *args)) for name, *args in found]
+    array = np.arange(1, np.prod(shape) + 1).reshape(shape)
+    packed = pack_argument(array, "T", steps)
+    assert [n.as_int() for n in layout.shape] == list(packed.shape)
+    for point in np.ndindex(*shape):
+        env = dict(zip(layout.dims, point, strict=True))
+        assert packed[tuple(evaluate_index(x, env) for x in layout.exprs)] == array[point]
+    try:
+        inverse = inverse_of(layout, tuple(map(Index, shape)))
+    except ScheduleError as error:
+        assert "cannot be read backwards" in str(error)
+        return
+    for place in np.ndindex(*packed.shape):
+        back = [evaluate_index(x, {}) for x in inverse(tuple(map(Index, place)))]
+        inside = all(0 <= x < n for x, n in zip(back, shape, strict=True))
+        assert packed[place] == (array[tuple(back)] if inside else 0)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (("split", 1, (2, 4)), ("reorder", (0, 1, 3, 4, 2))),
+        (("fuse", 1, 3), ("split", 1, (2, 4, 15)), ("reorder", (0, 1, 3, 2))),
+        (("split", 1, (-1, 3)), ("pad", 2, 1, 0), ("fuse", 2, 3)),
+        (("fuse", 1, 3), ("split", 1, (5, 4, 6)), ("reorder", (0, 1, 3, 2))),
+    ],
+)
+def test_common_maps_read_backwards(found):
+    shape = (Index(2), Index(8), Index(3), Index(5))
+    layout = index_map(shape, found)
+    inverse = inverse_of(layout, shape)
+    for point in np.ndindex(2, 8, 3, 5):
+        at = layout.apply(tuple(map(Index, point)))
+        assert [evaluate_index(x, {}) for x in inverse(at)] == list(point)
+
+
 @st.composite
 def sequences(draw):
     """Random layout primitives on random tensors of a small program."""
@@ -164,7 +302,7 @@ def sequences(draw):
         t = draw(st.sampled_from(tensors))
         shape = [n.as_int() for n in s.program.buffer(t).shape]
         d = draw(st.integers(0, len(shape) - 1))
-        match draw(st.sampled_from(["split", "split", "reorder", "fuse", "pad", "unfold"])):
+        match draw(st.sampled_from(["split", "split", "reorder", "fuse", "pad", "unfold", "adopt", "back"])):
             case "split":
                 s = s.layout_split(t, d, (-1, draw(st.integers(1, 4))))
             case "reorder":
@@ -175,7 +313,18 @@ def sequences(draw):
                 s = s.layout_pad(t, d, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
             case "unfold" if np.prod(shape) < 200:
                 tile = draw(st.integers(1, shape[d]))
-                s = s.layout_unfold(t, d, tile, draw(st.integers(1, tile)))
+                stride = draw(st.integers(1, tile))
+                s = s.layout_unfold(t, d, tile, stride)
+                s = s.layout_fold(t, d, stride) if draw(st.booleans()) else s
+            case "adopt":
+                n = draw(st.integers(1, 4))
+                s = s.layout_place(
+                    t, (f"d{d}//{n}", *(f"d{e}" for e in range(len(shape)) if e != d), f"d{d}%{n}")
+                )
+                s = s.layout_adopt(t)
+            case "back":
+                before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+                s = s.layout_pad(t, d, before, after).layout_unpad(t, d, before, after)
             case _:
                 pass
     return s
@@ -198,8 +347,58 @@ def test_random_sequences_leave_results_unchanged(s):
         ("cannot be padded by -1", lambda s: s.layout_pad("T", 0, -1, 0)),
         ("lose elements", lambda s: s.layout_unfold("T", 0, 2, 3)),
         ("larger than dimension 0", lambda s: s.layout_unfold("T", 0, 9, 3)),
+        ("are no tiles every 11", lambda s: s.layout_fold("T", 0, 11)),
+        ("may give the copies", lambda s: s.layout_fold("T", 0, 3)),
+        ("0 and 10 elements cannot be taken", lambda s: s.layout_unpad("T", 1, 0, 10)),
+        ("reads 'T' at j in dimension 1", lambda s: s.layout_unpad("T", 1, 0, 1)),
+        ("may write more than zeros", lambda s: s.layout_unpad("Y", 1, 1, 0)),
+        ("no tensor 'Q'", lambda s: s.layout_place("Q", ())),
+        ("several elements of dimension 'd1'", lambda s: s.layout_place("T", ("d0", "d1//4"))),
+        ("no index map to adopt", lambda s: s.layout_adopt("T")),
+        ("layout_adopt", lambda s: s.layout_place("T", ("d1", "d0")).layout_pad("T", 0, 1, 1)),
     ],
 )
 def test_refusals(text, make):
     with pytest.raises(ScheduleError, match=text):
         make(Schedule(_copy((3, 10))))
+
+
+TWICE = tuple(f(var("a") * 6 + var("b"), 4) for f in (floordiv, mod))
+OVERLAPPING = tuple(f(var("a") * 4 + var("b"), 12) for f in (floordiv, mod))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("symbolic extents", IndexMap(("a",), (var("a"),), (var("n"),))),
+        ("is no number of digits", IndexMap(("a",), (var("a") * 2,), (Index(12),))),
+        ("digits of .* overlap", IndexMap(("a", "b"), (var("a") * 4 + var("b"),), (Index(26),))),
+        ("padding inside", IndexMap(("a",), (floordiv(var("a"), 3), mod(var("a"), 3)), (Index(2), Index(4)))),
+        ("is no digit of an index", IndexMap(("a",), (imin(var("a"), 3),), (Index(4),))),
+        ("leave out a part", IndexMap(("a",), (floordiv(var("a"), 3),), (Index(2),))),
+        ("leave out a part", IndexMap(("a",), (mod(var("a"), 3),), (Index(3),))),
+        ("every index once", IndexMap(("a", "b"), (var("a"), *TWICE), (Index(6), Index(9), Index(4)))),
+        ("holds one place of 2", IndexMap(("a",), (var("a"), Index(0)), (Index(6), Index(2)))),
+        ("is no number of indices", IndexMap(("a", "b"), OVERLAPPING, (Index(3), Index(12)))),
+    ],
+)
+def test_maps_that_do_not_read_backwards(text, found):
+    with pytest.raises(ScheduleError, match=text):
+        inverse_of(found, (Index(6),) * len(found.dims))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("primitive 'unfold' has no index map", (("unfold", 0, 3, 2),)),
+        ("takes elements away", (("pad", 0, 1, 1), ("unpad", 0, 2, 0))),
+    ],
+)
+def test_sequences_without_a_map(text, found):
+    with pytest.raises(ScheduleError, match=text):
+        index_map((Index(6), Index(4)), found)
+
+
+def test_copies_that_differ_cannot_be_folded():
+    with pytest.raises(ScheduleError, match="hold different copies"):
+        pack_argument(np.arange(6).reshape(2, 3), "T", [Step("layout_fold", ("T", 0, 2))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir import Env, Index, Program, floordiv, mod
+from tilewright.ir import Buffer, Env, Index, Program, floordiv, mod
 from tilewright.schedule.layout.rewrite import (
     Indices,
     Layout,
@@ -55,16 +55,21 @@ def layout_fuse(program: Program, tensor: str, dim: int, count: int) -> Program:
     Raises ScheduleError otherwise.
     """
     found = tensor_of(program, tensor)
-    check_dim(found, dim)
-    if count < 2 or dim + count > len(found.shape):
+    return relayout(program, found, fuse_layout(found, dim, count))
+
+
+def fuse_layout(tensor: Buffer, dim: int, count: int) -> Layout:
+    """The change of layout that :func:`layout_fuse` is. Raises ScheduleError as that does."""
+    check_dim(tensor, dim)
+    if count < 2 or dim + count > len(tensor.shape):
         raise ScheduleError(
-            f"{count} dimensions from {dim} on cannot be fused: {tensor!r} has {len(found.shape)}",
+            f"{count} dimensions from {dim} on cannot be fused: {tensor.name!r} has {len(tensor.shape)}",
             hint="fuse two or more adjacent dimensions",
         )
-    sizes = found.shape[dim : dim + count]
+    sizes = tensor.shape[dim : dim + count]
     if any(not n.is_const for n in sizes[1:]):
         raise ScheduleError(
-            f"dimensions {dim} to {dim + count - 1} of {tensor!r} have symbolic extents",
+            f"dimensions {dim} to {dim + count - 1} of {tensor.name!r} have symbolic extents",
             hint="only the first of the fused dimensions may be symbolic",
         )
     strides = [prod(n.as_int() for n in sizes[a + 1 :]) for a in range(count)]
@@ -84,5 +89,5 @@ def layout_fuse(program: Program, tensor: str, dim: int, count: int) -> Program:
     def names(old: Sequence[str]) -> list[str]:
         return [*old[:dim], joined(old[dim : dim + count]), *old[dim + count :]]
 
-    shape = replaced(found.shape, dim, count, [sizes[0] * strides[0]])
-    return relayout(program, found, Layout(shape, forward, inverse, names))
+    shape = replaced(tensor.shape, dim, count, [sizes[0] * strides[0]])
+    return Layout(shape, forward, inverse, names)

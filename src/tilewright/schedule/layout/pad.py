@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import Env, Program
+from tilewright.ir import Buffer, Env, Program
 from tilewright.schedule.layout.rewrite import Indices, Layout, check_dim, relayout, replaced, tensor_of
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
@@ -45,9 +45,16 @@ def layout_pad(program: Program, tensor: str, dim: int, before: int, after: int)
     Raises ScheduleError for negative amounts.
     """
     found = tensor_of(program, tensor)
-    check_dim(found, dim)
+    return relayout(program, found, pad_layout(found, dim, before, after))
+
+
+def pad_layout(tensor: Buffer, dim: int, before: int, after: int) -> Layout:
+    """The change of layout that :func:`layout_pad` is. Raises ScheduleError as that does."""
+    check_dim(tensor, dim)
     if before < 0 or after < 0:
-        raise ScheduleError(f"{tensor!r} cannot be padded by {before} and {after}", hint="pad by 0 or more")
+        raise ScheduleError(
+            f"{tensor.name!r} cannot be padded by {before} and {after}", hint="pad by 0 or more"
+        )
 
     def forward(old: Indices, env: Env) -> Indices:
         return replaced(old, dim, 1, [old[dim] + before])
@@ -58,5 +65,5 @@ def layout_pad(program: Program, tensor: str, dim: int, before: int, after: int)
     def names(old: Sequence[str]) -> list[str]:
         return list(old)
 
-    shape = replaced(found.shape, dim, 1, [found.shape[dim] + (before + after)])
-    return relayout(program, found, Layout(shape, forward, inverse, names, padding=True))
+    shape = replaced(tensor.shape, dim, 1, [tensor.shape[dim] + (before + after)])
+    return Layout(shape, forward, inverse, names, padding=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import Env, Program
+from tilewright.ir import Buffer, Env, Program
 from tilewright.schedule.layout.rewrite import Indices, Layout, relayout, tensor_of
 from tilewright.schedule.registry import primitive
 from tilewright.support import ScheduleError
@@ -46,10 +46,15 @@ def layout_reorder(program: Program, tensor: str, perm: Sequence[int]) -> Progra
     Source: ALT, Table 1. Raises ScheduleError where ``perm`` is no permutation of the dimensions.
     """
     found = tensor_of(program, tensor)
+    return relayout(program, found, reorder_layout(found, perm))
+
+
+def reorder_layout(tensor: Buffer, perm: Sequence[int]) -> Layout:
+    """The change of layout that :func:`layout_reorder` is. Raises ScheduleError as that does."""
     order = tuple(perm)
-    if sorted(order) != list(range(len(found.shape))):
+    if sorted(order) != list(range(len(tensor.shape))):
         raise ScheduleError(
-            f"{order} is no permutation of the {len(found.shape)} dimensions of {tensor!r}",
+            f"{order} is no permutation of the {len(tensor.shape)} dimensions of {tensor.name!r}",
             hint="name every dimension once, from 0",
         )
     back = tuple(order.index(d) for d in range(len(order)))
@@ -63,4 +68,4 @@ def layout_reorder(program: Program, tensor: str, perm: Sequence[int]) -> Progra
     def names(old: Sequence[str]) -> list[str]:
         return [old[p] for p in order]
 
-    return relayout(program, found, Layout(tuple(found.shape[p] for p in order), forward, inverse, names))
+    return Layout(tuple(tensor.shape[p] for p in order), forward, inverse, names)

@@ -40,6 +40,7 @@ from tilewright.ir import (
     simplify,
     simplify_deep,
     simplify_expr,
+    simplify_pred,
     stmt_loads,
     stmt_writes,
     substitute_body,
@@ -74,7 +75,8 @@ def tensor_of(program: Program, name: str) -> Buffer:
     found = find_tensor(program, name)
     if found.layout is not None:
         raise ScheduleError(
-            f"tensor {name!r} has an index map of its own", hint="use layout primitives alone"
+            f"tensor {name!r} has an index map of its own",
+            hint="make that its shape first: layout_adopt",
         )
     return found
 
@@ -107,7 +109,7 @@ def relayout(program: Program, tensor: Buffer, layout: Layout) -> Program:
 
 def _stage(program: Program, stage: Stage, tensor: Buffer, layout: Layout) -> Stage:
     if tensor.name in stage.writes:
-        axes = _axes(stage, tensor)
+        axes = axes_of(stage, tensor)
         if axes is not None:
             return _rebuilt(program, stage, tensor, layout, axes)
         if layout.copies:
@@ -139,25 +141,24 @@ def _moved(s: Stmt, name: str, layout: Layout, env: Env) -> Stmt:
     def of_load(ld: Load) -> Expr:
         return Load(name, place(ld.indices), ld.dtype) if ld.buffer == name else ld
 
-    return _map_stores(
+    return map_stores(
         map_loads(s, of_load),
         lambda a: Access(name, place(a.indices), a.value) if a.buffer == name else a,
     )
 
 
-def _map_stores(s: Stmt, fn: Callable[[Access], Access]) -> Stmt:
+def map_stores(s: Stmt, fn: Callable[[Access], Access]) -> Stmt:
+    """``s`` with every access that is written replaced."""
     match s:
         case Store():
             return Store(tuple(fn(a) for a in s.writes))
         case If():
-            return If(
-                s.cond, _map_stores(s.then, fn), None if s.orelse is None else _map_stores(s.orelse, fn)
-            )
+            return If(s.cond, map_stores(s.then, fn), None if s.orelse is None else map_stores(s.orelse, fn))
         case _:
             return s
 
 
-def _axes(stage: Stage, tensor: Buffer) -> tuple[str, ...] | None:
+def axes_of(stage: Stage, tensor: Buffer) -> tuple[str, ...] | None:
     """The iterators that run over the tensor's dimensions, each over a whole one; ``None`` if others do."""
     parts = [stage.body] if stage.init is None else [stage.init, stage.body]
     places = {idx for s in parts for b, idx in stmt_writes(s) if b == tensor.name}
@@ -206,9 +207,12 @@ def _rebuilt(program: Program, stage: Stage, tensor: Buffer, layout: Layout, axe
         return Access(a.buffer, marks, a.value) if a.buffer == tensor.name else a
 
     def rebuild(s: Stmt) -> Stmt:
-        s = _map_stores(map_loads(s, of_load), of_store)
+        s = map_stores(map_loads(s, of_load), of_store)
         s = substitute_body(substitute_body(s, old), final)
-        return map_exprs(s, lambda x: simplify_deep(x, env), lambda e: simplify_expr(e, env))
+        s = map_exprs(s, lambda x: simplify_deep(x, env), lambda e: _decided(simplify_expr(e, env), env))
+        where, inner = condition_of(s)
+        left = simplify_pred(where, env)
+        return inner if not left else If(left, inner)
 
     body, init = rebuild(stage.body), None if stage.init is None else rebuild(stage.init)
     if layout.padding:
@@ -218,6 +222,31 @@ def _rebuilt(program: Program, stage: Stage, tensor: Buffer, layout: Layout, axe
         if inside:
             body, init = _guarded(stage, tensor, body, init, inside)
     return replace(stage, iters=iters, body=body, init=init)
+
+
+def _decided(e: Expr, env: Env) -> Expr:
+    """The chosen value where the condition of a selection always holds."""
+    if isinstance(e, Select):
+        found = bounds_of(e.cond)
+        if found is not None and all(prove_ge0(x, env) for x in found):
+            return e.a
+    return e
+
+
+def bounds_of(e: Expr, *, whole: bool = True) -> tuple[Index, ...] | None:
+    """The indices that are 0 or more exactly where a condition is true; ``None`` where it is no such.
+
+    Without ``whole`` those that are, of conditions that ask for more as well.
+    """
+    match e:
+        case Binary(op="and", a=a, b=b):
+            parts = [bounds_of(x, whole=whole) for x in (a, b)]
+            return None if None in parts else tuple(x for part in parts for x in part or ())
+        case Compare(op=op, a=OfIndex(index=x), b=OfIndex(index=y)):
+            found = {"ge": x - y, "gt": x - y - 1, "le": y - x, "lt": y - x - 1}
+            if op in found:
+                return (found[op],)
+    return None if whole else ()
 
 
 def _guarded(
@@ -250,7 +279,7 @@ def _chosen(s: Stmt, inside: list[Index]) -> Stmt:
         zero = Const(0.0 if kind == "float" else False if kind == "bool" else 0, a.value.dtype)
         return a if a.value == zero else Access(a.buffer, a.indices, Select(chosen, a.value, zero))
 
-    return _map_stores(s, of_store)
+    return map_stores(s, of_store)
 
 
 def joined(names: Sequence[str]) -> str:

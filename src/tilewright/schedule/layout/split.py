@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir import Env, Index, Program, floordiv, mod, prove_ge0
+from tilewright.ir import Buffer, Env, Index, Program, floordiv, mod, prove_ge0
 from tilewright.schedule.layout.rewrite import (
     Indices,
     Layout,
@@ -62,9 +62,14 @@ def layout_split(program: Program, tensor: str, dim: int, factors: Sequence[int]
     do not hold the dimension.
     """
     found = tensor_of(program, tensor)
-    check_dim(found, dim)
-    size = found.shape[dim]
-    extents = _extents(tensor, dim, size, list(factors))
+    return relayout(program, found, split_layout(found, dim, factors))
+
+
+def split_layout(tensor: Buffer, dim: int, factors: Sequence[int]) -> Layout:
+    """The change of layout that :func:`layout_split` is. Raises ScheduleError as that does."""
+    check_dim(tensor, dim)
+    size = tensor.shape[dim]
+    extents = _extents(tensor.name, dim, size, list(factors))
     strides = [prod(e.as_int() for e in extents[a + 1 :]) for a in range(len(extents))]
     total = extents[0] * strides[0]
 
@@ -83,8 +88,8 @@ def layout_split(program: Program, tensor: str, dim: int, factors: Sequence[int]
     def names(old: Sequence[str]) -> list[str]:
         return [*old[:dim], *digits(old[dim], len(extents)), *old[dim + 1 :]]
 
-    shape = replaced(found.shape, dim, 1, extents)
-    return relayout(program, found, Layout(shape, forward, inverse, names, padding=total != size))
+    shape = replaced(tensor.shape, dim, 1, extents)
+    return Layout(shape, forward, inverse, names, padding=total != size)
 
 
 def _extents(tensor: str, dim: int, size: Index, factors: list[int]) -> list[Index]:

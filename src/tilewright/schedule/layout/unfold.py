@@ -7,6 +7,7 @@ from math import gcd
 
 from tilewright.ir import (
     Atom,
+    Buffer,
     Env,
     Index,
     Program,
@@ -75,15 +76,20 @@ def layout_unfold(program: Program, tensor: str, dim: int, tile: int, stride: in
     ScheduleError for ``stride > tile``, which would lose elements.
     """
     found = tensor_of(program, tensor)
-    check_dim(found, dim)
+    return relayout(program, found, unfold_layout(found, dim, tile, stride))
+
+
+def unfold_layout(tensor: Buffer, dim: int, tile: int, stride: int) -> Layout:
+    """The change of layout that :func:`layout_unfold` is. Raises ScheduleError as that does."""
+    check_dim(tensor, dim)
     if not 1 <= stride <= tile:
         raise ScheduleError(
-            f"tiles of {tile} every {stride} lose elements of {tensor!r}", hint="use 1 <= stride <= tile"
+            f"tiles of {tile} every {stride} lose elements of {tensor.name!r}", hint="use 1 <= stride <= tile"
         )
-    size = found.shape[dim]
+    size = tensor.shape[dim]
     if not prove_ge0(size - tile, {}):
         raise ScheduleError(
-            f"a tile of {tile} is larger than dimension {dim} of {tensor!r}, which has {size} elements"
+            f"a tile of {tile} is larger than dimension {dim} of {tensor.name!r}, which has {size} elements"
         )
     tiles = floordiv(size - tile + (stride - 1), stride) + 1
 
@@ -96,8 +102,8 @@ def layout_unfold(program: Program, tensor: str, dim: int, tile: int, stride: in
     def names(old: Sequence[str]) -> list[str]:
         return [*old[:dim], *digits(old[dim], 2), *old[dim + 1 :]]
 
-    shape = replaced(found.shape, dim, 1, [tiles, Index(tile)])
-    return relayout(program, found, Layout(shape, forward, inverse, names, padding=True, copies=True))
+    shape = replaced(tensor.shape, dim, 1, [tiles, Index(tile)])
+    return Layout(shape, forward, inverse, names, padding=True, copies=True)
 
 
 def _place(x: Index, tile: int, stride: int, size: Index, tiles: Index, env: Env) -> tuple[Index, Index]:
