@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
-from tilewright.graph import Graph, MemoryPlan, Step, ValueRange, plan_memory
+from tilewright.graph import Graph, MemoryPlan, Repetition, Step, ValueRange, plan_memory
 from tilewright.ir import Buffer, DType, IndexMap, dtype_of
 from tilewright.plan import resized
 from tilewright.runtime import (
@@ -269,33 +269,49 @@ class _Calls:
         assert isinstance(kernel, ModelKernel)  # others are not assembled here
         for asked in unit.ranges if self._checks else ():
             self._builder.check(range_check(self._steps, self._refs, at, asked, part, own))
-        self._builder.step(
-            kernel.address,
-            [self._argument(at, b, part, own) for b in kernel.buffers],
-            kernel.sizes,
-            workspace_bytes=kernel.memory.workspace,
-            scratch_bytes=kernel.memory.scratch,
-            name=unit.label,
-            checks=kernel.assumptions,
-            section=section,
-            lane=lane,
-        )
-        self.made.append((at, lanes))
+        for run in range(1 if unit.repeat is None else unit.repeat.count):
+            self._builder.step(
+                kernel.address,
+                [
+                    self._argument(at, b.name, part, own)
+                    if unit.repeat is None
+                    else run_argument(unit.repeat, b.name, run, lambda name: self._argument(at, name, 0, {}))
+                    for b in kernel.buffers
+                ],
+                kernel.sizes,
+                workspace_bytes=kernel.memory.workspace,
+                scratch_bytes=kernel.memory.scratch,
+                name=unit.label,
+                checks=kernel.assumptions,
+                section=section,
+                lane=lane,
+            )
+            self.made.append((at, lanes))
 
-    def _argument(self, at: int, b: Buffer, part: int, own: Mapping[str, BufferRef]) -> BufferRef:
-        array = self._steps.constants.get((at, b.name))
+    def _argument(self, at: int, name: str, part: int, own: Mapping[str, BufferRef]) -> BufferRef:
+        array = self._steps.constants.get((at, name))
         if array is not None:
             if id(array) not in self._stored:
                 self._stored[id(array)] = self._builder.constant(array)
             return self._stored[id(array)]
         unit = self._steps.units[at]
-        value = self._steps.root(unit.inputs.get(b.name) or unit.outputs[b.name])
+        value = self._steps.root(unit.inputs.get(name) or unit.outputs[name])
         if value in own:
             return own[value]
         whole = self._refs[value]
-        if b.name not in unit.sliced:
+        if name not in unit.sliced:
             return whole
         return whole.part(part * (whole.nbytes // unit.parts), whole.nbytes // unit.parts)
+
+
+def run_argument(repeat: Repetition, name: str, run: int, whole: Callable[[str], BufferRef]) -> BufferRef:
+    """Where an argument lies in one of several runs; ``whole`` gives all of an argument."""
+    source, part = repeat.source(name, run)
+    ref = whole(source)
+    if part is None:
+        return ref
+    nbytes = ref.nbytes // repeat.count
+    return ref.part(part * nbytes, nbytes)
 
 
 def range_check(
@@ -397,6 +413,9 @@ def _memory_steps(steps: Steps) -> list[Step]:
         # a value that comes in under two names is also read where it is not being overwritten
         read = list(roots.values())
         alone = [roots[name] for name in over[id(kernel)] if name in roots and read.count(roots[name]) == 1]
+        if unit.repeat is not None:
+            # a later run may read what an earlier one would have overwritten
+            alone = []
         pairs = tuple((write, value) for write in writes[:1] for value in alone)
         found.append(Step(tuple(dict.fromkeys(read)), writes, pairs))
     return found

@@ -27,7 +27,7 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit, UnitMaker, make_units, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import Graph, Limits, Partition, fuse, simplify
+from tilewright.graph import Graph, Limits, Partition, WriteOutLoops, fuse, simplify
 from tilewright.ir import Program
 from tilewright.plan import GraphPlan, WinogradMode, read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
@@ -250,7 +250,8 @@ class _OnDevice:
 
     def units(self, graph: Graph) -> GraphUnits:
         plan = GraphPlan()
-        partition = fuse(simplify(graph, plan.passes.passes()), plan.fusion)
+        passes = (WriteOutLoops(), *plan.passes.passes())
+        partition = fuse(simplify(graph, passes), plan.fusion)
         return GraphUnits(partition, plain_units(partition), plan)
 
     def kernels(

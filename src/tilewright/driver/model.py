@@ -63,7 +63,7 @@ class GroupInfo:
     outputs: tuple[str, ...]
     kernel: UnitKernel
     parts: int
-    """Parts of the batch that the kernel is called for one by one."""
+    """Calls of the kernel in a run: for parts of the batch, or for steps in time."""
     sliced: frozenset[str] = frozenset()
     """The kernel's arguments of which a call sees its part alone."""
 
@@ -225,8 +225,8 @@ class CompiledModel(HoldsCode):
                 operators=unit.operators,
                 milliseconds=float(np.median(times)) / 1e6,
                 fastest=float(times.min()) / 1e6,
-                flops=kernel.flops * unit.parts,
-                nbytes=moved_bytes(kernel.program, unit.parts, unit.sliced),
+                flops=kernel.flops * unit.calls,
+                nbytes=moved_bytes(kernel.program, unit.calls, unit.partly_seen),
                 algorithm=description.algorithm,
                 limit=None if limits is None else _limit(limits, unit, kernel, description) * 1e3,
             )
@@ -252,8 +252,8 @@ class CompiledModel(HoldsCode):
                 inputs=tuple(unit.inputs.values()),
                 outputs=tuple(unit.outputs.values()),
                 kernel=kernel,
-                parts=unit.parts,
-                sliced=unit.sliced,
+                parts=unit.calls,
+                sliced=unit.partly_seen,
             )
             for at, (unit, kernel) in enumerate(zip(self._steps.units, self._steps.kernels, strict=True))
         )
@@ -433,5 +433,5 @@ def kernel_texts(kernels: Sequence[UnitKernel], form: Text) -> str:
 def _limit(limits: Limits, unit: Unit, kernel: UnitKernel, description: KernelDescription) -> float:
     """The least seconds for a unit's operations and the bytes of its arguments, all its parts together."""
     instruction = next(iter(description.instructions), None)
-    nbytes = moved_bytes(kernel.program, unit.parts, unit.sliced)
-    return limits.seconds(kernel.flops * unit.parts, nbytes, instruction)
+    nbytes = moved_bytes(kernel.program, unit.calls, unit.partly_seen)
+    return limits.seconds(kernel.flops * unit.calls, nbytes, instruction)

@@ -10,7 +10,16 @@ from typing import Final, Literal
 
 import numpy as np
 
-from tilewright.graph import Array, Group, Node, Partition, ValueRange, contraction_runs, join_groups
+from tilewright.graph import (
+    Array,
+    Group,
+    Node,
+    Partition,
+    Repetition,
+    ValueRange,
+    contraction_runs,
+    join_groups,
+)
 from tilewright.ir import BF16, CONST, F32, Program
 from tilewright.lang import large_outputs, largest, store_as
 from tilewright.plan import Flow, GraphPlan, slice_program, sliced_buffers, with_layouts
@@ -32,7 +41,7 @@ class Unit:
     ``ranges`` are what runs check of values that hold places.
 
     The program computes one of ``parts`` equal parts of a batch; of the arguments ``sliced`` it sees its part
-    alone.
+    alone. Or it is one of several runs in order, each on parts of its own: ``repeat``.
     """
 
     nodes: tuple[Node, ...]
@@ -43,6 +52,7 @@ class Unit:
     parts: int = 1
     sliced: frozenset[str] = frozenset()
     ranges: tuple[ValueRange, ...] = ()
+    repeat: Repetition | None = None
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "tables"):
@@ -59,6 +69,16 @@ class Unit:
         """Values that a run checks for this step but its program does not read: one place is no choice."""
         read = set(self.inputs.values())
         return tuple(dict.fromkeys(asked.value for asked in self.ranges if asked.value not in read))
+
+    @property
+    def calls(self) -> int:
+        """How often a run calls the program."""
+        return self.parts if self.repeat is None else self.repeat.count
+
+    @property
+    def partly_seen(self) -> frozenset[str]:
+        """The arguments of which a call sees its part alone."""
+        return self.sliced if self.repeat is None else self.repeat.sliced
 
     @property
     def operators(self) -> str:
@@ -97,7 +117,10 @@ class UnitMaker:
         partition, graph = self.partition, self.partition.graph
         checked = (asked.value for group in partition.groups for asked in self._unit(group).ranges)
         seen = (*partition.views, *partition.views.values())
-        return frozenset((*graph.inputs, *graph.outputs, *seen, *checked))
+        units = [self._unit(group) for group in partition.groups]
+        runs = [unit for unit in units if unit.repeat is not None]
+        repeated = (v for unit in runs for v in (*unit.inputs.values(), *unit.outputs.values()))
+        return frozenset((*graph.inputs, *graph.outputs, *seen, *checked, *repeated))
 
     def _unit(self, group: Group) -> Unit:
         if group not in self._made:
@@ -184,12 +207,19 @@ def _planned(unit: Unit, plan: GraphPlan) -> Unit:
 
 def flow_of(unit: Unit) -> Flow:
     """What layouts need to know of a unit."""
-    return Flow(unit.program, unit.inputs, unit.outputs)
+    return Flow(unit.program, unit.inputs, unit.outputs, unit.repeat is not None)
 
 
 def _rounded(partition: Partition, units: Sequence[Unit]) -> list[Unit]:
     """The units with the f32 values between them stored in bf16."""
     kept = {partition.buffer(value) for value in partition.graph.outputs}
+    # states go round in the type in which they begin
+    kept |= {
+        partition.buffer(unit.outputs[name])
+        for unit in units
+        if unit.repeat is not None
+        for name in unit.repeat.carried.values()
+    }
     passed = {
         partition.buffer(unit.outputs[b.name])
         for unit in units
@@ -224,8 +254,13 @@ def _unit(partition: Partition, group: Group) -> Unit:
     made = partition.program(group)
     constants = partition.graph.constants
     known = {name for name, value in made.inputs.items() if partition.buffer(value) in constants}
+    if made.repeat is not None:
+        # what differs from run to run is no constant of the program
+        known -= {*made.repeat.sliced, *made.repeat.carried}
     inputs = tuple(
         b.with_(scope=CONST) if b.name in known or b.name in made.tables else b for b in made.program.inputs
     )
     program = replace(made.program, inputs=inputs)
-    return Unit(group.nodes, program, made.inputs, made.outputs, made.tables, ranges=made.ranges)
+    return Unit(
+        group.nodes, program, made.inputs, made.outputs, made.tables, ranges=made.ranges, repeat=made.repeat
+    )

@@ -21,9 +21,10 @@ from tilewright.graph.passes import (
     NarrowInputs,
     Pass,
     SliceLookups,
+    WriteOutLoops,
     simplify,
 )
-from tilewright.graph.program import NodesProgram, ValueRange, nodes_program
+from tilewright.graph.program import NodesProgram, Repetition, ValueRange, nodes_program
 from tilewright.graph.registry import (
     MICROSOFT,
     REGISTRY,
@@ -45,6 +46,7 @@ __all__ = [
     "Pass",
     "SliceLookups",
     "fuse",
+    "WriteOutLoops",
     "simplify",
     "Array",
     "Attribute",
@@ -64,6 +66,7 @@ __all__ = [
     "Subgraph",
     "TensorType",
     "UndeterminedError",
+    "Repetition",
     "ValueRange",
     "contraction_runs",
     "decomposed_operators",

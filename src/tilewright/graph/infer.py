@@ -309,6 +309,9 @@ class _Inference:
             )
             self._settle(node, evaluate_static(entry, bounded))
             return
+        if node.repeat is not None:
+            self._run_repeated(node, entry, context)
+            return
         operands = [
             None
             if type_ is None
@@ -338,6 +341,19 @@ class _Inference:
             self._settle(node, [arrays[value] if value else None for value in node.outputs])
             return
         self.types.update({value: made.type for value, made in wanted})
+        self.nodes.append(node)
+
+    def _run_repeated(self, node: Node, entry: Operator, context: Context) -> None:
+        """A loop over time: one application says what all make. It is left to be computed in each run."""
+        repeat = node.repeat
+        assert repeat is not None
+        operands = [
+            None if type_ is None else placeholder(type_, f"x{at}") for at, type_ in enumerate(context.types)
+        ]
+        for value, made in zip(node.outputs, apply(entry, context, operands), strict=False):
+            if value:
+                context.limit_bytes(made.type.nbytes * repeat.count)
+                self.types[value] = TensorType(made.type.dtype, (repeat.count, *made.type.shape))
         self.nodes.append(node)
 
     def _settle(self, node: Node, arrays: Sequence[Array | None]) -> None:

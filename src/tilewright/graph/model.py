@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -84,12 +84,38 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An operator applied `count` times in a row: a loop over time.
+
+    Of the inputs `sliced` application t gets element t of the first dimension, of others the same value each
+    time. The node's outputs are those of all applications, one after another along a first dimension more.
+    `carried` pairs an input with an output: the given value is that of the first application, later ones get
+    what the one before has made. A loop that runs `backwards` begins with the last element.
+    """
+
+    count: int
+    sliced: tuple[int, ...]
+    carried: tuple[tuple[int, int], ...]
+    backwards: bool = False
+
+    @property
+    def order(self) -> range:
+        """The elements in the order of the applications."""
+        return range(self.count - 1, -1, -1) if self.backwards else range(self.count)
+
+    def step_type(self, at: int, type_: TensorType) -> TensorType:
+        """The type of input `at` in one application."""
+        return TensorType(type_.dtype, type_.shape[1:]) if at in self.sliced else type_
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One application of an operator.
 
     `version` is the version of the operator set `domain` that the model is written in: the registry picks the
-    meaning an operator had then. `origin` is what a front end knows the node by; copies keep it.
+    meaning an operator had then. `origin` is what a front end knows the node by; copies keep it. `repeat`
+    says that the operator is applied again and again.
     """
 
     op: str
@@ -100,6 +126,7 @@ class Node:
     domain: str = ""
     version: int = 1
     origin: str = ""
+    repeat: Repeat | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
@@ -123,7 +150,13 @@ class Node:
     def key(self) -> str:
         """A digest of all that determines the node's results: equal keys, equal outputs."""
         return digest(
-            self.domain, self.op, self.version, self.inputs, len(self.outputs), dict(self.attributes)
+            self.domain,
+            self.op,
+            self.version,
+            self.inputs,
+            len(self.outputs),
+            dict(self.attributes),
+            None if self.repeat is None else astuple(self.repeat),
         )
 
     def __str__(self) -> str:

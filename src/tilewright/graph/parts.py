@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from tilewright.graph.model import Array, Attribute, Node, TensorType
+from tilewright.graph.model import Array, Attribute, Node, Repeat, TensorType
 from tilewright.graph.program import blaming
 from tilewright.graph.registry import Context, arity, standard_domain
 from tilewright.graph.unroll import VERSION
@@ -63,7 +63,7 @@ class Parts:
     ) -> str:
         """A node of one output, and the value's name: one of its own unless `output` says which."""
         return self.several(
-            op, inputs, (output or f"{self.prefix}v{len(self.nodes)}",), domain, attributes, **more
+            op, inputs, (output or f"{self.prefix}v{len(self.nodes)}",), domain, attributes, None, **more
         )[0]
 
     def several(
@@ -73,6 +73,7 @@ class Parts:
         outputs: int | Sequence[str],
         domain: str = "",
         attributes: Mapping[str, Attribute] | None = None,
+        repeat: Repeat | None = None,
         **more: Attribute,
     ) -> tuple[str, ...]:
         """A node of several outputs: their names, or how many there are."""
@@ -90,6 +91,7 @@ class Parts:
             name=name,
             domain=domain,
             version=VERSION,
+            repeat=repeat,
         )
         self.nodes.append(made)
         return tuple(outputs)

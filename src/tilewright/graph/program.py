@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+import numpy as np
 
 from tilewright import lang
 from tilewright.graph.model import Array, Node, TensorType
@@ -33,12 +35,38 @@ class ValueRange:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Repetition:
+    """How often a program runs in a row, and what each run is given.
+
+    Of the arguments `sliced`, inputs and all outputs, a run sees its own part alone. `carried` maps inputs to
+    the outputs that they are in the run before; the first run is given the input itself. `order` are the
+    parts in the order of the runs.
+    """
+
+    order: range
+    sliced: frozenset[str]
+    carried: Mapping[str, str]
+
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self.order)
+
+    def source(self, name: str, run: int) -> tuple[str, int | None]:
+        """What an argument is in a run: an argument of the program, and its part; none if it is the whole."""
+        if name in self.carried and run:
+            return self.carried[name], self.order[run - 1]
+        return name, self.order[run] if name in self.sliced else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodesProgram:
     """The program that computes some nodes.
 
     `inputs` maps the program's input names to the graph's values, `outputs` its output names likewise;
     `tables` maps further inputs to constants that operators made. Every input is read. No name in the
-    program comes from the model. `ranges` are what the nodes ask of values that hold places.
+    program comes from the model. `ranges` are what the nodes ask of values that hold places. The program may
+    be that of one of several runs: `repeat`.
     """
 
     program: Program
@@ -46,6 +74,7 @@ class NodesProgram:
     outputs: Mapping[str, str]
     tables: Mapping[str, Array]
     ranges: tuple[ValueRange, ...] = ()
+    repeat: Repetition | None = None
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "tables"):
@@ -60,8 +89,26 @@ class NodesProgram:
             if problem := asked.range.outside(arrays[asked.value]):
                 raise InputError(f"{asked.node}: {quoted(asked.value)} {problem}")
         feeds = {name: arrays[value] for name, value in self.inputs.items()}
+        if self.repeat is not None:
+            return self._evaluate_runs(self.repeat, feeds)
         made = lang.evaluate(self.program, {**feeds, **self.tables})
         return {value: made[name] for name, value in self.outputs.items()}
+
+    def _evaluate_runs(self, repeat: Repetition, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        runs: dict[int, dict[str, Array]] = {}
+        for run, part in enumerate(repeat.order):
+            given = dict(self.tables)
+            for name, array in feeds.items():
+                source, at = repeat.source(name, run)
+                if source != name and at is not None:
+                    given[name] = runs[at][source]
+                else:
+                    given[name] = array if at is None else array[at]
+            runs[part] = dict(lang.evaluate(self.program, given))
+        return {
+            value: np.stack([runs[at][name] for at in range(repeat.count)])
+            for name, value in self.outputs.items()
+        }
 
 
 def context_of(
@@ -73,6 +120,8 @@ def context_of(
 ) -> Context:
     """The context of a node whose inputs' types are known."""
     given = tuple(types.get(value) if value else None for value in node.inputs)
+    if node.repeat is not None:
+        given = tuple(t if t is None else node.repeat.step_type(at, t) for at, t in enumerate(given))
     values = tuple(constants.get(value) if value else None for value in node.inputs)
     return Context(node, given, values, max_bytes, table_base)
 
@@ -177,6 +226,9 @@ class _Builder:
         self.operands: dict[str, Operand] = {}
         self.stored: dict[str, Operand] = {}
         self.inputs: dict[str, str] = {}
+        self.given: dict[str, Operand] = {}
+        self.places: dict[str, int] = {}
+        self.repeated: Node | None = None
         self.tables: dict[str, tuple[Array, Operand]] = {}
         self.ranges: list[ValueRange] = []
 
@@ -189,13 +241,26 @@ class _Builder:
             if array is not None and array.size == 1:
                 self.operands[value] = literal(array)
             else:
-                label = f"x{len(self.inputs)}"
-                self.inputs[label] = value
-                self.operands[value] = placeholder(self.types[value], label)
+                self.operands[value] = self._given(value, self.types[value])
         return self.operands[value]
 
-    def input(self, entry: Operator, at: int, value: str) -> Operand | None:
+    def _given(self, value: str, type_: TensorType, at: int | None = None) -> Operand:
+        """A new input of the program; `at` is its place among the node's where the node is repeated."""
+        label = f"x{len(self.inputs)}"
+        self.inputs[label] = value
+        if at is not None:
+            self.places[label] = at
+        self.given[label] = placeholder(type_, label)
+        return self.given[label]
+
+    def input(self, entry: Operator, node: Node, at: int) -> Operand | None:
         """The operand of a node's input. Static ones are known and never read: no program's inputs."""
+        value = node.inputs[at]
+        repeat = node.repeat
+        if repeat is not None and value:
+            if at in dict(repeat.carried) or at in repeat.sliced:
+                # arguments of their own, which differ from run to run
+                return self._given(value, repeat.step_type(at, self.types[value]), at)
         if value and at in entry.static and value in self.constants:
             return placeholder(self.types[value], "static")
         return self.operand(value)
@@ -205,8 +270,10 @@ class _Builder:
         entry = find_operator(node)
         if entry is None:
             raise InternalError(f"no definition of {node.op}")
+        if node.repeat is not None:
+            self.repeated = node
         context = context_of(node, self.types, self.constants, table_base=len(self.tables))
-        made = apply(entry, context, [self.input(entry, at, value) for at, value in enumerate(node.inputs)])
+        made = apply(entry, context, [self.input(entry, node, at) for at in range(len(node.inputs))])
         self.tables.update(context.tables)
         values = ((node.inputs[asked.input], asked) for asked in context.ranges)
         self.ranges += [
@@ -224,7 +291,7 @@ class _Builder:
 
     def program(self, outputs: Sequence[str], name: str) -> NodesProgram:
         """The program of everything that the outputs need."""
-        given = [self.operands[value] for value in self.inputs.values()]
+        given = list(self.given.values())
         given += [operand for _, operand in self.tables.values()]
         made = {value: self.stored.get(value, operand) for value, operand in self.operands.items()}
         made |= {output: made[value] for output, value in self.how.renamed}
@@ -244,4 +311,21 @@ class _Builder:
             dict(zip((buffer.name for buffer in program.outputs), outputs, strict=True)),
             {label: array for label, (array, _) in self.tables.items() if label in read},
             tuple(dict.fromkeys(self.ranges)),
+            self._repetition(outputs, [b.name for b in program.outputs], read),
+        )
+
+    def _repetition(
+        self, outputs: Sequence[str], labels: Sequence[str], read: Collection[str]
+    ) -> Repetition | None:
+        node = self.repeated
+        if node is None or node.repeat is None:
+            return None
+        made = dict(zip(outputs, labels, strict=True))
+        carried = dict(node.repeat.carried)
+        places = {label: at for label, at in self.places.items() if label in read}
+        sliced = {label for label, at in places.items() if at in node.repeat.sliced}
+        return Repetition(
+            node.repeat.order,
+            frozenset((*sliced, *labels)),
+            {label: made[node.outputs[carried[at]]] for label, at in places.items() if at in carried},
         )

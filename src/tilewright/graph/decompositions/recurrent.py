@@ -1,20 +1,16 @@
-"""Recurrent layers taken apart into steps: one product for all inputs, then a node a step, all alike.
+"""Recurrent layers taken apart: one product for all inputs, then a loop over time of one step.
 
     before                              after, for each direction
     Y, Y_h, Y_c = LSTM(X, W, R, B)      P = X W^T + B                     one product for all steps
-                                        p0, p1, ... = Split(P)
-                                        h0, c0 = LSTMStep(p0, R, 0, 0)
-                                        h1, c1 = LSTMStep(p1, R, h0, c0)
-                                        ...
-                                        Y = Concat(h0, h1, ...)
+                                        H, C = LSTMStep(P[t], R, h, c)    for each t; h, c: before
+                                        Y = H, Y_h = H[-1], Y_c = C[-1]
 
-As one program a long sequence would be thousands of stages, and every step would read W again; the steps as
-nodes have one program, which is compiled once.
+As one program a long sequence would be thousands of stages, and as nodes thousands of nodes; a loop is one
+node, whose program is that of one step. Sequences of different lengths keep their state once they have ended.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,10 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.model import Array, Attribute, Node
+from tilewright.graph.model import Attribute, Node, Repeat
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import OWN
-from tilewright.graph.unroll import MAX_STEPS, taken
+from tilewright.graph.unroll import taken
+from tilewright.ir import dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,8 @@ class _Cell:
 _CELLS: Final[Mapping[str, _Cell]] = MappingProxyType(
     {"RNN": _Cell(1, 1, 1), "GRU": _Cell(3, 1, 2), "LSTM": _Cell(4, 2, 3)}
 )
+#: A run lists its calls, and saved models hold the list.
+MAX_CALLS: Final = 1 << 17
 _KEPT: Final = ("clip", "input_forget", "linear_before_reset")
 _X, _W, _R, _B, _LENGTHS, _STATES = range(6)
 _PEEPHOLES: Final = 7
@@ -52,88 +51,133 @@ _DIRECTIONS: Final[Mapping[str, tuple[bool, ...]]] = MappingProxyType(
 def recurrent_steps(parts: Parts, *given: str) -> bool:
     """The nodes of a recurrent layer; false where it stays one node, which then says what is wrong.
 
-    It stays one where there is a single step, where weights are computed in each run, and for sequences of
-    different lengths.
+    It stays one where there is a single step. Raises UnsupportedOperatorError for too many of them.
     """
-    node, cell = parts.ctx.node, _CELLS[parts.ctx.node.op]
-    inputs = [*given, *[""] * 8][:8]
-    known = [*parts.ctx.values, *[None] * 8]
-    x, weights, recurrence, bias = parts.ctx.types[_X], known[_W], known[_R], known[_B]
-    backwards = _DIRECTIONS.get(str(node.attributes.get("direction", "forward")))
-    if x is None or x.rank != 3 or backwards is None or weights is None or recurrence is None:
+    node = parts.ctx.node
+    layer = _read(parts, [*given, *[""] * 8][:8])
+    if layer is None:
         return False
-    if (bias is None and inputs[_B]) or inputs[_LENGTHS]:
-        return False
-    batch_first = bool(node.attributes.get("layout", 0))
-    steps, batch, width = (x.sizes[1], x.sizes[0], x.sizes[2]) if batch_first else x.sizes
-    count, hidden = len(backwards), recurrence.shape[-1]
-    rows = cell.gates * hidden
-    if node.attributes.get("hidden_size", hidden) != hidden:
-        return False
-    fits = weights.shape == (count, rows, width) and recurrence.shape == (count, rows, hidden)
-    if not fits or (bias is not None and bias.shape != (count, 2 * rows)) or not 1 < steps <= MAX_STEPS:
-        return False
-    names = node.attributes.get("activations", ())
-    if not isinstance(names, tuple) or len(names) not in (0, count * cell.activations):
-        return False
-
-    p = parts.prefix
-    source = parts.add("Transpose", (inputs[_X],), f"{p}x", perm=(1, 0, 2)) if batch_first else inputs[_X]
+    p, cell = parts.prefix, layer.cell
+    steps, batch, width, hidden = layer.steps, layer.batch, layer.width, layer.hidden
+    if steps > MAX_CALLS:
+        raise parts.ctx.unsupported(f"{steps} steps; at most {MAX_CALLS} are run")
+    inputs, rows = layer.inputs, layer.cell.gates * layer.hidden
+    source = (
+        parts.add("Transpose", (inputs[_X],), f"{p}x", perm=(1, 0, 2)) if layer.batch_first else inputs[_X]
+    )
     flat = parts.reshape(source, (steps * batch, width), f"{p}flat")
-    made: list[list[str]] = []
+    made: list[str] = []
     last: list[tuple[str, ...]] = []
-    for d, back in enumerate(backwards):
+    for d, back in enumerate(layer.backwards):
         at = f"{p}{d}/"
-        own = parts.constant(np.ascontiguousarray(weights[d].T), f"{d}/w")
-        product = parts.add("MatMul", (flat, own), f"{at}product")
+        matrix = _slice(parts, inputs[_W], d, 0, f"{at}w")
+        turned = parts.add("Transpose", (matrix,), f"{at}w/turned", perm=(1, 0))
+        product = parts.add("MatMul", (flat, turned), f"{at}product")
         inside = ""
-        if bias is not None:
-            outside, left = _biases(node, bias[d], hidden)
-            product = parts.add("Add", (product, parts.constant(outside, f"{d}/b")), f"{at}sum")
-            if left is not None:
-                inside = parts.constant(left, f"{d}/inside")
-        series = tuple(f"{at}{t}/p" for t in range(steps))
-        sizes = parts.constant(np.full(steps, batch, np.int64), f"{d}/sizes")
-        parts.several("Split", (product, sizes), series, axis=0)
-        matrix = parts.constant(recurrence[d : d + 1], f"{d}/r")
-        zero = np.zeros((batch, hidden), weights.dtype)
-        state = tuple(
-            _slice(parts, initial, d, int(batch_first), f"{at}initial{s}")
+        if inputs[_B]:
+            row = _slice(parts, inputs[_B], d, 0, f"{at}b")
+            outside, inside = _biases(parts, row, hidden, rows)
+            product = parts.add("Add", (product, outside), f"{at}sum")
+        series = parts.reshape(product, (steps, batch, rows), f"{at}series")
+        recurrence = _slice(parts, inputs[_R], d, 0, f"{at}r")
+        recurrence = parts.reshape(recurrence, (1, rows, hidden), f"{at}r/one")
+        zero = np.zeros((batch, hidden), dtype_of(parts.type(_X).dtype).numpy)
+        state = [
+            _slice(parts, initial, d, int(layer.batch_first), f"{at}initial{s}")
             if initial
             else parts.constant(zero, f"{d}/initial{s}")
             for s, initial in enumerate(inputs[_STATES : _STATES + cell.states])
-        )
-        attributes: dict[str, Attribute] = {k: node.attributes[k] for k in _KEPT if k in node.attributes}
-        if names:
-            attributes["activations"] = names[d * cell.activations : (d + 1) * cell.activations]
+        ]
+        clock = parts.constant(np.arange(steps)[:, None], f"{d}/clock") if inputs[_LENGTHS] else ""
         extra = inside
         if node.op == "LSTM" and inputs[_PEEPHOLES]:
             extra = _slice(parts, inputs[_PEEPHOLES], d, 0, f"{at}peepholes")
-        outputs: dict[int, str] = {}
-        for t in reversed(range(steps)) if back else range(steps):
-            after = tuple(f"{at}{t}/{s}" for s in range(cell.states))
-            reads = (series[t], matrix, *state, *([extra] if extra else []))
-            parts.several(f"{node.op}Step", reads, after, OWN, attributes)
-            state, outputs[t] = after, after[0]
-        made.append([outputs[t] for t in range(steps)])
-        last.append(state)
-    _outputs(parts, node, made, last, (steps, count, batch, hidden), batch_first)
+        attributes: dict[str, Attribute] = {k: node.attributes[k] for k in _KEPT if k in node.attributes}
+        if layer.activations:
+            count = cell.activations
+            attributes["activations"] = layer.activations[d * count : (d + 1) * count]
+        reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra)
+        first = 1 if clock else 0
+        repeat = Repeat(
+            steps,
+            (0, 2 + cell.states) if clock else (0,),
+            tuple((2 + s, first + s) for s in range(cell.states)),
+            back,
+        )
+        outputs = tuple(f"{at}{s}" for s in range(first + cell.states))
+        parts.several(f"{node.op}Step", reads, outputs, OWN, attributes, repeat)
+        made.append(outputs[0])
+        end = 0 if back else steps - 1
+        last.append(tuple(_slice(parts, output, end, 0, f"{output}/last") for output in outputs[first:]))
+    _outputs(parts, node, made, last, (steps, len(made), batch, hidden), layer.batch_first)
     return True
 
 
-def _biases(node: Node, bias: Array, hidden: int) -> tuple[Array, Array | None]:
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A recurrent layer whose inputs fit one another."""
+
+    cell: _Cell
+    inputs: tuple[str, ...]
+    backwards: tuple[bool, ...]
+    activations: tuple[str, ...]
+    batch_first: bool
+    steps: int
+    batch: int
+    width: int
+    hidden: int
+
+
+def _read(parts: Parts, inputs: list[str]) -> _Layer | None:
+    """What is known of a layer; None for one of a single step, or which is not as it should be."""
+    node = parts.ctx.node
+    cell = _CELLS[node.op]
+    types = [*parts.ctx.types, *[None] * 8]
+    x, weights, recurrence, lengths = (types[at] for at in (_X, _W, _R, _LENGTHS))
+    bias = types[_B]
+    backwards = _DIRECTIONS.get(str(node.attributes.get("direction", "forward")))
+    if x is None or x.rank != 3 or backwards is None or weights is None or recurrence is None:
+        return None
+    if recurrence.rank != 3:
+        return None
+    batch_first = bool(node.attributes.get("layout", 0))
+    steps, batch, width = (x.sizes[1], x.sizes[0], x.sizes[2]) if batch_first else x.sizes
+    count, hidden = len(backwards), recurrence.sizes[-1]
+    rows = cell.gates * hidden
+    state = (batch, count, hidden) if batch_first else (count, batch, hidden)
+    states = [t for t in types[_STATES : _STATES + cell.states] if t is not None]
+    peepholes = types[_PEEPHOLES] if node.op == "LSTM" else None
+    fits = (
+        node.attributes.get("hidden_size", hidden) == hidden
+        and weights.sizes == (count, rows, width)
+        and recurrence.sizes == (count, rows, hidden)
+        and (bias is None or bias.sizes == (count, 2 * rows))
+        and (lengths is None or lengths.sizes == (batch,))
+        and all(t.sizes == state for t in states)
+        and (peepholes is None or peepholes.sizes == (count, 3 * hidden))
+    )
+    names = node.attributes.get("activations", ())
+    if not fits or steps < 2 or not batch or not hidden:
+        return None
+    if not isinstance(names, tuple) or len(names) not in (0, count * cell.activations):
+        return None
+    activations = tuple(map(str, names))
+    return _Layer(cell, tuple(inputs), backwards, activations, batch_first, steps, batch, width, hidden)
+
+
+def _biases(parts: Parts, row: str, hidden: int, rows: int) -> tuple[str, str]:
     """What is added to the products of the inputs, and what stays inside of a step, if anything.
 
     With `linear_before_reset` the bias of a GRU's state is multiplied by a gate before it is added.
     """
-    of_inputs, of_state = np.split(bias, 2)
+    node = parts.ctx.node
     if node.op != "GRU" or not node.attributes.get("linear_before_reset", 0):
-        return of_inputs + of_state, None
-    inside = np.zeros_like(bias)
-    inside[-hidden:] = of_state[-hidden:]
-    outside = of_inputs + of_state
-    outside[-hidden:] = of_inputs[-hidden:]
-    return outside, inside[None]
+        return parts.add("Add", parts.split(row, (rows, rows), 0)), ""
+    gates, of_input, of_gates, of_state = parts.split(row, (2 * hidden, hidden, 2 * hidden, hidden), 0)
+    outside = parts.add("Concat", (parts.add("Add", (gates, of_gates)), of_input), axis=0)
+    before = parts.constant(np.zeros(rows + 2 * hidden, dtype_of(parts.type(_B).dtype).numpy))
+    inside = parts.add("Concat", (before, of_state), axis=0)
+    return outside, parts.reshape(inside, (1, 2 * rows))
 
 
 def _slice(parts: Parts, value: str, at: int, axis: int, output: str) -> str:
@@ -146,26 +190,30 @@ def _slice(parts: Parts, value: str, at: int, axis: int, output: str) -> str:
 def _outputs(
     parts: Parts,
     node: Node,
-    made: Sequence[Sequence[str]],
+    made: Sequence[str],
     last: Sequence[tuple[str, ...]],
     sizes: tuple[int, int, int, int],
     batch_first: bool,
 ) -> None:
     """Y of [steps, directions, batch, hidden], and the last states of [directions, batch, hidden]."""
-    _, count, batch, hidden = sizes
+    steps, count, batch, hidden = sizes
     wanted = [*node.outputs, "", "", ""]
     if wanted[0]:
-        pieces = list(itertools.chain.from_iterable(zip(*made, strict=True)))
-        joined = parts.add("Concat", pieces, f"{parts.prefix}joined", axis=0)
-        shaped = parts.reshape(joined, sizes, f"{parts.prefix}y" if batch_first else wanted[0])
+        name = f"{parts.prefix}y" if batch_first else wanted[0]
+        if count == 1:
+            shaped = parts.reshape(made[0], sizes, name)
+        else:
+            one = (steps, 1, batch, hidden)
+            pieces = [parts.reshape(piece, one, f"{piece}/one") for piece in made]
+            shaped = parts.add("Concat", pieces, name, axis=1)
         if batch_first:
             parts.add("Transpose", (shaped,), wanted[0], perm=(2, 0, 1, 3))
     for s, output in enumerate(wanted[1:3]):
         if not output or s >= len(last[0]):
             continue
-        pieces = [state[s] for state in last]
+        ends = [state[s] for state in last]
         name = f"{parts.prefix}last{s}"
-        joined = pieces[0] if count == 1 else parts.add("Concat", pieces, name, axis=0)
+        joined = ends[0] if count == 1 else parts.add("Concat", ends, name, axis=0)
         shaped = parts.reshape(joined, (count, batch, hidden), f"{name}/shaped" if batch_first else output)
         if batch_first:
             parts.add("Transpose", (shaped,), output, perm=(1, 0, 2))

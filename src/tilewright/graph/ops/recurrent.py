@@ -1,7 +1,7 @@
-"""Recurrent layers (RNN, GRU, LSTM), unrolled over the steps of the sequence, and single steps of them.
+"""Recurrent layers (RNN, GRU, LSTM) of one step, and single steps of them.
 
-A layer with constant weights arrives as single steps (:mod:`tilewright.graph.decompositions.recurrent`);
-whole layers are those whose weights are computed, and sequences of different lengths.
+Layers arrive as loops over single steps (:mod:`tilewright.graph.decompositions.recurrent`); whole layers are
+those of one step.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[Scalar], Scalar]]] = MappingProxyType
         "softplus": lambda x: lang.log1p(lang.exp(x)),
     }
 )
-
-#: Sequences longer than this would make programs of unreasonable size.
-MAX_STEPS: Final = 256
 
 _LENGTHS: Final = 4
 _DIRECTIONS: Final = ("forward", "reverse", "bidirectional")
@@ -216,8 +213,6 @@ def _run(
 ) -> list[Operand]:
     """All steps in all directions: the sequence of states, the last state, and the last cell, if any."""
     ctx = layer.ctx
-    if layer.steps > MAX_STEPS:
-        raise ctx.unsupported(f"{layer.steps} steps; at most {MAX_STEPS} are unrolled")
     direction = ctx.choice("direction", _DIRECTIONS, "forward")
     directions = 2 if direction == "bidirectional" else 1
     _require_fitting(layer, directions, initial)
@@ -372,32 +367,77 @@ def _step(
     step: Step,
     defaults: Sequence[str],
     b: Operand | None = None,
+    clock: Operand | None = None,
+    lengths: Operand | None = None,
 ) -> list[Operand]:
-    """One step: products [batch, gates * hidden] of inputs, weights [1, gates * hidden, hidden]."""
+    """One step: products [batch, gates * hidden] of inputs, weights [1, gates * hidden, hidden].
+
+    With lengths, sequences that are shorter than the step that `clock` tells keep their state, and the first
+    output is that of the step: the new state, or zero where there is none.
+    """
     hidden = r.shape[2]
     layer = _Layer(ctx, products, r, r, b, None, hidden, gates, True, ctx.real("clip", 0.0), products)
-    return list(step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0]))
+    made = step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0])
+    if clock is None or lengths is None:
+        return list(made)
+    now, ends = clock, lengths
+    repeat = ctx.node.repeat
+    ctx.limit_indices(3 + len(state), 0, 1 + (1 if repeat is None else repeat.count))
+
+    def running(n: Ix) -> Scalar:
+        return lang.cast(ends[(n,)], "i64") > now[(0,)]
+
+    def chosen_by(new: Operand, old: Operand | None, name: str) -> Operand:
+        def of(n: Ix, j: Ix) -> Scalar:
+            other = number(0, new.dtype) if old is None else old[(n, j)]
+            return lang.select(running(n), new[(n, j)], other)
+
+        return compute(new.shape, of, name=f"{stem(ctx)}_{name}")
+
+    kept = [chosen_by(new, old, "kept") for new, old in zip(made, state, strict=True)]
+    return [chosen_by(made[0], None, "masked"), *kept]
 
 
 @operator("RNNStep", kind=Kind.OPAQUE, domain=OWN)
-def rnn_of_one_step(ctx: Context, products: Operand, r: Operand, h: Operand) -> list[Operand]:
+def rnn_of_one_step(
+    ctx: Context,
+    products: Operand,
+    r: Operand,
+    h: Operand,
+    clock: Operand | None = None,
+    lengths: Operand | None = None,
+) -> list[Operand]:
     """The next state of a plain recurrent layer."""
-    return _step(ctx, 1, products, r, (h,), _rnn_step, ["tanh"])
+    return _step(ctx, 1, products, r, (h,), _rnn_step, ["tanh"], None, clock, lengths)
 
 
 @operator("GRUStep", kind=Kind.OPAQUE, domain=OWN)
 def gru_of_one_step(
-    ctx: Context, products: Operand, r: Operand, h: Operand, b: Operand | None = None
+    ctx: Context,
+    products: Operand,
+    r: Operand,
+    h: Operand,
+    clock: Operand | None = None,
+    lengths: Operand | None = None,
+    b: Operand | None = None,
 ) -> list[Operand]:
     """The next state of gated recurrent units; `b` are the biases that are not in the products."""
-    return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b)
+    return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b, clock, lengths)
 
 
 @operator("LSTMStep", kind=Kind.OPAQUE, domain=OWN)
 def lstm_of_one_step(
-    ctx: Context, products: Operand, r: Operand, h: Operand, c: Operand, peepholes: Operand | None = None
+    ctx: Context,
+    products: Operand,
+    r: Operand,
+    h: Operand,
+    c: Operand,
+    clock: Operand | None = None,
+    lengths: Operand | None = None,
+    peepholes: Operand | None = None,
 ) -> list[Operand]:
     """The next state and cell of long short-term memory; peepholes [3 * hidden]."""
     given = peepholes
     row = None if given is None else compute((1, *given.shape), lambda _, j: given[(j,)], name="peepholes")
-    return _step(ctx, 4, products, r, (h, c), _lstm_step(row), ["sigmoid", "tanh", "tanh"])
+    defaults = ["sigmoid", "tanh", "tanh"]
+    return _step(ctx, 4, products, r, (h, c), _lstm_step(row), defaults, None, clock, lengths)

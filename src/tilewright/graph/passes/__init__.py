@@ -13,6 +13,7 @@ from tilewright.graph.passes.groups import MergeGroups
 from tilewright.graph.passes.half import WidenHalf
 from tilewright.graph.passes.identities import RemoveIdentities
 from tilewright.graph.passes.lookups import SliceLookups
+from tilewright.graph.passes.loops import WriteOutLoops
 from tilewright.graph.passes.narrow import NarrowInputs
 from tilewright.graph.passes.quantised import FoldDequantised, IntegerProducts, UnsignedActivations
 from tilewright.graph.passes.requantised import FoldRequantised, SinkDequantised
@@ -81,5 +82,6 @@ __all__ = [
     "SliceLookups",
     "UnsignedActivations",
     "WidenHalf",
+    "WriteOutLoops",
     "simplify",
 ]

@@ -235,7 +235,7 @@ def _even(parts: int, threads: int) -> bool:
 
 def _traffic(flow: Flow) -> _Traffic:
     program = flow.program
-    found = _moving(program)
+    found = None if flow.repeated else _moving(program)
     moving = {} if found is None else found[1]
     inner = {b.name: _nbytes(b) for b in program.inputs}
     reads = sum(n for name, n in inner.items() if name in moving)

@@ -79,11 +79,15 @@ class Layouts:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A kernel's program, and the model's values that its arguments hold, by buffer name."""
+    """A kernel's program, and the model's values that its arguments hold, by buffer name.
+
+    One that is ``repeated`` runs in order on parts of these: it takes no parts of a batch.
+    """
 
     program: Program
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    repeated: bool = False
 
 
 def choose_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target) -> Layouts:
