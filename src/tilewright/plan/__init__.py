@@ -16,11 +16,36 @@ from tilewright.plan.graph.joins import choose_joins, fits_together
 from tilewright.plan.graph.layouts import Flow, Layouts, assign_layouts, choose_layouts, with_layouts
 from tilewright.plan.graph.plan import GraphPlan, PassPlan, graph_plan_from_data
 from tilewright.plan.open_sizes import schedule_open
+from tilewright.plan.pipeline.boxes import Box, boxes, environment, interval, middle, points, whole
+from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
+from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
+from tilewright.plan.pipeline.nest import whole_nest
+from tilewright.plan.pipeline.rule import GroupProblem
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
+    "Box",
+    "boxes",
+    "environment",
+    "interval",
+    "middle",
+    "points",
+    "whole",
+    "Group",
+    "Placement",
+    "Window",
+    "find_group",
+    "is_plain",
+    "windows",
+    "GroupPlan",
+    "held_bytes",
+    "invalid",
+    "kept_rows",
+    "tile_boxes",
+    "whole_nest",
+    "GroupProblem",
     "ACCURACIES",
     "Accuracy",
     "Context",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import product
+from itertools import islice, product
 from math import prod
 from random import Random
+from sys import maxsize
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,6 +22,54 @@ def _always(plan: object) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Combinations(Sequence[tuple[Any, ...]]):
+    """The tuples with one of ``parts[n]`` at each place ``n``: a sequence that is not written out."""
+
+    parts: Sequence[Sequence[Any]]
+
+    def __len__(self) -> int:
+        return min(self.size, maxsize)
+
+    @property
+    def size(self) -> int:
+        """How many there are, which may be more than a length can say."""
+        return prod(map(len, self.parts))
+
+    def __getitem__(self, n: Any) -> Any:
+        if not 0 <= n < self.size:
+            raise IndexError(n)
+        out = []
+        for part in reversed(self.parts):
+            n, at = divmod(n, len(part))
+            out.append(part[at])
+        return tuple(reversed(out))
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(self.parts)
+            and all(v in part for v, part in zip(value, self.parts, strict=True))
+        )
+
+    def draw(self, rng: Random) -> tuple[Any, ...]:
+        """One of them, all alike."""
+        return tuple(rng.choice(part) for part in self.parts)
+
+    def near(self, value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """Those that differ from one of them at one place."""
+        for n, part in enumerate(self.parts):
+            yield from ((*value[:n], each, *value[n + 1 :]) for each in part if each != value[n])
+
+
+def _size(values: Sequence[Any]) -> int:
+    return values.size if isinstance(values, Combinations) else len(values)
+
+
+def _draw(values: Sequence[Any], rng: Random) -> Any:
+    return values.draw(rng) if isinstance(values, Combinations) else rng.choice(values)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Space(Generic[P]):
     """The plans of one problem: those of ``options``, field by field, that ``refusal`` says nothing against.
@@ -30,7 +79,7 @@ class Space(Generic[P]):
     """
 
     default: P
-    options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     refusal: Callable[[P], str] = _always
     others: tuple[P, ...] = ()
 
@@ -40,7 +89,7 @@ class Space(Generic[P]):
     @property
     def size(self) -> int:
         """How many combinations there are, conditions not counted."""
-        return prod(map(len, self.options.values())) + len(self.others)
+        return prod(map(_size, self.options.values())) + len(self.others)
 
     def __iter__(self) -> Iterator[P]:
         """All plans, in a fixed order."""
@@ -55,19 +104,21 @@ class Space(Generic[P]):
         if self.others and rng.randrange(len(self.others) + len(self.options) + 1) < len(self.others):
             return rng.choice(self.others)
         for _ in range(MOST_DRAWS):
-            plan = self._with({name: rng.choice(values) for name, values in self.options.items()})
+            plan = self._with({name: _draw(values, rng) for name, values in self.options.items()})
             if not self.refusal(plan):
                 return plan
         return self.default
 
     def neighbours(self, plan: P) -> Iterator[P]:
-        """The plans that differ from ``plan`` in one field."""
+        """The plans that differ from ``plan`` in one field, of combinations at one place."""
         if type(plan) is not type(self.default):
             return
         for name, values in self.options.items():
-            for value in values:
+            now = getattr(plan, name)
+            near = values.near(now) if isinstance(values, Combinations) else values
+            for value in near:
                 other = replace(plan, **{name: value})  # type: ignore[type-var]
-                if value != getattr(plan, name) and not self.refusal(other):
+                if value != now and not self.refusal(other):
                     yield other
 
     def check(self, plan: P, where: str = "the plan") -> None:
@@ -80,7 +131,7 @@ class Space(Generic[P]):
             value, options = getattr(plan, each.name), self.options.get(each.name)
             known = (getattr(self.default, each.name),) if options is None else options
             if value not in known:
-                shown = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")
+                shown = ", ".join(map(str, islice(known, 8))) + (", …" if len(known) > 8 else "")
                 raise ArtefactError(f"{where}: {each.name} is {value!r}, and not one of {shown}")
         reason = self.refusal(plan)
         if reason:

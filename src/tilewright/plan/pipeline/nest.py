@@ -1,6 +1,6 @@
-"""Strips of rows of a pipeline's result, with what a strip needs of its producers computed there.
+"""Nests of groups: tiles of a root, with what they need of its producers computed there.
 
-The nest that results::
+The nest of strips of rows, which is the default::
 
     parallel for strips of rows:
         gray[rows + 4, columns] = …       # what the strip reads, in the second cache level
@@ -11,11 +11,14 @@ The nest that results::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
 
 from tilewright.cost import KEPT_SHARE, Machine
-from tilewright.ir import Program, stmt_loads
+from tilewright.ir import Program, Stage
+from tilewright.plan.pipeline.group import Group, Placement
+from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, too_long
 from tilewright.plan.pipeline.match import Pipeline
 from tilewright.plan.rows.nest import CHOICES, schedule_elementwise
 from tilewright.schedule import Schedule
@@ -28,18 +31,6 @@ MOST_REPEATED: Final = 0.3
 STRIPS_PER_THREAD: Final = 4
 #: Bytes of the producers, in parts of the second cache level, from which on strips pay.
 LARGE: Final = 1.0
-#: Loads that a stage may have after others were put into it.
-MOST_LOADS: Final = 128
-
-Placement = Literal["inline", "strip", "root"]
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinePlan:
-    """Strips of ``rows`` rows, and where each producer is computed, in the program's order."""
-
-    rows: int
-    placements: tuple[Placement, ...]
 
 
 def second_level(machine: Machine) -> int:
@@ -48,7 +39,7 @@ def second_level(machine: Machine) -> int:
     return sizes[min(1, len(sizes) - 1)] if sizes else 0
 
 
-def default_strips(p: Pipeline, machine: Machine) -> PipelinePlan | None:
+def default_strips(p: Pipeline, machine: Machine) -> GroupPlan | None:
     """All producers at the strip, and the largest strip that a cache holds; ``None`` where none pays."""
     names = {m.stage.name for m in p.members}
     room = KEPT_SHARE * second_level(machine)
@@ -61,75 +52,166 @@ def default_strips(p: Pipeline, machine: Machine) -> PipelinePlan | None:
         and p.strip_bytes(n, names) <= room
         and p.repeated(n, names) <= MOST_REPEATED
     ]
-    placements: tuple[Placement, ...] = tuple("strip" for _ in p.members)
-    return PipelinePlan(max(fits), placements) if fits else None
+    if not fits:
+        return None
+    plan = whole_nest(p.root, p.axis, len(p.members), machine)
+    tile = tuple(max(fits) if axis == p.axis else 0 for axis in range(len(p.root.iters)))
+    return GroupPlan(
+        tile,
+        everywhere("tile", len(p.members)),
+        plan.order,
+        plan.vector,
+        plan.expand,
+        int(machine.threads > 1),
+    )
 
 
-def refusal(p: Pipeline, program: Program, machine: Machine, plan: PipelinePlan) -> str:
-    """Why a plan is none: a strip that no cache holds, what is read elsewhere, what becomes too long."""
-    where = dict(zip((m.stage.name for m in p.members), plan.placements, strict=True))
-    stored = {name for name, place in where.items() if place == "strip"}
-    needed, room = p.strip_bytes(plan.rows, stored), second_level(machine)
+def everywhere(place: Placement, count: int) -> tuple[Placement, ...]:
+    """So many producers, all at one place."""
+    return (place,) * count
+
+
+def whole_nest(root: Stage, row: int, members: int, machine: Machine) -> GroupPlan:
+    """The plan without tiles, rows outside, all producers ahead of it. Short axes are expanded."""
+    axes = [it for it in root.iters if it.kind == "par"]
+    last = len(axes) - 1
+    row = max(row, 0)
+    order = (row, *(n for n in range(len(axes)) if n != row))
+    expand = tuple(
+        it.extent.as_int() if it.extent in CHOICES and n not in (row, last) else 1
+        for n, it in enumerate(axes)
+    )
+    return GroupPlan((0,) * len(axes), everywhere("root", members), order, last, expand, 0)
+
+
+def refusal(g: Group, program: Program, machine: Machine, plan: GroupPlan) -> str:
+    """Why a plan is none: its structure, a tile that no cache holds, what becomes too long."""
+    reason = invalid(g, plan) or too_long(g, program, plan)
+    if reason:
+        return reason
+    needed, room = sum(held_bytes(g, program, plan).values()), second_level(machine)
     if needed > room:
-        return f"strips of {plan.rows} rows take {needed} bytes, the second cache level has {room}"
-    makers = {m.stage.writes[0]: m.stage.name for m in p.members}
-    total: dict[str, int] = {}
-    rooted: dict[str, bool] = {}
-    for stage in (*(m.stage for m in p.members), p.root):
-        inlined = [
-            makers[ld.buffer]
-            for ld in stmt_loads(stage.body)
-            if where.get(makers.get(ld.buffer, "")) == "inline"
-        ]
-        total[stage.name] = len(stmt_loads(stage.body)) + sum(total[name] for name in inlined)
-        if total[stage.name] > MOST_LOADS and inlined:
-            return f"{stage.name} would have {total[stage.name]} loads, more than {MOST_LOADS}"
-    for m in reversed(p.members):
-        readers = program.consumers(m.stage.writes[0])
-        place = where[m.stage.name]
-        rooted[m.stage.name] = place == "root" or (
-            place == "inline" and any(rooted.get(r.name, False) for r in readers)
-        )
-        outside = next((r.name for r in readers if rooted.get(r.name, False)), "")
-        if place == "strip" and outside:
-            return f"{m.stage.name} is read outside of the strips, by {outside}"
+        shape = "x".join(map(str, plan.own(g.axes)))
+        return f"tiles of {shape} take {needed} bytes, the second cache level has {room}"
     return ""
 
 
-def schedule_strips(
-    s: Schedule, p: Pipeline, program: Program, plan: PipelinePlan, machine: Machine
-) -> Schedule:
-    """Schedule a pipeline. Loops are those of the unscheduled program.
+@dataclass(slots=True)
+class _Loops:
+    """The loops of a root by what they are for, outermost first."""
+
+    tiles: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+    expanded: list[str] = field(default_factory=list)
+    inner: str = ""
+
+
+def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, machine: Machine) -> Schedule:
+    """Schedule a group. Loops are those of the unscheduled program.
 
     Raises ScheduleError where a step is refused.
     """
-    places = list(zip(p.members, plan.placements, strict=True))
+    places = list(zip(g.members, plan.placements, strict=True))
     for m, place in places:
         if place == "inline":
-            s = s.inline(m.stage.name)
+            s = s.inline(m.name)
         elif place == "root":
-            s = schedule_elementwise(s, program, m.stage, machine.target, machine.threads)
-    loops = list(s.loops(p.root.name))
-    row = loops.pop(p.axis)
-    strip, own = f"{row}_strip", f"{row}_own"
-    axes = [it for n, it in enumerate(p.root.iters) if n != p.axis]
-    short = [loop for loop, it in zip(loops[:-1], axes[:-1], strict=True) if it.extent in CHOICES]
-    outer = [loop for loop in loops[:-1] if loop not in short]
-    s = s.split(row, plan.rows, names=[strip, own])
-    inner = loops[-1]
-    if short:
-        # what a vector's elements have in common is computed once
-        lanes = machine.target.lanes(program.buffer(p.root.writes[0]).dtype)
-        s = s.split(inner, lanes, names=[f"{inner}_vector", f"{inner}_lane"])
-        outer, inner = [*outer, f"{inner}_vector"], f"{inner}_lane"
-    s = s.reorder(strip, own, *outer, *short, inner)
+            s = schedule_elementwise(s, program, m, machine.target, machine.threads)
+    lanes = machine.target.lanes(program.buffer(g.root.writes[0]).dtype)
+    s, loops = _root_loops(s, g, plan, lanes)
     for m, place in reversed(places):
-        if place == "strip":
-            s = s.compute_at(m.stage.name, strip)
+        if place == "tile":
+            s = s.compute_at(m.name, loops.tiles[-1])
+        elif place in ("row", "slide"):
+            s = s.compute_at(m.name, loops.own[0])
+    kept = kept_rows(g, plan)
     for m, place in places:
-        if place == "strip":
-            s = s.vectorize(s.loops(m.stage.name)[-1])
-    for loop in short:
+        if place == "slide":
+            s = s.slide(m.name, loops.own[0])
+    for m, place in places:
+        if place in ("tile", "row", "slide"):
+            s = _in_lanes(s, m, m.name)
+        if place == "slide":
+            s = _in_lanes(s, m, f"{m.name}_first")
+            s = s.roll(m.writes[0], *kept[m.name])
+    if loops.sums:
+        s = s.decompose_init(g.root.name, loops.sums[0])
+        s = _last_in_lanes(s, f"{g.root.name}_init")
+    for loop in loops.expanded:
         s = s.unroll(loop)
-    s = s.vectorize(inner)
-    return s.parallel(strip) if machine.threads > 1 else s
+    if loops.inner:
+        s = s.vectorize(loops.inner)
+    if not plan.parallel:
+        return s
+    first, *more = loops.tiles[: plan.parallel]
+    for loop in more:
+        fused = f"{first}_{loop}"[:60]
+        s = s.fuse(first, loop, names=[fused])
+        first = fused
+    return s.parallel(first)
+
+
+def _root_loops(s: Schedule, g: Group, plan: GroupPlan, lanes: int) -> tuple[Schedule, _Loops]:
+    """Cut and order the loops of the root."""
+    given = list(s.loops(g.root.name))
+    by_kind = {
+        kind: [loop for loop, it in zip(given, g.root.iters, strict=True) if it.kind == kind]
+        for kind in ("par", "red")
+    }
+    loops = _Loops(sums=by_kind["red"])
+    extents = plan.own(g.axes)
+    split = max(plan.expand) > 1 or bool(loops.sums)
+    for axis in sorted(plan.order, key=lambda n: (n == plan.vector, plan.order.index(n))):
+        loop, tile, each = by_kind["par"][axis], plan.tile[axis], plan.expand[axis]
+        if tile:
+            s = s.split(loop, tile, names=[f"{loop}_strip", f"{loop}_own"])
+            loops.tiles.append(f"{loop}_strip")
+            loop = f"{loop}_own"
+        if axis == plan.vector:
+            if split:
+                # what a vector's elements have in common is computed once
+                s = s.split(loop, lanes, names=[f"{loop}_vector", f"{loop}_lane"])
+                loops.own.append(f"{loop}_vector")
+                loop = f"{loop}_lane"
+            loops.inner = loop
+        elif 1 < each < extents[axis]:
+            s = s.split(loop, each, names=[f"{loop}_turn", f"{loop}_each"])
+            loops.own.append(f"{loop}_turn")
+            loops.expanded.append(f"{loop}_each")
+        else:
+            (loops.expanded if each > 1 else loops.own).append(loop)
+    order = {axis: n for n, axis in enumerate(plan.order)}
+    tiled = [axis for axis in sorted(order, key=lambda n: order[n]) if plan.tile[axis]]
+    loops.tiles = [f"{by_kind['par'][axis]}_strip" for axis in tiled]
+    wanted = [*loops.tiles, *loops.own, *loops.sums, *loops.expanded, loops.inner]
+    if wanted != list(s.loops(g.root.name)):
+        s = s.reorder(*wanted)
+    if prod(extents) == 1 or extents[plan.vector] == 1:
+        loops.inner = ""
+    return s, loops
+
+
+def _in_lanes(s: Schedule, stage: Stage, block: str) -> Schedule:
+    """A producer inside of a nest: its last axis in lanes, its sums outside of that."""
+    if not stage.is_reduction:
+        return _last_in_lanes(s, block)
+    node = s.block(block)
+    feeds = {it.name: at.vars for it, at in zip(node.iters, node.bind, strict=True)}
+    sums = {v for it in stage.iters if it.kind == "red" for v in feeds[it.name]}
+    last = next(it.name for it in reversed(stage.iters) if it.kind == "par")
+    own = [loop for loop in s.loops(block) if loop.startswith(f"{stage.name}_")]
+    inner = [loop for loop in own if loop in feeds[last] and loop not in sums]
+    reds = [loop for loop in own if loop in sums]
+    if not reds or not inner:
+        return s
+    s = s.reorder(*(loop for loop in own if loop not in (*reds, *inner)), *reds, *inner)
+    s = s.decompose_init(block, reds[0])
+    return _last_in_lanes(_last_in_lanes(s, f"{block}_init"), block)
+
+
+def _last_in_lanes(s: Schedule, block: str) -> Schedule:
+    """The innermost loop around a block in lanes, where it has several iterations."""
+    loop = s.loops(block)[-1]
+    extent = s.loop(loop).extent
+    return s.vectorize(loop) if extent.is_const and extent.as_int() > 1 else s

@@ -1,86 +1,92 @@
-"""The rule of pipelines: stencils and point-wise stages, in strips of rows."""
+"""The rule of groups: stages that share one nest; by default stencils in strips of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.pipeline.match import Pipeline, find_pipeline
+from tilewright.plan.pipeline.group import Group, find_group, placements_of
+from tilewright.plan.pipeline.group_plan import GroupPlan
+from tilewright.plan.pipeline.match import find_pipeline
 from tilewright.plan.pipeline.nest import (
-    STRIPS,
-    PipelinePlan,
-    Placement,
     default_strips,
     refusal,
-    schedule_strips,
+    schedule_group,
+    whole_nest,
 )
 from tilewright.plan.rule import Context, Rule
-from tilewright.plan.space import Space
+from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
 
-PLACEMENTS: Final[tuple[Placement, ...]] = ("strip", "root", "inline")
-#: Producers up to which every combination of placements is in the space; of more, all but one at the strip.
-MOST_COMBINED: Final = 4
+#: Columns of a tile, and elements along other axes.
+TILES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+#: Elements along an axis that are expanded.
+EXPANDED: Final = (1, 2, 3, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PipelineProblem:
-    """A pipeline, and the plan that is taken by default."""
+class GroupProblem:
+    """A group, and the plan that is taken by default."""
 
     context: Context
-    pipeline: Pipeline
-    plan: PipelinePlan
+    group: Group
+    plan: GroupPlan
 
 
-class PipelineRule(Rule[PipelineProblem, PipelinePlan]):
-    """Stencils and point-wise stages that only each other read."""
+class PipelineRule(Rule[GroupProblem, GroupPlan]):
+    """Stages that only each other read: sums, stencils and point-wise stages."""
 
     name = "pipeline"
-    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"strips": PipelinePlan})
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"group": GroupPlan})
 
-    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> PipelineProblem | None:
-        """The pipeline of these stages, where strips of it pay."""
-        last = context.program.stage(root)
-        found = find_pipeline(context.program, last)
-        if found is None or not 0 < len(stages) <= len(found.members):
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> GroupProblem | None:
+        """The group of these stages."""
+        program, machine = context.program, context.machine
+        g = find_group(program, root, stages)
+        if g is None:
             return None
-        found = found.first(len(stages))
-        plan = default_strips(found, context.machine)
-        if plan is None or {m.stage.name for m in found.members} != {*stages}:
-            return None
-        return PipelineProblem(context, found, plan)
+        found = find_pipeline(program, g.root)
+        plan = None
+        if found is not None and 0 < len(stages) <= len(found.members):
+            part = found.first(len(stages))
+            if {m.stage.name for m in part.members} == {*stages}:
+                plan = default_strips(part, machine)
+        if plan is None:
+            plan = whole_nest(g.root, len(g.axes) - 2, len(stages), machine)
+        return GroupProblem(context, g, plan)
 
-    def default(self, problem: PipelineProblem) -> PipelinePlan:
-        """All producers at the strip, and the largest strip that a cache holds."""
+    def default(self, problem: GroupProblem) -> GroupPlan:
+        """Strips of rows where they pay, else every stage by itself."""
         return problem.plan
 
-    def space(self, problem: PipelineProblem) -> Space[PipelinePlan]:
-        """Every size of strips with every placement of the producers."""
-        p, context = problem.pipeline, problem.context
-        count = len(p.members)
-        if count <= MOST_COMBINED:
-            places = list(product(PLACEMENTS, repeat=count))
-        else:
-            strip = problem.plan.placements
-            places = [
-                strip,
-                *((*strip[:n], each, *strip[n + 1 :]) for n in range(count) for each in PLACEMENTS),
-            ]
-        options: dict[str, tuple[object, ...]] = {
-            "rows": tuple(n for n in STRIPS if n < p.rows or n == problem.plan.rows),
-            "placements": tuple(dict.fromkeys(places)),
+    def space(self, problem: GroupProblem) -> Space[GroupPlan]:
+        """Every tile with every placement of the producers, order, axis of lanes and expansion."""
+        g, context, default = problem.group, problem.context, problem.plan
+        program, machine = context.program, context.machine
+        rank = len(g.axes)
+        tiles, expands = list[Sequence[Any]](), list[Sequence[Any]]()
+        for axis, n in enumerate(g.axes):
+            tiles.append(_with(default.tile[axis], (0, *(t for t in TILES if t < n))))
+            expands.append(_with(default.expand[axis], [e for e in EXPANDED if e <= n]))
+        orders = [default.order, tuple(range(rank)), *((n, *_but(rank, n)) for n in range(rank))]
+        options: dict[str, Sequence[Any]] = {
+            "tile": Combinations(tiles),
+            "placements": Combinations([placements_of(m) for m in g.members]),
+            "order": tuple(dict.fromkeys(orders)),
+            "vector": tuple(range(rank - 1, -1, -1)),
+            "expand": Combinations(expands),
+            "parallel": tuple(range(min(rank, 2) + 1)) if machine.threads > 1 else (0,),
         }
-        return Space(problem.plan, options, lambda plan: refusal(p, context.program, context.machine, plan))
+        return Space(default, options, lambda plan: refusal(g, program, machine, plan))
 
-    def build(self, s: Schedule, problem: PipelineProblem, plan: PipelinePlan) -> Schedule:
-        """Carry out the strips."""
+    def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
+        """Carry out the nest."""
         context = problem.context
-        return schedule_strips(s, problem.pipeline, context.program, plan, context.machine)
+        return schedule_group(s, problem.group, context.program, plan, context.machine)
 
 
 def pipeline_before(
@@ -94,3 +100,11 @@ def pipeline_before(
         if part.has_windows and default_strips(part, machine) is not None:
             return tuple(m.stage.name for m in part.members)
     return ()
+
+
+def _with(value: int, options: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((value, *options)))
+
+
+def _but(rank: int, axis: int) -> tuple[int, ...]:
+    return tuple(n for n in range(rank) if n != axis)

@@ -83,7 +83,7 @@ def test_results_are_right(name, threads):
     planned = plan_unit(CASES[name], HOST, threads)
     (found,) = planned.plan.nests
     assert found.rule == "pipeline"
-    assert {*found.plan.placements} == {"strip"}
+    assert {*found.plan.placements} == {"tile"}
     assert planned.schedule.notes == ()
     check_schedule(CASES[name], planned.schedule, interpret=name == "two stages" and threads == 1)
 
@@ -105,18 +105,18 @@ def test_a_strip_that_no_cache_holds_is_refused():
     plan = plan_unit(program, HOST, 2).plan
     space = space_of(program, plan, Machine(HOST, 2))
     space.check(plan.nests[0].plan)
-    with pytest.raises(ArtefactError, match=r"strips of 128 rows take .* bytes, the second cache level has"):
-        space.check(replace(plan.nests[0].plan, rows=128))
-    with pytest.raises(ArtefactError, match="rows is 7, and not one of"):
-        space.check(replace(plan.nests[0].plan, rows=7))
+    with pytest.raises(ArtefactError, match=r"tiles of 128x\d+ take .* bytes, the second cache level has"):
+        space.check(replace(plan.nests[0].plan, tile=(128, 0)))
+    with pytest.raises(ArtefactError, match=r"tile is \(7, 0\), and not one of"):
+        space.check(replace(plan.nests[0].plan, tile=(7, 0)))
 
 
 def test_what_the_root_reads_is_not_in_strips():
     program = CASES["three stages"]
     plan = plan_unit(program, HOST, 2).plan
     space = space_of(program, plan, Machine(HOST, 2))
-    placements = tuple("root" if n else "strip" for n in range(len(plan.nests[0].stages)))
-    with pytest.raises(ArtefactError, match="f0 is read outside of the strips, by f1"):
+    placements = tuple("root" if n else "tile" for n in range(len(plan.nests[0].stages)))
+    with pytest.raises(ArtefactError, match="f0 is read outside of the loop where it is computed, by f1"):
         space.check(replace(plan.nests[0].plan, placements=placements))
 
 
@@ -163,7 +163,7 @@ def test_a_refused_step_leaves_one_nest_a_stage(monkeypatch):
     def refuse(s, name):
         raise ScheduleError("not today")
 
-    monkeypatch.setattr("tilewright.plan.pipeline.rule.schedule_strips", lambda *given: refuse(*given[:2]))
+    monkeypatch.setattr("tilewright.plan.pipeline.rule.schedule_group", lambda *given: refuse(*given[:2]))
     planned = plan_unit(CASES["harris"], HOST, 2)
     assert {found.rule for found in planned.plan.nests} == {"elementwise"}
     assert any("not today" in str(note) for note in planned.schedule.notes)

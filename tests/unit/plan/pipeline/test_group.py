@@ -1,0 +1,192 @@
+"""Plans of groups: never refused, always legal, boxes as they are allocated; what is no plan says why."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST, Native
+from tests.random_pipelines import random_program, random_unit
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.ir import run_function, run_program, verify
+from tilewright.plan import (
+    GroupPlan,
+    Nest,
+    UnitPlan,
+    boxes,
+    build_unit,
+    find_group,
+    held_bytes,
+    invalid,
+    kept_rows,
+    middle,
+    points,
+)
+from tilewright.plan.space import Combinations
+from tilewright.poly import check_legal, list_function
+from tilewright.schedule import Schedule, Trace
+
+CASES = 24
+
+
+def built(program, unit, machine, monkeypatch):
+    """The schedule of a plan, whether or not its numbers are among the options of its space."""
+    monkeypatch.setattr("tilewright.plan.space.Space.check", lambda *given: None)
+    return build_unit(program, unit, machine)
+
+
+def inlined(program, unit):
+    s = Schedule(program)
+    for nest in unit.nests:
+        if nest.rule == "pipeline":
+            for stage, place in zip(nest.stages, nest.plan.placements, strict=True):
+                s = s.inline(stage) if place == "inline" else s
+    return s.func
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_random_plans_are_never_refused_and_always_right(seed, monkeypatch):
+    rng = Random(seed)
+    program, machine = random_program(rng), Machine(HOST, 2)
+    x = np.random.default_rng(seed).integers(
+        -9, 9, [n.as_int() for n in program.inputs[0].shape], dtype=np.int32
+    )
+    wanted = run_program(program, {"X": x})
+    for n in range(3):
+        unit = random_unit(rng, program, machine)
+        s = built(program, unit, machine, monkeypatch)
+        assert s.notes == (), (seed, n, str(unit))
+        verify(s.func)
+        found = check_legal(list_function(inlined(program, unit), {}), s.func, {})
+        assert not found, f"seed {seed}, plan {n}\n{program}\n{unit}{s}\n" + "\n".join(map(str, found))
+        for results in (run_function(s.func, {"X": x}, seed=n), Native(s.func)({"X": x})):
+            for name, value in wanted.items():
+                np.testing.assert_array_equal(results[name], value, err_msg=f"{seed}, {n}\n{unit}")
+
+
+def stencils(count, h, w):
+    """A chain of sums of two rows."""
+    last = x = lang.placeholder((h, w), "i32", name="X")
+    for n in range(count):
+        last = lang.compute((h - n - 1, w), lambda y, i, a=last: a[y, i] * 2 + a[y + 1, i], name=f"S{n}")
+    return lang.program([x], [last], name="stencils")
+
+
+def group_of(program):
+    *members, root = [stage.name for stage in program.stages]
+    return find_group(program, root, members)
+
+
+def plan_of(g, placements, **fields):
+    rank = len(g.axes)
+    base = GroupPlan((0,) * rank, placements, (*range(rank),), rank - 1, (1,) * rank, 0)
+    return replace(base, **fields)
+
+
+def unit_of(g, plan):
+    return UnitPlan(Trace(()), (Nest("pipeline", g.root.name, tuple(m.name for m in g.members), plan),))
+
+
+def test_boxes_are_what_is_allocated(monkeypatch):
+    program = stencils(4, 40, 24)
+    g = group_of(program)
+    plan = plan_of(g, ("tile", "slide", "slide"), tile=(8, 6))
+    s = built(program, unit_of(g, plan), Machine(HOST, 1), monkeypatch)
+    found = {b.name: [n.as_int() for n in b.physical_shape] for b in s.buffers().values()}
+    # rows of a tile and one more for each stencil; of those that slide two rows are kept
+    assert {name: found[name] for name in ("S0", "S1", "S2")} == {"S0": [11, 6], "S1": [2, 6], "S2": [2, 6]}
+    held = held_bytes(g, program, plan)
+    assert held == {name: 4 * rows * columns for name, (rows, columns) in found.items() if name in held}
+
+
+def test_boxes_of_many_tiles_at_once():
+    g = group_of(stencils(3, 40, 24))
+    sizes = np.array([4, 8, 16, 0])
+    found = boxes(g, middle(g.axes, (sizes, 0)))
+    assert points(found["S0"]).tolist() == [6 * 24, 10 * 24, 18 * 24, 39 * 24]
+    assert points(found["S2"]).tolist() == [4 * 24, 8 * 24, 16 * 24, 37 * 24]
+
+
+def test_boxes_of_other_rates_and_places_that_are_looked_up():
+    x = lang.placeholder((32, 8), "i32", name="X")
+    a = lang.compute((32, 8), lambda y, i: x[y, i] + 1, name="a")
+    half = lang.compute((16, 8), lambda y, i: a[2 * y, i] + a[2 * y + 1, i], name="half")
+    table = lang.compute((64, 8), lambda y, i: x[y // 2, i], name="table")
+    out = lang.compute(
+        (30, 8), lambda y, i: half[y // 2, i] + table[lang.clamp(x[y, i], 3, 9), (i + 1) % 4], name="out"
+    )
+    g = group_of(lang.program([x], [out]))
+    found = boxes(g, middle(g.axes, (4, 0)))
+    assert [tuple(int(v[0]) for v in r) for r in found["out"]] == [(12, 15), (0, 7)]
+    assert [tuple(int(v[0]) for v in r) for r in found["half"]] == [(6, 7), (0, 7)]
+    assert [tuple(int(v[0]) for v in r) for r in found["a"]] == [(12, 15), (0, 7)]
+    assert [tuple(int(v[0]) for v in r) for r in found["table"]] == [(3, 9), (0, 3)]
+
+
+def test_rows_that_are_read_ahead_have_memory(monkeypatch):
+    """What is computed ahead of the loop for the producer's producer needs more rows than one turn."""
+    x = lang.placeholder((12, 6), "i32", name="X")
+    a = lang.compute((12, 6), lambda y, i: x[y, i] + 1, name="a")
+    b = lang.compute((11, 6), lambda y, i: a[y, i] + a[y + 1, i], name="b")
+    out = lang.compute((9, 6), lambda y, i: b[y, i] + b[y + 2, i], name="out")
+    program = lang.program([x], [out])
+    g = group_of(program)
+    plan = plan_of(g, ("slide", "slide"))
+    assert kept_rows(g, plan) == {"b": (0, 4), "a": (0, 4)}
+    s = built(program, unit_of(g, plan), Machine(HOST, 1), monkeypatch)
+    assert not check_legal(list_function(Schedule(program).func, {}), s.func, {})
+
+
+@pytest.mark.parametrize(
+    ("placements", "fields", "reason"),
+    [
+        (("tile", "tile"), {}, "no tiles"),
+        (("root", "root"), {"tile": (4,)}, "2 axes"),
+        (("root",), {}, "2 producers"),
+        (("root", "root"), {"tile": (64, 0)}, "no parts"),
+        (("root", "root"), {"parallel": 1}, "1 loops over tiles are parallel, of 0"),
+        (("root", "root"), {"expand": (1, 2)}, "2 elements of axis 1 cannot be expanded"),
+        (("root", "root"), {"tile": (4, 0), "expand": (2, 1)}, "the last tile of axis 0"),
+        (("root", "root"), {"tile": (0, 0), "expand": (37, 1), "order": (1, 0)}, "37 copies"),
+        (("row", "row"), {"order": (1, 0)}, "no loop over rows"),
+        (("tile", "root"), {"tile": (4, 0)}, "S0 is read outside of the loop where it is computed, by S1"),
+        (("row", "slide"), {}, "S1 keeps rows, and S0, which it reads, would not"),
+        (("slide", "slide"), {"tile": (1, 0)}, "one turn"),
+        (("slide", "inline"), {"order": (1, 0), "vector": 0}, "no window that slides"),
+    ],
+)
+def test_what_is_no_plan_says_why(placements, fields, reason):
+    g = group_of(stencils(3, 40, 24))
+    assert reason in invalid(g, plan_of(g, placements, **fields))
+
+
+def test_a_sum_is_not_inlined():
+    k = lang.reduce_axis(3, "k")
+    x = lang.placeholder((8, 3), "i32", name="X")
+    a = lang.compute((8,), lambda y: lang.sum(x[y, k], axis=k), name="a")
+    g = group_of(lang.program([x], [lang.compute((8,), lambda y: a[y] + 1, name="out")]))
+    assert "a sum, which no expression holds" in invalid(g, plan_of(g, ("inline",)))
+
+
+def test_what_is_no_group():
+    x = lang.placeholder((8, 8), name="X")
+    a = lang.compute((8, 8), lambda y, i: x[y, i] + 1, name="a")
+    b = lang.compute((8, 8), lambda y, i: a[i, y] * 2, name="b")
+    c = lang.scan((8, 8), lambda u, y, i: lang.select(y >= 1, u[y - 1, i], 0) + a[y, i], axis=0, name="c")
+    program = lang.program([x], [b, c])
+    assert find_group(program, "b", ["a"]) is None  # c reads it, too
+    assert find_group(program, "b", ["c"]) is None  # in order
+    assert find_group(program, "b", []) is not None
+
+
+def test_combinations():
+    found = Combinations([(1, 2), ("a", "b", "c")])
+    assert list(found) == [(1, "a"), (1, "b"), (1, "c"), (2, "a"), (2, "b"), (2, "c")]
+    assert (2, "c") in found and (3, "a") not in found and 7 not in found
+    assert set(found.near((1, "a"))) == {(2, "a"), (1, "b"), (1, "c")}
+    assert found.draw(Random(0)) in found
+    assert Combinations([range(10)] * 40).size == 10**40
+    with pytest.raises(IndexError):
+        found[6]
