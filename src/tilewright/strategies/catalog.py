@@ -11,12 +11,13 @@ from tilewright.cost import seconds, tree_of
 from tilewright.plan import Planned, UnitPlan
 from tilewright.strategies.baselines.random import RandomStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
+from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.search import History, Strategy, Task
 from tilewright.support import InputError, ScheduleError, known_names
 
 #: Strategies besides the default one: one line each.
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
-    {strategy.name: strategy for strategy in (RandomStrategy(), ConstructStrategy())}
+    {strategy.name: strategy for strategy in (RandomStrategy(), ConstructStrategy(), JointStrategy())}
 )
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"

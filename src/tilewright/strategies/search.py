@@ -26,7 +26,8 @@ class Task:
     """One program to be made fast on a machine: layouts of its arguments are part of it.
 
     ``constants`` are arguments whose contents are known when compiling; ``winograd`` and ``sizes`` say which
-    algorithms other than the direct one are exact enough.
+    algorithms other than the direct one are exact enough. ``free`` are arguments besides constants whose
+    layouts a candidate may choose: its caller has them converted.
     """
 
     program: Program
@@ -34,6 +35,7 @@ class Task:
     constants: frozenset[str] = frozenset()
     winograd: WinogradMode = "auto"
     sizes: tuple[int, ...] = WINOGRAD_SIZES
+    free: frozenset[str] = frozenset()
 
     def default(self) -> Planned:
         """The default plan, carried out."""
@@ -51,7 +53,10 @@ class Task:
     def key(self) -> str:
         """A digest of the program but for names, and of the machine: what records are found by."""
         target = self.machine.target
-        return f"{structural_hash(self.program)}/{target.fingerprint[:16]}/{self.machine.threads}"
+        key = f"{structural_hash(self.program)}/{target.fingerprint[:16]}/{self.machine.threads}"
+        arguments = (*self.program.inputs, *self.program.outputs)
+        free = ",".join(str(n) for n, b in enumerate(arguments) if b.name in self.free)
+        return f"{key}/free {free}" if free else key
 
 
 @dataclass(frozen=True, slots=True)

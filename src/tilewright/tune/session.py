@@ -87,6 +87,7 @@ def tune_task(
     (first,) = measurer.measure(task, [default])
     database.add(task.key, label, [first])
     search = strategy.start(task, History(), Random(seed))
+    search.observe([first])
     trials, seen = [first], {default.plan}
     while budget.left(len(trials)) and not stopped() and first.status == "ok":
         proposed = search.propose(min(BATCH, budget.trials - len(trials)))

@@ -206,7 +206,7 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
         counts: tuple[int, ...] = (1,)
     else:
         panel = run_length(c.b, c.vector) if c.b is not None else None
-        counts = (panel // width,) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        counts = (max(1, panel // width),) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
         stall = 0.0 if panel else _stall(c, target)
         if c.run is not None and not panel:
             counts = tuple(v for v in counts if whole % v == 0)

@@ -1,0 +1,131 @@
+"""Spaces of loops under given layouts: the plans of a unit as points over the options of its nests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from random import Random
+from typing import Any, TypeAlias
+
+from tilewright.plan import RULES, Space, UnitPlan, WinogradMode, plan_unit, rewritten
+from tilewright.schedule import Schedule, Step, Trace
+from tilewright.strategies.search import Task
+
+LoopPoint: TypeAlias = tuple[int, ...]
+"""For each parameter the number of its option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One field of a nest's plan and its options; ``field`` is empty for the choice of another form."""
+
+    name: str
+    nest: int
+    field: str
+    options: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopSpace:
+    """The plans of a unit whose tensors ``layouts`` lay out: ``base``, varied by ``parameters``."""
+
+    layouts: tuple[Step, ...]
+    base: UnitPlan
+    spaces: tuple[Space[Any], ...]
+    parameters: tuple[Parameter, ...]
+    default: LoopPoint
+
+    def plan(self, point: LoopPoint) -> UnitPlan | None:
+        """The plan at a point; ``None`` where its fields do not go together."""
+        if point == self.default:
+            return self.base
+        plans: list[Any] = [space.default for space in self.spaces]
+        forms: dict[int, Any] = {}
+        for parameter, at in zip(self.parameters, point, strict=True):
+            value = parameter.options[at]
+            if parameter.field:
+                plans[parameter.nest] = replace(plans[parameter.nest], **{parameter.field: value})
+            elif value is not None:
+                forms[parameter.nest] = value
+        for n, space in enumerate(self.spaces):
+            if n not in forms and space.refusal(plans[n]):
+                return None
+        nests = zip(self.base.nests, plans, strict=True)
+        made = tuple(replace(nest, plan=forms.get(n, plan)) for n, (nest, plan) in enumerate(nests))
+        return replace(self.base, nests=made)
+
+    def sample(self, rng: Random) -> LoopPoint:
+        """A point drawn at random; it may be none of a plan."""
+        return tuple(rng.randrange(len(p.options)) for p in self.parameters)
+
+    def moved(self, point: LoopPoint, directions: Sequence[int]) -> LoopPoint:
+        """The point one step further in each parameter, within its options."""
+        return tuple(
+            min(max(at + step, 0), len(p.options) - 1)
+            for p, at, step in zip(self.parameters, point, directions, strict=True)
+        )
+
+    def features(self, point: LoopPoint) -> dict[str, float]:
+        """Numbers of a point that a cost model can learn from, by name."""
+        found: dict[str, float] = {}
+        for parameter, at in zip(self.parameters, point, strict=True):
+            found[parameter.name] = float(at)
+            value = parameter.options[at]
+            for n, number in enumerate(_numbers(value)):
+                found[f"{parameter.name}.{n}"] = log2(1.0 + abs(number))
+        return found
+
+
+def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMode | None = None) -> LoopSpace:
+    """The space around the default plan of a task under layouts. Raises ScheduleError for refused ones."""
+    machine = task.machine
+    laid = Schedule(task.program, operations=machine.target.operations).replay(layouts)
+    mode = task.winograd if winograd is None else winograd
+    planned = plan_unit(
+        laid.require_program(),
+        machine.target,
+        machine.threads,
+        task.constants,
+        winograd=mode,
+        sizes=task.sizes,
+    ).plan
+    rewrites = Trace((*laid.trace.steps, *planned.rewrites.steps), planned.rewrites.instructions)
+    base = replace(planned, rewrites=rewrites)
+    _, context = rewritten(task.program, base, machine, task.constants)
+    spaces: list[Space[Any]] = []
+    parameters: list[Parameter] = []
+    default: list[int] = []
+    for n, nest in enumerate(base.nests):
+        rule = RULES[nest.rule]
+        space = rule.space(rule.match(context, nest.root, nest.stages))
+        spaces.append(space)
+        prefix = f"{n}.{nest.rule}"
+        forms = (None, *space.others)
+        if len(forms) > 1:
+            parameters.append(Parameter(f"{prefix}.form", n, "", forms))
+            default.append(forms.index(nest.plan) if nest.plan in forms else 0)
+        own = nest.plan if type(nest.plan) is type(space.default) else space.default
+        for name, values in space.options.items():
+            options = _ordered(values)
+            if len(options) > 1:
+                parameters.append(Parameter(f"{prefix}.{name}", n, name, options))
+                default.append(options.index(getattr(own, name)))
+    return LoopSpace(layouts, base, tuple(spaces), tuple(parameters), tuple(default))
+
+
+def _ordered(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Options in an order in which a step is a small change: numbers by size, others as they come."""
+    if all(isinstance(v, int) for v in values):
+        return tuple(sorted(values))
+    return values
+
+
+def _numbers(value: Any) -> list[float]:
+    """The numbers in an option: of a block its size, of a turn its steps."""
+    if isinstance(value, int | float):
+        return [float(value)]
+    if isinstance(value, tuple | list):
+        return [x for each in value for x in _numbers(each)]
+    fields = getattr(value, "__dataclass_fields__", None)
+    return [] if fields is None else [x for name in fields for x in _numbers(getattr(value, name))]

@@ -1,0 +1,228 @@
+"""The strategy ``joint``: layouts and loops explored in turns, then loops under the best layouts (ALT)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from tilewright.plan import UnitPlan
+from tilewright.schedule import Step
+from tilewright.strategies.joint.layouts import LayoutAgent
+from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, loop_space
+from tilewright.strategies.joint.model import CostModel
+from tilewright.strategies.joint.operator import find_operator
+from tilewright.strategies.joint.ppo import Critic, Learner
+from tilewright.strategies.joint.settings import DRAWN, MOST_REFUSED, QUICK, REFUSED, JointSettings
+from tilewright.strategies.joint.templates import LayoutSpace, Point, layout_space
+from tilewright.strategies.joint.walk import Visited, states_of, walk
+from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+from tilewright.support import ScheduleError
+
+
+@dataclass(frozen=True, slots=True)
+class JointStrategy:
+    """Joint tuning by the paper's search; ``settings`` say how much of it.
+
+    ``layouts`` and ``actors`` take parts of it away: without the first loops alone are tuned, under the
+    layouts that the task has; without the second layouts are the fixed ones of templates, and points are
+    drawn and chosen by the learned model alone.
+    """
+
+    name: str = "joint"
+    settings: JointSettings = QUICK
+    layouts: bool = True
+    actors: bool = True
+
+    def start(self, task: Task, history: History, rng: Random) -> Search:
+        """Begin with the default plan."""
+        return _JointSearch(task, rng, self)
+
+
+@dataclass(slots=True, eq=False)
+class _Layout:
+    """One choice of layouts under exploration, and the best that its loops came to."""
+
+    steps: tuple[Step, ...]
+    features: dict[str, float]
+    loops: LoopSpace
+    point: Point | None
+    best: float = REFUSED
+    rounds: int = 0
+    known: dict[LoopPoint, float] = field(default_factory=dict)
+    asked: set[LoopPoint] = field(default_factory=set)
+
+
+class _JointSearch:
+    def __init__(self, task: Task, rng: Random, strategy: JointStrategy) -> None:
+        self._task, self._rng, self._strategy = task, rng, strategy
+        self._numbers = np.random.default_rng(rng.getrandbits(64))
+        self._model = CostModel()
+        self._space = self._layout_space()
+        size = states_of(self._space)
+        self._learner = Learner(Critic(self._numbers, size))
+        self._agent = LayoutAgent(self._space, self._learner, self._numbers, size)
+        first = loop_space(task)
+        self._layouts = [_Layout((), {}, first, None)]
+        self._current = self._layouts[0]
+        # its trial may be told before it is proposed
+        self._pending: dict[UnitPlan, tuple[_Layout, LoopPoint]] = {
+            first.base: (self._current, first.default)
+        }
+        self._untuned: float | None = None
+        self._trials = 0
+        self._seen: set[tuple[Step, ...]] = {()}
+        self._plans: set[UnitPlan] = set()
+        self._walked: list[Visited] = []
+        self._exhausted = 0
+
+    def propose(self, count: int) -> Sequence[Candidate]:
+        """The default plan first; then the best of episodes under one layout after another."""
+        if not self._plans:
+            self._plans.add(self._current.loops.base)
+            return [Candidate(self._strategy.name, self._current.loops.base)]
+        count = min(count, self._strategy.settings.measured)
+        for _ in range(MOST_REFUSED):
+            self._choose_layout()
+            found = self._episode(self._current, count)
+            if found:
+                self._exhausted = 0
+                return found
+            self._current.rounds = self._strategy.settings.rounds
+            self._exhausted += 1
+            if self._exhausted > len(self._layouts) + MOST_REFUSED:
+                break
+        return []
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """Each trial is a sample for the model, and a reward for the actors."""
+        for trial in trials:
+            plan = trial.candidate.plan
+            found = self._pending.pop(plan, None) if isinstance(plan, UnitPlan) else None
+            ok = trial.status == "ok"
+            if found is not None and self._untuned is None and ok:
+                self._untuned = trial.best
+            if found is None or self._untuned is None:
+                continue
+            layout, point = found
+            ratio = trial.best / self._untuned if ok else REFUSED
+            layout.known[point] = ratio
+            layout.best = min(layout.best, ratio)
+            self._model.add({**layout.features, **layout.loops.features(point)}, ratio)
+            self._trials += 1
+        for visited in self._walked:
+            if self._strategy.actors:
+                visited.learn(self._learner, self._current.known)
+        self._walked.clear()
+
+    def expected_gain(self) -> float:
+        """What the model thinks the best point seen by it saves of the best time measured."""
+        best = min((layout.best for layout in self._layouts), default=1.0)
+        return float(min(max(0.0, 1 - self._current.best / best), 1.0)) if best > 0 else 0.0
+
+    def _layout_space(self) -> LayoutSpace | None:
+        if not self._strategy.layouts:
+            return None
+        operator = find_operator(self._task.program)
+        if operator is None:
+            return None
+        task, levels = self._task, self._strategy.settings.levels
+        space = layout_space(task.program, operator, task.free, task.machine.target, levels)
+        return space if space.factors else None
+
+    def _choose_layout(self) -> None:
+        """In the joint stage another layout where the current one had its rounds; then the best one."""
+        settings = self._strategy.settings
+        if self._space is None:
+            return
+        if self._trials >= settings.joint:
+            done = [each for each in self._layouts if each.known]
+            current = min(done, key=lambda each: each.best, default=self._current)
+            if self._exhausted:
+                left = sorted(done, key=lambda each: each.best)
+                current = left[self._exhausted % len(left)]
+            self._current = current
+            return
+        if self._current.rounds < settings.rounds:
+            return
+        self._agent.reward(self._current.point, self._current.best)
+        for _ in range(MOST_REFUSED):
+            point = self._agent.choose(fixed=not self._strategy.actors)
+            if point is None:
+                break
+            try:
+                steps = self._space.steps(point)
+                if steps in self._seen:
+                    self._agent.forget(point)
+                    continue
+                self._seen.add(steps)
+                loops = loop_space(self._task, steps)
+            except ScheduleError:
+                self._agent.reward(point, REFUSED)
+                continue
+            self._current = _Layout(steps, self._agent.features(point), loops, point)
+            self._layouts.append(self._current)
+            return
+        self._current = min(self._layouts, key=lambda each: each.best)
+
+    def _episode(self, layout: _Layout, count: int) -> list[Candidate]:
+        """A batch of points, a walk from the best of it, and the best points of both by the model."""
+        layout.rounds += 1
+        settings, loops = self._strategy.settings, layout.loops
+        plans: dict[LoopPoint, UnitPlan | None] = {}
+
+        def is_new(point: LoopPoint) -> bool:
+            if point in layout.asked:
+                return False
+            if point not in plans:
+                plans[point] = loops.plan(point)
+            plan = plans[point]
+            return plan is not None and plan not in self._plans
+
+        def price(points: Sequence[LoopPoint]) -> list[float]:
+            features = [{**layout.features, **loops.features(p)} for p in points]
+            return [float(x) for x in self._model.predict(features)]
+
+        drawn = [loops.default, *(loops.sample(self._rng) for _ in range(settings.batch))]
+        drawn = list(dict.fromkeys((*layout.known, *drawn)))
+        visited = list(drawn)
+        if self._strategy.actors:
+            start = min(zip(price(drawn), drawn, strict=True))[1]
+            walked = walk(
+                self._learner,
+                self._numbers,
+                self._agent.state(layout.point),
+                loops,
+                start,
+                settings.episode,
+                price,
+            )
+            self._walked.append(walked)
+            visited = list(dict.fromkeys((*drawn, *walked.points)))
+        new = [point for point in visited if is_new(point)]
+        prices = dict(zip(new, price(new), strict=True))
+        chosen: list[LoopPoint] = []
+        if new and loops.default in prices:
+            # what the rules would do under these layouts comes first
+            chosen.append(loops.default)
+        at_random = count if not self._model.ready else int(DRAWN * count)
+        ranked = sorted((p for p in new if p not in chosen), key=lambda p: (prices[p], p))
+        chosen += ranked[: max(0, count - at_random - len(chosen))]
+        rest = [p for p in new if p not in chosen]
+        self._rng.shuffle(rest)
+        chosen += rest[: count - len(chosen)]
+        out: list[Candidate] = []
+        for point in chosen:
+            plan = plans.get(point)
+            if plan is None or plan in self._plans:
+                continue
+            self._plans.add(plan)
+            layout.asked.add(point)
+            self._pending[plan] = (layout, point)
+            predicted = None
+            if self._untuned is not None and self._model.ready:
+                predicted = prices[point] * self._untuned
+            out.append(Candidate(self._strategy.name, plan, predicted))
+        return out
