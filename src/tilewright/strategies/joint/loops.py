@@ -114,11 +114,11 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMod
     return LoopSpace(layouts, base, tuple(spaces), tuple(parameters), tuple(default))
 
 
-def _ordered(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _ordered(values: Sequence[Any]) -> tuple[Any, ...]:
     """Options in an order in which a step is a small change: numbers by size, others as they come."""
     if all(isinstance(v, int) for v in values):
         return tuple(sorted(values))
-    return values
+    return tuple(values)
 
 
 def _numbers(value: Any) -> list[float]:

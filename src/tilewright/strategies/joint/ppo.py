@@ -117,7 +117,7 @@ def _softmax(x: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Transitions of one actor: states, actions, the logarithms of their probabilities then, what followed."""
+    """Transitions of one actor: states, actions, logarithms of their probabilities then, what followed."""
 
     states: Array
     actions: Array

@@ -11,9 +11,9 @@ class JointSettings:
     """What a search may spend, and how it looks around.
 
     ``joint`` trials choose layouts, ``loops`` follow with the best of them; a search whose caller has more
-    to spend goes on with loops. ``batch`` points are drawn to begin an episode of ``episode`` steps, of whose
-    points the best ``measured`` by the model are measured. ``rounds`` are the batches that each layout gets in
-    the joint stage. ``levels`` is how often a result may be tiled by its layout.
+    to spend goes on with loops. ``batch`` points are drawn to begin an episode of ``episode`` steps, of
+    whose points the best ``measured`` by the model are measured. ``rounds`` are the batches that each layout
+    gets in the joint stage. ``levels`` is how often a result may be tiled by its layout.
     """
 
     joint: int = 24
