@@ -22,7 +22,7 @@ from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, 
 from tilewright.plan.pipeline.nest import whole_nest
 from tilewright.plan.pipeline.rule import GroupProblem
 from tilewright.plan.rule import Context, Nest, Rule
-from tilewright.plan.space import Space
+from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "Planned",
     "RULES",
     "Rule",
+    "Combinations",
     "Space",
     "TilePlan",
     "UnitPlan",

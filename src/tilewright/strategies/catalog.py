@@ -9,6 +9,9 @@ from typing import Final
 
 from tilewright.cost import seconds, tree_of
 from tilewright.plan import Planned, UnitPlan
+from tilewright.strategies.baselines.anneal import AnnealStrategy
+from tilewright.strategies.baselines.descent import DescentStrategy
+from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
 from tilewright.strategies.baselines.random import RandomStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
@@ -17,7 +20,17 @@ from tilewright.support import InputError, ScheduleError, known_names
 
 #: Strategies besides the default one: one line each.
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
-    {strategy.name: strategy for strategy in (RandomStrategy(), ConstructStrategy(), JointStrategy())}
+    {
+        strategy.name: strategy
+        for strategy in (
+            RandomStrategy(),
+            DescentStrategy(),
+            EvolutionaryStrategy(),
+            AnnealStrategy(),
+            ConstructStrategy(),
+            JointStrategy(),
+        )
+    }
 )
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"

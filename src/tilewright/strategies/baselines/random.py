@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tilewright.plan import RULES, Space, UnitPlan, rewritten
+from tilewright.plan import UnitPlan
+from tilewright.strategies.joint.loops import loop_space
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 
 #: Draws in a row that were known already, after which a space is taken for exhausted.
@@ -26,14 +27,9 @@ class RandomStrategy:
 
 class _RandomSearch:
     def __init__(self, task: Task, rng: Random) -> None:
-        machine = task.machine
         self._rng = rng
-        self._default = task.default().plan
-        _, context = rewritten(task.program, self._default, machine, task.constants)
-        self._spaces: list[Space[object]] = []
-        for nest in self._default.nests:
-            rule = RULES[nest.rule]
-            self._spaces.append(rule.space(rule.match(context, nest.root, nest.stages)))
+        space = loop_space(task)
+        self._default, self._spaces = space.base, space.spaces
         self._seen: set[UnitPlan] = set()
 
     def propose(self, count: int) -> Sequence[Candidate]:

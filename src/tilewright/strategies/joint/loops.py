@@ -8,7 +8,7 @@ from math import log2
 from random import Random
 from typing import Any, TypeAlias
 
-from tilewright.plan import RULES, Space, UnitPlan, WinogradMode, plan_unit, rewritten
+from tilewright.plan import RULES, Combinations, Space, UnitPlan, WinogradMode, plan_unit, rewritten
 from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies.search import Task
 
@@ -18,12 +18,28 @@ LoopPoint: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One field of a nest's plan and its options; ``field`` is empty for the choice of another form."""
+    """One field of a nest's plan and its options; ``field`` is empty for the choice of another form.
+
+    Of a field that is a combination each ``place`` is a parameter of its own.
+    """
 
     name: str
     nest: int
     field: str
     options: tuple[Any, ...]
+    place: int | None = None
+
+    def of(self, plan: Any) -> Any:
+        """What a plan has there."""
+        value = getattr(plan, self.field)
+        return value if self.place is None else value[self.place]
+
+    def put(self, plan: Any, value: Any) -> Any:
+        """The plan with another value there."""
+        if self.place is not None:
+            now = getattr(plan, self.field)
+            value = (*now[: self.place], value, *now[self.place + 1 :])
+        return replace(plan, **{self.field: value})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +61,7 @@ class LoopSpace:
         for parameter, at in zip(self.parameters, point, strict=True):
             value = parameter.options[at]
             if parameter.field:
-                plans[parameter.nest] = replace(plans[parameter.nest], **{parameter.field: value})
+                plans[parameter.nest] = parameter.put(plans[parameter.nest], value)
             elif value is not None:
                 forms[parameter.nest] = value
         for n, space in enumerate(self.spaces):
@@ -58,6 +74,30 @@ class LoopSpace:
     def sample(self, rng: Random) -> LoopPoint:
         """A point drawn at random; it may be none of a plan."""
         return tuple(rng.randrange(len(p.options)) for p in self.parameters)
+
+    def nearest(self, plan: UnitPlan) -> LoopPoint | None:
+        """The point with what a plan has, of this task or of another one; else with the default's.
+
+        ``None`` where its nests are made by other rules.
+        """
+        if [nest.rule for nest in plan.nests] != [nest.rule for nest in self.base.nests]:
+            return None
+        point = list(self.default)
+        for n, parameter in enumerate(self.parameters):
+            theirs = plan.nests[parameter.nest].plan
+            if not parameter.field:
+                value = theirs if theirs in parameter.options else None
+            elif type(theirs) is not type(self.spaces[parameter.nest].default):
+                continue
+            else:
+                whole = getattr(theirs, parameter.field)
+                short = isinstance(whole, tuple) and parameter.place is not None
+                if short and len(whole) != len(getattr(self.spaces[parameter.nest].default, parameter.field)):
+                    continue
+                value = parameter.of(theirs)
+            if value in parameter.options:
+                point[n] = parameter.options.index(value)
+        return tuple(point)
 
     def moved(self, point: LoopPoint, directions: Sequence[int]) -> LoopPoint:
         """The point one step further in each parameter, within its options."""
@@ -107,10 +147,18 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMod
             default.append(forms.index(nest.plan) if nest.plan in forms else 0)
         own = nest.plan if type(nest.plan) is type(space.default) else space.default
         for name, values in space.options.items():
-            options = _ordered(values)
-            if len(options) > 1:
-                parameters.append(Parameter(f"{prefix}.{name}", n, name, options))
-                default.append(options.index(getattr(own, name)))
+            made = (
+                [Parameter(f"{prefix}.{name}", n, name, _ordered(values))]
+                if not isinstance(values, Combinations)
+                else [
+                    Parameter(f"{prefix}.{name}.{at}", n, name, _ordered(part), at)
+                    for at, part in enumerate(values.parts)
+                ]
+            )
+            for parameter in made:
+                if len(parameter.options) > 1:
+                    parameters.append(parameter)
+                    default.append(parameter.options.index(parameter.of(own)))
     return LoopSpace(layouts, base, tuple(spaces), tuple(parameters), tuple(default))
 
 
