@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 from tilewright.cost import Machine, seconds, tree_of
 from tilewright.driver import LocalMeasurer
-from tilewright.driver.compile import graph_units
+from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx
 from tilewright.ir import Program
 from tilewright.plan import RULES, rewritten

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import onnx
 from onnx import TensorProto, helper
 
-from tilewright.driver.compile import graph_units
+from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.ir import Program, structural_hash
 from tilewright.lower import lower

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,10 @@ from tilewright.support import InternalError, ResourceError, format_bytes, quote
 
 #: Part of the outermost cache that the arena may take for values to stay on the core that made them.
 CACHE_SHARE: Final = 0.5
+
+
+_PackKey: TypeAlias = tuple[object, ...]
+"""The identity of an array, and all that decides how it is packed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,26 +96,66 @@ def make_steps(
     kernels: Sequence[UnitKernel],
     views: Mapping[str, str],
     threads: int = 1,
+    packs: Packs | None = None,
 ) -> Steps:
-    """Pack the constants as the kernels want them, on ``threads`` threads. Each is packed once a layout."""
+    """Pack the constants as the kernels want them, on ``threads`` threads. Each is packed once a layout.
+
+    What ``packs`` has is not packed again; new packs of the arrays that it keeps are put into it.
+    """
     steps = Steps(graph, tuple(units), tuple(kernels), MappingProxyType(dict(views)), {}, {})
     with ThreadPoolExecutor(max_workers=threads) as executor:
-        constants, buffers = _packed(steps, executor)
-    return replace(
-        steps, constants={at: packed.result() for at, packed in constants.items()}, buffers=buffers
-    )
+        constants, buffers = _packed(steps, executor, packs or Packs())
+    return replace(steps, constants=constants, buffers=buffers)
+
+
+class Packs:
+    """Constants as kernels want them, for models that are assembled again and again of the same arrays."""
+
+    def __init__(self) -> None:
+        self._made: dict[_PackKey, Array] = {}
+        self._kept: dict[int, Array] = {}
+
+    def keep(self, array: Array) -> None:
+        """Remember what becomes of an array from now on; it lives as long as this does."""
+        self._kept[id(array)] = array
+
+    def find(self, key: _PackKey) -> Array | None:
+        """What was packed before."""
+        return self._made.get(key)
+
+    def add(self, key: _PackKey, packed: Array) -> None:
+        """Remember a pack, if its array, whose identity is first in the key, is kept."""
+        if key[0] in self._kept:
+            self._made[key] = packed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all packs."""
+        return sum(array.nbytes for array in self._made.values())
 
 
 def _packed(
-    steps: Steps, executor: Executor
-) -> tuple[dict[tuple[int, str], Future[Array]], dict[str, Buffer]]:
-    """The constants by step and argument, being packed (numpy copies without holding Python's lock), and the
+    steps: Steps, executor: Executor, packs: Packs
+) -> tuple[dict[tuple[int, str], Array], dict[str, Buffer]]:
+    """The constants by step and argument, packed (numpy copies without holding Python's lock), and the
     buffers of all other values.
     """
     graph = steps.graph
-    packed: dict[tuple[object, ...], Future[Array]] = {}
-    constants: dict[tuple[int, str], Future[Array]] = {}
+    packing: dict[_PackKey, Future[Array]] = {}
+    packed: dict[_PackKey, Array] = {}
+    wanted: dict[tuple[int, str], _PackKey] = {}
     buffers: dict[str, Buffer] = {}
+
+    def want(at: int, name: str, key: _PackKey, make: Callable[[], Array]) -> None:
+        wanted[at, name] = key
+        if key in packed or key in packing:
+            return
+        known = packs.find(key)
+        if known is None:
+            packing[key] = executor.submit(make)
+        else:
+            packed[key] = known
+
     for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
         declared = {b.name: b for b in (*unit.program.inputs, *unit.program.outputs)}
         derived = derived_constants(kernel.schedule)
@@ -131,10 +176,8 @@ def _packed(
                     raise InternalError(f"two kernels want {quoted(value)} in different layouts")
                 continue
             if made is not None:
-                made_key = (id(array), b.name, b.shape, b.layout, kernel.schedule.trace.steps)
-                if made_key not in packed:
-                    packed[made_key] = executor.submit(_derive, made, array, b)
-                constants[at, b.name] = packed[made_key]
+                key: _PackKey = (id(array), b.name, b.shape, b.layout, kernel.schedule.trace.steps)
+                want(at, b.name, key, partial(_derive, made, array, b))
                 continue
             steps_of = tuple(
                 step
@@ -142,10 +185,11 @@ def _packed(
                 if step.primitive.startswith("layout_") and step.args[:1] == (b.name,)
             )
             key = (id(array), b.dtype, b.shape, b.layout, steps_of, declared[b.name].layout)
-            if key not in packed:
-                packed[key] = executor.submit(_pack, array, b, steps_of, declared[b.name].layout)
-            constants[at, b.name] = packed[key]
-    return constants, buffers
+            want(at, b.name, key, partial(_pack, array, b, steps_of, declared[b.name].layout))
+    for key, future in packing.items():
+        packed[key] = future.result()
+        packs.add(key, packed[key])
+    return {at: packed[key] for at, key in wanted.items()}, buffers
 
 
 def _derive(made: DerivedConstant, array: Array, b: Buffer) -> Array:

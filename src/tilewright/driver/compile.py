@@ -17,7 +17,8 @@ from tilewright.driver.choices import (
 )
 from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
-from tilewright.driver.graph_plan import choose_graph_plan, choose_passes
+from tilewright.driver.dynamic import Compiler, DynamicModel, Ranges, checked_ranges
+from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
@@ -25,16 +26,15 @@ from tilewright.driver.plans import ModelPlan, model_plan_from_json
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
-from tilewright.driver.units import Precision, Unit, UnitMaker, make_units, plain_units
-from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import Graph, Limits, Partition, WriteOutLoops, fuse, simplify
+from tilewright.driver.units import Precision, Unit, plain_units
+from tilewright.frontend import Shapes, Source, import_onnx, read_onnx
+from tilewright.graph import Graph, Limits, WriteOutLoops, fuse, simplify
 from tilewright.ir import Program
-from tilewright.plan import GraphPlan, WinogradMode, read_accuracy
+from tilewright.plan import GraphPlan, read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.schedule import Schedule
 from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import (
-    ArtefactError,
     InputError,
     Settings,
     TargetError,
@@ -42,7 +42,7 @@ from tilewright.support import (
     get_logger,
     read_settings,
 )
-from tilewright.target import CpuTarget, GpuTarget, Target, TargetBase
+from tilewright.target import CpuTarget, GpuTarget, TargetBase
 
 _log = get_logger(__name__)
 
@@ -70,6 +70,24 @@ def compile_model(
 ) -> CompiledModel: ...
 @overload
 def compile_model(
+    model: Source,
+    *,
+    dynamic: Ranges,
+    target: str | TargetBase = ...,
+    threads: int | None = ...,
+    shapes: Shapes | None = ...,
+    constants: Mapping[str, Array] | None = ...,
+    precision: Precision | str = ...,
+    accuracy: str | float = ...,
+    winograd: str | None = ...,
+    wait_policy: WaitPolicy | str | None = ...,
+    checks: bool = ...,
+    strategy: str | Strategy = ...,
+    settings: Settings | None = ...,
+    progress: Progress = ...,
+) -> DynamicModel: ...
+@overload
+def compile_model(
     model: Program | Schedule,
     *,
     target: str | TargetBase = ...,
@@ -90,6 +108,7 @@ def compile_model(
     target: str | TargetBase = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    dynamic: Ranges | None = None,
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
     accuracy: str | float = "auto",
@@ -100,7 +119,7 @@ def compile_model(
     plan: ModelPlan | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
-) -> CompiledModel | CompiledProgram:
+) -> CompiledModel | CompiledProgram | DynamicModel:
     """Compile an ONNX model, a program of :mod:`tilewright.lang` or a schedule for this machine.
 
     ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``; a model with external weights must be
@@ -108,7 +127,9 @@ def compile_model(
     ``shapes`` does not settle becomes a :class:`CompiledProgram`, which takes them from its arrays.
     ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
-    size with its value. ``constants`` fixes inputs whose elements must be known when compiling.
+    size with its value. ``dynamic`` leaves others open: the name of an unknown size with its least and its
+    largest value; the result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
+    fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
     traffic, and doubles the products where the machine has an instruction for them; sums, and what is
     computed between products, stay f32.
@@ -149,6 +170,14 @@ def compile_model(
         pool = pool_for(options, count, wait_policy)
         return compile_program(model, machine, choices, pool, constants, shapes, options, progress)
     memory = physical_memory()
+    if dynamic is not None:
+        if not isinstance(machine, CpuTarget) or known is not None:
+            raise InputError("dynamic= is for CPUs, without a plan", hint="shapes= settles the sizes")
+        read = read_onnx(model, limits=_limits(memory))
+        pool = pool_for(options, count, wait_policy)
+        compiler = Compiler(machine, choices, wanted, options, pool, memory, checks)
+        ranges = checked_ranges(dynamic, read, shapes or {})
+        return DynamicModel(read, ranges, shapes or {}, constants or {}, compiler, progress)
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):
@@ -171,16 +200,16 @@ def compile_model(
         graph, views, units = made.partition.graph, made.partition.views, made.units
         progress("graph", 1, 1)
     with clock.phase("kernels"):
-        constants_of = _constants(graph, views)
-        kernels = build.kernels(units, constants_of)
+        known_arrays = constants_of(graph, views)
+        kernels = build.kernels(units, known_arrays)
     with clock.phase("plan"):
         progress("plan", 0, 1)
         steps = make_steps(graph, units, kernels, views, count)
-        steps = replace(steps, graph=_without_packed(graph))
+        steps = replace(steps, graph=without_packed(graph))
         assembled = build.assemble(steps, graph.outputs)
         progress("plan", 1, 1)
     decided = made.plan
-    del graph, made, constants_of
+    del graph, made, known_arrays
     if sum(array.nbytes for array in steps.constants.values()) >= _TRIM_FROM_BYTES:
         # The model's file and its weights as it had them were as large again.
         return_free_memory()
@@ -263,41 +292,6 @@ class _OnDevice:
         return assemble_on_device(steps, self._device, wanted, checks=self._checks)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphUnits:
-    """A graph after all passes in fusion groups, the units that they become, and what decided that."""
-
-    partition: Partition
-    units: tuple[Unit, ...]
-    plan: GraphPlan
-
-
-def graph_units(
-    graph: Graph,
-    target: Target,
-    threads: int,
-    precision: Precision = "f32",
-    winograd: WinogradMode = "auto",
-    plan: GraphPlan | None = None,
-) -> GraphUnits:
-    """The units of a graph, as a plan says (by default: as is decided here).
-
-    Raises ArtefactError where the plan is that of another model, or of another precision.
-    """
-    if plan is not None:
-        if plan.precision != precision:
-            raise ArtefactError(
-                f"the plan is for the precision {plan.precision}, not {precision}",
-                hint=f"compile with precision={plan.precision!r}",
-            )
-        maker = UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion), precision)
-        return GraphUnits(maker.partition, make_units(maker, plan), plan)
-    passes = choose_passes(target, precision, winograd)
-    maker = UnitMaker(fuse(simplify(graph, passes.passes())), precision)
-    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes)
-    return GraphUnits(maker.partition, make_units(maker, made), made)
-
-
 class _Clock:
     """Seconds by phase."""
 
@@ -320,20 +314,3 @@ class _Clock:
 def _limits(memory: int) -> Limits:
     """No single tensor of a model may take more than half of the machine's memory."""
     return Limits(tensor_bytes=min(Limits().tensor_bytes, memory // 2))
-
-
-def _constants(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array | None]:
-    """The arrays of a graph's constants, also under the names of their views."""
-
-    def find(value: str) -> Array | None:
-        while value in views:
-            value = views[value]
-        return graph.constants.get(value)
-
-    return find
-
-
-def _without_packed(graph: Graph) -> Graph:
-    """The graph without the arrays that kernels have copies of; those that the model returns stay."""
-    kept = {value: array for value, array in graph.constants.items() if value in graph.outputs}
-    return replace(graph, constants=kept)

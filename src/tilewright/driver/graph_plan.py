@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from tilewright.driver.units import Precision, UnitMaker, flow_of
+from tilewright.driver.units import Precision, Unit, UnitMaker, flow_of, make_units
 from tilewright.graph import (
+    Array,
     FillBlocks,
     FusionOptions,
+    Graph,
     Group,
     MergeGroups,
     NarrowInputs,
     Partition,
     contraction_runs,
+    fuse,
+    simplify,
 )
 from tilewright.ir import BF16, F32, I8, I32, U8, Program
 from tilewright.plan import (
@@ -31,6 +35,7 @@ from tilewright.plan import (
     matrix_depths,
     with_layouts,
 )
+from tilewright.support import ArtefactError
 from tilewright.target import Target
 
 
@@ -92,6 +97,58 @@ def choose_graph_plan(
     return GraphPlan(
         maker.precision, passes or PassPlan(), fusion or FusionOptions(), tuple(joins), divided, layouts
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphUnits:
+    """A graph after all passes in fusion groups, the units that they become, and what decided that."""
+
+    partition: Partition
+    units: tuple[Unit, ...]
+    plan: GraphPlan
+
+
+def graph_units(
+    graph: Graph,
+    target: Target,
+    threads: int,
+    precision: Precision = "f32",
+    winograd: WinogradMode = "auto",
+    plan: GraphPlan | None = None,
+) -> GraphUnits:
+    """The units of a graph, as a plan says (by default: as is decided here).
+
+    Raises ArtefactError where the plan is that of another model, or of another precision.
+    """
+    if plan is not None:
+        if plan.precision != precision:
+            raise ArtefactError(
+                f"the plan is for the precision {plan.precision}, not {precision}",
+                hint=f"compile with precision={plan.precision!r}",
+            )
+        maker = UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion), precision)
+        return GraphUnits(maker.partition, make_units(maker, plan), plan)
+    passes = choose_passes(target, precision, winograd)
+    maker = UnitMaker(fuse(simplify(graph, passes.passes())), precision)
+    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes)
+    return GraphUnits(maker.partition, make_units(maker, made), made)
+
+
+def constants_of(graph: Graph, views: Mapping[str, str]) -> Callable[[str], Array | None]:
+    """The arrays of a graph's constants, also under the names of their views."""
+
+    def find(value: str) -> Array | None:
+        while value in views:
+            value = views[value]
+        return graph.constants.get(value)
+
+    return find
+
+
+def without_packed(graph: Graph) -> Graph:
+    """The graph without the arrays that kernels have copies of; those that the model returns stay."""
+    kept = {value: array for value, array in graph.constants.items() if value in graph.outputs}
+    return replace(graph, constants=kept)
 
 
 _Span: TypeAlias = tuple[Group, ...]

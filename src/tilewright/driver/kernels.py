@@ -30,7 +30,7 @@ from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
-from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit
+from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit, schedule_open
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, Settings, get_logger
@@ -111,7 +111,8 @@ class KernelOptions:
 class _Draft:
     """A kernel on its way through the compiler."""
 
-    planned: Planned
+    schedule: Schedule
+    plan: UnitPlan | None
     buffers: tuple[Buffer, ...]
     symbol: str
     memory: Memory
@@ -146,7 +147,7 @@ def build_kernels(
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
-            drafts.append(_draft(unit, chooser.planned(*keys[-1]), target))
+            drafts.append(_draft(unit, *chooser.scheduled(*keys[-1]), target))
             if expected > _FEW:
                 running.append(pool.submit(drafts[-1].request))
         progress("schedule", len(first), len(first), "")
@@ -162,8 +163,8 @@ def build_kernels(
         key: ModelKernel(
             name=f"{draft.symbol}_{at}",
             program=key[0],
-            schedule=draft.planned.schedule,
-            plan=draft.planned.plan,
+            schedule=draft.schedule,
+            plan=draft.plan,
             threads=key[2],
             target=target,
             buffers=draft.buffers,
@@ -217,6 +218,15 @@ class _Chooser:
         """The threads that run one call of a unit's kernel."""
         return self._options.threads if unit.parts == 1 else 1
 
+    def scheduled(
+        self, program: Program, sizes: tuple[int, ...], threads: int
+    ) -> tuple[Schedule, UnitPlan | None]:
+        """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
+        if program.params:
+            return schedule_open(program, self._target, threads), None
+        planned = self.planned(program, sizes, threads)
+        return planned.schedule, planned.plan
+
     def planned(self, program: Program, sizes: tuple[int, ...], threads: int) -> Planned:
         """The plan of a program, carried out."""
         key = (program, sizes, threads)
@@ -235,6 +245,8 @@ class _Chooser:
 
     def sizes(self, unit: Unit) -> tuple[int, ...]:
         """The tiles with which the method is exact enough for a unit's own weights."""
+        if unit.program.params:
+            return ()
         sizes: tuple[int, ...] = WINOGRAD_SIZES
         while self._options.accuracy.method == "auto" and sizes:
             key = (unit.program, sizes, self.threads(unit))
@@ -277,11 +289,10 @@ def naming_unit(unit: Unit) -> Iterator[None]:
         raise
 
 
-def _draft(unit: Unit, planned: Planned, target: Target) -> _Draft:
-    schedule = planned.schedule
+def _draft(unit: Unit, schedule: Schedule, plan: UnitPlan | None, target: Target) -> _Draft:
     with naming_unit(unit):
         symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
-    return _Draft(planned, schedule.func.buffers, symbol, memory, compile_request(text, target))
+    return _Draft(schedule, plan, schedule.func.buffers, symbol, memory, compile_request(text, target))
 
 
 def _emit(lowered: LoopFunction, target: Target) -> tuple[str, str, Memory]:

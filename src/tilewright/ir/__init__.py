@@ -83,6 +83,7 @@ from tilewright.ir.expr import (
     walk_index,
     with_children,
 )
+from tilewright.ir.generalise import generalise
 from tilewright.ir.hints import (
     HINTS,
     PrefetchHint,
@@ -210,6 +211,7 @@ from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, 
 
 __all__ = [
     "buffer_at",
+    "generalise",
     "program_at",
     "MAX_RANK",
     "Access",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Final
 
-from tilewright.ir import F32, Param, Program, program_at
+from tilewright.ir import F32, REGISTER, Buffer, Param, Program, buffers_of, program_at
 from tilewright.plan.assembly import plan_unit
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 TYPICAL: Final = 509
-"""What a symbolic size is taken for: some hundreds, and no multiple of any tile, so that remainders count."""
+"""What a symbolic size is taken for, or a prime below it: no multiple of a tile, so that remainders count."""
 VECTORS: Final = 2
 """Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
 
@@ -19,12 +20,13 @@ VECTORS: Final = 2
 def schedule_open(program: Program, target: Target, threads: int) -> Schedule:
     """The default schedule of a program with symbolic sizes.
 
-    The plan is that of the program at sizes around :data:`TYPICAL`. Its steps are applied to the program with
-    its symbols; those that are refused there, because they hold for that size alone, are left out, and noted.
+    The plan is that of the program at sizes around :data:`TYPICAL`, by the direct method: others ask for
+    sizes that divide. Its steps are applied to the program with its symbols; those that are refused there,
+    because they hold for that size alone, are left out, and noted.
     Each step that is applied keeps the meaning for all sizes.
     """
     sizes = {p.name: typical_size(p) for p in program.params}
-    made = plan_unit(program_at(program, sizes), target, threads).schedule
+    made = plan_unit(program_at(program, sizes), target, threads, winograd="off").schedule
     s = Schedule(program, operations=target.operations)
     refused = 0
     for step in made.trace.steps:
@@ -34,11 +36,19 @@ def schedule_open(program: Program, target: Target, threads: int) -> Schedule:
             strips = _vector_strips(s, str(step.args[0]), target) if step.primitive == "vectorize" else None
             refused += strips is None
             s = s if strips is None else strips
+    if any(b.scope == REGISTER and not _is_fixed(b) for b in buffers_of(s.func).values()):
+        # a step that was left out made tiles of registers small
+        simple = plan_unit(program, target, threads, winograd="off").schedule
+        return simple.with_note("no tiles of registers, which not all sizes allow")
     if refused:
         s = s.with_note(
             f"{refused} of {len(made.trace.steps)} steps, which not all sizes allow, are left out"
         )
     return s
+
+
+def _is_fixed(b: Buffer) -> bool:
+    return all(extent.is_const for extent in b.physical_shape)
 
 
 def _vector_strips(s: Schedule, loop: str, target: Target) -> Schedule | None:
@@ -53,6 +63,11 @@ def _vector_strips(s: Schedule, loop: str, target: Target) -> Schedule | None:
 
 def typical_size(p: Param) -> int:
     """A number near :data:`TYPICAL` that a symbolic size may have."""
-    nearest = max(p.lo, min(p.hi, TYPICAL))
-    rounded = nearest // p.multiple_of * p.multiple_of
-    return rounded if rounded >= p.lo else rounded + p.multiple_of
+    first = -(-p.lo // p.multiple_of)
+    most = max(first, min(p.hi, TYPICAL) // p.multiple_of)
+    return p.multiple_of * next((n for n in range(most, first, -1) if _is_prime(n)), most)
+
+
+def _is_prime(n: int) -> bool:
+    """Whether no tile but one element divides a size."""
+    return n > 1 and all(n % d for d in range(2, isqrt(n) + 1))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.driver.compile import graph_units
+from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.mapping import find_mappings
 from tilewright.plan.contraction.dot_products import find_dot

@@ -1,6 +1,6 @@
 """ONNX models: reading them safely, and importing them as typed graphs."""
 
-from tilewright.frontend.onnx.importer import Shapes, import_onnx
+from tilewright.frontend.onnx.importer import ReadModel, Shapes, import_onnx, read_onnx
 from tilewright.frontend.onnx.load import LoadedModel, Source, load
 
-__all__ = ["LoadedModel", "Shapes", "Source", "import_onnx", "load"]
+__all__ = ["LoadedModel", "ReadModel", "Shapes", "Source", "import_onnx", "load", "read_onnx"]

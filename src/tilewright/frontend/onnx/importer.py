@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
@@ -63,30 +63,52 @@ def import_onnx(
     given to a Reshape. Raises ModelError, ResourceError or InputError naming the culprit, and
     UnsupportedOperatorError listing every node that cannot be compiled.
     """
+    return read_onnx(source, limits=limits).graph(shapes, constants)
+
+
+def read_onnx(source: Source, *, limits: Limits | None = None) -> ReadModel:
+    """Read a model, whatever sizes it leaves open. Raises what :func:`import_onnx` raises for files."""
     limits = limits or Limits()
     loaded = load(source)
     weights = _weights(loaded, limits)
-    model = inline_local_functions(loaded.skeleton, loaded.label)
-    fixed = _fixed(constants)
-    inputs = _inputs(model.graph, weights, _named_shapes(shapes), fixed, limits)
-    reader = _Reader(versions_of(model), limits)
-    nodes = reader.nodes(model.graph)
-    narrow = {tensor.name for tensor in loaded.weights if tensor.data_type in NARROW}
-    reader.refused.update(_narrow_readers(nodes, narrow))
-    known = {**reader.constants, **weights, **fixed}
-    outputs = [value.name for value in model.graph.output]
-    graph = typed_graph(
-        inputs,
-        outputs,
-        nodes,
-        known,
-        name=model.graph.name,
-        limits=limits,
-        refused=reader.refused,
-        expand=reader.expand,
-    )
-    _check_outputs(loaded.outputs, graph)
-    return graph
+    return ReadModel(loaded, weights, inline_local_functions(loaded.skeleton, loaded.label), limits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadModel:
+    """A model as its file has it: graphs of it at any sizes share its weights."""
+
+    loaded: LoadedModel
+    weights: Mapping[str, Array]
+    model: ModelProto
+    limits: Limits
+
+    def inputs(self) -> dict[str, TensorType]:
+        """The inputs that are given at run time, as the file declares them; open sizes are names."""
+        values = (value for value in self.model.graph.input if value.name not in self.weights)
+        return {value.name: declared_type(value) for value in values}
+
+    def graph(self, shapes: Shapes | None = None, constants: Mapping[str, Array] | None = None) -> Graph:
+        """The typed graph, as :func:`import_onnx` says."""
+        model, loaded, limits = self.model, self.loaded, self.limits
+        fixed = _fixed(constants)
+        inputs = _inputs(model.graph, self.weights, _named_shapes(shapes), fixed, limits)
+        reader = _Reader(versions_of(model), limits)
+        nodes = reader.nodes(model.graph)
+        narrow = {tensor.name for tensor in loaded.weights if tensor.data_type in NARROW}
+        reader.refused.update(_narrow_readers(nodes, narrow))
+        graph = typed_graph(
+            inputs,
+            [value.name for value in model.graph.output],
+            nodes,
+            {**reader.constants, **self.weights, **fixed},
+            name=model.graph.name,
+            limits=limits,
+            refused=reader.refused,
+            expand=reader.expand,
+        )
+        _check_outputs(loaded.outputs, graph)
+        return graph
 
 
 def _named_shapes(shapes: object) -> dict[str, Sequence[int] | int]:

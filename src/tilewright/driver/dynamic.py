@@ -1,0 +1,423 @@
+"""Models with open sizes: one file at many sizes, kernels for ranges of them, a plan a size."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
+from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
+from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels
+from tilewright.driver.layouts import Array
+from tilewright.driver.model import CompiledModel
+from tilewright.driver.profile import Profile
+from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.units import Precision, Unit
+from tilewright.driver.work import flops
+from tilewright.frontend import ReadModel, Shapes
+from tilewright.graph import Graph, TensorType
+from tilewright.ir import Param, Program, buffer_at, generalise, program_at
+from tilewright.plan import GraphPlan
+from tilewright.runtime import BoundModel, HoldsCode, ThreadPool
+from tilewright.support import ArtefactError, InputError, Settings, get_logger, known_names, quoted
+from tilewright.target import CpuTarget
+
+_log = get_logger(__name__)
+
+Ranges: TypeAlias = Mapping[str, tuple[int, int]]
+"""The least and the largest value of each open size, by its name in the model."""
+
+#: Sizes of which the plan of a run, with its memory, is kept: the last used.
+SIZES_KEPT: Final = 16
+#: Kernels of single sizes, where no symbolic one fits, that are kept.
+KERNELS_KEPT: Final = 4096
+#: Ranges of sizes that share symbolic kernels end at powers of two from here on.
+FIRST_RANGE: Final = 16
+#: Sizes at which programs are compared to find what is affine in them: no powers of two, and not small ones,
+#: where dimensions of one element are left out.
+SAMPLES: Final = (37, 38, 53)
+#: A size that is sampled for others' sake.
+BASE: Final = 41
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What decides how a model is compiled, whatever its sizes."""
+
+    target: CpuTarget
+    options: KernelOptions
+    precision: Precision
+    settings: Settings
+    pool: ThreadPool
+    memory: int
+    checks: bool
+
+    def units(self, graph: Graph, plan: GraphPlan | None) -> GraphUnits:
+        """The units of a graph, by a plan that was made at other sizes where that fits."""
+        options = self.options
+        method = options.accuracy.method
+        return graph_units(graph, self.target, options.threads, self.precision, method, plan)
+
+    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        """The plan of a run that computes values."""
+        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
+
+
+class DynamicModel(HoldsCode):
+    """A model whose sizes are open; made by ``tilewright.compile(…, dynamic=…)``.
+
+    Calls take the sizes from the shapes of their arrays. Kernels with symbolic sizes are compiled once for a
+    range of sizes (up to 16, to 32, to 64 …) when one in it is first used; other sizes in it need the model's
+    shapes and a plan of a run, no kernels. What has no symbolic form is compiled for its size alone. Any
+    number of Python threads may use one model at once.
+    """
+
+    def __init__(
+        self,
+        model: ReadModel,
+        ranges: Ranges,
+        shapes: Shapes,
+        constants: Mapping[str, Array],
+        compiler: Compiler,
+        progress: Progress = no_progress,
+    ) -> None:
+        start = time.perf_counter()
+        self._model, self._shapes, self._constants = model, dict(shapes), dict(constants)
+        self._compiler = compiler
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
+        self._packs = Packs()
+        self._arrays: dict[str, Array] = {}
+        self._static: OrderedDict[tuple[int, Program], ModelKernel] = OrderedDict()
+        self._ranges: dict[tuple[tuple[int, int], ...], dict[int, ModelKernel]] = {}
+        self.sizes = dict(ranges)
+        """The least and the largest value of each open size."""
+        self.inputs = {name: self._declared(name, type_) for name, type_ in model.inputs().items()}
+        """The type of each input; sizes that are open are names."""
+        self.target = compiler.target
+        """The machine that the model was compiled for."""
+        self.threads = compiler.options.threads
+        """Threads that a run uses."""
+        self._plan: GraphPlan | None = None
+        self._samples, self._points = self._sampled(progress)
+        self.name = model.model.graph.name
+        """The model's name, as it says itself."""
+        self.compile_seconds = {"total": time.perf_counter() - start}
+        """Seconds until the first size could be compiled."""
+
+    def at(self, **sizes: int) -> CompiledModel:
+        """The model at given sizes, which is the same object as one that is compiled for them alone.
+
+        Raises InputError for a size that is missing, strange or out of its range.
+        """
+        for name in sizes:
+            if name not in self.sizes:
+                hint = known_names(name, list(self.sizes), "its sizes")
+                raise InputError(f"the model has no open size {quoted(name)}", hint=hint)
+        if missing := [name for name in self.sizes if name not in sizes]:
+            raise InputError(f"the size {quoted(missing[0])} is missing")
+        return self._at(sizes)
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
+        if len(arrays) != len(self.inputs):
+            raise InputError(
+                f"the model takes {len(self.inputs)} inputs, got {len(arrays)}", hint=", ".join(self.inputs)
+            )
+        return self.run(None, dict(zip(self.inputs, arrays, strict=True)))
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Sequence[Array] | None = None,
+    ) -> list[Array]:
+        """As :meth:`CompiledModel.run`, at the sizes that the arrays' shapes show.
+
+        Raises InputError also for sizes that contradict each other or are out of their range.
+        """
+        return self._for(feeds).run(output_names, feeds, out=out)
+
+    def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
+        """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""
+        return self._for(feeds).bind(feeds)
+
+    def profile(self, feeds: Mapping[str, Array], repeats: int = 20) -> Profile:
+        """As :meth:`CompiledModel.profile`, at the sizes that the arrays' shapes show."""
+        return self._for(feeds).profile(feeds, repeats)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {lo} to {hi}" for name, (lo, hi) in self.sizes.items())
+        return f"<DynamicModel {self.name!r}: {', '.join(self.inputs)}; {sizes}>"
+
+    def _declared(self, name: str, type_: TensorType) -> TensorType:
+        """An input's type with the sizes that are settled."""
+        given = self._shapes.get(name)
+        if given is not None and not isinstance(given, int):
+            return replace(type_, shape=tuple(given))
+        settled = {size: value for size, value in self._shapes.items() if isinstance(value, int)}
+        return replace(type_, shape=tuple(settled.get(str(dim), dim) for dim in type_.shape))
+
+    def _for(self, feeds: Mapping[str, Array]) -> CompiledModel:
+        if not isinstance(feeds, Mapping):
+            raise InputError(f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}")
+        return self._at(read_open_sizes(self.inputs, {name: np.shape(a) for name, a in feeds.items()}))
+
+    def _at(self, sizes: Mapping[str, int]) -> CompiledModel:
+        key = tuple(self._checked(name, sizes[name]) for name in self.sizes)
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._made(dict(zip(self.sizes, key, strict=True)))
+                while len(self._known) > SIZES_KEPT:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(key)
+            return self._known[key]
+
+    def _checked(self, name: str, value: object) -> int:
+        lo, hi = self.sizes[name]
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not lo <= value <= hi:
+            raise InputError(f"the size {quoted(name)} is {value}; the model is compiled for {lo} to {hi}")
+        return int(value)
+
+    def _made(self, sizes: Mapping[str, int]) -> CompiledModel:
+        """The model at sizes that were not used lately."""
+        start = time.perf_counter()
+        made = self._units(sizes)
+        compiler, threads = self._compiler, self._compiler.options.threads
+        graph, views = made.partition.graph, made.partition.views
+        kernels = self._kernels(made.units, sizes, constants_of(graph, views))
+        steps = make_steps(graph, made.units, kernels, views, threads, self._packs)
+        steps = replace(steps, graph=without_packed(graph))
+        seconds = time.perf_counter() - start
+        return CompiledModel(
+            steps,
+            compiler.assemble(steps, graph.outputs),
+            target=compiler.target,
+            threads=threads,
+            assemble=compiler.assemble,
+            compile_seconds={"total": seconds},
+            precision=compiler.precision,
+            graph_plan=made.plan,
+        )
+
+    def _units(self, sizes: Mapping[str, int]) -> GraphUnits:
+        """The units at some sizes, cut and laid out as at all others where that is possible."""
+        graph = self._model.graph({**self._shapes, **sizes}, self._constants)
+        graph = replace(graph, constants={v: self._shared(v, a) for v, a in graph.constants.items()})
+        try:
+            made = self._compiler.units(graph, self._plan)
+        except ArtefactError as error:
+            _log.info("at %s the graph is another one: %s", dict(sizes), error.what)
+            made = self._compiler.units(graph, None)
+        if self._plan is None:
+            # parts of a batch divide one size, not others
+            self._plan = replace(made.plan, parts={})
+            made = self._compiler.units(graph, self._plan) if made.plan.parts else made
+        views = made.partition
+        constants = {v: self._shared(v, a) for v, a in views.graph.constants.items()}
+        units = tuple(
+            replace(unit, tables={n: self._shared(f"{at}: {n}", a) for n, a in unit.tables.items()})
+            for at, unit in enumerate(made.units)
+        )
+        return replace(
+            made, partition=replace(views, graph=replace(views.graph, constants=constants)), units=units
+        )
+
+    def _shared(self, name: str, array: Array) -> Array:
+        """An array, or the equal one that another size had under that name: what is packed of it is kept."""
+        known = self._arrays.get(name)
+        if known is None:
+            self._packs.keep(array)
+            self._arrays[name] = known = array
+        same = known is array or (
+            known.shape == array.shape and known.dtype == array.dtype and known.tobytes() == array.tobytes()
+        )
+        return known if same else array
+
+    def _sampled(self, progress: Progress) -> tuple[list[tuple[Unit, ...]], list[dict[str, int]]]:
+        """The units at some sizes, and these: enough to tell what is affine in each size."""
+        bounds = self.sizes
+        base = {name: min(max(lo, BASE), hi) for name, (lo, hi) in bounds.items()}
+        points = [base]
+        for name, (lo, hi) in bounds.items():
+            others = [n for n in dict.fromkeys((*SAMPLES, lo, hi)) if lo <= n <= hi and n != base[name]]
+            points += [{**base, name: n} for n in others[: len(SAMPLES)]]
+        found: list[tuple[Unit, ...]] = []
+        for at, point in enumerate(points):
+            progress("sizes", at, len(points))
+            found.append(self._units(point).units)
+        progress("sizes", len(points), len(points))
+        alike = [at for at, units in enumerate(found) if _alike(units, found[0])]
+        return [found[at] for at in alike], [points[at] for at in alike]
+
+    def _kernels(
+        self, units: Sequence[Unit], sizes: Mapping[str, int], known: Callable[[str], Array | None]
+    ) -> list[ModelKernel]:
+        """The kernel of each unit at some sizes: symbolic ones of their range, others made for them."""
+        symbolic = self._symbolic(sizes, known) if _alike(units, self._samples[0]) else {}
+        values = dict(zip(_names(self.sizes), sizes.values(), strict=True))
+        at_sizes: dict[int, Program] = {}
+        sized: dict[int, ModelKernel] = {}
+        found: dict[int, ModelKernel] = {}
+        for at, unit in enumerate(units):
+            kernel = symbolic.get(at)
+            if (at, unit.program) in self._static:
+                self._static.move_to_end((at, unit.program))
+                found[at] = self._static[at, unit.program]
+            elif kernel is not None:
+                if id(kernel) not in at_sizes:
+                    at_sizes[id(kernel)] = program_at(kernel.program, values)
+                # affine on the samples is no proof: only the very program of this size will do
+                if at_sizes[id(kernel)] == unit.program:
+                    if id(kernel) not in sized:
+                        sized[id(kernel)] = _at_sizes(kernel, unit.program, values)
+                    found[at] = sized[id(kernel)]
+        missing = [at for at in range(len(units)) if at not in found]
+        compiler = self._compiler
+        made = build_kernels(
+            [units[at] for at in missing],
+            compiler.target,
+            compiler.options,
+            known,
+            compiler.settings,
+            no_progress,
+        )
+        for at, kernel in zip(missing, made, strict=True):
+            found[at] = self._static[at, units[at].program] = kernel
+        while len(self._static) > KERNELS_KEPT:
+            self._static.popitem(last=False)
+        return [found[at] for at in range(len(units))]
+
+    def _symbolic(
+        self, sizes: Mapping[str, int], known: Callable[[str], Array | None]
+    ) -> Mapping[int, ModelKernel]:
+        """The symbolic kernels of the range of sizes that some are in, by unit; made when first needed."""
+        ranges = tuple(range_of(sizes[name], lo, hi) for name, (lo, hi) in self.sizes.items())
+        if ranges not in self._ranges:
+            params = [Param(name, *each) for name, each in zip(_names(self.sizes), ranges, strict=True)]
+            self._ranges[ranges] = self._compiled(params, known)
+        return self._ranges[ranges]
+
+    def _compiled(
+        self, params: Sequence[Param], known: Callable[[str], Array | None]
+    ) -> dict[int, ModelKernel]:
+        names = dict(zip(self.sizes, params, strict=True))
+        points = [{names[name].name: n for name, n in point.items()} for point in self._points]
+        made: dict[tuple[Program, ...], Program | None] = {}
+        wanted: dict[int, Unit] = {}
+        for at, unit in enumerate(self._samples[0]):
+            programs = tuple(units[at].program for units in self._samples)
+            if programs not in made:
+                made[programs] = generalise(programs, points, params)
+            program = made[programs]
+            if program is not None and program.params:
+                wanted[at] = replace(unit, program=program)
+        compiler = self._compiler
+        kernels = build_kernels(
+            list(wanted.values()),
+            compiler.target,
+            compiler.options,
+            known,
+            compiler.settings,
+            no_progress,
+        )
+        return dict(zip(wanted, kernels, strict=True))
+
+
+def range_of(size: int, lo: int, hi: int) -> tuple[int, int]:
+    """The range of sizes that share kernels with a size between ``lo`` and ``hi``."""
+    end = FIRST_RANGE
+    while size > end:
+        end *= 2
+    return max(lo, end // 2 + 1 if end > FIRST_RANGE else lo), min(hi, end)
+
+
+def read_open_sizes(inputs: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The open sizes that the shapes of inputs show.
+
+    Raises InputError where two inputs contradict each other, or an input has another rank.
+    """
+    sizes: dict[str, int] = {}
+    seen: dict[str, str] = {}
+    for name, type_ in inputs.items():
+        shape = shapes.get(name)
+        if shape is None:
+            raise InputError(f"the input {quoted(name)} is missing")
+        if len(shape) != type_.rank:
+            raise InputError(
+                f"the input {quoted(name)} has {type_.rank} dimensions, {type_}; got {list(shape)}"
+            )
+        for axis, (dim, size) in enumerate(zip(type_.shape, shape, strict=True)):
+            if not isinstance(dim, str):
+                continue
+            place = f"axis {axis} of {quoted(name)}"
+            if sizes.setdefault(dim, int(size)) != size:
+                raise InputError(
+                    f"the size {quoted(dim)} is {sizes[dim]} by {seen[dim]} and {size} by {place}"
+                )
+            seen.setdefault(dim, place)
+    return sizes
+
+
+def checked_ranges(dynamic: object, model: ReadModel, shapes: Shapes) -> dict[str, tuple[int, int]]:
+    """The ranges that a caller gives, one an open size that ``shapes`` does not settle.
+
+    Raises InputError for names that the model does not have, and for what is no range.
+    """
+    if not isinstance(dynamic, Mapping):
+        raise InputError("dynamic= must map names to ranges", hint='dynamic={"batch": (1, 64)}')
+    settled = set(shapes)
+    dims = {
+        dim
+        for name, type_ in model.inputs().items()
+        for dim in type_.shape
+        if isinstance(dim, str) and not {dim, name} & settled
+    }
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, given in dynamic.items():
+        if name not in dims:
+            hint = known_names(str(name), sorted(dims), "its open sizes")
+            raise InputError(f"the model has no open size {quoted(str(name))}", hint=hint)
+        pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+        whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
+        if len(pair) != 2 or not whole or not 0 <= pair[0] <= pair[1]:
+            raise InputError(
+                f"dynamic= gives {quoted(str(name))} the range {given!r}",
+                hint="a range is its least and its largest size, both included: (1, 4096)",
+            )
+        ranges[str(name)] = (int(pair[0]), int(pair[1]))
+    if open_ := sorted(dims - set(ranges)):
+        raise InputError(
+            f"the model leaves {', '.join(map(quoted, open_))} open as well",
+            hint="settle it by shapes=, or give its range in dynamic=",
+        )
+    return ranges
+
+
+def _names(sizes: Ranges) -> list[str]:
+    """Identifiers for sizes, whose names in a model may be anything."""
+    return [f"size{at}" for at in range(len(sizes))]
+
+
+def _alike(units: Sequence[Unit], others: Sequence[Unit]) -> bool:
+    """Whether units compute the same values of a model."""
+    return [tuple(u.outputs.values()) for u in units] == [tuple(u.outputs.values()) for u in others]
+
+
+def _at_sizes(kernel: ModelKernel, program: Program, values: Mapping[str, int]) -> ModelKernel:
+    """A symbolic kernel as the kernel of its program at some sizes."""
+    params = kernel.program.params
+    return replace(
+        kernel,
+        program=program,
+        buffers=tuple(buffer_at(b, values) for b in kernel.buffers),
+        sizes=tuple(values[p.name] for p in params),
+        flops=flops(program),
+    )
