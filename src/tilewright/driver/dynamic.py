@@ -39,11 +39,18 @@ SIZES_KEPT: Final = 16
 KERNELS_KEPT: Final = 4096
 #: Ranges of sizes that share symbolic kernels end at powers of two from here on.
 FIRST_RANGE: Final = 16
-#: Sizes at which programs are compared to find what is affine in them: no powers of two, and not small ones,
-#: where dimensions of one element are left out.
-SAMPLES: Final = (37, 38, 53)
-#: A size that is sampled for others' sake.
-BASE: Final = 41
+#: Sizes at which programs are compared to find what is affine in them: no powers of two, two neighbours.
+SAMPLES: Final = (41, 37, 38, 53)
+#: Sizes up to this one are cases of their own: what has one element is read without its index.
+DEGENERATE: Final = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Family:
+    """The model's units at some sizes, ``points``, of those that are not fixed: all of one structure."""
+
+    points: tuple[dict[str, int], ...]
+    samples: tuple[tuple[Unit, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ class DynamicModel(HoldsCode):
         self.threads = compiler.options.threads
         """Threads that a run uses."""
         self._plan: GraphPlan | None = None
-        self._samples, self._points = self._sampled(progress)
+        self._families: dict[tuple[tuple[str, int], ...], _Family] = {}
+        self._family({name: hi for name, (_, hi) in self.sizes.items()}, progress)
         self.name = model.model.graph.name
         """The model's name, as it says itself."""
         self.compile_seconds = {"total": time.perf_counter() - start}
@@ -241,27 +249,33 @@ class DynamicModel(HoldsCode):
         )
         return known if same else array
 
-    def _sampled(self, progress: Progress) -> tuple[list[tuple[Unit, ...]], list[dict[str, int]]]:
-        """The units at some sizes, and these: enough to tell what is affine in each size."""
-        bounds = self.sizes
-        base = {name: min(max(lo, BASE), hi) for name, (lo, hi) in bounds.items()}
-        points = [base]
-        for name, (lo, hi) in bounds.items():
-            others = [n for n in dict.fromkeys((*SAMPLES, lo, hi)) if lo <= n <= hi and n != base[name]]
-            points += [{**base, name: n} for n in others[: len(SAMPLES)]]
-        found: list[tuple[Unit, ...]] = []
-        for at, point in enumerate(points):
-            progress("sizes", at, len(points))
-            found.append(self._units(point).units)
-        progress("sizes", len(points), len(points))
-        alike = [at for at, units in enumerate(found) if _alike(units, found[0])]
-        return [found[at] for at in alike], [points[at] for at in alike]
+    def _family(self, sizes: Mapping[str, int], progress: Progress = no_progress) -> _Family:
+        """The samples of sizes such as these: where one of them is 0 or 1, it is so in all of them."""
+        fixed = {name: n for name, n in sizes.items() if n <= DEGENERATE}
+        key = tuple(fixed.items())
+        if key not in self._families:
+            candidates = {
+                name: sampled_sizes(lo, hi) for name, (lo, hi) in self.sizes.items() if name not in fixed
+            }
+            base = fixed | {name: found[0] for name, found in candidates.items()}
+            points = [base, *({**base, name: n} for name, found in candidates.items() for n in found[1:])]
+            samples: list[tuple[Unit, ...]] = []
+            for at, point in enumerate(points):
+                progress("sizes", at, len(points))
+                samples.append(self._units(point).units)
+            progress("sizes", len(points), len(points))
+            alike = [at for at, units in enumerate(samples) if _alike(units, samples[0])]
+            self._families[key] = _Family(
+                tuple(points[at] for at in alike), tuple(samples[at] for at in alike)
+            )
+        return self._families[key]
 
     def _kernels(
         self, units: Sequence[Unit], sizes: Mapping[str, int], known: Callable[[str], Array | None]
     ) -> list[ModelKernel]:
         """The kernel of each unit at some sizes: symbolic ones of their range, others made for them."""
-        symbolic = self._symbolic(sizes, known) if _alike(units, self._samples[0]) else {}
+        family = self._family(sizes)
+        symbolic = self._symbolic(family, sizes, known) if _alike(units, family.samples[0]) else {}
         values = dict(zip(_names(self.sizes), sizes.values(), strict=True))
         at_sizes: dict[int, Program] = {}
         sized: dict[int, ModelKernel] = {}
@@ -280,15 +294,7 @@ class DynamicModel(HoldsCode):
                         sized[id(kernel)] = _at_sizes(kernel, unit.program, values)
                     found[at] = sized[id(kernel)]
         missing = [at for at in range(len(units)) if at not in found]
-        compiler = self._compiler
-        made = build_kernels(
-            [units[at] for at in missing],
-            compiler.target,
-            compiler.options,
-            known,
-            compiler.settings,
-            no_progress,
-        )
+        made = self._built([units[at] for at in missing], known)
         for at, kernel in zip(missing, made, strict=True):
             found[at] = self._static[at, units[at].program] = kernel
         while len(self._static) > KERNELS_KEPT:
@@ -296,47 +302,54 @@ class DynamicModel(HoldsCode):
         return [found[at] for at in range(len(units))]
 
     def _symbolic(
-        self, sizes: Mapping[str, int], known: Callable[[str], Array | None]
+        self, family: _Family, sizes: Mapping[str, int], known: Callable[[str], Array | None]
     ) -> Mapping[int, ModelKernel]:
         """The symbolic kernels of the range of sizes that some are in, by unit; made when first needed."""
         ranges = tuple(range_of(sizes[name], lo, hi) for name, (lo, hi) in self.sizes.items())
         if ranges not in self._ranges:
-            params = [Param(name, *each) for name, each in zip(_names(self.sizes), ranges, strict=True)]
-            self._ranges[ranges] = self._compiled(params, known)
+            self._ranges[ranges] = self._compiled(family, ranges, known)
         return self._ranges[ranges]
 
     def _compiled(
-        self, params: Sequence[Param], known: Callable[[str], Array | None]
+        self, family: _Family, ranges: Sequence[tuple[int, int]], known: Callable[[str], Array | None]
     ) -> dict[int, ModelKernel]:
-        names = dict(zip(self.sizes, params, strict=True))
-        points = [{names[name].name: n for name, n in point.items()} for point in self._points]
+        names = dict(zip(self.sizes, _names(self.sizes), strict=True))
+        each = zip(names.values(), ranges, strict=True)
+        params = [Param(name, lo, hi) for name, (lo, hi) in each if hi > DEGENERATE]
+        points = [{names[name]: n for name, n in point.items()} for point in family.points]
         made: dict[tuple[Program, ...], Program | None] = {}
         wanted: dict[int, Unit] = {}
-        for at, unit in enumerate(self._samples[0]):
-            programs = tuple(units[at].program for units in self._samples)
+        for at, unit in enumerate(family.samples[0]):
+            programs = tuple(units[at].program for units in family.samples)
             if programs not in made:
                 made[programs] = generalise(programs, points, params)
             program = made[programs]
             if program is not None and program.params:
                 wanted[at] = replace(unit, program=program)
+        return dict(zip(wanted, self._built(list(wanted.values()), known), strict=True))
+
+    def _built(self, units: Sequence[Unit], known: Callable[[str], Array | None]) -> tuple[ModelKernel, ...]:
         compiler = self._compiler
-        kernels = build_kernels(
-            list(wanted.values()),
-            compiler.target,
-            compiler.options,
-            known,
-            compiler.settings,
-            no_progress,
-        )
-        return dict(zip(wanted, kernels, strict=True))
+        target, options, settings = compiler.target, compiler.options, compiler.settings
+        return build_kernels(units, target, options, known, settings, no_progress)
+
+
+def sampled_sizes(lo: int, hi: int) -> tuple[int, ...]:
+    """Sizes between two of which affine functions can be told, no degenerate ones if there are others."""
+    found = dict.fromkeys((*SAMPLES, hi, hi - 1, (lo + hi) // 2, 3, 2))
+    usual = [n for n in found if max(lo, DEGENERATE + 1) <= n <= hi]
+    return tuple(usual or range(lo, hi + 1))[: len(SAMPLES)]
 
 
 def range_of(size: int, lo: int, hi: int) -> tuple[int, int]:
     """The range of sizes that share kernels with a size between ``lo`` and ``hi``."""
+    if size <= DEGENERATE:
+        return size, size
     end = FIRST_RANGE
     while size > end:
         end *= 2
-    return max(lo, end // 2 + 1 if end > FIRST_RANGE else lo), min(hi, end)
+    first = end // 2 + 1 if end > FIRST_RANGE else DEGENERATE + 1
+    return max(lo, first), min(hi, end)
 
 
 def read_open_sizes(inputs: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -1,0 +1,230 @@
+"""Models with open sizes: equal to static compiles at every size, few kernels, flat memory, refusals."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from tests import onnx_models
+
+import tilewright
+from tilewright.driver import dynamic
+from tilewright.driver.dynamic import DynamicModel, range_of
+from tilewright.support import InputError
+
+HIDDEN, HEADS = 24, 3
+
+
+def encoder():
+    """A layer of attention over rows of any length and number, its shape arithmetic as exporters write it."""
+    rng = np.random.default_rng(5)
+    square = (HIDDEN, HIDDEN)
+    shapes = {"table": (50, HIDDEN), "wq": square, "wk": square, "wv": square, "wo": (HIDDEN, 8)}
+    shapes |= {"places": (64, HIDDEN), "g": (HIDDEN,), "b": (HIDDEN,)}
+    weights = {name: rng.standard_normal(shape, np.float32) / 5 for name, shape in shapes.items()}
+    whole = {"zero": 0, "heads": HEADS, "depth": HIDDEN // HEADS, "hidden": HIDDEN}
+    weights |= {name: np.array([n], np.int64) for name, n in whole.items()}
+    weights |= {"first": np.array(0, np.int64), "second": np.array(1, np.int64)}
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["table", "ids"], ["words"]),
+        node("Shape", ["ids"], ["shape"]),
+        node("Gather", ["shape", "second"], ["n"], axis=0),
+        node("Gather", ["shape", "first"], ["rows"], axis=0),
+        node("Unsqueeze", ["n", "zero"], ["n1"]),
+        node("Unsqueeze", ["rows", "zero"], ["rows1"]),
+        node("Slice", ["places", "zero", "n1"], ["place"]),
+        node("Add", ["words", "place"], ["x"]),
+        node("LayerNormalization", ["x", "g", "b"], ["y"]),
+        node("Concat", ["rows1", "n1", "heads", "depth"], ["apart"], axis=0),
+        node("Concat", ["rows1", "n1", "hidden"], ["together"], axis=0),
+    ]
+    for name in "qkv":
+        nodes += [
+            node("MatMul", ["y", f"w{name}"], [f"{name}0"]),
+            node("Reshape", [f"{name}0", "apart"], [f"{name}1"]),
+            node("Transpose", [f"{name}1"], [name], perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]),
+        ]
+    nodes += [
+        node("MatMul", ["q", "k"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "v"], ["mixed"]),
+        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "together"], ["flat"]),
+        node("MatMul", ["flat", "wo"], ["out"]),
+    ]
+    inputs = [onnx_models.tensor("ids", ("batch", "seq"), TensorProto.INT64)]
+    return onnx_models.model(nodes, inputs, [onnx_models.tensor("out", ("batch", "seq", 8))], weights)
+
+
+def convolutions():
+    rng = np.random.default_rng(6)
+    shapes = {"w": (16, 3, 3, 3), "v": (16, 5)}
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("GlobalAveragePool", ["z"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "v"], ["out"]),
+    ]
+    x, out = onnx_models.tensor("x", ("batch", 3, "h", 18)), onnx_models.tensor("out", ("batch", 5))
+    return onnx_models.model(nodes, [x], [out], weights)
+
+
+def cache_weights():
+    return np.random.default_rng(7).standard_normal((16, 16), np.float32)
+
+
+def decoder_step():
+    """Attention of one new place over a cache that grows, which it returns one longer."""
+    nodes = [
+        helper.make_node("Concat", ["past", "new"], ["present"], axis=1),
+        helper.make_node("Transpose", ["present"], ["keys"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["new", "keys"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "present"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "w"], ["out"]),
+    ]
+    inputs = [onnx_models.tensor("past", (1, "past", 16)), onnx_models.tensor("new", (1, 1, 16))]
+    outputs = [onnx_models.tensor("out", (1, 1, 16)), onnx_models.tensor("present", (1, "n", 16))]
+    return onnx_models.model(nodes, inputs, outputs, {"w": cache_weights()})
+
+
+@pytest.fixture(scope="module")
+def encoding():
+    return tilewright.compile(encoder(), threads=2, dynamic={"seq": (1, 64), "batch": (1, 9)})
+
+
+def ids(batch, length):
+    return np.random.default_rng(batch + length).integers(0, 50, (batch, length))
+
+
+@pytest.mark.parametrize(
+    ("batch", "length"), [(1, 1), (1, 40), (1, 41), (9, 1), (2, 33), (2, 64), (9, 64), (3, 17), (4, 5)]
+)
+def test_every_size_gives_what_a_static_compile_gives(encoding, batch, length):
+    static = tilewright.compile(encoder(), threads=2, shapes={"batch": batch, "seq": length})
+    (want,), (got,) = static(ids(batch, length)), encoding(ids(batch, length))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert got.shape == (batch, length, 8)
+
+
+def test_kernels_are_compiled_once_a_range(encoding):
+    encoding(ids(3, 40))
+    ranges, static = len(encoding._ranges), len(encoding._static)
+    for length in (34, 41, 47, 62):
+        encoding(ids(3, length))
+        encoding(ids(4, length))
+    assert (len(encoding._ranges), len(encoding._static)) == (ranges, static)
+    kernels = [group.kernel for group in encoding.at(batch=3, seq=47).groups()]
+    assert sum(bool(kernel.sizes) for kernel in kernels) >= len(kernels) // 2
+
+
+def test_constants_and_plans_do_not_pile_up(encoding):
+    encoding(ids(2, 40))
+    before = encoding._packs.nbytes
+    for length in range(34, 34 + dynamic.SIZES_KEPT + 3):
+        encoding(ids(2, length))
+    assert encoding._packs.nbytes == before
+    assert len(encoding._known) <= dynamic.SIZES_KEPT
+
+
+def test_two_open_sizes_of_a_convolution():
+    model = tilewright.compile(convolutions(), threads=2, dynamic={"batch": (1, 40), "h": (8, 90)})
+    for batch, h in [(1, 8), (2, 37), (3, 90), (40, 19), (2, 38)]:
+        x = np.random.default_rng(h).standard_normal((batch, 3, h, 18), np.float32)
+        static = tilewright.compile(convolutions(), threads=2, shapes={"batch": batch, "h": h})
+        np.testing.assert_allclose(model(x)[0], static(x)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_cache_grows_without_compiling():
+    model = tilewright.compile(decoder_step(), threads=2, dynamic={"past": (0, 200)})
+    rng = np.random.default_rng(1)
+    past = np.zeros((1, 0, 16), np.float32)
+    made = []
+    for _ in range(40):
+        new = rng.standard_normal((1, 1, 16), np.float32)
+        whole = np.concatenate([past, new], axis=1)
+        scores = new @ whole.transpose(0, 2, 1)
+        shares = np.exp(scores - scores.max())
+        out, past = model(past, new)
+        np.testing.assert_allclose(out, shares / shares.sum() @ whole @ cache_weights(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(past, whole)
+        made.append((len(model._ranges), len(model._static)))
+    assert made[35] == made[39]
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 65), "the size 'seq' is 65; the model is compiled for 1 to 64"),
+        ((10, 4), "the size 'batch' is 10; the model is compiled for 1 to 9"),
+        ((0, 4), "the size 'batch' is 0"),
+        ((4,), "has 2 dimensions"),
+    ],
+)
+def test_sizes_out_of_range_are_refused_by_name(encoding, shape, message):
+    with pytest.raises(InputError, match=message):
+        encoding(np.zeros(shape, np.int64))
+
+
+def test_inputs_that_contradict_each_other_are_named():
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"])]
+    tensors = [onnx_models.tensor(name, ("n", 4)) for name in "abc"]
+    model = tilewright.compile(onnx_models.model(nodes, tensors[:2], tensors[2:], {}), dynamic={"n": (1, 8)})
+    a = np.ones((3, 4), np.float32)
+    np.testing.assert_array_equal(model(a, a)[0], a + a)
+    with pytest.raises(InputError, match="the size 'n' is 3 by axis 0 of 'a' and 2 by axis 0 of 'b'"):
+        model(a, a[:2])
+    with pytest.raises(InputError, match="the input 'b' is missing"):
+        model.run(None, {"a": a})
+    with pytest.raises(InputError, match="the model takes 2 inputs, got 1"):
+        model(a)
+    with pytest.raises(InputError, match="inputs must be a mapping"):
+        model.run(None, [a])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seq": (1, 64)}, "the model leaves 'batch' open as well"),
+        ({"sek": (1, 64)}, "the model has no open size 'sek'"),
+        ({"seq": 64, "batch": (1, 2)}, "dynamic= gives 'seq' the range 64"),
+        ({"seq": (64, 1), "batch": (1, 2)}, "dynamic= gives 'seq' the range"),
+        ({"seq": (-1, 1), "batch": (1, 2)}, "dynamic= gives 'seq' the range"),
+        ({"seq": (True, 4), "batch": (1, 2)}, "dynamic= gives 'seq' the range"),
+        ([("seq", 1)], "dynamic= must map names to ranges"),
+    ],
+)
+def test_ranges_that_say_nothing_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        tilewright.compile(encoder(), dynamic=given)
+
+
+def test_dynamic_goes_without_devices():
+    with pytest.raises(InputError, match="dynamic= is for CPUs, without a plan"):
+        tilewright.compile(encoder(), dynamic={"seq": (1, 2)}, target="pocl")
+
+
+def test_sizes_by_name(encoding):
+    assert isinstance(encoding, DynamicModel) and "seq 1 to 64" in repr(encoding)
+    compiled = encoding.at(batch=2, seq=20)
+    np.testing.assert_array_equal(compiled(ids(2, 20))[0], encoding(ids(2, 20))[0])
+    assert encoding.profile({"ids": ids(2, 20)}, repeats=2).rows
+    np.testing.assert_array_equal(encoding.bind({"ids": ids(2, 20)}).run()[0], encoding(ids(2, 20))[0])
+    with pytest.raises(InputError, match="the size 'seq' is missing"):
+        encoding.at(batch=2)
+    with pytest.raises(InputError, match="no open size 'sequence'"):
+        encoding.at(batch=2, sequence=4)
+
+
+def test_one_size_settled_another_open():
+    model = tilewright.compile(encoder(), threads=1, shapes={"batch": 2}, dynamic={"seq": (4, 40)})
+    assert list(model.sizes) == ["seq"] and model.inputs["ids"].shape == (2, "seq")
+    assert model(ids(2, 9))[0].shape == (2, 9, 8)
+
+
+def test_ranges_cover_all_sizes_once():
+    for lo, hi in ((1, 512), (0, 7), (20, 40), (100, 100)):
+        found = [range_of(n, lo, hi) for n in range(lo, hi + 1)]
+        assert all(a <= n <= b for n, (a, b) in zip(range(lo, hi + 1), found, strict=True))
+        assert sum(b - a + 1 for a, b in dict.fromkeys(found)) == hi - lo + 1
