@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tilewright.driver import CompiledModel, CompiledProgram, scop
+    from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedModel
@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 # Public name -> the package that defines it, and its name there.
 _EXPORTS: Final = {
     "CompiledProgram": ("tilewright.driver", "CompiledProgram"),
+    "DynamicModel": ("tilewright.driver", "DynamicModel"),
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "InternalError": ("tilewright.support", "InternalError"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
@@ -33,6 +34,7 @@ _EXPORTS: Final = {
 __all__ = [
     "CompiledModel",
     "CompiledProgram",
+    "DynamicModel",
     "InternalError",
     "SavedModel",
     "TilewrightError",

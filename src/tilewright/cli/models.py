@@ -48,20 +48,22 @@ def as_proto(model: str | ModelProto) -> ModelProto:
 def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
     """Compile with progress shown."""
     with ProgressBar(state) as progress:
-        return compile_model(
-            model,
-            target=options.target,
-            threads=options.threads,
-            shapes=options.shapes,
-            precision=options.precision,
-            accuracy=options.accuracy,
-            winograd=options.winograd,
-            checks=options.checks,
-            strategy=options.strategy,
-            plan=options.plan,
-            wait_policy=options.wait_policy,
-            progress=progress,
-        )
+        return compile_model(model, plan=options.plan, progress=progress, **compile_arguments(options))
+
+
+def compile_arguments(options: CompileOptions) -> dict[str, Any]:
+    """What decides a compilation, but for its plan, as arguments of ``compile_model``."""
+    return {
+        "target": options.target,
+        "threads": options.threads,
+        "shapes": options.shapes,
+        "precision": options.precision,
+        "accuracy": options.accuracy,
+        "winograd": options.winograd,
+        "checks": options.checks,
+        "strategy": options.strategy,
+        "wait_policy": options.wait_policy,
+    }
 
 
 def load_or_compile(state: State, model: str, options: CompileOptions) -> CompiledModel | SavedModel:

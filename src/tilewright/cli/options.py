@@ -237,3 +237,15 @@ def parse_assignments(texts: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes NAME=FILE, got {text!r}")
         given[name] = file
     return given
+
+
+def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """``NAME=LO:HI`` options as the ``dynamic`` of a compilation. Raises UsageError for other text."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for text in texts:
+        name, _, bounds = text.rpartition("=")
+        lo, _, hi = bounds.partition(":")
+        if not name or not lo.isdigit() or not hi.isdigit():
+            raise click.UsageError(f"--dynamic {text}: write NAME=LEAST:LARGEST, such as seq=1:4096")
+        ranges[name] = (int(lo), int(hi))
+    return ranges

@@ -4,6 +4,7 @@ from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.device_kernel import DeviceFunction, kernel_source
+from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
@@ -31,6 +32,7 @@ __all__ = [
     "BenchResult",
     "CompiledModel",
     "CompiledProgram",
+    "DynamicModel",
     "DeviceFunction",
     "ENGINES",
     "EmittedUnit",

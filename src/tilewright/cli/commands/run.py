@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.arrays import write_archive
+from tilewright.cli.dynamic import run_dynamic
 from tilewright.cli.files import check_output
 from tilewright.cli.models import feeds_for, load_or_compile
 from tilewright.cli.options import (
@@ -19,6 +20,7 @@ from tilewright.cli.options import (
     input_options,
     model_argument,
     parse_assignments,
+    parse_ranges,
 )
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel
@@ -34,6 +36,18 @@ from tilewright.support import quoted
     "--repeats", default=1, show_default=True, type=click.IntRange(min=1), help="Runs; the median is shown."
 )
 @click.option("--profile", is_flag=True, help="Show the time of every kernel.")
+@click.option(
+    "--dynamic",
+    "ranges",
+    multiple=True,
+    metavar="NAME=LEAST:LARGEST",
+    help="Leave an unknown size open, such as seq=1:4096, and run at sizes drawn by --seed. May be given "
+    "several times.",
+)
+@click.option(
+    "--draws", default=1, show_default=True, type=click.IntRange(min=1), help="Sizes drawn for --dynamic."
+)
+@click.option("--check", is_flag=True, help="Compare each run of --dynamic with a compile for its sizes.")
 @compile_options
 @common_options
 def run(
@@ -45,6 +59,9 @@ def run(
     output: str | None,
     repeats: int,
     profile: bool,
+    ranges: tuple[str, ...],
+    draws: int,
+    check: bool,
     options: CompileOptions,
 ) -> None:
     """Run MODEL on the given inputs, or on random ones, and show its outputs.
@@ -53,6 +70,13 @@ def run(
     """
     if profile and is_saved_model(model):
         raise click.UsageError("--profile needs the model itself, not a saved one")
+    if ranges:
+        if files or archive or output or profile or options.plan or is_saved_model(model):
+            raise click.UsageError(
+                "--dynamic draws its inputs, and goes with --seed, --draws and --check alone"
+            )
+        run_dynamic(state, model, options, parse_ranges(ranges), draws, seed, check=check)
+        return
     given = parse_assignments(files, "--input").values()
     check_output(output, model, *given, *([archive] if archive else []))
     compiled = load_or_compile(state, model, options)

@@ -63,25 +63,34 @@ def _gelu_tanh(b: ModelBuilder, x: str, stem: str) -> str:
     return b.node("Mul", half, b.node("Add", tanh, b.scalar(1.0), stem=f"{stem}/add"), stem=stem)
 
 
-def _heads(b: ModelBuilder, x: str, batch: int, length: int, size: TransformerSize, stem: str) -> str:
+def _rows(batch: int | str, length: int | str) -> tuple[int, int]:
+    """The first two sizes in a Reshape: an open batch is copied, an open length is what is left."""
+    return 0 if isinstance(batch, str) else batch, -1 if isinstance(length, str) else length
+
+
+def _heads(
+    b: ModelBuilder, x: str, batch: int | str, length: int | str, size: TransformerSize, stem: str
+) -> str:
     """[batch, length, hidden] to [batch, heads, length, head]."""
-    split = b.node("Reshape", x, b.ints(batch, length, size.heads, size.head), stem=f"{stem}/split")
+    split = b.node("Reshape", x, b.ints(*_rows(batch, length), size.heads, size.head), stem=f"{stem}/split")
     return b.node("Transpose", split, stem=stem, perm=[0, 2, 1, 3])
 
 
-def _merge(b: ModelBuilder, x: str, batch: int, length: int, size: TransformerSize, stem: str) -> str:
+def _merge(
+    b: ModelBuilder, x: str, batch: int | str, length: int | str, size: TransformerSize, stem: str
+) -> str:
     """[batch, heads, length, head] to [batch, length, hidden]."""
     moved = b.node("Transpose", x, stem=f"{stem}/transposed", perm=[0, 2, 1, 3])
-    return b.node("Reshape", moved, b.ints(batch, length, size.hidden), stem=stem)
+    return b.node("Reshape", moved, b.ints(*_rows(batch, length), size.hidden), stem=stem)
 
 
 def _bert_layer(
-    b: ModelBuilder, x: str, mask: str, batch: int, length: int, size: TransformerSize, stem: str
+    b: ModelBuilder, x: str, mask: str, batch: int | str, length: int | str, size: TransformerSize, stem: str
 ) -> str:
     hidden, epsilon, old = size.hidden, _NORM_EPSILON["bert"], size.decomposed_norm
     query = _heads(b, b.linear(x, hidden, hidden, f"{stem}.query"), batch, length, size, f"{stem}.q")
     key = b.linear(x, hidden, hidden, f"{stem}.key")
-    key = b.node("Reshape", key, b.ints(batch, length, size.heads, size.head), stem=f"{stem}.k/split")
+    key = b.node("Reshape", key, b.ints(*_rows(batch, length), size.heads, size.head), stem=f"{stem}.k/split")
     # Exporters merge the two transpositions of the keys into one.
     key = b.node("Transpose", key, stem=f"{stem}.k", perm=[0, 2, 3, 1])
     value = _heads(b, b.linear(x, hidden, hidden, f"{stem}.value"), batch, length, size, f"{stem}.v")
@@ -99,8 +108,26 @@ def _bert_layer(
     return b.layer_norm(z, hidden, epsilon, old, f"{stem}.norm2")
 
 
-def bert(size: TransformerSize = BERT_BASE, batch: int = 1, length: int = 128, seed: int = 0) -> ModelProto:
-    """BERT's encoder and pooler.
+def _positions(b: ModelBuilder, ids: str, length: int | str) -> str:
+    """The places of tokens in their row: constants, or counted up to an open length."""
+    if not isinstance(length, str):
+        return b.constant(np.arange(length, dtype=np.int64)[None], "position_ids")
+    count = b.node(
+        "Gather",
+        b.node("Shape", ids, stem="ids/shape"),
+        b.constant(np.array(1, np.int64), "axis"),
+        stem="count",
+    )
+    zero, one = b.constant(np.array(0, np.int64), "from"), b.constant(np.array(1, np.int64), "by")
+    return b.node(
+        "Unsqueeze", b.node("Range", zero, count, one, stem="range"), b.ints(0), stem="position_ids"
+    )
+
+
+def bert(
+    size: TransformerSize = BERT_BASE, batch: int | str = 1, length: int | str = 128, seed: int = 0
+) -> ModelProto:
+    """BERT's encoder and pooler; a name in place of a size leaves it open.
 
     Inputs: `input_ids` and `attention_mask`, int64 [batch, length]. Outputs: `last_hidden_state`
     [batch, length, hidden] and `pooler_output` [batch, hidden].
@@ -115,9 +142,12 @@ def bert(size: TransformerSize = BERT_BASE, batch: int = 1, length: int = 128, s
     bias = b.node("Mul", inverted, b.scalar(_MASKED), stem="mask/bias")
     words = b.node("Gather", b.normal((size.vocabulary, hidden), 0.5, "embeddings.word"), ids, stem="word")
     # Absent token types are zeros: exporters leave a constant look-up for the compiler to fold.
-    kinds = b.constant(np.zeros((1, length), np.int64), "token_type_ids")
+    if isinstance(length, str):
+        kinds = b.node("Mul", ids, b.constant(np.array(0, np.int64), "no_type"), stem="token_type_ids")
+    else:
+        kinds = b.constant(np.zeros((1, length), np.int64), "token_type_ids")
     kinds = b.node("Gather", b.normal((2, hidden), 0.5, "embeddings.token_type"), kinds, stem="token_type")
-    places = b.constant(np.arange(length, dtype=np.int64)[None], "position_ids")
+    places = _positions(b, ids, length)
     table = b.normal((size.positions, hidden), 0.5, "embeddings.position")
     places = b.node("Gather", table, places, stem="position")
     x = b.node("Add", b.node("Add", words, kinds, stem="embeddings/sum"), places, stem="embeddings")
@@ -149,7 +179,9 @@ def _gpt2_layer(
     joined = _flat_linear(b, y, rows, hidden, 3 * hidden, f"{stem}.attention")
     parts = b.nodes("Split", [joined, b.ints(hidden, hidden, hidden, stem="split")], 3, f"{stem}.qkv", axis=2)
     query, value = (_heads(b, parts[i], batch, length, size, f"{stem}.{n}") for i, n in ((0, "q"), (2, "v")))
-    key = b.node("Reshape", parts[1], b.ints(batch, length, size.heads, size.head), stem=f"{stem}.k/split")
+    key = b.node(
+        "Reshape", parts[1], b.ints(*_rows(batch, length), size.heads, size.head), stem=f"{stem}.k/split"
+    )
     key = b.node("Transpose", key, stem=f"{stem}.k", perm=[0, 2, 3, 1])
     scores = b.node("MatMul", query, key, stem=f"{stem}.scores")
     scores = b.node("Div", scores, b.scalar(math.sqrt(size.head)), stem=f"{stem}.scaled")
