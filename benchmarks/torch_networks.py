@@ -376,7 +376,7 @@ class Experts(nn.Module):
         return (y * chosen[..., None]).sum(1)
 
 
-def _model(module: nn.Module, outputs: tuple[str, ...] = ("y",), **inputs: Tensor) -> TorchModel:
+def model_of(module: nn.Module, outputs: tuple[str, ...] = ("y",), **inputs: Tensor) -> TorchModel:
     """The module in evaluation mode, with weights that keep signals alive through many layers."""
     for part in module.modules():
         if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Linear):
@@ -389,43 +389,43 @@ def _image(size: int = 224, channels: int = 3) -> Tensor:
 
 
 NETWORKS: dict[str, Callable[[], TorchModel]] = {
-    "vision_transformer": lambda: _model(VisionTransformer(), x=_image()),
-    "unet": lambda: _model(UNet(), x=_image(192)),
-    "efficientnet_b0": lambda: _model(efficientnet(), x=_image()),
-    "convnext": lambda: _model(ConvNext(), x=_image()),
-    "shufflenet": lambda: _model(ShuffleNet(), x=_image()),
-    "densenet": lambda: _model(DenseNet(), x=_image()),
-    "detector": lambda: _model(Detector(), x=_image(320)),
-    "window_transformer": lambda: _model(WindowTransformer(), x=_image()),
-    "denoiser": lambda: _model(Denoiser(), x=_image(32, 4), time=torch.randn(1, 128)),
-    "super_resolution": lambda: _model(SuperResolution(), x=_image(96, 1)),
-    "decoder": lambda: _model(Decoder(), x=torch.randint(0, 1000, (1, 64))),
-    "waves": lambda: _model(Waves(), x=torch.randn(1, 1, 4000)),
-    "lstm": lambda: _model(
+    "vision_transformer": lambda: model_of(VisionTransformer(), x=_image()),
+    "unet": lambda: model_of(UNet(), x=_image(192)),
+    "efficientnet_b0": lambda: model_of(efficientnet(), x=_image()),
+    "convnext": lambda: model_of(ConvNext(), x=_image()),
+    "shufflenet": lambda: model_of(ShuffleNet(), x=_image()),
+    "densenet": lambda: model_of(DenseNet(), x=_image()),
+    "detector": lambda: model_of(Detector(), x=_image(320)),
+    "window_transformer": lambda: model_of(WindowTransformer(), x=_image()),
+    "denoiser": lambda: model_of(Denoiser(), x=_image(32, 4), time=torch.randn(1, 128)),
+    "super_resolution": lambda: model_of(SuperResolution(), x=_image(96, 1)),
+    "decoder": lambda: model_of(Decoder(), x=torch.randint(0, 1000, (1, 64))),
+    "waves": lambda: model_of(Waves(), x=torch.randn(1, 1, 4000)),
+    "lstm": lambda: model_of(
         Tagger(nn.LSTM(64, 128, 2, batch_first=True), 128, 10, 500), x=torch.randint(0, 500, (1, 50))
     ),
-    "gru": lambda: _model(
+    "gru": lambda: model_of(
         Tagger(nn.GRU(40, 64, batch_first=True, bidirectional=True), 128, 30), x=torch.randn(1, 50, 40)
     ),
-    "experts": lambda: _model(Experts(), x=torch.randn(37, 64)),
-    "mobilenet_v3": lambda: _model(images.mobilenet_v3(), x=_image()),
-    "inception": lambda: _model(images.Inception(), x=_image()),
-    "resnext": lambda: _model(images.resnext(), x=_image()),
-    "regnet": lambda: _model(images.regnet(), x=_image()),
-    "mixer": lambda: _model(images.Mixer(), x=_image()),
-    "bilinear_unet": lambda: _model(images.BilinearUNet(), x=_image(160)),
-    "yolo": lambda: _model(images.Yolo(), x=_image(320)),
-    "dilated_pyramid": lambda: _model(images.DilatedPyramid(), x=_image(256)),
-    "segformer": lambda: _model(images.Segformer(), x=_image(192)),
-    "generator": lambda: _model(images.generator(), x=torch.randn(1, 100, 1, 1)),
-    "discriminator": lambda: _model(images.discriminator(), x=_image(64)),
-    "style_generator": lambda: _model(images.StyleGenerator(), x=torch.randn(1, 128)),
-    "style_transfer": lambda: _model(images.StyleTransfer(), x=_image(128)),
-    "flow": lambda: _model(images.Flow(), x=_image(128), other=_image(128)),
-    "point_net": lambda: _model(images.PointNet(), x=torch.randn(1, 3, 1024)),
-    "volumes": lambda: _model(images.VolumeNet(), x=torch.randn(1, 1, 32, 32, 32)),
-    "radiance": lambda: _model(images.Radiance(), x=torch.randn(4096, 3)),
-    "decoder_step": lambda: _model(
+    "experts": lambda: model_of(Experts(), x=torch.randn(37, 64)),
+    "mobilenet_v3": lambda: model_of(images.mobilenet_v3(), x=_image()),
+    "inception": lambda: model_of(images.Inception(), x=_image()),
+    "resnext": lambda: model_of(images.resnext(), x=_image()),
+    "regnet": lambda: model_of(images.regnet(), x=_image()),
+    "mixer": lambda: model_of(images.Mixer(), x=_image()),
+    "bilinear_unet": lambda: model_of(images.BilinearUNet(), x=_image(160)),
+    "yolo": lambda: model_of(images.Yolo(), x=_image(320)),
+    "dilated_pyramid": lambda: model_of(images.DilatedPyramid(), x=_image(256)),
+    "segformer": lambda: model_of(images.Segformer(), x=_image(192)),
+    "generator": lambda: model_of(images.generator(), x=torch.randn(1, 100, 1, 1)),
+    "discriminator": lambda: model_of(images.discriminator(), x=_image(64)),
+    "style_generator": lambda: model_of(images.StyleGenerator(), x=torch.randn(1, 128)),
+    "style_transfer": lambda: model_of(images.StyleTransfer(), x=_image(128)),
+    "flow": lambda: model_of(images.Flow(), x=_image(128), other=_image(128)),
+    "point_net": lambda: model_of(images.PointNet(), x=torch.randn(1, 3, 1024)),
+    "volumes": lambda: model_of(images.VolumeNet(), x=torch.randn(1, 1, 32, 32, 32)),
+    "radiance": lambda: model_of(images.Radiance(), x=torch.randn(4096, 3)),
+    "decoder_step": lambda: model_of(
         sequences.DecoderStep(),
         ("y", "new_keys", "new_values"),
         token=torch.randint(0, 2000, (1, 1)),
@@ -433,26 +433,26 @@ NETWORKS: dict[str, Callable[[], TorchModel]] = {
         keys=torch.randn(2, 1, 2, 200, 64),
         values=torch.randn(2, 1, 2, 200, 64),
     ),
-    "relative_positions": lambda: _model(
+    "relative_positions": lambda: model_of(
         sequences.RelativePositions(),
         x=torch.randint(0, 1000, (1, 64)),
         target=torch.randint(0, 1000, (1, 24)),
     ),
-    "speech_encoder": lambda: _model(sequences.SpeechEncoder(), x=torch.randn(1, 80, 1000)),
-    "conformer": lambda: _model(sequences.Conformer(), x=torch.randn(1, 200, 144)),
-    "causal_windows": lambda: _model(sequences.CausalWindows(), x=torch.randn(1, 40, 400)),
-    "separator": lambda: _model(sequences.Separator(), x=torch.randn(1, 1, 8000)),
-    "reader": lambda: _model(sequences.Reader(), x=torch.randn(1, 1, 32, 160)),
-    "translator": lambda: _model(sequences.Translator(), x=torch.randint(0, 400, (1, 20))),
-    "selective_scan": lambda: _model(sequences.SelectiveScan(), x=torch.randn(1, 32, 64)),
-    "linear_attention": lambda: _model(sequences.LinearAttention(), x=torch.randn(1, 128, 64)),
-    "recommender": lambda: _model(
+    "speech_encoder": lambda: model_of(sequences.SpeechEncoder(), x=torch.randn(1, 80, 1000)),
+    "conformer": lambda: model_of(sequences.Conformer(), x=torch.randn(1, 200, 144)),
+    "causal_windows": lambda: model_of(sequences.CausalWindows(), x=torch.randn(1, 40, 400)),
+    "separator": lambda: model_of(sequences.Separator(), x=torch.randn(1, 1, 8000)),
+    "reader": lambda: model_of(sequences.Reader(), x=torch.randn(1, 1, 32, 160)),
+    "translator": lambda: model_of(sequences.Translator(), x=torch.randint(0, 400, (1, 20))),
+    "selective_scan": lambda: model_of(sequences.SelectiveScan(), x=torch.randn(1, 32, 64)),
+    "linear_attention": lambda: model_of(sequences.LinearAttention(), x=torch.randn(1, 128, 64)),
+    "recommender": lambda: model_of(
         sequences.Recommender(), x=torch.randn(64, 13), categories=torch.randint(0, 5000, (64, 8, 4))
     ),
-    "autoencoder": lambda: _model(sequences.autoencoder(), x=torch.randn(8, 784)),
-    "graph": lambda: _model(
+    "autoencoder": lambda: model_of(sequences.autoencoder(), x=torch.randn(8, 784)),
+    "graph": lambda: model_of(
         sequences.GraphConvolution(), x=torch.randn(500, 32), edges=torch.randint(0, 500, (2, 3000))
     ),
-    "tokens": lambda: _model(sequences.Tokens(), x=torch.randint(0, 1000, (2, 64))),
+    "tokens": lambda: model_of(sequences.Tokens(), x=torch.randint(0, 1000, (2, 64))),
 }
 """The networks by name."""

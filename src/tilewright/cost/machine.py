@@ -89,9 +89,12 @@ def page_cycles(apart: int, target: Target) -> float:
     return target.page_walk * min(1.0, apart / PAGE)
 
 
-def bandwidth(target: Target, nbytes: float, threads: int) -> float:
-    """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread."""
+def bandwidth(target: Target, nbytes: float, threads: int, share: float = KEPT_SHARE) -> float:
+    """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread.
+
+    They may take the part ``share`` of a level.
+    """
     for level in target.memory[1:]:
-        if level.size is None or nbytes * min(threads, level.shared_by) <= KEPT_SHARE * level.size:
+        if level.size is None or nbytes * min(threads, level.shared_by) <= share * level.size:
             return level.bandwidth
     return target.memory[-1].bandwidth

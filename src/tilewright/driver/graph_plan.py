@@ -33,6 +33,7 @@ from tilewright.plan import (
     fits_together,
     is_fast,
     matrix_depths,
+    row_chain_pays,
     with_layouts,
 )
 from tilewright.support import ArtefactError
@@ -51,6 +52,20 @@ def choose_passes(machine: Target, precision: Precision, winograd: WinogradMode)
         deepest = max(matrix_depths(BF16, machine), default=0)
         inputs = NarrowInputs(BF16.name, depth[narrow], deepest)
     return PassPlan((U8, I8, I32) in depth, fill, MergeGroups(lanes), inputs)
+
+
+def choose_cuts(maker: UnitMaker, target: Target, threads: int) -> frozenset[str]:
+    """The values at which chains with whole rows are cut: those of chains that are slower as one nest."""
+    known: dict[Program, bool] = {}
+    cuts: set[str] = set()
+    for group, unit in zip(maker.partition.groups, maker.units(), strict=True):
+        if not group.joints:
+            continue
+        if unit.program not in known:
+            known[unit.program] = row_chain_pays(unit.program, target, threads)
+        if not known[unit.program]:
+            cuts.update(group.joints)
+    return frozenset(cuts)
 
 
 def choose_graph_plan(
@@ -129,8 +144,12 @@ def graph_units(
         maker = UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion), precision)
         return GraphUnits(maker.partition, make_units(maker, plan), plan)
     passes = choose_passes(target, precision, winograd)
-    maker = UnitMaker(fuse(simplify(graph, passes.passes())), precision)
-    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes)
+    simplified = simplify(graph, passes.passes())
+    maker = UnitMaker(fuse(simplified), precision)
+    fusion = FusionOptions(cuts=choose_cuts(maker, target, threads))
+    if fusion.cuts:
+        maker = UnitMaker(fuse(simplified, fusion), precision)
+    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes, fusion=fusion)
     return GraphUnits(maker.partition, make_units(maker, made), made)
 
 

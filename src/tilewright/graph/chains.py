@@ -6,7 +6,8 @@
 
 A row of the first contraction's result needs no other row on its way to the end, so a kernel that computes a
 few rows at a time keeps them in the nearest cache level. What makes a chain is read off the computations: the
-axis that the middle reduces is the one that the last sums over. Such chains are always joined.
+axis that the middle reduces is the one that the last sums over. Such chains are joined, but where values are
+cut: whoever knows the machine cuts those that are slower so.
 
 Contractions that follow one another directly, an image's expansion, its depthwise filter and the projection,
 may be computed in bands of rows. Whether that pays depends on the machine: see `contraction_runs`.
@@ -80,6 +81,7 @@ def join_groups(*groups: Group) -> Group:
         number=first.number,
         nodes=tuple(nodes.values()),
         inputs=tuple(dict.fromkeys(value for value in inputs if value not in made)),
+        joints=tuple(value for group in groups for value in (*group.joints, *group.outputs))[:-1],
         how=replace(last.how, through=through),
     )
 

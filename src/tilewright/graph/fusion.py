@@ -87,6 +87,13 @@ class _Fuser:
         self.kinds = [_kind(node) for node in graph.nodes]
         self.ancestors = Ancestors.of(graph)
         self.position = {id(node): at for at, node in enumerate(graph.nodes)}
+        self.places = {
+            value
+            for node, kind in zip(graph.nodes, self.kinds, strict=True)
+            if kind is Kind.GATHER
+            for value in node.inputs[1:]
+            if value and graph.types[value].dtype.startswith(("i", "u"))
+        }
         self.taken: set[int] = set()
         self.axes: dict[int, frozenset[int]] = {}
         # Outputs of transpositions that contractions store in their order.
@@ -243,8 +250,10 @@ class _Fuser:
         return region
 
     def stays(self, value: str) -> bool:
-        """Whether a value is stored, whoever reads it: the model returns it, or groups are cut there."""
-        return value in self.options.cuts or self.graph.is_output(value)
+        """Whether a value is stored, whoever reads it: the model returns it, groups are cut there, or runs
+        look whether the places that it holds are in range.
+        """
+        return value in self.options.cuts or value in self.places or self.graph.is_output(value)
 
     def leaving(self, region: Sequence[int]) -> list[str]:
         """The values made in the region that are read outside of it, or that the model returns."""
@@ -276,6 +285,9 @@ class _Fuser:
         """The group of a region, with the movement that its contraction reads and writes through."""
         nodes = [self.graph.nodes[at] for at in region.members]
         outputs = self.leaving(region.members)
+        if nodes[0].repeat is not None:
+            # what the next run reads is made whether or not anyone else reads it
+            outputs = list(nodes[0].used_outputs)
         through: dict[int, Node] = {}
         if region.kind is Kind.CONTRACTION and self.options.through_movement:
             anchor = next(at for at in region.members if self.kinds[at] is Kind.CONTRACTION)

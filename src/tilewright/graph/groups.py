@@ -21,8 +21,8 @@ class Group:
 
     `inputs` are the values it reads: the model's inputs, constants, other groups' outputs, and views of
     these. Constants of one element are part of the program and not listed. `outputs` are the values it
-    makes. `stem` is a legal identifier that says which operators are in it, and `number` the place of the
-    first in the graph: together they are unique.
+    makes, `joints` those between groups that were joined. `stem` is a legal identifier that says which
+    operators are in it, and `number` the place of the first in the graph: together they are unique.
     """
 
     stem: str
@@ -32,6 +32,7 @@ class Group:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     how: Build = field(default_factory=Build)
+    joints: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.rule import ContractionProblem
+from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
 from tilewright.plan.gpu_default import schedule_for_gpu
@@ -82,6 +83,8 @@ __all__ = [
     "read_accuracy",
     "resized",
     "rewritten",
+    "row_chain_cost",
+    "row_chain_pays",
     "schedule_for_gpu",
     "schedule_open",
     "slice_program",

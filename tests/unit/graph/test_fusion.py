@@ -237,3 +237,15 @@ def test_programs_read_no_more_than_their_groups_say(graph: Graph) -> None:
         assert set(made.inputs.values()) <= set(group.inputs)
         assert tuple(made.outputs.values()) == group.outputs
         assert not any(value.endswith("shape") for value in made.inputs.values())
+
+
+def test_places_that_runs_look_at_are_stored() -> None:
+    types = {"x": TensorType("f32", (5, 4, 8)), "i": TensorType("i64", (5, 2, 1))}
+    nodes = [
+        Node("Expand", ("i", "shape"), ("wide",), version=21),
+        Node("GatherElements", ("x", "wide"), ("found",), {"axis": 1}, version=21),
+        Node("ReduceSum", ("found", "axes"), ("y",), version=21),
+    ]
+    graph = typed_graph(types, ["y"], nodes, {"shape": np.array([5, 2, 8]), "axes": np.array([1])})
+    partition = fuse(graph)
+    assert ("wide",) in [group.outputs for group in partition.groups]

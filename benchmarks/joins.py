@@ -1,0 +1,152 @@
+"""Each kernel that computes several contractions, against kernels of its parts: was joining them right?
+
+    python benchmarks/joins.py --threads 2 --json [--models decoder,zoo:bert_base] [--rounds 5] [--runs 20]
+
+For each network two versions are made: one with all chains joined that can be, and all joins of contractions
+that the default chooses, and one with none. They run in turns, kernel by kernel; a row is one joined kernel:
+the shortest time of it and of its parts, and which of both the default takes. Exit status 1 where the default
+takes one that is slower than the other by more than ``WORST`` allows.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import torch
+from arguments import add_models, names, parser_of
+from torch_exports import export
+from torch_models import TorchModel
+from torch_networks import NETWORKS, Decoder, model_of
+
+import tilewright
+from tilewright.driver import CompiledModel
+from tilewright.driver.graph_plan import choose_graph_plan, choose_passes, graph_units
+from tilewright.driver.plans import ModelPlan
+from tilewright.driver.units import UnitMaker, flow_of
+from tilewright.frontend import import_onnx, zoo
+from tilewright.graph import FusionOptions, fuse, simplify
+from tilewright.plan import GraphPlan, choose_layouts
+from tilewright.support import available_cpus
+from tilewright.target import Target, detect
+
+WORST: Final = 0.97
+"""The least time of the parts, in that of the joined kernel, for which joining was no mistake."""
+SHORTEST: Final = 2e-3
+"""Kernels of fewer milliseconds are reported and not judged."""
+
+
+def language_model(width: int, tokens: int, words: int) -> Callable[[], TorchModel]:
+    """A decoder whose vocabulary is as large as those of language models are."""
+    return lambda: model_of(Decoder(width, tokens, 2, words), x=torch.randint(0, 1000, (1, tokens)))
+
+
+LANGUAGE_MODELS: Final = {
+    f"decoder_{width}x{tokens}x{words}": language_model(width, tokens, words)
+    for width, tokens, words in (
+        (256, 1, 32000),
+        (256, 16, 32000),
+        (256, 128, 32000),
+        (384, 64, 50257),
+        (512, 1, 32000),
+        (512, 32, 32000),
+        (512, 128, 8000),
+        (768, 8, 32000),
+    )
+}
+
+
+def network(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray] | None]:
+    """A network, and its inputs where they are not any."""
+    if name.startswith("zoo:"):
+        return zoo.FULL[name.removeprefix("zoo:")](), None
+    torch.manual_seed(0)
+    made = {**NETWORKS, **LANGUAGE_MODELS}[name]()
+    return export(made, 17), {key: tensor.numpy() for key, tensor in made.inputs.items()}
+
+
+def versions(model: onnx.ModelProto, target: Target, threads: int) -> tuple[GraphPlan, GraphPlan]:
+    """The decisions with all chains joined, and with nothing joined."""
+    passes = choose_passes(target, "f32", "auto")
+    graph = simplify(import_onnx(model), passes.passes())
+    joined = UnitMaker(fuse(graph))
+    cuts = frozenset(value for group in joined.partition.groups for value in group.joints)
+    apart = UnitMaker(fuse(graph, FusionOptions(cuts=cuts)))
+    layouts = choose_layouts([flow_of(unit) for unit in apart.units()], apart.fixed(), target)
+    return (
+        choose_graph_plan(joined, target, threads, passes=passes, fusion=FusionOptions()),
+        GraphPlan("f32", passes, FusionOptions(cuts=cuts), layouts=layouts),
+    )
+
+
+def times(compiled: CompiledModel, feeds: dict[str, np.ndarray], runs: int) -> dict[frozenset[str], float]:
+    """The shortest milliseconds of each kernel, by the nodes that it computes."""
+    return {frozenset(row.nodes): row.fastest for row in compiled.profile(feeds, runs).rows}
+
+
+def measure(name: str, threads: int, rounds: int, runs: int) -> Iterator[dict[str, Any]]:
+    """The rows of one network."""
+    target = detect()
+    model, given = network(name)
+    chosen = {
+        frozenset(node.location.name for node in unit.nodes)
+        for unit in graph_units(import_onnx(model), target, threads).units
+    }
+    engines = [
+        tilewright.compile(model, threads=threads, plan=ModelPlan(target.fingerprint, {}, plan))
+        for plan in versions(model, target, threads)
+    ]
+    feeds = engines[0].sample_feeds() if given is None else given
+    best: list[dict[frozenset[str], float]] = [{}, {}]
+    for _ in range(rounds):
+        for engine, known in zip(engines, best, strict=True):
+            for nodes, time in times(engine, feeds, runs).items():
+                known[nodes] = min(time, known.get(nodes, time))
+    labels = {frozenset(group.nodes): group for group in engines[0].groups()}
+    for nodes, joined in best[0].items():
+        parts = [time for other, time in best[1].items() if other < nodes]
+        if len(parts) < 2:
+            continue
+        takes = nodes in chosen
+        ratio = sum(parts) / joined if joined else float("nan")
+        kept = ratio if takes else 1 / ratio
+        yield {
+            "benchmark": "joins",
+            "network": name,
+            "threads": threads,
+            "kernel": labels[nodes].operators[:80],
+            "nodes": len(nodes),
+            "joined_ms": joined,
+            "parts_ms": parts,
+            "parts_to_joined": ratio,
+            "default": "joined" if takes else "apart",
+            "right": bool(kept >= WORST or max(joined, sum(parts)) < SHORTEST),
+        }
+
+
+def main() -> int:
+    """Measure and print; 1 if the default takes what is slower."""
+    parser = parser_of(__doc__)
+    add_models(parser, [*NETWORKS, *LANGUAGE_MODELS, *(f"zoo:{name}" for name in zoo.FULL)])
+    parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of a run")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each version")
+    parser.add_argument("--runs", type=int, default=20, help="runs a turn")
+    parser.add_argument("--json", action="store_true", help="one JSON line for each joined kernel")
+    arguments = parser.parse_args()
+    wrong = 0
+    for name in names(arguments.models):
+        for row in measure(name, arguments.threads, arguments.rounds, arguments.runs):
+            wrong += not row["right"]
+            if arguments.json:
+                print(json.dumps(row), flush=True)
+            else:
+                both = f"joined {row['joined_ms']:.4f} ms, parts {sum(row['parts_ms']):.4f} ms"
+                wrong_one = "" if row["right"] else "  WRONG"
+                print(f"{name}: {row['kernel']}: {both}; {row['default']}{wrong_one}", flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Chains with whole rows between two contractions: does one nest beat a kernel for each of them?
+
+    scores = q k, softmax, weights v            per head small operands, read by each tile of rows: one nest
+    down = h w, norm, logits = down head        tens of megabytes, read by each tile of rows: kernels apart
+
+A tile of rows goes through both contractions at once, so each tile reads both right operands whole. While one
+head's operands stay in a near cache that costs nothing, and the values between stay near as well. Where they
+do not, they come from farther away as often as there are tiles, and threads share tiles of rows alone: few
+rows leave threads without work. Kernels of their own read each panel of an operand once for all rows and
+share columns too, but store the values between and start the threads again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tilewright.analysis import row_axis
+from tilewright.cost import bandwidth, buffer_bytes, page_cycles
+from tilewright.ir import CONST, Program, Stage
+from tilewright.plan.contraction.gather import gather_operands
+from tilewright.plan.contraction.nest import BALANCED_ITERATIONS, threads_for
+from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
+from tilewright.plan.fused.chain import Chain, Link, find_chain
+from tilewright.plan.inlining import inline_stages
+from tilewright.schedule import Schedule
+from tilewright.target import Target
+
+#: Part of a cache level for operands that every tile of rows sweeps over, and hardly anything else.
+SWEPT_SHARE: Final = 0.75
+#: Cycles to put one element of a right operand into panels, vectors across its rows (Zen 5: two heads of 201
+#: keys by 64 with four queries took 36,000 cycles as one nest and 17,000 as three kernels).
+PANEL_CYCLES: Final = 0.75
+#: Part of the walks to pages that out-of-order execution does not hide behind products (Zen 5: 64 x 256 by
+#: 256 x 1000 with packed weights took 0.9 of the time).
+PAGE_SHARE: Final = 0.1
+#: Cycles to start the threads of one more kernel and to wait for the slowest (Zen 5, 24 and 64 rows).
+START_CYCLES: Final = 5000.0
+#: How often the value between two kernels of their own is read or written: the reduction does both.
+PASSES: Final = 4
+
+#: Bytes of a constant that is an operand rather than a mask or a bias.
+LARGE_CONSTANT: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowChainCost:
+    """Cycles of a chain with whole rows: as one nest, and as kernels of its own."""
+
+    joined: float
+    apart: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether one nest is no slower."""
+        return self.joined <= self.apart
+
+
+def row_chain_cost(program: Program, target: Target, threads: int) -> RowChainCost | None:
+    """What a program costs that is a chain with whole rows; ``None`` for other programs."""
+    s = inline_stages(Schedule(program, operations=target.operations))
+    chain = find_chain(gather_operands(s, target, ()).require_program(), target)
+    return None if chain is None or not chain.has_rows else _cost(chain, target, threads)
+
+
+def row_chain_pays(program: Program, target: Target, threads: int) -> bool:
+    """Whether contractions with rows between them are faster as one nest.
+
+    A program that is no chain, such as one of a single row, would be nests one after the other; then kernels
+    of their own are no slower where they read large constants, which are packed for them.
+    """
+    cost = row_chain_cost(program, target, threads)
+    if cost is not None:
+        return cost.pays
+    return not any(b.scope == CONST and buffer_bytes(b) >= LARGE_CONSTANT for b in program.inputs)
+
+
+def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:
+    head, tail = chain.links
+    threads = threads_for(tail.stage, threads)
+    heads = prod(tail.c.extent(a) for a in chain.outer)
+    rows = tail.c.extent(tail.axis)
+    even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
+    first = is_tileable(head.program, head.stage, target, head.epilogue) or head.c
+    height = min(rows, choose_tile(first, target).rows if row_axis(first) else 1)
+    tiles = -(-rows // height)
+    busiest = -(-heads // threads) * tiles if even else -(-heads * tiles // threads)
+    own = [_right_bytes(link) / (heads if _moves_with(link) and chain.outer else 1) for link in chain.links]
+    cycles = [_cycles(link, target) for link in chain.links]
+    panels = 0 if head.panels is None else _elements(head.panels) * PANEL_CYCLES
+
+    # each tile reads what one head's operands are, from where they stay meanwhile
+    again = sum(own) / bandwidth(target, sum(own), threads, SWEPT_SHARE)
+    pages = sum(_pages(link, target) for link in chain.links)
+    tile = sum(cycles) / (heads * rows) * height + pages
+    joined = busiest * max(tile, again) + panels / threads
+
+    apart = 2 * START_CYCLES if threads > 1 else 0.0
+    apart += sum(
+        max(each, _right_bytes(link) / bandwidth(target, _right_bytes(link), 1)) / threads
+        for link, each in zip(chain.links, cycles, strict=True)
+    )
+    # where there are few rows, sums along memory do without panels
+    apart += min(panels, cycles[0]) / threads
+    between = _row_bytes(head)
+    apart += PASSES * between / threads / bandwidth(target, between / threads, threads)
+    return RowChainCost(joined, apart)
+
+
+def _cycles(link: Link, target: Target) -> float:
+    """Cycles of a link's multiply-adds on one thread."""
+    return _products(link) / (target.lanes(link.c.write.value.dtype) * target.fma_per_cycle)
+
+
+def _pages(link: Link, target: Target) -> float:
+    """Cycles in which one tile of rows waits for the pages of a right operand that is read as it lies.
+
+    Rows of it that are long lie on pages of their own; kernels of their own have constant operands packed.
+    """
+    assert link.c.b is not None
+    b = link.program.buffer(link.c.b.buffer)
+    if b.scope != CONST or b.layout is not None:
+        return 0.0
+    row = b.shape[-1].as_int() * b.dtype.bytes
+    lines = _right_bytes(link) / target.level("l2").line
+    return lines * page_cycles(row, target) * PAGE_SHARE
+
+
+def _products(link: Link) -> int:
+    return prod(it.extent.as_int() for it in link.stage.iters)
+
+
+def _right_bytes(link: Link) -> int:
+    """Bytes of the operand that has the columns, of all heads: what is read of its buffer."""
+    assert link.c.b is not None
+    axes = {name for i in link.c.b.indices for name in i.vars}
+    return prod(it.extent.as_int() for it in link.stage.iters if it.name in axes) * link.c.b.dtype.bytes
+
+
+def _row_bytes(link: Link) -> int:
+    """Bytes of the value between the contractions."""
+    b = link.program.buffer(link.end.writes[0])
+    return prod(n.as_int() for n in b.shape) * b.dtype.bytes
+
+
+def _moves_with(link: Link) -> bool:
+    """Whether the right operand is another one for each head."""
+    assert link.c.b is not None
+    batch = set(link.c.axes("batch"))
+    return any(i.vars & batch for i in link.c.b.indices)
+
+
+def _elements(stage: Stage) -> int:
+    return prod(it.extent.as_int() for it in stage.iters)
