@@ -2,7 +2,7 @@
 
 from tilewright.plan.algorithms.accuracy import ACCURACIES, Accuracy, read_accuracy
 from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
-from tilewright.plan.assembly import Planned, plan_unit
+from tilewright.plan.assembly import Planned, plan_groups, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
 from tilewright.plan.contraction.nest import TilePlan
@@ -79,6 +79,7 @@ __all__ = [
     "is_fast",
     "matrix_depths",
     "plan_from_json",
+    "plan_groups",
     "plan_unit",
     "read_accuracy",
     "resized",

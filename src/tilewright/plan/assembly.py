@@ -56,13 +56,15 @@ class Planned:
 class Cluster:
     """Stages that make one nest, by a rule; ``simpler`` is what is done where a step of it is refused.
 
-    Without anything simpler (``None``) the whole program is planned in another way.
+    Without anything simpler (``None``) the whole program is planned in another way. ``plan`` is its plan
+    where that is decided already, by default the rule's.
     """
 
     rule: str
     root: str
     stages: tuple[str, ...] = ()
     simpler: tuple[Cluster, ...] | None = ()
+    plan: object = None
 
 
 def plan_unit(
@@ -85,6 +87,41 @@ def plan_unit(
         except ScheduleError as error:
             s = fell_back(s, "the direct method", error)
     return _plan_clusters(s, machine, known, {})
+
+
+def plan_groups(
+    program: Program,
+    machine: Machine,
+    constants: Collection[str],
+    inlined: Sequence[str],
+    groups: Sequence[Nest],
+) -> Planned:
+    """The plan with these stages inlined and these nests of groups; all others have their default plans.
+
+    Rewrites that would change a stage of a group are left out. Raises ScheduleError where a step is refused.
+    """
+    s = Schedule(program, operations=machine.target.operations)
+    for name in inlined:
+        s = s.inline_stage(name)
+    known, target = frozenset(constants), machine.target
+    rewritten = round_weights(pad_for_matrices(s, target, known), target, known)
+    rewritten, general = gather_general(rewritten, target)
+    try:
+        changed, along = split_reductions(rewritten, target, machine.threads, known, general)
+        _check_groups(s.require_program(), changed.require_program(), groups)
+        return _plan_nests(changed, machine, known, {}, along, groups)
+    except ScheduleError as error:
+        s = fell_back(s, "no rewrites around groups", error)
+    context = Context(s.require_program(), machine, known)
+    return _carried_out(s, context, clusters(context, {}, {}, groups=groups))
+
+
+def _check_groups(before: Program, after: Program, groups: Sequence[Nest]) -> None:
+    """Raises ScheduleError where a stage of a group is not what it was."""
+    now = {stage.name: stage for stage in after.stages}
+    for name in [name for nest in groups for name in (*nest.stages, nest.root)]:
+        if now.get(name) != before.stage(name):
+            raise ScheduleError(f"a rewrite would change {name}")
 
 
 def _plan_clusters(
@@ -130,17 +167,20 @@ def _plan_nests(
     constants: frozenset[str],
     choices: Mapping[str, Choice],
     along: Mapping[str, LaneReduction],
+    groups: Sequence[Nest] = (),
 ) -> Planned:
     target, threads = machine.target, machine.threads
+    given = s.require_program()
     s, parts = share_rows(s, target, threads)
     s = split_streams(s, target, constants, threads)
     s = split_deep(s, target, constants, threads)
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
+    _check_groups(given, s.require_program(), groups)
     matches: dict[str, object] = dict(along)
     for root, choice in choices.items():
         matches |= {root: choice.match, f"{root}.plan": _plan_of(choice)}
     context = Context(s.require_program(), machine, constants, matches)
-    return _carried_out(s, context, clusters(context, choices, along, parts))
+    return _carried_out(s, context, clusters(context, choices, along, parts, groups))
 
 
 def _plan_of(choice: Choice) -> WinogradPlan | StrassenPlan:
@@ -166,7 +206,7 @@ def _carry_out(s: Schedule, context: Context, cluster: Cluster) -> tuple[Schedul
         problem = rule.match(context, cluster.root, cluster.stages)
         if problem is None:
             raise InternalError(f"the rule {cluster.rule} does not fit the stage {cluster.root}")
-        plan = rule.default(problem)
+        plan = rule.default(problem) if cluster.plan is None else cluster.plan
         done = rule.build(s, problem, plan)
         return done, [Nest(cluster.rule, cluster.root, cluster.stages, plan)]
     except ScheduleError as error:
@@ -230,14 +270,18 @@ def clusters(
     choices: Mapping[str, Choice],
     along: Mapping[str, LaneReduction],
     parts: Collection[str] = (),
+    groups: Sequence[Nest] = (),
 ) -> list[Cluster]:
     """Group the stages of a program into nests, and choose the rule for each.
 
     A contraction goes with the point-wise stage that alone consumes it; a stage that follows reductions over
     its own rows goes with those, unless threads share these: then ``parts`` are the stages that reduce parts.
+    ``groups`` are nests that are decided already.
     """
     program, target = context.program, context.machine.target
-    done: set[str] = set()
+    decided = {nest.root: Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups}
+    taken = {name for nest in groups for name in (*nest.stages, nest.root)}
+    done = {name for nest in groups for name in nest.stages}
     out: list[Cluster] = []
     # after what reads them, whose threads they follow
     copies: list[Cluster] = []
@@ -245,7 +289,11 @@ def clusters(
         if stage.name in done:
             continue
         done.add(stage.name)
-        found = _cluster_of(context, stage, done, choices, along, parts)
+        found = decided.get(stage.name)
+        if found is None:
+            found = _cluster_of(context, stage, {*done, *taken}, choices, along, parts)
+            if not taken.isdisjoint(found.stages):
+                found = Cluster("elementwise", stage.name)
         done.update(found.stages)
         copied = found.rule == "elementwise" and _is_for_matrices(program, stage, target)
         (copies if copied else out).append(found)

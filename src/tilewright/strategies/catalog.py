@@ -13,6 +13,7 @@ from tilewright.strategies.baselines.anneal import AnnealStrategy
 from tilewright.strategies.baselines.descent import DescentStrategy
 from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
 from tilewright.strategies.baselines.random import RandomStrategy
+from tilewright.strategies.beam.strategy import BeamStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.search import History, Strategy, Task
@@ -29,6 +30,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             AnnealStrategy(),
             ConstructStrategy(),
             JointStrategy(),
+            BeamStrategy(),
         )
     }
 )

@@ -1,0 +1,327 @@
+"""Features of the stages of a nest, from its tiling and boxes alone: Appendix A's, by their CPU counterparts.
+
+Vector lanes stand for the lanes of a warp, cache lines for transactions, the first, second and last cache
+level and memory for registers, shared and global memory, iterations of the parallel loop for tasks. Counts
+are those of the whole run, unless the name says of what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Final
+
+from tilewright.cost import Machine
+from tilewright.strategies.beam.graph import OPERATIONS, Graph, Node, Read, Span, box_of
+from tilewright.strategies.beam.state import Kernel, Place
+
+#: Bytes of a cache line.
+LINE: Final = 64
+#: Part of a cache level that is there for one nest's data.
+KEPT: Final = 0.6
+#: Parts for each thread of a nest that its rule schedules; elements below which one thread does it.
+TASKS: Final = 4
+FEW: Final = 1 << 12
+#: Names of the schedule's features, in the order of their vector.
+FEATURES: Final = (
+    "num_scalars",
+    "points_computed_total",
+    "points_computed_minimum",
+    "points_computed_per_production",
+    "num_realizations",
+    "num_productions",
+    "innermost_loop_extent",
+    "unrolled_loop_extent",
+    "inner_parallelism",
+    "outer_parallelism",
+    "tasks_per_core",
+    "lane_utilization",
+    "inlined_calls",
+    "bytes_at_realization",
+    "bytes_at_production",
+    "bytes_at_root",
+    "innermost_bytes_at_task",
+    "l2_bytes_read",
+    "l3_bytes_read",
+    "memory_bytes_read",
+    "l3_runs_read",
+    "memory_runs_read",
+    "lines_read_per_production",
+    "unique_bytes_read_per_task",
+    "vector_loads",
+    "scattered_loads",
+    "vector_stores",
+    "bytes_stored",
+    "loop_turns",
+    "working_set_at_tile",
+    "expr_branching",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageFeatures:
+    """Of one stage in a nest: its schedule's features by name, and whether it is inlined."""
+
+    node: int
+    inlined: bool
+    values: Mapping[str, float]
+
+    def vector(self) -> list[float]:
+        """The values in the order of :data:`FEATURES`."""
+        return [self.values[name] for name in FEATURES]
+
+
+def algorithm_features(node: Node) -> list[float]:
+    """What a stage computes whatever its schedule: its operations by kind, its reads by how they move."""
+    inner = node.names[-1] if node.names else ""
+    steps = [(r.steps(inner), r.count) for r in node.reads]
+    together = sum(c for s, c in steps if s == 1)
+    fixed = sum(c for s, c in steps if s == 0)
+    return [
+        *(float(node.operations[k]) for k in OPERATIONS),
+        float(together),
+        float(fixed),
+        float(sum(c for _, c in steps) - together - fixed),
+        float(node.sums),
+    ]
+
+
+@dataclass(slots=True)
+class _Nest:
+    """Numbers of a nest that all of its stages share; ``calls`` are elements of each that are computed."""
+
+    places: Mapping[int, Place]
+    own: tuple[int, ...]
+    tiles: int
+    turns: int
+    tasks: int
+    vector: int
+    expanded: int
+    tile: Mapping[int, tuple[Span, ...]]
+    turn: Mapping[int, tuple[Span, ...]]
+    held: Mapping[int, int]
+    calls: dict[int, float]
+
+    @property
+    def working(self) -> float:
+        """Bytes that a tile holds."""
+        return float(sum(self.held.values()))
+
+
+def features(g: Graph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
+    """The features of each stage of a nest, the root's first."""
+    root, _, members = kernel
+    nest = _nest(g, kernel, machine)
+    out = []
+    for n in sorted({root, *nest.places}, reverse=True):
+        if nest.places.get(n) == "inline":
+            nest.calls[n] = sum(
+                r.count * nest.calls[reader] * g.nodes[reader].sums
+                for reader in g.readers[n]
+                if reader in nest.calls
+                for r in g.nodes[reader].reads
+                if r.node == n
+            )
+        values = _computing(g, n, nest, machine) | _reading(g, n, nest, machine)
+        out.append(StageFeatures(n, nest.places.get(n) == "inline", values))
+    assert len(out) == len(members) + 1
+    return tuple(out)
+
+
+def _nest(g: Graph, kernel: Kernel, machine: Machine) -> _Nest:
+    root, tiling, members = kernel
+    node, places = g.nodes[root], dict(members)
+    tile, turn = tile_spans(g, kernel)
+    if tiling is None:
+        # by default: threads share the outer loops
+        tasks = machine.threads * TASKS if machine.threads > 1 and node.points > FEW else 1
+        tiles, turns, expanded, vector = 1, 1, 1, len(node.extents) - 1
+        own, tasks = node.extents, min(tasks, node.points)
+    else:
+        own = tuple(t or n for t, n in zip(tiling.tile, node.extents, strict=True))
+        counts = [ceil(n / t) for n, t in zip(node.extents, own, strict=True)]
+        tiled = [axis for axis in tiling.order if tiling.tile[axis]]
+        tasks = prod(counts[axis] for axis in tiled[: tiling.parallel])
+        turns = own[tiling.order[0]] // tiling.expand[tiling.order[0]]
+        tiles, expanded, vector = prod(counts), prod(tiling.expand), tiling.vector
+    held, calls = dict[int, int](), {root: float(node.points)}
+    for n, place in members:
+        if place == "inline":
+            continue
+        width = g.nodes[n].width
+        whole, part = _points(tile[n]), _points(turn[n])
+        # of those that slide a window is kept, rounded up to a power of two
+        held[n] = width * (part if place == "row" else min(whole, 2 * part) if place == "slide" else whole)
+        calls[n] = float(part * tiles * turns if place == "row" else whole * tiles)
+    return _Nest(places, own, tiles, turns, tasks, vector, expanded, tile, turn, held, calls)
+
+
+def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, tuple[Span, ...]], dict[int, tuple[Span, ...]]]:
+    """What a tile amid the result needs of each stage of a nest, and what a turn of its outer loop needs."""
+    root, tiling, members = kernel
+    node = g.nodes[root]
+    sizes = (0,) * len(node.extents) if tiling is None else tiling.tile
+    spans = []
+    for n, t in zip(node.extents, sizes, strict=True):
+        size = t or n
+        first = n // size // 2 * size
+        spans.append((first, min(first + size, n) - 1))
+    tile = _boxes(g, root, members, tuple(spans))
+    if tiling is None or not any(p in ("row", "slide") for _, p in members):
+        return tile, tile
+    row = tiling.order[0]
+    spans[row] = (spans[row][0], spans[row][0] + tiling.expand[row] - 1)
+    return tile, _boxes(g, root, members, tuple(spans))
+
+
+def _boxes(
+    g: Graph, root: int, members: Sequence[tuple[int, Place]], box: tuple[Span, ...]
+) -> dict[int, tuple[Span, ...]]:
+    found = {root: box}
+    numbers = {n for n, _ in members}
+    for n in sorted({root, *numbers}, reverse=True):
+        if n not in found:
+            continue
+        node = g.nodes[n]
+        env = environment(node, found[n])
+        for read in node.reads:
+            if read.node in numbers:
+                new = box_of(read, env)
+                old = found.get(read.node)
+                found[read.node] = (
+                    new
+                    if old is None
+                    else tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, new, strict=True))
+                )
+    return found
+
+
+def environment(node: Node, box: tuple[Span, ...]) -> dict[str, Span]:
+    """Ranges of a stage's iterators for a box of its result."""
+    env = dict(zip(node.names, box, strict=True))
+    if node.sums > 1:
+        env |= {it.name: (0, it.extent.as_int() - 1) for it in node.stage.iters if it.kind == "red"}
+    return env
+
+
+def _points(box: tuple[Span, ...]) -> int:
+    out = 1
+    for lo, hi in box:
+        out *= hi - lo + 1
+    return out
+
+
+def _runs(box: tuple[Span, ...], read: Read) -> int:
+    """Runs of elements that lie together in memory, of a box of a buffer."""
+    runs = 1
+    together = True
+    for (lo, hi), n in zip(reversed(box), reversed(read.shape), strict=True):
+        if not together:
+            runs *= hi - lo + 1
+        together = together and hi - lo + 1 == n
+    return runs
+
+
+def _level(nbytes: float, machine: Machine, shared: bool) -> int:
+    """The innermost level (0: the first cache, …, 3: memory) that holds so many bytes."""
+    for at, level in enumerate(machine.target.memory[:3]):
+        if level.size is None:
+            return 3
+        sharing = min(machine.threads, level.shared_by) if shared else 1
+        if nbytes <= KEPT * level.size / sharing:
+            return at
+    return 3
+
+
+def _inner(n: int, nest: _Nest) -> tuple[int, int]:
+    """The axis of a stage's innermost loop, and its iterations."""
+    box = nest.tile[n]
+    place = nest.places.get(n, "own")
+    axis = nest.vector if place == "own" and nest.vector < len(box) else len(box) - 1
+    if place == "inline" or not box:
+        return axis, nest.own[nest.vector] if nest.own else 1
+    return axis, nest.own[axis] if place == "own" else box[axis][1] - box[axis][0] + 1
+
+
+def _computing(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+    """Features of what is computed, how often, and where it is stored."""
+    node, place = g.nodes[n], nest.places.get(n, "own")
+    inlined, rooted = place == "inline", place == "own"
+    computed = nest.calls[n]
+    productions = 1 if rooted else nest.tiles * (nest.turns if place in ("row", "slide") else 1)
+    realizations = 1 if rooted else nest.tiles * (nest.turns if place == "row" else 1)
+    per_production = computed / max(1, productions)
+    lanes = machine.target.lanes(g.program.buffer(node.stage.writes[0]).dtype)
+    _, inner = _inner(n, nest)
+    return {
+        "num_scalars": computed * node.sums,
+        "points_computed_total": computed,
+        "points_computed_minimum": float(node.points),
+        "points_computed_per_production": per_production,
+        "num_realizations": 0.0 if inlined else float(realizations),
+        "num_productions": 0.0 if inlined else float(productions),
+        "innermost_loop_extent": float(inner),
+        "unrolled_loop_extent": float(nest.expanded if rooted or inlined else 1),
+        "inner_parallelism": float(nest.tasks if rooted else 1),
+        "outer_parallelism": float(1 if rooted else nest.tasks),
+        "tasks_per_core": nest.tasks / machine.threads,
+        "lane_utilization": inner / (ceil(inner / lanes) * lanes),
+        "inlined_calls": computed if inlined else 0.0,
+        "bytes_at_realization": float(node.bytes if rooted else nest.held.get(n, 0)),
+        "bytes_at_production": per_production * node.width,
+        "bytes_at_root": float(node.bytes),
+        "innermost_bytes_at_task": float(inner * node.width),
+        "vector_stores": 0.0 if inlined else computed / lanes,
+        "bytes_stored": 0.0 if inlined else computed * node.width,
+        "loop_turns": 0.0 if inlined else computed / max(1, inner) * node.sums,
+        "working_set_at_tile": nest.working,
+        "expr_branching": float(node.branching),
+    }
+
+
+def _reading(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+    """Features of what is read: loads, and bytes and runs by the level that they come from."""
+    node = g.nodes[n]
+    lanes = machine.target.lanes(g.program.buffer(node.stage.writes[0]).dtype)
+    axis, _ = _inner(n, nest)
+    along = node.names[axis] if node.names else ""
+    instances = nest.calls[n] * node.sums
+    vectors, scattered, unique = 0.0, 0.0, 0.0
+    moved, runs = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    env = environment(node, nest.tile[n])
+    inside = _level(nest.working, machine, True)
+    for read in node.reads:
+        where = nest.places.get(read.node)
+        if where == "inline":
+            continue
+        if read.steps(along) is None:
+            scattered += instances * read.count
+        else:
+            vectors += instances * read.count / lanes
+        if where is not None:
+            if inside > 0:
+                moved[inside - 1] += float(_points(nest.tile[read.node])) * read.width * nest.tiles
+            continue
+        box = box_of(read, env)
+        part = float(_points(box)) * read.width
+        unique += part
+        total, level = part * nest.tiles, _level(read.bytes, machine, nest.tasks > 1)
+        if level == 0:
+            continue
+        runs[level - 1] += _runs(box, read) * nest.tiles
+        again = max(0.0, total - read.bytes) if level == 3 else 0.0
+        moved[level - 1] += total - again
+        # what a tile reads again was read by its neighbour a while ago
+        moved[1] += again
+    return {
+        "l2_bytes_read": moved[0],
+        "l3_bytes_read": moved[1],
+        "memory_bytes_read": moved[2],
+        "l3_runs_read": runs[1],
+        "memory_runs_read": runs[2],
+        "lines_read_per_production": unique / LINE,
+        "unique_bytes_read_per_task": unique * nest.tiles / nest.tasks,
+        "vector_loads": vectors,
+        "scattered_loads": scattered,
+    }

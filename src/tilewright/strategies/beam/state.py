@@ -1,0 +1,117 @@
+"""States of the search: for each stage where it is computed, and for each nest how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from tilewright.plan import Group, GroupPlan, Placement, invalid
+from tilewright.strategies.beam.graph import Graph
+
+T = TypeVar("T")
+#: ``own``: a nest of its own. The others are placements of plans; ``""``: not decided.
+Place: TypeAlias = Literal["", "own", "inline", "tile", "row", "slide"]
+#: Those of plans.
+PLACEMENTS: Final[Mapping[Place, Placement]] = MappingProxyType(
+    {"inline": "inline", "tile": "tile", "row": "row", "slide": "slide"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a nest is done, by the axes of its root: the fields of a plan that no producer decides."""
+
+    tile: tuple[int, ...]
+    order: tuple[int, ...]
+    vector: int
+    expand: tuple[int, ...]
+    parallel: int
+
+    def plan(self, placements: tuple[Placement, ...]) -> GroupPlan:
+        """The plan of a group with this tiling."""
+        return GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
+
+
+#: A nest: its root, its tiling (``None``: as by default), and the stages in it with their places.
+Kernel: TypeAlias = tuple[int, Tiling | None, tuple[tuple[int, Place], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state: of each stage its place, the root of the nest that it is in (-1: of none), and its tiling."""
+
+    places: tuple[Place, ...]
+    homes: tuple[int, ...]
+    tilings: tuple[Tiling | None, ...]
+
+    def placed(self, node: int, place: Place, home: int) -> State:
+        """The state in which a stage is decided, too."""
+        return replace(self, places=_with(self.places, node, place), homes=_with(self.homes, node, home))
+
+    def tiled(self, node: int, tiling: Tiling | None) -> State:
+        """The state in which a root has a tiling."""
+        return replace(self, tilings=_with(self.tilings, node, tiling))
+
+
+def _with(values: tuple[T, ...], n: int, value: T) -> tuple[T, ...]:
+    return (*values[:n], value, *values[n + 1 :])
+
+
+def start(g: Graph) -> State:
+    """The state in which only stages that are not decided about have their place."""
+    count = len(g.nodes)
+    return State(
+        tuple("" if n.plain else "own" for n in g.nodes),
+        tuple(-1 if n.plain else n.index for n in g.nodes),
+        (None,) * count,
+    )
+
+
+def readers(g: Graph, state: State, node: int) -> set[int]:
+    """The stages that read a stage, directly or through what is inlined."""
+    out: set[int] = set()
+    for r in g.readers[node]:
+        if state.places[r] == "inline":
+            out |= readers(g, state, r)
+        else:
+            out.add(r)
+    return out
+
+
+def kernels(g: Graph, state: State) -> Iterator[Kernel]:
+    """The nests of a state, those of stages not decided left out."""
+    inside: dict[int, list[tuple[int, Place]]] = {}
+    for n, (place, home) in enumerate(zip(state.places, state.homes, strict=True)):
+        if place == "own":
+            inside.setdefault(n, [])
+        elif place == "inline":
+            for root in {state.homes[r] for r in readers(g, state, n)}:
+                inside.setdefault(root, []).append((n, place))
+        elif place:
+            inside.setdefault(home, []).append((n, place))
+    for root, members in inside.items():
+        yield root, state.tilings[root], tuple(members)
+
+
+def group_of(g: Graph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
+    """A nest as a group of a plan, inlined stages among its members, and its placements."""
+    root, _, members = kernel
+    numbers = {n for n, _ in members}
+    reads = {
+        g.nodes[n].name: tuple(ld for r in g.nodes[n].reads if r.node in numbers for ld in r.loads)
+        for n in (*numbers, root)
+    }
+    stages = tuple(g.nodes[n].stage for n, _ in members)
+    placements = tuple(PLACEMENTS[place] for _, place in members)
+    return Group(g.nodes[root].stage, stages, MappingProxyType(reads)), placements
+
+
+def why_not(g: Graph, kernel: Kernel) -> str:
+    """Why a nest cannot be carried out, empty where it can."""
+    _, tiling, members = kernel
+    if tiling is None:
+        return "" if all(place == "inline" for _, place in members) else "its loops are not known"
+    group, placements = group_of(g, kernel)
+    return invalid(group, tiling.plan(placements))

@@ -1,0 +1,156 @@
+"""The beam search: right on random pipelines, the same in every run; what each of its parts leaves."""
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST
+from tests.random_pipelines import random_program
+from tests.unit.plan.pipeline.test_rule import harris
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.ir import run_function, run_program
+from tilewright.plan import build_unit, plan_from_json
+from tilewright.poly import check_legal, list_function
+from tilewright.schedule import Schedule
+from tilewright.strategies import STRATEGIES, History, Task, best_by_model
+from tilewright.strategies.beam.cost import CostModel
+from tilewright.strategies.beam.emit import to_plan
+from tilewright.strategies.beam.graph import graph_of
+from tilewright.strategies.beam.hashing import sample, structure
+from tilewright.strategies.beam.options import places
+from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings, batch
+from tilewright.strategies.beam.state import kernels, start
+from tilewright.strategies.beam.strategy import BeamStrategy
+
+MACHINE = Machine(HOST, 2)
+SMALL = Settings(beam=4, passes=2)
+
+
+def searched(program, settings=SMALL, seed=0):
+    g = graph_of(program)
+    pricer = Pricer(CostModel(g, MACHINE), settings.memoising)
+    return g, pricer, BeamSearch(g, MACHINE, pricer, Random(seed), settings).run()
+
+
+def inlined(program, plan):
+    s = Schedule(program).replay(plan.rewrites) if plan.rewrites.steps else Schedule(program)
+    return list_function(s.func, {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_plans_of_random_pipelines_are_carried_out_and_right(seed):
+    program = random_program(Random(seed))
+    g, _, found = searched(program)
+    x = np.random.default_rng(seed).integers(
+        -9, 9, [n.as_int() for n in program.inputs[0].shape], dtype=np.int32
+    )
+    wanted = run_program(program, {"X": x})
+    for each in Random(seed).sample(found, min(3, len(found))):
+        planned = to_plan(g, each.state, MACHINE)
+        assert planned.schedule.notes == (), (seed, str(planned.plan))
+        violations = check_legal(inlined(program, planned.plan), planned.schedule.func, {})
+        assert not violations, f"seed {seed}\n{planned.plan}\n" + "\n".join(map(str, violations))
+        results = run_function(planned.schedule.func, {"X": x}, seed=seed)
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(results[name], value, err_msg=str(seed))
+        again = plan_from_json(planned.plan.to_json())
+        assert build_unit(program, again, MACHINE).func == planned.schedule.func
+
+
+def test_one_seed_gives_one_result():
+    program = harris(96, 130)
+    results = [searched(program, seed=3)[2] for _ in range(2)]
+    assert results[0] == results[1]
+    assert results[0] == sorted(results[0], key=lambda f: f.seconds)
+
+
+def test_memory_of_features_changes_nothing_but_work():
+    program = harris(200, 300)
+    _, kept, with_memory = searched(program, Settings(beam=4, passes=2))
+    _, anew, without = searched(program, Settings(beam=4, passes=2, memoising=False))
+    assert with_memory == without
+    assert kept.counts.states == anew.counts.states
+    assert kept.counts.features < anew.counts.features
+
+
+def test_sampling_and_freezing_price_fewer_states():
+    program = harris(200, 300)
+    counts = {}
+    for sampling in (True, False):
+        for freezing in (True, False):
+            settings = Settings(8, 2, sampling=sampling, freezing=freezing, free=2)
+            _, pricer, found = searched(program, settings)
+            counts[sampling, freezing] = pricer.counts.states
+            assert found
+    assert counts[True, True] < counts[True, False] < counts[False, False]
+
+
+def test_a_bucket_gives_the_logarithm_of_its_size():
+    g = graph_of(harris(64, 64))
+    state = start(g)
+    members = [state.placed(0, "own", n) for n in range(9)]
+    buckets = {"one": members[:1], "two": members[1:3], "nine": members}
+    chosen = sample(buckets, Random(0))
+    assert len(chosen) == 1 + 1 + 4
+    assert Counter(s in members for s in chosen) == {True: 6}
+
+
+def test_structure_from_coarse_to_fine():
+    g, _, found = searched(harris(300, 400))
+    states = [f.state for f in found]
+    sizes = [len({structure(g, s, depth) for s in states}) for depth in range(6)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[3] < sizes[5] == len(states)
+
+
+def test_point_wise_stages_are_inlined_and_results_are_not():
+    x = lang.placeholder((64, 64), name="X")
+    a = lang.compute((64, 64), lambda y, i: x[y, i] + 1, name="a")
+    b = lang.compute((64, 64), lambda y, i: a[y, i] * 2, name="b")
+    g = graph_of(lang.program([x], [b]))
+    (own,) = places(g, start(g), 1)
+    assert own.places == ("", "own")
+    (inside,) = places(g, own, 0)
+    assert inside.places == ("inline", "own")
+    assert list(kernels(g, inside)) == [(1, None, ((0, "inline"),))]
+
+
+def test_stages_in_order_keep_their_default_plans():
+    x = lang.placeholder((64, 64), name="X")
+    a = lang.compute((64, 64), lambda y, i: lang.exp(x[y, i]), name="a")
+    s = lang.scan(
+        (64, 64),
+        lambda u, y, i: lang.select(y >= 1, u[y - 1, i], 0) + a[y, i],
+        axis=0,
+        name="s",
+    )
+    program = lang.program([x], [lang.compute((64, 64), lambda y, i: s[y, i] * 2, name="out")])
+    g, _, found = searched(program)
+    planned = to_plan(g, found[0].state, MACHINE)
+    assert {n.root for n in planned.plan.nests if n.rule != "pipeline"} == {"s"}
+
+
+def test_the_strategy_proposes_the_default_first_then_the_best():
+    program = harris(300, 400)
+    task = Task(program, MACHINE)
+    strategy = BeamStrategy(settings=SMALL, samples=2, batches=1)
+    found = strategy.start(task, History(), Random(0)).propose(6)
+    assert found[0].plan == task.default().plan
+    predicted = [c.predicted for c in found[1:]]
+    assert len(predicted) == 5 and predicted == sorted(predicted)
+    assert len({c.plan for c in found}) == 6
+    assert STRATEGIES["beam"].name == "beam"
+    best = best_by_model(strategy, task, count=4)
+    assert best.plan in {c.plan for c in found}
+
+
+def test_a_batch_has_one_beam_and_greedy_samples():
+    g = graph_of(harris(100, 100))
+    pricer = Pricer(CostModel(g, MACHINE))
+    beam = batch(g, MACHINE, pricer, 0, SMALL, 1)
+    more = batch(g, MACHINE, pricer, 0, SMALL, 4)
+    assert {f.state for f in beam} <= {f.state for f in more}
+    assert [f.seconds for f in more] == sorted(f.seconds for f in more)
