@@ -7,6 +7,7 @@ or not touched in it, that part of the hint says nothing: steps that came later 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from tilewright.ir.stmt import For
 
 #: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
 HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
+_NAME: Final = re.compile(r"\A\w+")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")
 _PART: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
 _PREFETCH: Final = re.compile(r"(\w+)(?:(@spread)(?::([123]))?|@(\d{1,9})|\+(\d{1,12})(?::([123]))?)?")
@@ -75,6 +77,13 @@ def nontemporal_hints(loop: For) -> frozenset[str]:
 def in_place_hints(loop: For) -> frozenset[str]:
     """The buffers that a loop's hints name to be kept where its result goes."""
     return frozenset(name for key, value in loop.hints if key == "in_place" for name in value.split(","))
+
+
+def renamed_hint(key: str, value: str, names: Mapping[str, str]) -> str:
+    """A hint's value with buffers by their new names; ``_`` for those without one, of which it says nothing."""
+    if key not in ("nontemporal", "in_place", "prefetch"):
+        return value
+    return ",".join(_NAME.sub(lambda found: names.get(found[0], "_"), part) for part in value.split(","))
 
 
 def reloaded_part(loop: For) -> tuple[int, int] | None:

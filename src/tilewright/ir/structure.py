@@ -2,7 +2,8 @@
 
 Everything is renamed in program order: parameters ``p0``, arguments ``a0``, allocations ``t0``, loops ``l0``,
 blocks ``b0``, stages ``s0``, iterators ``v0`` and layout dimensions ``d0`` (per block and buffer), alias
-groups ``g0``. Names of instructions, scopes, hardware axes and hints carry meaning and stay.
+groups ``g0``. Names of instructions, scopes, hardware axes and hints carry meaning and stay; buffers that
+hints name are renamed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer, IndexMap
 from tilewright.ir.expr import Expr, Load, map_expr, map_indices
+from tilewright.ir.hints import renamed_hint
 from tilewright.ir.index import (
     FloorDiv,
     Index,
@@ -189,7 +191,9 @@ class _Renamer:
             case For():
                 lo, hi = self.index(s.lo, names), self.index(s.hi, names)
                 new = self.new("l")
-                return replace(s, var=new, lo=lo, hi=hi, body=self.stmt(s.body, {**names, s.var: new}))
+                hints = tuple((key, renamed_hint(key, value, self.buffers)) for key, value in s.hints)
+                body = self.stmt(s.body, {**names, s.var: new})
+                return replace(s, var=new, lo=lo, hi=hi, hints=hints, body=body)
             case Block():
                 return self._block(s, names)
             case Store() | Exec():

@@ -64,6 +64,17 @@ def test_names_do_not_count():
     assert structural_hash(f) == structural_hash(g)
 
 
+def test_buffers_that_hints_name_are_renamed():
+    """Of those that are not in scope a hint says nothing."""
+    text = TEXT.replace("vector(4)", 'vector(4, hints={"prefetch": "A+64:1,C@spread,nowhere"})', 1)
+    other = TEXT.replace("vector(4)", 'vector(4, hints={"prefetch": "A+64:1,C@spread,elsewhere"})', 1)
+    third = TEXT.replace("vector(4)", 'vector(4, hints={"prefetch": "C+64:1,C@spread,nowhere"})', 1)
+    f, g, h = parse_function(text), parse_function(other), parse_function(third)
+    assert structurally_equal(f, g)
+    assert not structurally_equal(f, h)
+    assert 'a0+64:1,a' in str(canonical_function(f))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
