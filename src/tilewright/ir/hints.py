@@ -80,7 +80,7 @@ def in_place_hints(loop: For) -> frozenset[str]:
 
 
 def renamed_hint(key: str, value: str, names: Mapping[str, str]) -> str:
-    """A hint's value with buffers by their new names; ``_`` for those without one, of which it says nothing."""
+    """A hint's value with buffers by their new names; ``_`` for those that have none, which say nothing."""
     if key not in ("nontemporal", "in_place", "prefetch"):
         return value
     return ",".join(_NAME.sub(lambda found: names.get(found[0], "_"), part) for part in value.split(","))

@@ -22,6 +22,7 @@ from tilewright.plan.pipeline.group import Group, Placement, Window, find_group,
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
 from tilewright.plan.pipeline.nest import whole_nest
 from tilewright.plan.pipeline.rule import GroupProblem
+from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
@@ -83,6 +84,7 @@ __all__ = [
     "plan_unit",
     "read_accuracy",
     "resized",
+    "renamed_plan",
     "rewritten",
     "row_chain_cost",
     "row_chain_pays",

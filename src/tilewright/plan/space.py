@@ -121,6 +121,14 @@ class Space(Generic[P]):
                 if value != now and not self.refusal(other):
                     yield other
 
+    def has(self, plan: P) -> bool:
+        """Whether a plan is one of these."""
+        try:
+            self.check(plan)
+        except ArtefactError:
+            return False
+        return True
+
     def check(self, plan: P, where: str = "the plan") -> None:
         """Raises ArtefactError, naming the field, where a plan is none of these."""
         if plan == self.default or plan in self.others:

@@ -72,7 +72,7 @@ def test_buffers_that_hints_name_are_renamed():
     f, g, h = parse_function(text), parse_function(other), parse_function(third)
     assert structurally_equal(f, g)
     assert not structurally_equal(f, h)
-    assert 'a0+64:1,a' in str(canonical_function(f))
+    assert "a0+64:1,a" in str(canonical_function(f))
 
 
 @pytest.mark.parametrize(

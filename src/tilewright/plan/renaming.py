@@ -1,0 +1,181 @@
+"""Plans of one program for another that is equal to it but for names: stages, buffers, iterators by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from tilewright.cost import Machine
+from tilewright.ir import Program
+from tilewright.plan.catalog import RULES
+from tilewright.plan.rule import Nest
+from tilewright.plan.unit import UnitPlan, rewritten
+from tilewright.schedule import PRIMITIVES, Schedule, Step, Trace
+from tilewright.support import ArtefactError
+
+#: What the words among the arguments of steps on programs are: names of what is there, or of what is made.
+ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "stage": "stage",
+        "reader": "stage",
+        "tensor": "buffer",
+        "buffer": "buffer",
+        "axis": "iterator",
+        "axes": "iterator",
+        "outer": "iterator",
+        "inner": "iterator",
+        "iterators": "iterator",
+        "lines": "iterator",
+        "line": "iterator",
+        "name": "new",
+        "weights": "new",
+        "dtype": "word",
+        "layout": "word",
+    }
+)
+
+
+def renamed_plan(plan: UnitPlan, source: Program, target: Program, machine: Machine) -> UnitPlan:
+    """The plan of ``source`` for ``target``, a program that is structurally equal to it.
+
+    What rewrites make is called by what it is made of. Raises ScheduleError where a rewrite is refused,
+    ArtefactError where the plan names what ``source`` does not have, or the programs are not equal.
+
+    Of a program with the stages ``s0`` and ``s1``: ``inline_stage("s0"); s1: elementwise, …`` becomes, for
+    one with ``scale`` and ``relu``, ``inline_stage("scale"); relu: elementwise, …``.
+    """
+    a = Schedule(source, operations=machine.target.operations)
+    b = Schedule(target, operations=machine.target.operations)
+    stages: dict[str, str] = {}
+    steps: list[Step] = []
+    for step in plan.rewrites.steps:
+        names = _Names.of(a.require_program(), b.require_program())
+        stages |= names.stages
+        steps.append(names.step(step))
+        a = a.apply(step.primitive, *step.args, **dict(step.kwargs))
+        b = b.apply(step.primitive, *steps[-1].args, **dict(steps[-1].kwargs))
+    names = _Names.of(a.require_program(), b.require_program())
+    stages |= names.stages
+    made = replace(
+        plan,
+        rewrites=Trace(tuple(steps), plan.rewrites.instructions),
+        nests=tuple(
+            Nest(n.rule, names.stage(n.root), tuple(names.stage(s) for s in n.stages), n.plan)
+            for n in plan.nests
+        ),
+        streamed=tuple(names.buffers.get(each, each) for each in plan.streamed),
+    )
+    for at, nest in enumerate(plan.nests):
+        made = _with_nest(made, at, nest, names, stages, target, machine)
+    return made
+
+
+def _with_nest(
+    made: UnitPlan,
+    at: int,
+    nest: Nest,
+    names: _Names,
+    stages: Mapping[str, str],
+    target: Program,
+    machine: Machine,
+) -> UnitPlan:
+    """The plan with the words of one nest's plan renamed.
+
+    Iterators are those of one of its stages: of the first with which it is a plan of the nest's space.
+    """
+    rule, tried = RULES[nest.rule], made
+    for iterators in names.iterators_of(nest):
+        known = {**names.buffers, **stages, **iterators}
+        nests = list(made.nests)
+        nests[at] = replace(nests[at], plan=_renamed(nest.plan, known))
+        tried = replace(made, nests=tuple(nests))
+        _, context = rewritten(target, tried, machine)
+        problem = rule.match(context, nests[at].root, nests[at].stages)
+        if problem is not None and rule.space(problem).has(nests[at].plan):
+            break
+    return tried
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A plan, or a part of it, with its words renamed."""
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, tuple):
+        return tuple(_renamed(each, names) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _renamed(getattr(value, f.name), names) for f in fields(value)})
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of two programs that are equal but for them, the first one's with the second one's."""
+
+    stages: Mapping[str, str]
+    buffers: Mapping[str, str]
+    iterators: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, a: Program, b: Program) -> _Names:
+        sizes = (len(a.stages), len(a.inputs), len(a.outputs), len(a.temps))
+        if sizes != (len(b.stages), len(b.inputs), len(b.outputs), len(b.temps)):
+            raise ArtefactError("the plan is of a program with other stages", hint="is it another model's?")
+        pairs = list(zip(a.stages, b.stages, strict=True))
+        if any(len(x.iters) != len(y.iters) for x, y in pairs):
+            raise ArtefactError("the plan is of a program with other loops", hint="is it another model's?")
+        return cls(
+            {x.name: y.name for x, y in pairs},
+            {
+                x.name: y.name
+                for x, y in zip(
+                    (*a.inputs, *a.outputs, *a.temps), (*b.inputs, *b.outputs, *b.temps), strict=True
+                )
+            },
+            {x.name: {i.name: j.name for i, j in zip(x.iters, y.iters, strict=True)} for x, y in pairs},
+        )
+
+    def stage(self, name: str) -> str:
+        """A stage's other name. Raises ArtefactError where there is none of this one."""
+        if name not in self.stages:
+            raise ArtefactError(
+                f"the plan names the stage {name!r}, which the program does not have",
+                hint="is it the plan of another program?",
+            )
+        return self.stages[name]
+
+    def iterators_of(self, nest: Nest) -> Iterator[Mapping[str, str]]:
+        """Iterators' other names by each of a nest's stages; where it needs none, none."""
+        for name in (*reversed(nest.stages), nest.root):
+            yield self.iterators.get(name, {})
+
+    def step(self, step: Step) -> Step:
+        """A step on the second program that does what one on the first does."""
+        primitive = PRIMITIVES[step.primitive]
+        words = [p.name for p in primitive.parameters if p.kind is not p.KEYWORD_ONLY]
+        given = dict(zip(words, step.args, strict=False)) | dict(step.kwargs)
+        stage = given.get("stage")
+        iterators = self.iterators.get(stage, {}) if isinstance(stage, str) else {}
+        known = {"stage": self.stages, "buffer": self.buffers, "iterator": iterators}
+
+        def other(word: str, value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(other(word, each) for each in value)
+            if ARGUMENTS.get(word) == "new" and isinstance(value, str):
+                return self._made(value)
+            names = known.get(ARGUMENTS.get(word, ""), {})
+            return names.get(value, value) if isinstance(value, str) else value
+
+        return Step(
+            step.primitive,
+            tuple(other(word, value) for word, value in zip(words, step.args, strict=False)),
+            tuple((word, other(word, value)) for word, value in step.kwargs),
+        )
+
+    def _made(self, name: str) -> str:
+        """The name of what a rewrite makes: rules call it by what it is made of, ``conv_panels``."""
+        known = {**self.buffers, **self.stages}
+        of = [each for each in known if name.startswith(f"{each}_")]
+        longest = max(of, key=len, default="")
+        return known[longest] + name[len(longest) :] if longest else name
