@@ -10,11 +10,16 @@ from tilewright.analysis.contraction import (
     run_length,
 )
 from tilewright.analysis.footprint import footprint, span
+from tilewright.analysis.operator import Operand, Operator, Window, find_operator
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 
 __all__ = [
     "Contraction",
+    "Operand",
+    "Operator",
+    "Window",
     "contiguous_reduction",
+    "find_operator",
     "flat_index",
     "footprint",
     "match_contraction",

@@ -8,6 +8,12 @@ from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
+from tilewright.driver.layout_tuning import (
+    LayoutTuning,
+    independent_layouts,
+    tune_layouts,
+    with_tuned_layouts,
+)
 from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.load import OtherLoad
@@ -15,11 +21,12 @@ from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.nests import Nest, scop
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
+from tilewright.driver.plans import ModelPlan
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
-from tilewright.driver.tuning import Tuned, tune_model
+from tilewright.driver.tuning import Tuned, seconds_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.driver.work import flops
@@ -44,7 +51,13 @@ __all__ = [
     "KernelDescription",
     "KernelProfile",
     "Limits",
+    "LayoutTuning",
     "LocalMeasurer",
+    "ModelPlan",
+    "seconds_of",
+    "independent_layouts",
+    "tune_layouts",
+    "with_tuned_layouts",
     "Tuned",
     "tune_model",
     "ModelKernel",

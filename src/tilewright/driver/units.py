@@ -183,11 +183,14 @@ def make_units(maker: UnitMaker, plan: GraphPlan) -> tuple[Unit, ...]:
             raise ArtefactError(
                 f"the plan names {value!r}, which no kernel of the model makes", hint=_OTHER_MODEL
             )
-    return tuple(_planned(unit, plan) for unit in units)
+    return tuple(planned_unit(unit, plan) for unit in units)
 
 
-def _planned(unit: Unit, plan: GraphPlan) -> Unit:
-    """A unit with the layouts of its arguments, and the part of the batch that it takes."""
+def planned_unit(unit: Unit, plan: GraphPlan) -> Unit:
+    """A unit with the layouts of its arguments, and the part of the batch that it takes.
+
+    Raises ArtefactError where a layout or the number of parts does not fit it.
+    """
     try:
         program = with_layouts(flow_of(unit), plan.layouts)
     except ScheduleError as error:

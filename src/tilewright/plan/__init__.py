@@ -12,10 +12,20 @@ from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
 from tilewright.plan.gpu_default import schedule_for_gpu
+from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
 from tilewright.plan.graph.layouts import Flow, Layouts, assign_layouts, choose_layouts, with_layouts
 from tilewright.plan.graph.plan import GraphPlan, PassPlan, graph_plan_from_data
+from tilewright.plan.graph.propagation import (
+    VARIANTS,
+    Texts,
+    Variant,
+    neighbours,
+    owned_values,
+    propagated,
+    tied_values,
+)
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import Box, boxes, environment, interval, middle, points, whole
 from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
@@ -28,6 +38,7 @@ from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
+    "Combinations",
     "Box",
     "boxes",
     "environment",
@@ -63,7 +74,6 @@ __all__ = [
     "Planned",
     "RULES",
     "Rule",
-    "Combinations",
     "Space",
     "TilePlan",
     "UnitPlan",
@@ -95,4 +105,14 @@ __all__ = [
     "steps_unrolled",
     "vector_width",
     "with_layouts",
+    "Cost",
+    "Texts",
+    "VARIANTS",
+    "Variant",
+    "assign",
+    "neighbours",
+    "owned_values",
+    "propagated",
+    "tied_values",
+    "total_cost",
 ]

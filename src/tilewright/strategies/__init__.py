@@ -2,12 +2,19 @@
 
 from tilewright.strategies.catalog import DEFAULT, STRATEGIES, best_by_model, find_strategy
 from tilewright.strategies.default import default_schedule
+from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
+from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.search import Candidate, History, Search, Status, Strategy, Task, Trial
 
 __all__ = [
     "Candidate",
     "DEFAULT",
     "History",
+    "JointSettings",
+    "JointStrategy",
+    "NETWORK",
+    "OPERATOR",
+    "QUICK",
     "STRATEGIES",
     "Search",
     "Status",

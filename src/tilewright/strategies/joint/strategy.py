@@ -8,12 +8,12 @@ from random import Random
 
 import numpy as np
 
+from tilewright.analysis import find_operator
 from tilewright.plan import UnitPlan
 from tilewright.schedule import Step
 from tilewright.strategies.joint.layouts import LayoutAgent
 from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, loop_space
 from tilewright.strategies.joint.model import CostModel
-from tilewright.strategies.joint.operator import find_operator
 from tilewright.strategies.joint.ppo import Critic, Learner
 from tilewright.strategies.joint.settings import DRAWN, MOST_REFUSED, QUICK, REFUSED, JointSettings
 from tilewright.strategies.joint.templates import LayoutSpace, Point, layout_space

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Final, Literal, TypeAlias
 
+from tilewright.analysis import Operand, Operator
 from tilewright.ir import CONST, F32, Program
 from tilewright.schedule import Step
-from tilewright.strategies.joint.operator import Operand, Operator
 from tilewright.target import Target
 
 Kind = Literal["tile", "choice"]

@@ -10,6 +10,7 @@ from tests.native_kernel import HOST, Native
 from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
+from tilewright.analysis import Window, find_operator
 from tilewright.cost import Machine
 from tilewright.driver import pack, unpack
 from tilewright.lang import ops
@@ -17,7 +18,6 @@ from tilewright.schedule import Schedule, Step, derived_constants, pack_argument
 from tilewright.strategies import Task
 from tilewright.strategies.joint.layouts import fixed_points
 from tilewright.strategies.joint.loops import loop_space
-from tilewright.strategies.joint.operator import Window, find_operator
 from tilewright.strategies.joint.templates import Factor, layout_space
 
 

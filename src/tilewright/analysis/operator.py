@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.analysis import reads_in_place
+from tilewright.analysis.readers import reads_in_place
 from tilewright.ir import Binary, Index, Load, Program, Stage, Store, condition_of, loads, stmt_loads, var
 
 

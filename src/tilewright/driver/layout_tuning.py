@@ -1,0 +1,328 @@
+"""Layouts of a model's values by measured kernels: each under each layout of its arguments, the best sum."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf, isfinite, prod
+from typing import Final, Protocol
+
+from tilewright.analysis import find_operator
+from tilewright.cost import Machine
+from tilewright.driver.model import CompiledModel
+from tilewright.driver.plans import ModelPlan
+from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
+from tilewright.frontend import Shapes, Source, import_onnx
+from tilewright.graph import fuse, simplify
+from tilewright.ir import F32, Program, structural_hash
+from tilewright.plan import (
+    Cost,
+    GraphPlan,
+    Layouts,
+    Texts,
+    Variant,
+    assign,
+    propagated,
+    tied_values,
+    total_cost,
+)
+from tilewright.strategies import Candidate, Task, Trial
+from tilewright.support import ScheduleError, get_logger
+from tilewright.target import CpuTarget
+
+_log = get_logger(__name__)
+
+#: Combinations of layouts of one kernel's arguments that are measured; of more those with few changes.
+MOST_COMBINATIONS: Final = 64
+#: Changes against the default layouts in the combinations of such kernels.
+MOST_CHANGES: Final = 2
+#: Part of the sum that other layouts must save: kernels are measured one by one, networks run them together.
+LEAST_GAIN: Final = 0.02
+
+
+class Prices(Protocol):
+    """Who says what kernels cost: :class:`tilewright.driver.LocalMeasurer`, or a model."""
+
+    def measure(self, task: Task, candidates: Sequence[Candidate]) -> list[Trial]:
+        """One trial a candidate, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTuning:
+    """What tuning of layouts came to: ``plan``, and the sums of kernels' seconds by the default and by it.
+
+    ``measured`` are the kernels that were measured; ``changed`` the values that lie elsewhere now.
+    """
+
+    plan: GraphPlan
+    untuned: float
+    best: float
+    measured: int
+    changed: tuple[str, ...]
+
+
+class KernelPrices:
+    """Seconds of kernels by their default plans, each program once; infinite where one cannot be made."""
+
+    def __init__(self, prices: Prices, machine: Machine, until: float = inf) -> None:
+        self._prices, self._machine, self._until = prices, machine, until
+        self._known: dict[tuple[str, int], float] = {}
+
+    @property
+    def measured(self) -> int:
+        """How many programs were priced."""
+        return len(self._known)
+
+    def of(self, program: Program, threads: int) -> float | None:
+        """The seconds of a program; ``None`` where it is not known and time is up."""
+        key = (structural_hash(program), threads)
+        if key not in self._known:
+            if time.monotonic() >= self._until:
+                return None
+            self._known[key] = self._price(program, threads)
+        return self._known[key]
+
+    def _price(self, program: Program, threads: int) -> float:
+        task = Task(program, Machine(self._machine.target, threads))
+        try:
+            plan = task.default().plan
+        except ScheduleError as error:
+            _log.info("no default plan under these layouts: %s", error.what)
+            return inf
+        (trial,) = self._prices.measure(task, [Candidate("layouts", plan)])
+        return trial.best
+
+
+def tune_layouts(
+    maker: UnitMaker, plan: GraphPlan, machine: Machine, prices: Prices, until: float = inf
+) -> LayoutTuning:
+    """The layouts of values under which the kernels' default plans take the least time in all.
+
+    A global assignment: values that kernels pass on element by element share a layout, each such group has
+    options (as it is, row by row, in blocks of one and two vectors of channels, channels last), each kernel a
+    cost by the options of the groups that it touches. Kernels under the default layouts are measured first,
+    then those with one change, until ``until`` (of ``time.monotonic``); a combination that was not measured
+    is not chosen. The default stays where others save less than noise.
+    """
+    problem = _Problem(maker, plan, machine)
+    known = KernelPrices(prices, machine, until)
+    tables: list[dict[tuple[int, ...], float]] = [{} for _ in problem.kernels]
+    for changes in range(MOST_CHANGES + 2):
+        for kernel, table in zip(problem.kernels, tables, strict=True):
+            for at in kernel.combinations(problem.options, changes):
+                seconds = known.of(problem.program(kernel, at), kernel.threads)
+                if seconds is not None:
+                    table[at] = seconds * kernel.calls
+    costs = [Cost(kernel.scope, table) for kernel, table in zip(problem.kernels, tables, strict=True)]
+    default = dict.fromkeys(problem.options, 0)
+    untuned = total_cost(costs, default)
+    if not isfinite(untuned):
+        return LayoutTuning(plan, untuned, untuned, known.measured, ())
+    chosen = assign({group: len(found) for group, found in problem.options.items()}, costs)
+    best = total_cost(costs, chosen)
+    if best > untuned * (1 - LEAST_GAIN):
+        return LayoutTuning(plan, untuned, untuned, known.measured, ())
+    made = replace(plan, layouts=problem.layouts(chosen))
+    changed = [v for group, n in chosen.items() if n for v in problem.groups[group]]
+    return LayoutTuning(made, untuned, best, known.measured, tuple(changed))
+
+
+def independent_layouts(
+    maker: UnitMaker,
+    plan: GraphPlan,
+    machine: Machine,
+    prices: Prices,
+    variant: Variant = "full",
+    *,
+    backwards: bool = False,
+    forwards: bool = False,
+) -> GraphPlan:
+    """Layouts as in ALT: each complex operator on its own, in order, then propagated (Sec. 4.2).
+
+    Without the last two each operator takes the best layout of its result for operands row by row. With
+    ``forwards`` operands lie as the operators before left them (ALT-FP), with ``backwards`` operators are
+    asked in reverse, and the layout that one wants of its operand is forced on what makes it (ALT-BP).
+    """
+    problem = _Problem(maker, plan, machine)
+    known = KernelPrices(prices, machine)
+    chosen: dict[str, Texts] = {}
+    order = [kernel for kernel in problem.kernels if kernel.complex]
+    for kernel in reversed(order) if backwards else order:
+        ends = kernel.unit.inputs if backwards else kernel.unit.outputs
+        for value in ends.values():
+            group = problem.group_of.get(value)
+            if group is None or value in chosen:
+                continue
+            layouts: list[tuple[float, int, Texts]] = []
+            for n, option in enumerate(problem.options[group]):
+                texts = plan.layouts.values.get(value, ()) if option is None else option
+                given = {**(chosen if forwards or backwards else {}), value: texts}
+                program = planned_unit(kernel.unit, replace(plan, layouts=_kept(plan, given))).program
+                layouts.append((known.of(program, kernel.threads) or inf, n, texts))
+            chosen[value] = min(layouts)[2]
+    flows = [flow_of(kernel.unit) for kernel in problem.kernels]
+    made = propagated(flows, maker.fixed(), chosen, variant, plan.layouts.copied)
+    return replace(plan, layouts=made)
+
+
+def _kept(plan: GraphPlan, values: Mapping[str, Texts]) -> Layouts:
+    return Layouts({v: texts for v, texts in values.items() if texts}, plan.layouts.copied)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """A unit, the groups of values that it touches, and how often a run calls it, on how many threads."""
+
+    unit: Unit
+    scope: tuple[str, ...]
+    calls: float
+    threads: int
+    complex: bool
+
+    def combinations(
+        self, options: Mapping[str, Sequence[Texts | None]], changes: int
+    ) -> Iterator[tuple[int, ...]]:
+        """Options of its groups, of which so many are not the default; after the last all that are left."""
+        sizes = [len(options[group]) for group in self.scope]
+        few = prod(sizes) <= MOST_COMBINATIONS
+        if changes > MOST_CHANGES and not few:
+            return
+        for at in product(*map(range, sizes)):
+            count = sum(n > 0 for n in at)
+            if count == changes or (changes > MOST_CHANGES and count > changes):
+                yield at
+
+
+class _Problem:
+    """A model's kernels, its groups of values, and the layouts that each group may have."""
+
+    def __init__(self, maker: UnitMaker, plan: GraphPlan, machine: Machine) -> None:
+        self._plan = plan
+        units = maker.units(plan.joins)
+        flows = [flow_of(unit) for unit in units]
+        shapes = {
+            value: tuple(n.as_int() for n in unit.program.buffer(name).shape)
+            for unit in units
+            for name, value in (*unit.inputs.items(), *unit.outputs.items())
+            if all(n.is_const for n in unit.program.buffer(name).shape)
+        }
+        touched = {
+            v
+            for unit in units
+            if find_operator(unit.program) is not None
+            for v in (*unit.inputs.values(), *unit.outputs.values())
+        }
+        constants = {
+            unit.inputs[b.name]
+            for unit in units
+            for b in unit.program.inputs
+            if b.scope == "const" and b.name in unit.inputs
+        }
+        lanes = machine.target.lanes(F32)
+        self.groups: dict[str, tuple[str, ...]] = {}
+        # the first: as the plan has it
+        self.options: dict[str, tuple[Texts | None, ...]] = {}
+        for group in tied_values(flows, {*maker.fixed(), *constants}):
+            if not touched & set(group) or any(v not in shapes for v in group):
+                continue
+            own = {plan.layouts.values.get(v, ()) for v in group}
+            found = value_layouts(shapes[group[0]], lanes)
+            others = [texts for texts in found if own != {texts}]
+            self.groups[group[0]], self.options[group[0]] = group, (None, *others)
+        self.group_of = {v: name for name, group in self.groups.items() for v in group}
+        self.kernels = [self._kernel(unit, machine) for unit in units]
+
+    def _kernel(self, unit: Unit, machine: Machine) -> _Kernel:
+        values = (*unit.inputs.values(), *unit.outputs.values())
+        scope = tuple(dict.fromkeys(self.group_of[v] for v in values if v in self.group_of))
+        parts = planned_unit(unit, self._plan).parts
+        threads = 1 if parts > 1 else machine.threads
+        # threads take different parts at the same time
+        calls = parts / machine.threads if parts > 1 else float(unit.calls)
+        return _Kernel(unit, scope, calls, threads, find_operator(unit.program) is not None)
+
+    def layouts(self, chosen: Mapping[str, int]) -> Layouts:
+        """The layouts of all values."""
+        values = dict(self._plan.layouts.values)
+        for group, n in chosen.items():
+            texts = self.options[group][n]
+            if texts is not None:
+                values.update(dict.fromkeys(self.groups[group], texts))
+        return _kept(self._plan, values)
+
+    def program(self, kernel: _Kernel, at: tuple[int, ...]) -> Program:
+        """A kernel's program under options of its groups."""
+        chosen = dict(zip(kernel.scope, at, strict=True))
+        return planned_unit(kernel.unit, replace(self._plan, layouts=self.layouts(chosen))).program
+
+
+def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:
+    """The layouts that a value may have: row by row, in blocks of one and two vectors, channels last.
+
+    Channels are dimension 1 of images, and the last one of others.
+
+    >>> value_layouts((1, 64, 7, 7), 16)[1:]
+    [('d0', 'd1//16', 'd2', 'd3', 'd1%16'), ('d0', 'd1//32', 'd2', 'd3', 'd1%32'), ('d0', 'd2', 'd3', 'd1')]
+    """
+    rank = len(shape)
+    found: list[Texts] = [()]
+    if rank < 2:
+        return found
+    channel = 1 if rank > 3 else rank - 1
+    if rank == 3 and shape[1] % lanes == 0 and shape[2] % lanes:
+        channel = 1
+    for size in (lanes, 2 * lanes):
+        if shape[channel] % size == 0 and shape[channel] > size:
+            outer = [f"d{n}//{size}" if n == channel else f"d{n}" for n in range(rank)]
+            found.append((*outer, f"d{channel}%{size}"))
+    if shape[channel] == lanes or channel < rank - 1:
+        last = tuple(f"d{n}" for n in range(rank) if n != channel)
+        found.append((*last, f"d{channel}"))
+    return found
+
+
+def with_tuned_layouts(
+    compiled: CompiledModel,
+    source: Source,
+    recompile: Callable[[ModelPlan], CompiledModel],
+    prices: Prices,
+    until: float,
+    shapes: Shapes | None = None,
+) -> tuple[CompiledModel, LayoutTuning | None]:
+    """A model with tuned layouts of its values, where the whole of it is faster so; else as it is.
+
+    ``source`` is what it was compiled from, ``recompile`` compiles it again by a plan. Both models are timed
+    in turns. Raises what importing and compiling raise.
+    """
+    plan = compiled.plan().graph
+    if plan is None or not isinstance(compiled.target, CpuTarget):
+        return compiled, None
+    graph = simplify(import_onnx(source, shapes=shapes), plan.passes.passes())
+    maker = UnitMaker(fuse(graph, plan.fusion), compiled.precision)
+    found = tune_layouts(maker, plan, Machine(compiled.target, compiled.threads), prices, until)
+    if not found.changed:
+        return compiled, found
+    other = recompile(ModelPlan(compiled.target.fingerprint, {}, found.plan))
+    feeds = compiled.sample_feeds()
+    old, new = timed_in_turns([model.bind(feeds).run for model in (compiled, other)])
+    return (other, found) if new < old * (1 - LEAST_GAIN) else (compiled, replace(found, changed=()))
+
+
+def timed_in_turns(
+    runs: Sequence[Callable[[], object]], rounds: int = 5, seconds: float = 0.1
+) -> list[float]:
+    """The median over rounds of each run's shortest time, all taking turns in each round."""
+    best: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    for _ in range(rounds):
+        for n, run in enumerate(runs):
+            least, end = inf, time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                begin = time.perf_counter()
+                run()
+                least = min(least, time.perf_counter() - begin)
+            best[n].append(least)
+    return [sorted(times)[len(times) // 2] for times in best]

@@ -1,0 +1,173 @@
+"""Layouts of values: groups and kernels of small models, the best sum, made-up and measured seconds."""
+
+from math import inf
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests import onnx_models as tiny
+from tests.native_kernel import HOST
+
+import tilewright
+from tilewright.cost import Machine
+from tilewright.driver import LocalMeasurer, ModelPlan
+from tilewright.driver.compile import graph_units
+from tilewright.driver.layout_tuning import (
+    KernelPrices,
+    independent_layouts,
+    timed_in_turns,
+    tune_layouts,
+    value_layouts,
+    with_tuned_layouts,
+)
+from tilewright.driver.units import UnitMaker
+from tilewright.frontend import import_onnx
+from tilewright.graph import fuse, simplify
+from tilewright.plan import VARIANTS
+from tilewright.strategies import Trial
+
+
+def convolution(source, output, weights, rng, channels=32):
+    weights[f"W{output}"] = (rng.standard_normal((channels, channels, 3, 3)) / 17).astype(np.float32)
+    return [
+        helper.make_node(
+            "Conv", [source, f"W{output}"], [f"{output}_sum"], pads=[1, 1, 1, 1], name=f"c{output}"
+        ),
+        helper.make_node("Relu", [f"{output}_sum"], [output], name=f"r{output}"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Three convolutions, the second's input added to its result, and a pooling."""
+    rng, weights = np.random.default_rng(0), {}
+    nodes = [*convolution("x", "a", weights, rng), *convolution("a", "b", weights, rng)]
+    nodes += [
+        helper.make_node("Add", ["a", "b"], ["s"], name="add"),
+        helper.make_node("MaxPool", ["s"], ["p"], kernel_shape=[2, 2], strides=[2, 2], name="pool"),
+        *convolution("p", "y", weights, rng),
+    ]
+    shapes = [tiny.tensor("x", (1, 32, 10, 10))], [tiny.tensor("y", (1, 32, 5, 5))]
+    return tiny.model(nodes, *shapes, weights)
+
+
+@pytest.fixture(scope="module")
+def made(model):
+    graph = import_onnx(model)
+    plan = graph_units(graph, HOST, 1).plan
+    return UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion)), plan
+
+
+class Made:
+    """Seconds made up from programs."""
+
+    def __init__(self, seconds):
+        self.seconds, self.asked = seconds, 0
+
+    def measure(self, task, candidates):
+        self.asked += 1
+        return [Trial(c, "ok", (self.seconds(task.program),)) for c in candidates]
+
+
+def laid(program):
+    return sum(b.layout is not None for b in (*program.inputs, *program.outputs))
+
+
+def last_channels(program):
+    ends = [b.layout for b in (*program.inputs, *program.outputs) if b.layout is not None]
+    return sum(len(x.exprs) == 4 for x in ends)
+
+
+def test_the_best_sum_is_taken_and_compiles(model, made):
+    """Where channels last are fastest all values that may are; the model computes what it did."""
+    maker, plan = made
+    prices = Made(lambda p: 1e-3 / (1 + last_channels(p)))
+    found = tune_layouts(maker, plan, Machine(HOST, 1), prices)
+    assert found.best < found.untuned and found.measured == prices.asked > 8
+    assert found.changed
+    assert {len(found.plan.layouts.values[v]) for v in found.changed} == {4}
+    compiled = tilewright.compile(model, threads=1, accuracy="exact")
+    other = tilewright.compile(
+        model, threads=1, accuracy="exact", plan=ModelPlan(HOST.fingerprint, {}, found.plan)
+    )
+    feeds = compiled.sample_feeds()
+    for mine, theirs in zip(other(*feeds.values()), compiled(*feeds.values()), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_default_stays_where_nothing_is_faster(made):
+    maker, plan = made
+    for seconds in (lambda p: 1e-3, lambda p: inf):
+        found = tune_layouts(maker, plan, Machine(HOST, 1), Made(seconds))
+        assert found.plan is plan and found.changed == ()
+
+
+def test_without_time_nothing_changes(made):
+    maker, plan = made
+    found = tune_layouts(maker, plan, Machine(HOST, 1), Made(lambda p: 1e-3 / (1 + laid(p))), until=0.0)
+    assert (found.measured, found.changed) == (0, ())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("way", ["", "forwards", "backwards"])
+def test_operators_on_their_own(made, variant, way):
+    """ALT, -WP, -FP, -BP: the layouts that operators like best, propagated or not."""
+    maker, plan = made
+    prices = Made(lambda p: 1e-3 / (1 + last_channels(p)))
+    found = independent_layouts(
+        maker,
+        plan,
+        Machine(HOST, 1),
+        prices,
+        variant,
+        forwards=way == "forwards",
+        backwards=way == "backwards",
+    )
+    assert set(map(len, found.layouts.values.values())) == {4}
+    assert not set(found.layouts.values) & maker.fixed()
+
+
+def test_prices_are_asked_once_a_program(made):
+    maker, _ = made
+    prices = Made(lambda p: 1.0)
+    known = KernelPrices(prices, Machine(HOST, 1))
+    program = maker.units()[0].program
+    assert known.of(program, 1) == known.of(program, 1) == 1.0
+    assert (prices.asked, known.measured) == (1, 1)
+
+
+def test_layouts_of_values_by_shape():
+    assert value_layouts((16,), 16) == [()]
+    assert value_layouts((4, 48), 16)[1:] == [("d0", "d1//16", "d1%16")]
+    assert value_layouts((1, 4, 9, 9), 16) == [(), ("d0", "d2", "d3", "d1")]
+
+
+def test_runs_take_turns():
+    order = []
+    times = timed_in_turns([lambda n=n: order.append(n) for n in range(2)], rounds=3, seconds=0.0)
+    assert len(times) == 2
+    assert order[:2] == [0, 1]
+
+
+def test_a_model_is_kept_or_replaced_as_a_whole(model):
+    compiled = tilewright.compile(model, threads=1)
+    plans = []
+
+    def recompile(plan):
+        plans.append(plan)
+        return tilewright.compile(model, threads=1, plan=plan)
+
+    prices = Made(lambda p: 1e-3 / (1 + last_channels(p)))
+    made, found = with_tuned_layouts(compiled, model, recompile, prices, inf)
+    assert len(plans) == 1 and found.measured
+    assert (made is compiled) == (not found.changed)
+    kept, found = with_tuned_layouts(compiled, model, recompile, Made(lambda p: 1e-3), inf)
+    assert kept is compiled and len(plans) == 1
+
+
+@pytest.mark.slow
+def test_measured(made):
+    maker, plan = made
+    with LocalMeasurer() as measurer:
+        found = tune_layouts(maker, plan, Machine(HOST, 1), measurer)
+    assert 0 < found.best <= found.untuned < 1
