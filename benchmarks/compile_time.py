@@ -95,6 +95,16 @@ def product() -> Program:
     return replace(program, inputs=(left, right.with_(scope=CONST)))
 
 
+def biased() -> Program:
+    """A product with constant weights and a constant bias."""
+    a, w, b = (lang.placeholder(s, name=n) for s, n in (((64, 96), "A"), ((96, 80), "W"), ((80,), "b")))
+    c = lang.ops.matmul(a, w, name="C")
+    y = lang.compute((64, 80), lambda i, j: c[i, j] + b[j], name="Y")
+    program = lang.program([a, w, b], [y])
+    constants = (x.with_(scope=CONST) for x in program.inputs[1:])
+    return replace(program, inputs=(program.inputs[0], *constants))
+
+
 def chain(stages: int = 100) -> Program:
     """Element-wise stages of 512x512, one after another."""
     t = x = lang.placeholder((512, 512), name="X")
@@ -220,6 +230,8 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "layout_fold": (p.layout_unfold("X_pad", 2, 6, 4), ("X_pad", 2, 4), {}),
         "layout_unpad": (p.layout_pad("conv", 2, 1, 1), ("conv", 2, 1, 1), {}),
         "layout_place": (p, ("conv", BLOCKED), {}),
+        "store_at": (Schedule(biased()), ("b", "W", 0, "Wb"), {}),
+        "decouple_at": (Schedule(biased()).store_at("b", "W", 0, "Wb"), ("Wb", 0, "V", "v"), {}),
         "layout_adopt": (p.layout_place("conv", BLOCKED), ("conv",), {}),
         "virtual_threads": (d, ((f"{oc}_o",), "thread.x", 2), {}),
         "swizzle": (tiles, ("T", 2), {}),

@@ -3,7 +3,8 @@
 Some kinds are for primitives that need them: `dots` are products of narrow factors as instructions do them,
 `factors` are sums of products of which some axes of the sum do not move one factor, `bytes` those of signed
 bytes, `images` are 3x3 convolutions by constant weights, `quarters` products with constant matrices of even
-sizes, `extremes` two results of one reduction that a stage uses in different ways.
+sizes, `biased` products with a constant matrix and vector, `extremes` two results of one reduction that a
+stage uses in different ways.
 
 Every program computes exactly whatever the order of its sums: integers, or floats that hold small integers
 (`exact`); or it adds and multiplies positive floats only, so that the magnitude of a result is the result.
@@ -75,7 +76,7 @@ class Case:
 
     def stored(self, arrays, schedule):
         """The arguments as a schedule wants them: in the types that it stores, with constants it makes."""
-        made = {n: d.compute(arrays[d.source]) for n, d in derived_constants(schedule).items()}
+        made = {n: d.of(arrays) for n, d in derived_constants(schedule).items()}
         types = {b.name: b.dtype.numpy for b in schedule.func.buffers}
         return {n: a.astype(types[n]) for n, a in {**arrays, **made}.items() if n in types}
 
@@ -229,7 +230,29 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         return _add_images(b)
     if kind == "quarters":
         return _add_quarters(b)
+    if kind == "biased":
+        return _add_biased(b, src)
     return _add_reduction(b, kind, src, tile)
+
+
+def _add_biased(b: _Builder, src: Buffer):
+    """The columns of a constant matrix times what was there, and another constant for each column."""
+    n, m = src.shape
+    rows = index(b.draw(st.integers(1, 4), label="rows"))
+    columns = index(b.draw(st.integers(1, 4), label="columns"))
+    if not m.is_const:
+        return _add_reduction(b, "rowsum", src, 2)
+    w, v = b.given((rows, columns), scope=CONST), b.given((columns,), scope=CONST)
+    i, j, k = var("i"), var("j"), var("k")
+    b.terms += 20
+    total, out = b.made((n, columns)), b.made((n, columns))
+    iters = [*_iters((n, columns)), Iter("k", index(0), rows, "red")]
+    value = Binary("mul", _ld(src, i, index(0)), _ld(w, k, j))
+    sums = store(total.name, (i, j), Binary("add", _ld(total, i, j), value))
+    b.stage(total, iters, sums, store(total.name, (i, j), b.const(0)))
+    return b.stage(
+        out, _iters((n, columns)), store(out.name, (i, j), Binary("add", _ld(total, i, j), _ld(v, j)))
+    )
 
 
 def _add_reduction(b: _Builder, kind, src: Buffer, tile):

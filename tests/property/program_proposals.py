@@ -208,6 +208,29 @@ def layout_adopt(draw, s):
     return None if b is None else ((b.name,), {})
 
 
+def _constants(s):
+    return (
+        [] if s.program is None else [b for b in s.program.inputs if b.scope == "const" and b.layout is None]
+    )
+
+
+def store_at(draw, s):
+    found = [
+        (a.name, b.name, d)
+        for a in _constants(s)
+        for b in _constants(s)
+        for d in range(len(b.shape))
+        if a is not b and a.dtype == b.dtype and a.shape == (*b.shape[:d], *b.shape[d + 1 :])
+    ]
+    chosen = pick(draw, found, "tensors")
+    return None if chosen is None else ((*chosen, "stored"), {})
+
+
+def decouple_at(draw, s):
+    stored = _last(s, "store_at")
+    return None if stored is None else (("stored", stored[2], stored[1], stored[0]), {})
+
+
 def match_factors(stage):
     """Whether a stage sums products."""
     body = stage.body

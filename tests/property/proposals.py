@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from property.program_proposals import (
     TILES,
     bf16x3,
+    decouple_at,
     factor_out,
     flatten_rows,
     fuse_iterators,
@@ -25,6 +26,7 @@ from property.program_proposals import (
     skip_padding,
     split_phases,
     store_as,
+    store_at,
     strassen,
     winograd,
 )
@@ -648,6 +650,8 @@ PROPOSERS = {
     "layout_unpad": layout_unpad,
     "layout_place": layout_place,
     "layout_adopt": layout_adopt,
+    "store_at": store_at,
+    "decouple_at": decouple_at,
     "tensorize": tensorize,
     "import_tree": import_tree,
     "winograd": winograd,

@@ -88,6 +88,7 @@ START = {
     "strassen": (("quarters",),),
     "bf16x3": (("quarters", "images"),),
     "factor_out": (("factors",),),
+    **dict.fromkeys(("store_at", "decouple_at"), (("biased",),)),
     "shift_factor": (("bytes",),),
 }
 TEMPORARIES = (
@@ -117,6 +118,7 @@ BEFORE = {
     "split_phases": (("pad_operand", {"lines": True, "steps": True}),),
     "hoist_alloc": (("compute_at", {}),),
     "layout_fold": (("layout_unfold", {}),),
+    "decouple_at": (("store_at", {}),),
     "layout_unpad": (("layout_pad", {}),),
     "layout_adopt": (("layout_place", {}),),
     "pipeline": (("split", {}), ("stage", {})),

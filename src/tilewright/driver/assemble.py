@@ -124,8 +124,9 @@ class Packs:
         return self._made.get(key)
 
     def add(self, key: _PackKey, packed: Array) -> None:
-        """Remember a pack, if its array, whose identity is first in the key, is kept."""
-        if key[0] in self._kept:
+        """Remember a pack, if its arrays, whose identities are first in the key, are kept."""
+        ids, *_ = key
+        if isinstance(ids, tuple) and self._kept.keys() >= set(ids):
             self._made[key] = packed
 
     @property
@@ -140,7 +141,6 @@ def _packed(
     """The constants by step and argument, packed (numpy copies without holding Python's lock), and the
     buffers of all other values.
     """
-    graph = steps.graph
     packing: dict[_PackKey, Future[Array]] = {}
     packed: dict[_PackKey, Array] = {}
     wanted: dict[tuple[int, str], _PackKey] = {}
@@ -161,9 +161,15 @@ def _packed(
         derived = derived_constants(kernel.schedule)
         for b in kernel.buffers:
             made = derived.get(b.name)
-            name = b.name if made is None else made.source
+            if made is not None:
+                arrays = {name: _constant(steps, unit, name) for name in made.sources}
+                ids = tuple(map(id, arrays.values()))
+                key: _PackKey = (ids, b.name, b.shape, b.layout, kernel.schedule.trace.steps)
+                want(at, b.name, key, partial(_derive, made, arrays, b))
+                continue
+            name = b.name
             value = unit.inputs.get(name) or unit.outputs.get(name)
-            array = unit.tables.get(name) if value is None else graph.constants.get(steps.root(value))
+            array = _constant(steps, unit, name)
             if array is None:
                 if value is None:
                     raise InternalError(f"the kernel {kernel.name} has an unknown argument {b.name}")
@@ -175,16 +181,12 @@ def _packed(
                 if known.layout != whole.layout and not (is_plain(known) and is_plain(whole)):
                     raise InternalError(f"two kernels want {quoted(value)} in different layouts")
                 continue
-            if made is not None:
-                key: _PackKey = (id(array), b.name, b.shape, b.layout, kernel.schedule.trace.steps)
-                want(at, b.name, key, partial(_derive, made, array, b))
-                continue
             steps_of = tuple(
                 step
                 for step in kernel.schedule.trace.steps
                 if step.primitive.startswith("layout_") and step.args[:1] == (b.name,)
             )
-            key = (id(array), b.dtype, b.shape, b.layout, steps_of, declared[b.name].layout)
+            key = ((id(array),), b.dtype, b.shape, b.layout, steps_of, declared[b.name].layout)
             want(at, b.name, key, partial(_pack, array, b, steps_of, declared[b.name].layout))
     for key, future in packing.items():
         packed[key] = future.result()
@@ -192,8 +194,17 @@ def _packed(
     return {at: packed[key] for at, key in wanted.items()}, buffers
 
 
-def _derive(made: DerivedConstant, array: Array, b: Buffer) -> Array:
-    return pack(made.compute(array), b)
+def _constant(steps: Steps, unit: Unit, name: str) -> Array | None:
+    """The array of an argument that is a constant."""
+    value = unit.inputs.get(name) or unit.outputs.get(name)
+    return unit.tables.get(name) if value is None else steps.graph.constants.get(steps.root(value))
+
+
+def _derive(made: DerivedConstant, arrays: Mapping[str, Array | None], b: Buffer) -> Array:
+    known = {name: array for name, array in arrays.items() if array is not None}
+    if len(known) < len(arrays):
+        raise InternalError(f"the constant {b.name} is made of what is no constant")
+    return pack(made.of(known), b)
 
 
 def _same_places(kernel: UnitKernel, declared: Buffer, b: Buffer) -> bool:

@@ -255,7 +255,7 @@ class _Chooser:
             if key not in self._derived:
                 self._derived[key] = tuple(derived_constants(schedule).values())
             derived = self._derived[key]
-            errors = [made.error(self._array(unit, made.source)) for made in derived]
+            errors = [made.error(*(self._array(unit, name) for name in made.sources)) for made in derived]
             # not "any is larger": an error that is no number is none to accept
             if all(error <= self._options.accuracy.most_error for error in errors):
                 break

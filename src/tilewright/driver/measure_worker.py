@@ -119,7 +119,7 @@ class Runner:
                 continue
             constant = derived.get(b.name)
             if constant is not None:
-                logical = constant.compute(inputs[constant.source])
+                logical = constant.of(inputs)
             else:
                 logical = pack_argument(inputs[b.name], b.name, steps, declared[b.name].layout)
             table.append(aligned_copy(pack(logical, b)))

@@ -12,12 +12,14 @@ from tilewright.schedule.gpu.pipeline import pipeline
 from tilewright.schedule.gpu.swizzle import swizzle
 from tilewright.schedule.gpu.virtual_threads import virtual_threads
 from tilewright.schedule.layout.adopt import layout_adopt
+from tilewright.schedule.layout.decouple_at import decouple_at
 from tilewright.schedule.layout.fold import layout_fold
 from tilewright.schedule.layout.fuse import layout_fuse
 from tilewright.schedule.layout.pad import layout_pad
 from tilewright.schedule.layout.place import layout_place
 from tilewright.schedule.layout.reorder import layout_reorder
 from tilewright.schedule.layout.split import layout_split
+from tilewright.schedule.layout.store_at import store_at
 from tilewright.schedule.layout.unfold import layout_unfold
 from tilewright.schedule.layout.unpad import layout_unpad
 from tilewright.schedule.loop.annotate import annotate
@@ -119,6 +121,8 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     layout_unpad,
     layout_place,
     layout_adopt,
+    store_at,
+    decouple_at,
 )
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(

@@ -118,3 +118,11 @@ class ProgramMethods(Methods):
     def layout_adopt(self, tensor: str) -> Self:
         """Make a tensor's index map its shape: :func:`tilewright.schedule.layout.adopt.layout_adopt`."""
         return self.apply("layout_adopt", tensor)
+
+    def store_at(self, tensor: str, host: str, dim: int, name: str) -> Self:
+        """Store a constant inside of another: :func:`tilewright.schedule.layout.store_at.store_at`."""
+        return self.apply("store_at", tensor, host, dim, name)
+
+    def decouple_at(self, tensor: str, dim: int, host: str, name: str) -> Self:
+        """Take a constant apart: :func:`tilewright.schedule.layout.decouple_at.decouple_at`."""
+        return self.apply("decouple_at", tensor, dim, host, name)

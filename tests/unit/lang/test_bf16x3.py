@@ -146,7 +146,7 @@ def test_derived_constants_and_their_errors():
     (made,) = derived_constants(s).values()
     rng = np.random.default_rng(3)
     weights = rng.standard_normal((64, 16)).astype(np.float32)
-    assert made.source == "B"
+    assert made.sources == ("B",)
     np.testing.assert_array_equal(made.compute(weights), lang.pieces_of(weights))
     assert 1e-7 < made.error(weights) < 2e-5
     # one factor that bf16 holds: only what the other one's pieces do not hold is left out

@@ -66,7 +66,7 @@ def check_schedule(program, s, *, interpret=False, tolerance=1e-5):
         if b.name in s.func.outputs:
             continue
         made = derived.get(b.name)
-        given[b.name] = pack(arrays[b.name] if made is None else made.compute(arrays[made.source]), b)
+        given[b.name] = pack(arrays[b.name] if made is None else made.of(arrays), b)
     results = [Native(s.func)(given)]
     if interpret:
         results.append(run_function(s.func, given, seed=1))

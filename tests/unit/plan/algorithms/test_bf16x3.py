@@ -72,9 +72,7 @@ def check(program, s, *, interpret):
     size = lang.evaluate(program, {n: np.abs(a) for n, a in arrays.items()}, dtype_override="f64")
     derived = derived_constants(s)
     given = {
-        b.name: pack(derived[b.name].compute(arrays[derived[b.name].source]), b)
-        if b.name in derived
-        else pack(arrays[b.name], b)
+        b.name: pack(derived[b.name].of(arrays), b) if b.name in derived else pack(arrays[b.name], b)
         for b in s.func.buffers
         if b.name not in s.func.outputs
     }
