@@ -11,7 +11,7 @@ from tilewright.ir import Binary, Index, Load, Program, Stage, Store, condition_
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A dimension read as ``stride*i + dilation*r - before``: ``i`` of the result, ``r`` below ``taps``."""
+    """A dimension read as ``stride*i ± dilation*r + c``: ``i`` of the result, ``r`` below ``taps``."""
 
     stride: int
     dilation: int
@@ -123,7 +123,8 @@ def _operand(
         linear = set(i.vars) == {atom.name for atom, _ in i.terms if hasattr(atom, "name")}
         seen = bool(own and linear and (taps or i != var(own[0])))
         stride = i.coefficient(own[0]) if own and linear else 1
-        dilation, count = (i.coefficient(taps[0]), extent[taps[0]]) if taps and linear else (1, 1)
+        # taps are counted backwards in transposed convolutions
+        dilation, count = (abs(i.coefficient(taps[0])), extent[taps[0]]) if taps and linear else (1, 1)
         if seen and (stride < 1 or dilation < 1):
             return None
         windows.append(Window(stride, dilation, count) if seen else None)

@@ -6,11 +6,14 @@ from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.device_kernel import DeviceFunction, kernel_source
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
+from tilewright.driver.graph_plan import graph_units
 from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layout_tuning import (
     LayoutTuning,
     independent_layouts,
+    maker_of,
+    timed_in_turns,
     tune_layouts,
     with_tuned_layouts,
 )
@@ -26,7 +29,7 @@ from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
-from tilewright.driver.tuning import Tuned, seconds_of, tune_model
+from tilewright.driver.tuning import Tuned, seconds_of, tasks_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
 from tilewright.driver.work import flops
@@ -55,7 +58,11 @@ __all__ = [
     "LocalMeasurer",
     "ModelPlan",
     "seconds_of",
+    "tasks_of",
+    "graph_units",
     "independent_layouts",
+    "maker_of",
+    "timed_in_turns",
     "tune_layouts",
     "with_tuned_layouts",
     "Tuned",

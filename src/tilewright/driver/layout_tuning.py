@@ -11,11 +11,12 @@ from typing import Final, Protocol
 
 from tilewright.analysis import find_operator
 from tilewright.cost import Machine
+from tilewright.driver.choices import chosen_precision
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import fuse, simplify
+from tilewright.graph import Graph, fuse, simplify
 from tilewright.ir import F32, Program, structural_hash
 from tilewright.plan import (
     Cost,
@@ -283,6 +284,13 @@ def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:
     return found
 
 
+def maker_of(graph: Graph, plan: GraphPlan) -> UnitMaker:
+    """The units of a model's graph as it was imported, all values plain: what layouts are tuned of."""
+    return UnitMaker(
+        fuse(simplify(graph, plan.passes.passes()), plan.fusion), chosen_precision(plan.precision)
+    )
+
+
 def with_tuned_layouts(
     compiled: CompiledModel,
     source: Source,
@@ -299,8 +307,7 @@ def with_tuned_layouts(
     plan = compiled.plan().graph
     if plan is None or not isinstance(compiled.target, CpuTarget):
         return compiled, None
-    graph = simplify(import_onnx(source, shapes=shapes), plan.passes.passes())
-    maker = UnitMaker(fuse(graph, plan.fusion), compiled.precision)
+    maker = maker_of(import_onnx(source, shapes=shapes), plan)
     found = tune_layouts(maker, plan, Machine(compiled.target, compiled.threads), prices, until)
     if not found.changed:
         return compiled, found

@@ -30,6 +30,8 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             AnnealStrategy(),
             ConstructStrategy(),
             JointStrategy(),
+            JointStrategy("loop-only", layouts=False),
+            JointStrategy("template", actors=False),
             BeamStrategy(),
         )
     }

@@ -12,8 +12,8 @@ class JointSettings:
 
     ``joint`` trials choose layouts, ``loops`` follow with the best of them; a search whose caller has more
     to spend goes on with loops. ``batch`` points are drawn to begin an episode of ``episode`` steps, of
-    whose points the best ``measured`` by the model are measured. ``rounds`` are the batches that each layout
-    gets in the joint stage. ``levels`` is how often a result may be tiled by its layout.
+    whose points the best ``measured`` by the model are measured; in the joint stage only ``each``, for each
+    of the ``rounds`` that a layout gets there. ``levels`` is how often a result may be tiled by its layout.
     """
 
     joint: int = 24
@@ -21,6 +21,7 @@ class JointSettings:
     batch: int = 128
     episode: int = 128
     measured: int = 8
+    each: int = 3
     rounds: int = 1
     levels: int = 1
 
@@ -28,9 +29,9 @@ class JointSettings:
 #: A few seconds for a kernel: as many trials as ``tilewright tune`` gives one.
 QUICK: Final = JointSettings()
 #: ALT, Sec. 7.1: a single operator.
-OPERATOR: Final = JointSettings(joint=300, loops=700, rounds=2, levels=2)
+OPERATOR: Final = JointSettings(joint=300, loops=700, each=8, rounds=2, levels=2)
 #: ALT, Sec. 7.2: a network, over all its operators.
-NETWORK: Final = JointSettings(joint=8000, loops=12000, rounds=2)
+NETWORK: Final = JointSettings(joint=8000, loops=12000, each=8, rounds=2)
 
 #: U of the reward U - l (ALT, formula 3), where l is the time over the untuned one.
 REWARD: Final = 2.0

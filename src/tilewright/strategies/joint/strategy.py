@@ -75,7 +75,9 @@ class _JointSearch:
         self._trials = 0
         self._seen: set[tuple[Step, ...]] = {()}
         self._plans: set[UnitPlan] = set()
-        self._walked: list[Visited] = []
+        self._walked: list[tuple[_Layout, Visited]] = []
+        # those whose actor waits for what becomes of them
+        self._open: list[_Layout] = []
         self._exhausted = 0
 
     def propose(self, count: int) -> Sequence[Candidate]:
@@ -83,18 +85,22 @@ class _JointSearch:
         if not self._plans:
             self._plans.add(self._current.loops.base)
             return [Candidate(self._strategy.name, self._current.loops.base)]
-        count = min(count, self._strategy.settings.measured)
+        settings = self._strategy.settings
+        count = min(count, settings.measured)
+        out: list[Candidate] = []
         for _ in range(MOST_REFUSED):
-            self._choose_layout()
-            found = self._episode(self._current, count)
+            if len(out) == count:
+                break
+            joint = self._choose_layout(len(out))
+            left = count - len(out)
+            found = self._episode(self._current, min(settings.each, left) if joint else left)
+            out += found
             if found:
                 self._exhausted = 0
-                return found
-            self._current.rounds = self._strategy.settings.rounds
-            self._exhausted += 1
-            if self._exhausted > len(self._layouts) + MOST_REFUSED:
-                break
-        return []
+            else:
+                self._current.rounds = settings.rounds
+                self._exhausted += 1
+        return out
 
     def observe(self, trials: Sequence[Trial]) -> None:
         """Each trial is a sample for the model, and a reward for the actors."""
@@ -112,10 +118,12 @@ class _JointSearch:
             layout.best = min(layout.best, ratio)
             self._model.add({**layout.features, **layout.loops.features(point)}, ratio)
             self._trials += 1
-        for visited in self._walked:
-            if self._strategy.actors:
-                visited.learn(self._learner, self._current.known)
+        for layout, visited in self._walked:
+            visited.learn(self._learner, layout.known)
         self._walked.clear()
+        for layout in [each for each in self._open if each.rounds >= self._strategy.settings.rounds]:
+            self._open.remove(layout)
+            self._agent.reward(layout.point, layout.best)
 
     def expected_gain(self) -> float:
         """What the model thinks the best point seen by it saves of the best time measured."""
@@ -132,22 +140,21 @@ class _JointSearch:
         space = layout_space(task.program, operator, task.free, task.machine.target, levels)
         return space if space.factors else None
 
-    def _choose_layout(self) -> None:
-        """In the joint stage another layout where the current one had its rounds; then the best one."""
+    def _choose_layout(self, proposed: int) -> bool:
+        """In the joint stage another layout where the current one had its rounds; then the best one.
+
+        ``proposed`` candidates are on their way. Returns whether it is the joint stage.
+        """
         settings = self._strategy.settings
         if self._space is None:
-            return
-        if self._trials >= settings.joint:
-            done = [each for each in self._layouts if each.known]
-            current = min(done, key=lambda each: each.best, default=self._current)
-            if self._exhausted:
-                left = sorted(done, key=lambda each: each.best)
-                current = left[self._exhausted % len(left)]
-            self._current = current
-            return
+            return False
+        if self._trials + proposed >= settings.joint:
+            done = sorted((each for each in self._layouts if each.known), key=lambda each: each.best)
+            # where the best has nothing left the next ones have
+            self._current = done[self._exhausted % len(done)] if done else self._current
+            return False
         if self._current.rounds < settings.rounds:
-            return
-        self._agent.reward(self._current.point, self._current.best)
+            return True
         for _ in range(MOST_REFUSED):
             point = self._agent.choose(fixed=not self._strategy.actors)
             if point is None:
@@ -164,8 +171,10 @@ class _JointSearch:
                 continue
             self._current = _Layout(steps, self._agent.features(point), loops, point)
             self._layouts.append(self._current)
-            return
+            self._open.append(self._current)
+            return True
         self._current = min(self._layouts, key=lambda each: each.best)
+        return False
 
     def _episode(self, layout: _Layout, count: int) -> list[Candidate]:
         """A batch of points, a walk from the best of it, and the best points of both by the model."""
@@ -199,7 +208,7 @@ class _JointSearch:
                 settings.episode,
                 price,
             )
-            self._walked.append(walked)
+            self._walked.append((layout, walked))
             visited = list(dict.fromkeys((*drawn, *walked.points)))
         new = [point for point in visited if is_new(point)]
         prices = dict(zip(new, price(new), strict=True))

@@ -79,6 +79,9 @@ class LayoutSpace:
         if self.value(point, "result", 0):
             texts = _places(op.extents, order, tiles, outer)
             found += [Step("layout_place", (name, texts)) for name in op.results if name in self.movable]
+            # what is computed in blocks to be put in order afterwards need not be
+            temps = {b.name for b in self.program.temps if b.layout is not None}
+            found += [Step("layout_place", (name, ())) for name in op.results if name in temps]
             if self.value(point, "follow", 0):
                 found += [Step("layout_adopt", (n,)) for n in op.results if n in self.movable]
         stored = self.value(point, "data", 0)

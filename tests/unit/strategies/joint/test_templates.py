@@ -14,6 +14,7 @@ from tilewright.analysis import Window, find_operator
 from tilewright.cost import Machine
 from tilewright.driver import pack, unpack
 from tilewright.lang import ops
+from tilewright.plan.graph.layouts import through_layout
 from tilewright.schedule import Schedule, Step, derived_constants, pack_argument, unpack_argument
 from tilewright.strategies import Task
 from tilewright.strategies.joint.layouts import fixed_points
@@ -163,3 +164,28 @@ def test_weights_may_lie_in_blocks():
     space = space_of(PROGRAMS["product with weights"])
     point = point_of(space, weight=1, weight_out=16, weight_in=8)
     assert Step("layout_place", ("B", ("d1//16", "d0//8", "d0%8", "d1%16"))) in space.steps(point)
+
+
+def test_phases_of_transposed_convolutions_have_data_and_weights_to_lay_out():
+    X, W = lang.placeholder((1, 8, 5, 5), name="X"), lang.placeholder((8, 16, 3, 3), name="W")
+    program = lang.program([X, W], [ops.conv_transpose(X, W, strides=1, padding=1)])
+    op = find_operator(program)
+    assert op is not None and op.windowed
+    space = space_of(program)
+    for point in fixed_points(space):
+        task = Task(program, Machine(HOST, 1), free=free_of(program))
+        loops = loop_space(task, space.steps(point))
+        assert_right(program, Schedule(program).replay(loops.base.rewrites))
+
+
+def test_results_computed_in_blocks_to_be_put_in_order_need_not_be():
+    """What the graph's rule does for plain results is taken back where a result may lie elsewhere."""
+    program = conv()
+    (output,) = program.outputs
+    through = through_layout(program, output, ("d0", "d1//4", "d2", "d3", "d1%4"))
+    space = space_of(through)
+    steps = space.steps(point_of(space, result=1, space2=1, space3=1, channel=8))
+    assert Step("layout_place", (f"{output.name}_blocks", ())) in steps
+    task = Task(through, Machine(HOST, 1), free=free_of(through))
+    loops = loop_space(task, steps)
+    assert_right(through, Schedule(through).replay(loops.base.rewrites))

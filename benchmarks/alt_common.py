@@ -1,0 +1,111 @@
+"""What the benchmarks of the joint search share: operators as tasks, layouts of baselines, tuning."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import onnx
+
+import tilewright
+from tilewright.analysis import find_operator
+from tilewright.driver import LocalMeasurer, tasks_of
+from tilewright.ir import Program
+from tilewright.schedule import Schedule
+from tilewright.strategies import QUICK, JointStrategy, Strategy, Task
+from tilewright.tune import Budget, Database, TaskResult, tune_task
+
+#: Part of the trials that choose layouts: 300 of 1000 in the paper.
+JOINT_SHARE = 0.3
+
+
+def strategies(trials: int, levels: int = 1) -> Mapping[str, JointStrategy]:
+    """The joint search and what it is compared with, each for so many trials."""
+    joint = int(JOINT_SHARE * trials)
+    settings = replace(QUICK, joint=joint, loops=trials - joint, levels=levels)
+    return MappingProxyType(
+        {
+            "joint": JointStrategy("joint", settings),
+            "loop-only": JointStrategy("loop-only", settings, layouts=False),
+            "template": JointStrategy("template", settings, actors=False),
+        }
+    )
+
+
+def single_task(model: onnx.ModelProto, threads: int) -> Task:
+    """The task of a model's costliest kernel, as the compiler plans it."""
+    compiled = tilewright.compile(model.SerializeToString(), threads=threads)
+    return max((each.task for each in tasks_of(compiled)), key=lambda task: _work(task.program))
+
+
+def freed(task: Task) -> Task:
+    """The task with all its arguments free to be laid out: what is around it converts."""
+    program = task.program
+    return replace(task, free=frozenset(b.name for b in (*program.inputs, *program.outputs)))
+
+
+def channels_last(task: Task) -> Task:
+    """The task with data and results in the order NHWO (NWO, NDHWO), which baselines are given as well."""
+    found = find_operator(task.program)
+    if found is None or not found.windowed:
+        return task
+    names = {found.data.tensor, found.source, *found.results}
+    arguments = {b.name for b in (*task.program.inputs, *task.program.outputs)}
+    s = Schedule(task.program)
+    for name in sorted(n for n in names if n in arguments):
+        rank = len(task.program.buffer(name).shape)
+        s = s.layout_place(name, ("d0", *(f"d{n}" for n in range(2, rank)), "d1"))
+    return replace(task, program=s.require_program())
+
+
+def tuned(
+    task: Task,
+    strategy: Strategy,
+    trials: int,
+    measurer: LocalMeasurer,
+    seed: int = 0,
+    seconds: float = 600.0,
+) -> TaskResult:
+    """Tune a task for so many trials, nothing remembered."""
+    with Database(":memory:") as records:
+        limit = Budget(trials, time.monotonic() + seconds)
+        return tune_task(task, strategy.name, strategy, measurer, records, limit, seed)
+
+
+def best_of(
+    task: Task, name: str, strategy: JointStrategy, trials: int, measurer: LocalMeasurer, seed: int = 0
+) -> TaskResult:
+    """The better of the strategy under the plain layouts and under channels last, each for all the trials.
+
+    The joint search chooses layouts itself: it is run once.
+    """
+    if name != "loop-only":
+        return tuned(freed(task), strategy, trials, measurer, seed)
+    found = [tuned(each, strategy, trials, measurer, seed) for each in {task: 0, channels_last(task): 0}]
+    return min(found, key=lambda result: result.best)
+
+
+def as_data(result: TaskResult) -> dict[str, Any]:
+    """A result for a line of JSON."""
+    plan = result.plan
+    layouts = (
+        [] if plan is None else [str(x) for x in plan.rewrites.steps if x.primitive.startswith("layout_")]
+    )
+    return {
+        "untuned_us": result.untuned * 1e6,
+        "best_us": result.best * 1e6,
+        "trials": result.trials,
+        "layouts": layouts,
+        **({"reason": result.reason} if result.reason else {}),
+    }
+
+
+def _work(program: Program) -> int:
+    total = 0
+    for stage in program.stages:
+        count = 1
+        for it in stage.iters:
+            count *= it.extent.as_int() if it.extent.is_const else 1
+        total += count if stage.is_reduction else 0
+    return total

@@ -1,0 +1,156 @@
+"""ALT's single operators: nine kinds, ten random configurations each, tuned, side by side (Fig. 9).
+
+    python benchmarks/alt_operators.py --trials 300 --json > results.jsonl
+    python benchmarks/alt_operators.py --only C2D:0,GMM:3 --trials 16 --against ""
+
+Batch sizes are 1 or 16 and channels of data are drawn from {3, 16, 32, 64, 512, 960, 1280} as in the paper;
+what it does not say (images, windows, steps, results) is drawn from the lists below, by one seed, and a
+configuration of more than MOST_FLOPS is drawn again. The searches are `joint`, `template` (its fixed
+layouts, no actors) and `loop-only`, each for ``--trials``, the last on channels first and last with the
+better reported. One line a configuration: microseconds untuned and tuned, gains, layouts, and with
+``--against`` the best other engine's time over ours, untuned and tuned. In the end geometric means. The
+paper's budget is 1000 trials.
+"""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from alt_common import as_data, best_of, single_task, strategies
+from arguments import names, parser_of
+from convolutions import convolution, transposed
+from operators import matmul
+from sidebyside import Operator, SideBySide, add_options, geomean
+
+from tilewright.driver import LocalMeasurer
+
+#: The paper's.
+BATCHES = (1, 16)
+CHANNELS = (3, 16, 32, 64, 512, 960, 1280)
+#: Ours.
+RESULTS = (16, 32, 64, 128, 256, 512)
+IMAGES = {1: (128, 256, 1024), 2: (7, 14, 28, 56, 112), 3: (7, 14, 28)}
+WINDOWS = (1, 3, 5)
+STRIDES = (1, 2)
+SIZES = (64, 128, 256, 512, 1024)
+MOST_FLOPS = 2e9
+SEED = 2022
+COUNT = 10
+
+KINDS = ("C2D", "GRP", "DEP", "DIL", "C3D", "C1D", "GMM", "T2D", "T3D")
+
+
+def configurations() -> Iterator[tuple[str, Operator]]:
+    """The ninety, by kind and number."""
+    for kind in KINDS:
+        rng, made = Random(f"{SEED} {kind}"), 0
+        while made < COUNT:
+            operator = _drawn(kind, rng)
+            if operator is not None:
+                yield f"{kind}:{made}", operator
+                made += 1
+
+
+def _drawn(kind: str, rng: Random) -> Operator | None:
+    batch, into, out = rng.choice(BATCHES), rng.choice(CHANNELS), rng.choice(RESULTS)
+    if kind == "GMM":
+        m, n, k = (rng.choice(SIZES) for _ in range(3))
+        return matmul(kind, m, n, k, weight=True) if 2.0 * m * n * k <= MOST_FLOPS else None
+    rank = {"C1D": 1, "C3D": 3, "T3D": 3}.get(kind, 2)
+    size = (rng.choice(IMAGES[rank]),) * rank
+    window, stride = rng.choice(WINDOWS[1:] if kind in ("DEP", "DIL") else WINDOWS), rng.choice(STRIDES)
+    groups = {"GRP": rng.choice((2, 4, 8)), "DEP": into}.get(kind, 1)
+    out = into if kind == "DEP" else out
+    if into % groups or out % groups or (kind in ("GRP", "DEP") and into < 16):
+        return None
+    flops = 2.0 * batch * out * (into // groups) * window**rank * (size[0] / stride) ** rank
+    if kind in ("T2D", "T3D"):
+        flops *= stride ** (2 * rank)
+        if flops > MOST_FLOPS or window < stride:
+            return None
+        return transposed(batch, (into, out), size, (window,) * rank, stride, pad=(window - 1) // 2)
+    if flops > MOST_FLOPS:
+        return None
+    dilation = 2 if kind == "DIL" else 1
+    pad = dilation * (window // 2)
+    return convolution(kind, batch, (into, out), size, (window,) * rank, stride, pad, dilation, groups)
+
+
+def measure(
+    name: str,
+    operator: Operator,
+    trials: int,
+    threads: int,
+    measurer: LocalMeasurer,
+    beside: SideBySide | None,
+) -> dict[str, Any]:
+    """One line: each search's result, and the other engines."""
+    case = operator.make(operator.name)
+    task = single_task(case.model, threads)
+    found = {
+        search: best_of(task, search, strategy, trials, measurer)
+        for search, strategy in strategies(trials).items()
+    }
+    untuned = found["joint"].untuned
+    row: dict[str, Any] = {"configuration": name, "operator": operator.name, "flops": case.flops}
+    row |= {search: as_data(result) for search, result in found.items()}
+    row["gain"] = {search: untuned / result.best for search, result in found.items() if result.best > 0}
+    if beside is not None:
+        peers = beside.measure(case)
+        row["engines"] = peers["engines"]
+        if "best_peer_to_ours" in peers:
+            row["best_peer_to_untuned"] = peers["best_peer_to_ours"]
+            row["best_peer_to_tuned"] = peers["best_peer_to_ours"] * row["gain"].get("joint", 1.0)
+    return row
+
+
+def text(row: dict[str, Any]) -> str:
+    """A line for reading."""
+    gains = " ".join(f"{search} {gain:5.2f}x" for search, gain in row["gain"].items())
+    peers = f"  best peer/tuned {row['best_peer_to_tuned']:.2f}" if "best_peer_to_tuned" in row else ""
+    untuned = row["joint"]["untuned_us"]
+    return f"{row['configuration']:6s} {row['operator']:44s} {untuned:10.1f} us  {gains}{peers}"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Geometric means over the configurations."""
+    gains = {
+        search: [row["gain"][search] for row in rows if search in row["gain"]] for search in rows[0]["gain"]
+    }
+    out: dict[str, Any] = {f"gain {search}": geomean(values) for search, values in gains.items()}
+    both = [row["gain"] for row in rows if {"joint", "loop-only"} <= set(row["gain"])]
+    out["joint over loop-only"] = geomean([gain["joint"] / gain["loop-only"] for gain in both])
+    for key in ("best_peer_to_untuned", "best_peer_to_tuned"):
+        found = [row[key] for row in rows if key in row]
+        if found:
+            out |= {key: geomean(found), f"{key}, ahead": sum(x > 1 for x in found)}
+    return out | {"configurations": len(rows)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--only", default="", help="configurations or kinds, by commas: C2D:0,GMM")
+    parser.add_argument("--trials", type=int, default=64, help="of each search, a configuration")
+    add_options(parser)
+    arguments = parser.parse_args()
+    wanted = set(names(arguments.only))
+    rows: list[dict[str, Any]] = []
+    beside = SideBySide(arguments) if names(arguments.against) else None
+    try:
+        with LocalMeasurer() as measurer:
+            for name, operator in configurations():
+                if wanted and not wanted & {name, name.partition(":")[0]}:
+                    continue
+                rows.append(measure(name, operator, arguments.trials, arguments.threads, measurer, beside))
+                print(json.dumps(rows[-1]) if arguments.json else text(rows[-1]), flush=True)
+    finally:
+        if beside is not None:
+            beside.__exit__(None, None, None)
+    if rows:
+        print(json.dumps(summary(rows)) if arguments.json else summary(rows))
+
+
+if __name__ == "__main__":
+    main()
