@@ -1,5 +1,7 @@
 """Layout primitives: the paper's examples, padding, and random sequences that leave results unchanged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from tilewright import lang
 from tilewright.ir import (
     Index,
     IndexMap,
+    Iter,
     evaluate_index,
     floordiv,
     imin,
@@ -397,6 +400,20 @@ def test_maps_that_do_not_read_backwards(text, found):
 def test_sequences_without_a_map(text, found):
     with pytest.raises(ScheduleError, match=text):
         index_map((Index(6), Index(4)), found)
+
+
+def test_what_several_stages_make_keeps_its_padding():
+    """A tensor of which each stage writes a part."""
+    s = Schedule(_copy((3, 10)))
+    program = s.program
+    part = replace(
+        program.stages[0],
+        name="P",
+        iters=(Iter("i", Index(0), Index(2), "par"), *program.stages[0].iters[1:]),
+    )
+    parts = replace(program, stages=(part, *program.stages))
+    with pytest.raises(ScheduleError, match="does not define 'T' element by element"):
+        Schedule(parts).layout_unpad("T", 1, 0, 0)
 
 
 def test_copies_that_differ_cannot_be_folded():

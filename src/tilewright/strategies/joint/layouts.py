@@ -7,11 +7,10 @@ from math import log2
 
 import numpy as np
 
-from tilewright.ir import F32
 from tilewright.strategies.joint.network import Array
 from tilewright.strategies.joint.ppo import Batch, Learner, Parts, part_of
 from tilewright.strategies.joint.settings import MOST_PARAMETERS, REMEMBERED, REWARD, TABLE_3
-from tilewright.strategies.joint.templates import LayoutSpace, Point
+from tilewright.strategies.joint.templates import DIRECT, LayoutSpace, Point
 
 #: The actor's name among those of a learner.
 NAME = "layout"
@@ -111,32 +110,25 @@ class LayoutAgent:
 
 
 def fixed_points(space: LayoutSpace) -> list[Point]:
-    """Layouts that are always tried: channels last, in blocks of a vector and of two, first, and Table 3's.
+    """What is always tried: channels last, in blocks of a vector and of two, channels first, and Table 3's.
 
-    Those are NHWO, NCHW16c, NOHW of ALT's comparisons, and the analogous ones of other ranks.
+    Those are NHWO, NCHW16c, NOHW of ALT's comparisons, and the analogous ones of other ranks. Before them the
+    direct method under the layouts that there are, where the default's method is another one.
     """
     op = space.operator
-    lanes = space.operator.extents[op.channel]
-    vector = _vector(space)
+    channels, vector = op.extents[op.channel], space.lanes
     whole = {f"space{d}": op.extents[d] for d in op.space}
     single = {f"space{d}": 1 for d in op.space}
     table = dict(zip((f"space{d}" for d in op.space[-2:]), (TABLE_3["ht"], TABLE_3["wt"]), strict=False))
     found = [
-        {**single, "channel": lanes, "data channel": 1 << 30},
+        *([{DIRECT: 1, "result": 0, "data": 0}] if any(f.name == DIRECT for f in space.factors) else []),
+        {**single, "channel": channels, "data channel": 1 << 30},
         {**whole, "channel": vector, "data channel": vector},
         {**whole, "channel": 2 * vector, "data channel": vector},
         {**whole, "channel": 1, "data channel": 1},
         {**whole, **table, "channel": TABLE_3["ot"], "data channel": TABLE_3["it"], "follow": 1, "unfold": 1},
     ]
     return list(dict.fromkeys(_point(space, wanted) for wanted in found))
-
-
-def _vector(space: LayoutSpace) -> int:
-    """The widest block of channels that is offered beyond their divisors, or the largest divisor up to 16."""
-    for factor in space.factors:
-        if factor.name in ("channel", "data channel"):
-            return max((n for n in factor.options if n <= F32.bytes * 4), default=1)
-    return 1
 
 
 def _point(space: LayoutSpace, wanted: dict[str, int]) -> Point:
@@ -146,7 +138,6 @@ def _point(space: LayoutSpace, wanted: dict[str, int]) -> Point:
             on = {"result": 1, "data": factor.options[-1], "weight": 0}.get(factor.name, 0)
             out.append(wanted.get(factor.name, on))
         else:
-            value = wanted.get(factor.name, 1)
-            value = min(value, factor.extent)
+            value = min(wanted.get(factor.name, 1), factor.extent)
             out.append(min((abs(n - value), n) for n in factor.options)[1])
     return tuple(out)

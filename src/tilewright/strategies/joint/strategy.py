@@ -15,7 +15,14 @@ from tilewright.strategies.joint.layouts import LayoutAgent
 from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, loop_space
 from tilewright.strategies.joint.model import CostModel
 from tilewright.strategies.joint.ppo import Critic, Learner
-from tilewright.strategies.joint.settings import DRAWN, MOST_REFUSED, QUICK, REFUSED, JointSettings
+from tilewright.strategies.joint.settings import (
+    ALGORITHMS,
+    DRAWN,
+    MOST_REFUSED,
+    QUICK,
+    REFUSED,
+    JointSettings,
+)
 from tilewright.strategies.joint.templates import LayoutSpace, Point, layout_space
 from tilewright.strategies.joint.walk import Visited, states_of, walk
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
@@ -60,11 +67,13 @@ class _JointSearch:
         self._task, self._rng, self._strategy = task, rng, strategy
         self._numbers = np.random.default_rng(rng.getrandbits(64))
         self._model = CostModel()
+        first = loop_space(task)
+        named = {step.primitive for step in first.base.rewrites.steps}
+        self._algorithms = not named.isdisjoint(ALGORITHMS)
         self._space = self._layout_space()
         size = states_of(self._space)
         self._learner = Learner(Critic(self._numbers, size))
         self._agent = LayoutAgent(self._space, self._learner, self._numbers, size)
-        first = loop_space(task)
         self._layouts = [_Layout((), {}, first, None)]
         self._current = self._layouts[0]
         # its trial may be told before it is proposed
@@ -73,7 +82,7 @@ class _JointSearch:
         }
         self._untuned: float | None = None
         self._trials = 0
-        self._seen: set[tuple[Step, ...]] = {()}
+        self._seen: set[tuple[tuple[Step, ...], bool]] = {((), False)}
         self._plans: set[UnitPlan] = set()
         self._walked: list[tuple[_Layout, Visited]] = []
         # those whose actor waits for what becomes of them
@@ -137,7 +146,8 @@ class _JointSearch:
         if operator is None:
             return None
         task, levels = self._task, self._strategy.settings.levels
-        space = layout_space(task.program, operator, task.free, task.machine.target, levels)
+        target, more = task.machine.target, self._algorithms
+        space = layout_space(task.program, operator, task.free, target, levels, algorithms=more)
         return space if space.factors else None
 
     def _choose_layout(self, proposed: int) -> bool:
@@ -160,12 +170,12 @@ class _JointSearch:
             if point is None:
                 break
             try:
-                steps = self._space.steps(point)
-                if steps in self._seen:
+                steps, direct = self._space.steps(point), self._space.direct(point)
+                if (steps, direct) in self._seen:
                     self._agent.forget(point)
                     continue
-                self._seen.add(steps)
-                loops = loop_space(self._task, steps)
+                self._seen.add((steps, direct))
+                loops = loop_space(self._task, steps, "off" if direct else None)
             except ScheduleError:
                 self._agent.reward(point, REFUSED)
                 continue

@@ -24,6 +24,8 @@ Point: TypeAlias = tuple[int, ...]
 
 #: What the choice ``data`` stands for besides 0, as it is, and 1, laid out: of padded data their source is.
 FROM_SOURCE: Final = 2
+#: The choice of the direct method where the default's is another one: it is made with layouts, as plans are.
+DIRECT: Final = "direct"
 #: Vectors that a tile of channels may hold which does not divide them.
 PADDED_VECTORS: Final = (1, 2)
 
@@ -53,12 +55,20 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutSpace:
-    """The layouts of an operator's tensors that may be chosen, as points over ``factors``."""
+    """The layouts of an operator's tensors that may be chosen, as points over ``factors``.
+
+    ``movable`` are the tensors that they lay out; a vector register has ``lanes`` elements.
+    """
 
     program: Program
     operator: Operator
     factors: tuple[Factor, ...]
     movable: frozenset[str]
+    lanes: int
+
+    def direct(self, point: Point) -> bool:
+        """Whether a point keeps to the direct method."""
+        return bool(self.value(point, DIRECT, 0))
 
     def value(self, point: Point, name: str, otherwise: int) -> int:
         """The factor of that name at a point, if the space has it."""
@@ -131,11 +141,18 @@ class LayoutSpace:
 
 
 def layout_space(
-    program: Program, operator: Operator, free: Collection[str], target: Target, levels: int = 1
+    program: Program,
+    operator: Operator,
+    free: Collection[str],
+    target: Target,
+    levels: int = 1,
+    *,
+    algorithms: bool = False,
 ) -> LayoutSpace:
     """The layouts of an operator's tensors; of arguments those in ``free`` may be laid out, and constants.
 
-    ``levels`` is 1 or 2: how often a result is tiled.
+    ``levels`` is 1 or 2: how often a result is tiled. ``algorithms`` says that there is a choice between the
+    direct method and another one.
     """
     constants = {b.name for b in program.inputs if b.scope == CONST}
     temps = {b.name for b in program.temps}
@@ -174,7 +191,9 @@ def layout_space(
             factors.append(_tile("weight out", weight.extents[out[0]], lanes))
         if _summed(weight):
             factors.append(_tile("weight in", weight.extents[_summed(weight)[0]], 0))
-    return LayoutSpace(program, operator, tuple(factors), frozenset(movable))
+    if algorithms:
+        factors.append(Factor(DIRECT, "choice", 2, (0, 1)))
+    return LayoutSpace(program, operator, tuple(factors), frozenset(movable), lanes)
 
 
 def _tile(name: str, extent: int, lanes: int) -> Factor:

@@ -1,5 +1,6 @@
 """The joint search: the default first, distinct right plans, equal seeds, layouts and then loops."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,7 +8,10 @@ from tests.native_kernel import HOST
 from tests.unit.plan.test_unit import PROGRAMS
 from tests.unit.strategies.joint.test_templates import assert_right, free_of
 
+from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.ir import CONST, parse_program, print_program
+from tilewright.lang import ops
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, Trial
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, JointSettings
@@ -19,6 +23,12 @@ SMALL = JointSettings(joint=12, loops=8, batch=16, episode=16, measured=4)
 def task_of(name, *, free=True):
     program = PROGRAMS[name]
     return Task(program, Machine(HOST, 1), free=free_of(program) if free else frozenset())
+
+
+def winograd_convolution():
+    X, W = lang.placeholder((1, 64, 28, 28), name="X"), lang.placeholder((64, 64, 3, 3), name="W")
+    program = lang.program([X, W], [ops.conv(X, W, padding=1)])
+    return replace(program, inputs=(program.inputs[0], program.inputs[1].with_(scope=CONST)))
 
 
 def run(task, trials, strategy=None, seed=0, time_of=None):
@@ -95,6 +105,16 @@ def test_what_is_refused_is_learned_as_slow():
 def test_a_program_without_an_operator_has_its_loops_tuned():
     _, found = run(task_of("softmax"), 12)
     assert {layouts_of(c.plan) for c in found} == {()}
+
+
+def test_other_algorithms_are_a_choice():
+    """A convolution by Winograd's method: the direct one is tried under the layouts that there are."""
+    task = Task(parse_program(print_program(winograd_convolution())), Machine(HOST, 1))
+    assert "winograd" in {step.primitive for step in task.default().plan.rewrites.steps}
+    _, found = run(task, 10)
+    direct = [c for c in found if "winograd" not in {step.primitive for step in c.plan.rewrites.steps}]
+    assert direct and layouts_of(direct[0].plan) == ()
+    assert_right(task.program, direct[0].schedule(task))
 
 
 def test_the_paper_s_budgets_have_names():

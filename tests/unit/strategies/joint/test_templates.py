@@ -13,6 +13,7 @@ from tilewright import lang
 from tilewright.analysis import Window, find_operator
 from tilewright.cost import Machine
 from tilewright.driver import pack, unpack
+from tilewright.ir import stmt_loads
 from tilewright.lang import ops
 from tilewright.plan.graph.layouts import through_layout
 from tilewright.schedule import Schedule, Step, derived_constants, pack_argument, unpack_argument
@@ -189,3 +190,31 @@ def test_results_computed_in_blocks_to_be_put_in_order_need_not_be():
     task = Task(through, Machine(HOST, 1), free=free_of(through))
     loops = loop_space(task, steps)
     assert_right(through, Schedule(through).replay(loops.base.rewrites))
+
+
+def test_a_padding_stage_converts():
+    """Fig. 5b: data in the order that the convolution wants are made where they are padded."""
+    program = PROGRAMS["convolution"]
+    space = space_of(program)
+    steps = space.steps(point_of(space, data=1, data_channel=16))
+    assert steps == (Step("layout_place", ("X_pad", ("d0", "d1//16", "d2", "d3", "d1%16"))),)
+    loops = loop_space(Task(program, Machine(HOST, 1), free=free_of(program)), steps)
+    assert [nest.root for nest in loops.base.nests] == ["X_pad", "Y"]
+    assert_right(program, Schedule(program).replay(loops.base.rewrites))
+
+
+def test_the_overlapped_tiling_of_the_paper():
+    """Fig. 2: the result in two halves of rows, the input in two overlapping tiles; loops follow them."""
+    program = conv(size=8, pad=0)
+    space = space_of(program)
+    point = point_of(
+        space, result=1, follow=1, data=1, unfold=1, space2=3, space3=6, channel=8, data_channel=8
+    )
+    s = Schedule(program).replay(space.steps(point))
+    (stage,) = s.program.stages
+    assert [n.as_int() for n in s.program.buffer("X").shape] == [1, 8, 2, 5, 8]
+    (load,) = [ld for ld in stmt_loads(stage.body) if ld.buffer == "X"]
+    # ALT, formula 1: the tile is that of the result's, the place in it its row and the tap's
+    assert "kh + oh_i" in [str(x) for x in load.indices]
+    assert not any(mark in str(load) for mark in ("//", "%", "min"))
+    assert_right(program, s)
