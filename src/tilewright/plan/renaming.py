@@ -22,6 +22,8 @@ ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "reader": "stage",
         "tensor": "buffer",
         "buffer": "buffer",
+        "host": "buffer",
+        "rest": "new",
         "axis": "iterator",
         "axes": "iterator",
         "outer": "iterator",

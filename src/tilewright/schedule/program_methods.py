@@ -123,6 +123,6 @@ class ProgramMethods(Methods):
         """Store a constant inside of another: :func:`tilewright.schedule.layout.store_at.store_at`."""
         return self.apply("store_at", tensor, host, dim, name)
 
-    def decouple_at(self, tensor: str, dim: int, host: str, name: str) -> Self:
+    def decouple_at(self, tensor: str, dim: int, rest: str, name: str) -> Self:
         """Take a constant apart: :func:`tilewright.schedule.layout.decouple_at.decouple_at`."""
-        return self.apply("decouple_at", tensor, dim, host, name)
+        return self.apply("decouple_at", tensor, dim, rest, name)

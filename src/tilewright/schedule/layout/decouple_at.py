@@ -24,10 +24,10 @@ from tilewright.support import ScheduleError
 
 
 @primitive("decouple_at", phase="program")
-def decouple_at(program: Program, tensor: str, dim: int, host: str, name: str) -> Program:
+def decouple_at(program: Program, tensor: str, dim: int, rest: str, name: str) -> Program:
     """Make the last element along dimension ``dim`` of the constant ``tensor`` a tensor ``name`` of its own.
 
-    The rest is called ``host``. The inverse of ``store_at``.
+    What is left is called ``rest``. The inverse of ``store_at``.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -74,9 +74,9 @@ def decouple_at(program: Program, tensor: str, dim: int, host: str, name: str) -
             hint="it must be a constant, of two elements or more along that dimension",
         )
     taken = {b.name for b in program.buffers} - {tensor}
-    if host == name or {host, name} & taken:
-        raise ScheduleError(f"{host!r} and {name!r} are no two new names", hint="choose other names")
-    rest = found.with_(name=host, shape=(*found.shape[:dim], last, *found.shape[dim + 1 :]))
+    if rest == name or {rest, name} & taken:
+        raise ScheduleError(f"{rest!r} and {name!r} are no two new names", hint="choose other names")
+    left = found.with_(name=rest, shape=(*found.shape[:dim], last, *found.shape[dim + 1 :]))
     own = found.with_(name=name, shape=(*found.shape[:dim], *found.shape[dim + 1 :]))
     stages = []
     for stage in program.stages:
@@ -91,8 +91,8 @@ def decouple_at(program: Program, tensor: str, dim: int, host: str, name: str) -
                 return ld
             if simplify(ld.indices[dim], env) == last:
                 return Load(name, (*ld.indices[:dim], *ld.indices[dim + 1 :]), ld.dtype)
-            return Load(host, ld.indices, ld.dtype)
+            return Load(rest, ld.indices, ld.dtype)
 
         stages.append(replace(stage, body=map_loads(stage.body, moved)))
-    inputs = tuple(x for b in program.inputs for x in ((rest, own) if b.name == tensor else (b,)))
+    inputs = tuple(x for b in program.inputs for x in ((left, own) if b.name == tensor else (b,)))
     return replace(program, inputs=inputs, stages=tuple(stages))

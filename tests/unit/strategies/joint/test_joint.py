@@ -10,8 +10,9 @@ from tests.unit.strategies.joint.test_templates import assert_right, free_of
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.ir import CONST, parse_program, print_program
+from tilewright.ir import CONST, canonical_program, parse_program, print_program, structural_hash
 from tilewright.lang import ops
+from tilewright.plan import build_unit, renamed_plan
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, Trial
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, JointSettings
@@ -115,6 +116,20 @@ def test_other_algorithms_are_a_choice():
     direct = [c for c in found if "winograd" not in {step.primitive for step in c.plan.rewrites.steps}]
     assert direct and layouts_of(direct[0].plan) == ()
     assert_right(task.program, direct[0].schedule(task))
+
+
+@pytest.mark.parametrize("name", ["convolution", "product with weights"])
+def test_plans_with_layouts_go_to_other_names_and_back(name):
+    """As records do: the same function, whatever tensors and stages are called."""
+    task = task_of(name)
+    canonical = canonical_program(task.program)
+    _, found = run(task, 20)
+    for candidate in found[::4]:
+        there = renamed_plan(candidate.plan, task.program, canonical, task.machine)
+        wanted = structural_hash(build_unit(task.program, candidate.plan, task.machine).func)
+        assert structural_hash(build_unit(canonical, there, task.machine).func) == wanted
+        assert renamed_plan(there, canonical, task.program, task.machine) == candidate.plan
+    assert any(layouts_of(c.plan) for c in found[::4])
 
 
 def test_the_paper_s_budgets_have_names():
