@@ -74,16 +74,6 @@ UNSUPPORTED = {
         lambda: _node("ReduceLogSumExp", elem=INT32, out=INT32),
         "ReduceLogSumExp of i32",
     ),
-    "adaptive samples": (
-        lambda: _node(
-            "RoiAlign",
-            "rois",
-            "batch",
-            shape=(1, 1, 8, 8),
-            weights=[_constant("rois", np.ones((1, 4))), _constant("batch", [0], np.int64)],
-        ),
-        "an adaptive number of samples: sampling_ratio must be positive",
-    ),
     "a constant of text": (
         lambda: _model(
             helper.make_node("Constant", [], ["c"], name="culprit", value_string="text"),

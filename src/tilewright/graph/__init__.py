@@ -11,6 +11,7 @@ from tilewright.graph.groups import Group, Partition
 from tilewright.graph.infer import Limits, typed_graph
 from tilewright.graph.memory import MemoryPlan, Step, live_bytes, plan_memory
 from tilewright.graph.model import Array, Attribute, Dim, Graph, Node, Subgraph, TensorType, type_of
+from tilewright.graph.ops.common import NARROW_INTEGERS
 from tilewright.graph.parts import decomposed_operators
 from tilewright.graph.passes import (
     FILLED,
@@ -27,6 +28,7 @@ from tilewright.graph.passes import (
 from tilewright.graph.program import NodesProgram, Repetition, ValueRange, nodes_program
 from tilewright.graph.registry import (
     MICROSOFT,
+    OWN,
     REGISTRY,
     Kind,
     Operator,
@@ -41,6 +43,8 @@ __all__ = [
     "FusionOptions",
     "Group",
     "INTEGER_PASSES",
+    "NARROW_INTEGERS",
+    "OWN",
     "PASSES",
     "Partition",
     "Pass",

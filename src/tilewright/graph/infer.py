@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.parts import is_decomposed, taken_apart
-from tilewright.graph.program import apply, context_of, evaluate_static, nodes_program
+from tilewright.graph.program import apply, blaming, context_of, evaluate_static, nodes_program
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
     Context,
@@ -29,6 +29,7 @@ from tilewright.graph.registry import (
     unsupported,
 )
 from tilewright.graph.rewrite import topological, without_dead_code
+from tilewright.graph.sequences import on_sequences, resolve
 from tilewright.graph.unroll import MAX_NODES, MAX_STEPS, VERSION, instance, stacked, taken
 from tilewright.support import InternalError, ModelError, NodeLocation, UnsupportedOperatorError, quoted
 
@@ -70,6 +71,9 @@ def typed_graph(
             raise InternalError(f"the input {quoted(value)} has unknown sizes: {type_}")
     walk = _Inference(dict(inputs), dict(constants), limits or Limits(), refused or {}, expand)
     walk.run(nodes)
+    for value in outputs:
+        if value in walk.sequences:
+            raise UnsupportedOperatorError(f"the model's output {quoted(value)} is a sequence of tensors")
     if walk.undetermined:
         raise UndeterminedError(walk.refused, tuple(walk.undetermined))
     if walk.refused:
@@ -109,6 +113,7 @@ class _Inference:
         self.nodes: list[Node] = []
         self.refused: list[tuple[NodeLocation, str]] = []
         self.blocked: set[str] = set()
+        self.sequences: dict[str, tuple[str, ...]] = {}
         self.given = tuple(types)
         self.undetermined: dict[str, None] = {}
         self.folded = 0
@@ -116,7 +121,7 @@ class _Inference:
 
     def run(self, nodes: Sequence[Node]) -> None:
         """Take nodes in, in topological order. Raises ModelError where one reads what nothing makes."""
-        known = self.types.keys() | self.blocked
+        known = self.types.keys() | self.blocked | self.sequences.keys()
         made = {value for node in nodes for value in node.used_outputs}
         for node in nodes:
             for value in node.used_inputs:
@@ -139,6 +144,13 @@ class _Inference:
             if not (is_supported(node.domain, node.op) or is_decomposed(node.domain, node.op)):
                 self._refuse(node, unsupported(node.op))
             self.blocked.update(node.used_outputs)
+            return
+        if on_sequences(node, self.sequences):
+            self._sequence(node)
+            return
+        strange = next((value for value in node.used_inputs if value in self.sequences), None)
+        if strange is not None:
+            self._refuse(node, f"its input {quoted(strange)} is a sequence of tensors")
             return
         control = (
             None if node.domain else {"If": self._branch, "Scan": self._scan, "Loop": self._loop}.get(node.op)
@@ -192,6 +204,19 @@ class _Inference:
                 self.undetermined[current] = None
             elif current in makers:
                 pending += makers[current].used_inputs
+
+    def _sequence(self, node: Node) -> None:
+        """Resolve a node on sequences."""
+        context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
+        try:
+            with blaming(node):
+                made = resolve(context, self.sequences)
+        except UnsupportedOperatorError as error:
+            self._refuse_for(node, error)
+            return
+        self.sequences.update(made.sequences)
+        self._enter(made.constants)
+        self.run(made.nodes)
 
     def _branch(self, node: Node) -> None:
         """Put the nodes of the branch that a known condition takes in place of an `If`."""

@@ -382,7 +382,14 @@ OWN: Final = "tilewright"
 _STANDARD: Final = MappingProxyType({"ai.onnx": ""})
 
 #: Operators that inference resolves by itself.
-_CONTROL: Final = frozenset({("", "If"), ("", "Scan"), ("", "Loop")})
+_CONTROL: Final = frozenset(
+    {
+        *(("", op) for op in ("If", "Scan", "Loop")),
+        *(("", f"Sequence{what}") for what in ("Construct", "Empty", "Insert", "Erase", "At", "Length")),
+        *(("", op) for op in ("SplitToSequence", "ConcatFromSequence")),
+        *(("", f"Optional{what}") for what in ("", "GetElement", "HasElement")),
+    }
+)
 
 
 def standard_domain(domain: str) -> str:
@@ -400,24 +407,8 @@ _REASONS: Final = MappingProxyType(
     {
         "NonMaxSuppression": "how many boxes it keeps, only a run knows: cut the model before it",
         "ImageDecoder": "images are decoded before the model is run: give it pixels",
-        **dict.fromkeys(
-            (
-                "SequenceConstruct",
-                "SequenceEmpty",
-                "SequenceInsert",
-                "SequenceErase",
-                "SequenceAt",
-                "SequenceLength",
-                "SequenceMap",
-                "SplitToSequence",
-                "ConcatFromSequence",
-            ),
-            "sequences of tensors are not supported",
-        ),
-        **dict.fromkeys(
-            ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
-            "random numbers are not drawn: give them to the model as an input",
-        ),
+        "SequenceMap": "functions are not mapped over sequences",
+        "Multinomial": "it draws numbers: give them to the model as an input",
     }
 )
 

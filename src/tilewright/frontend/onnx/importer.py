@@ -11,7 +11,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
-from tilewright.frontend.onnx.tensors import DTYPES, NARROW, tensor_array, type_name
+from tilewright.frontend.onnx.narrow import with_narrow
+from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_array, type_name
 from tilewright.graph import (
     Array,
     Attribute,
@@ -40,11 +41,6 @@ _log = get_logger(__name__)
 
 #: Attributes that name an element type by its number in the format.
 _TYPE_ATTRIBUTES: Final = frozenset({"to", "dtype", "output_dtype"})
-
-#: Operators whose result has the type and the elements of their first input.
-_MOVING: Final = frozenset(
-    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather"}
-)
 
 Shapes = Mapping[str, Sequence[int] | int]
 
@@ -95,8 +91,14 @@ class ReadModel:
         inputs = _inputs(model.graph, self.weights, _named_shapes(shapes), fixed, limits)
         reader = _Reader(versions_of(model), limits)
         nodes = reader.nodes(model.graph)
-        narrow = {tensor.name for tensor in loaded.weights if tensor.data_type in NARROW}
-        reader.refused.update(_narrow_readers(nodes, narrow))
+        narrow = {t.name: NARROW[t.data_type] for t in loaded.weights if t.data_type in NARROW}
+        narrow |= {
+            value.name: NARROW[value.type.tensor_type.elem_type]
+            for value in model.graph.input
+            if value.type.tensor_type.elem_type in NARROW
+        }
+        nodes, refused = with_narrow(nodes, {**reader.narrow, **narrow})
+        reader.refused.update(refused)
         graph = typed_graph(
             inputs,
             [value.name for value in model.graph.output],
@@ -134,33 +136,6 @@ def _fixed(constants: object) -> dict[str, Array]:
     return fixed
 
 
-def _narrow_readers(nodes: Sequence[Node], narrow: set[str]) -> dict[str, str]:
-    """What must not read weights of 4 bits, by origin: they are held as bytes, whose range is another.
-
-    Dequantising them, converting them and moving them about is the same for bytes.
-    """
-    refused: dict[str, str] = {}
-    for node in nodes:
-        read = narrow & (set(node.used_inputs) | _inner_reads(node))
-        if not read or node.op == "DequantizeLinear" or (node.op == "Cast" and not node.domain):
-            continue
-        if node.domain or node.op not in _MOVING:
-            refused[node.origin] = (
-                f"{quoted(min(read))} has elements of 4 bits, which only DequantizeLinear reads"
-            )
-        narrow = narrow | set(node.used_outputs)
-    return refused
-
-
-def _inner_reads(node: Node) -> set[str]:
-    """What the graphs in a node's attributes read."""
-    graphs = [value for value in node.attributes.values() if isinstance(value, Subgraph)]
-    inner = [each for graph in graphs for each in graph.nodes]
-    return {value for graph in graphs for value in graph.outputs}.union(
-        *(set(each.used_inputs) | _inner_reads(each) for each in inner)
-    )
-
-
 def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
     weights: dict[str, Array] = {}
     refused: list[tuple[NodeLocation, str]] = []
@@ -169,9 +144,7 @@ def _weights(loaded: LoadedModel, limits: Limits) -> dict[str, Array]:
         raise UnsupportedOperatorError(f"the sparse initializer {quoted(name)} is not supported")
     for tensor in loaded.weights:
         try:
-            weights[tensor.name] = tensor_array(
-                tensor, loaded.folder, limits.tensor_bytes, "initializer", weight=True
-            )
+            weights[tensor.name] = tensor_array(tensor, loaded.folder, limits.tensor_bytes, "initializer")
         except UnsupportedOperatorError as error:
             refused.append((NodeLocation(tensor.name, "initializer"), error.what))
     if refused:
@@ -189,7 +162,7 @@ def declared_type(value: ValueInfoProto) -> TensorType:
         found = (kind or "no type").removesuffix("_type").replace("_", " ")
         raise UnsupportedOperatorError(f"{quoted(value.name)} is not a dense tensor but: {found}")
     tensor = value.type.tensor_type
-    dtype = DTYPES.get(tensor.elem_type)
+    dtype = held_as(tensor.elem_type)
     if dtype is None:
         raise UnsupportedOperatorError(
             f"{quoted(value.name)} has elements of {type_name(tensor.elem_type)}, "
@@ -341,7 +314,8 @@ def _check_outputs(outputs: Sequence[ValueInfoProto], typed: Graph) -> None:
 class _Reader:
     """Turns the format's nodes into the graph's.
 
-    `refused` notes, by a node's origin, what cannot be read; `protos` keeps the originals.
+    `refused` notes, by a node's origin, what cannot be read; `protos` keeps the originals,
+    `narrow` the values that are constants of narrow integers.
     """
 
     versions: Mapping[str, int]
@@ -349,6 +323,7 @@ class _Reader:
     constants: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     protos: dict[str, NodeProto] = field(default_factory=dict)
+    narrow: dict[str, str] = field(default_factory=dict)
     expanded: int = 0
 
     def nodes(self, graph: GraphProto) -> list[Node]:
@@ -387,6 +362,8 @@ class _Reader:
         self.protos[node.origin] = proto
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
+            if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in NARROW:
+                self.narrow[node.origin] = NARROW[attribute.t.data_type]
             try:
                 attributes[attribute.name] = self._attribute(attribute)
             except UnsupportedOperatorError as error:
@@ -402,6 +379,8 @@ class _Reader:
                 return float(attribute.f)
             case AttributeProto.INT:
                 if attribute.name in _TYPE_ATTRIBUTES:
+                    if attribute.i in NARROW:
+                        return NARROW[attribute.i]
                     if attribute.i not in DTYPES:
                         raise UnsupportedOperatorError(
                             f"{name} asks for elements of {type_name(attribute.i)}"

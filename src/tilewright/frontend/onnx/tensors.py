@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from tilewright.graph import Array
+from tilewright.graph import NARROW_INTEGERS, Array
 from tilewright.ir import MAX_RANK, dtype_of
 from tilewright.support import ModelError, ResourceError, UnsupportedOperatorError, format_bytes, quoted
 
@@ -40,9 +40,17 @@ DTYPES: Final[Mapping[int, str]] = MappingProxyType(
     }
 )
 
-#: Integers of 4 bits, two a byte in a file, and the type in which weights of them are held.
-NARROW: Final[Mapping[int, str]] = MappingProxyType({TensorProto.INT4: "i8", TensorProto.UINT4: "u8"})
-_PER_BYTE: Final = 2
+#: Integers of 4 and 2 bits, several a byte in a file: what operators call them. They are held as bytes.
+NARROW: Final[Mapping[int, str]] = MappingProxyType(
+    {TensorProto.INT4: "i4", TensorProto.UINT4: "u4", TensorProto.INT2: "i2", TensorProto.UINT2: "u2"}
+)
+
+
+def held_as(elem_type: int) -> str | None:
+    """The type in which elements are held: that of the format, bytes for narrow integers; None for others."""
+    narrow = NARROW.get(elem_type)
+    return DTYPES.get(elem_type) if narrow is None else NARROW_INTEGERS[narrow].held
+
 
 #: Where each element type is kept when it is not in `raw_data`.
 _FIELDS: Final[Mapping[int, str]] = MappingProxyType(
@@ -64,19 +72,17 @@ def type_name(elem_type: int) -> str:
         return f"type {elem_type}"
 
 
-def tensor_array(
-    tensor: TensorProto, folder: Path | None, max_bytes: int, what: str = "tensor", weight: bool = False
-) -> Array:
+def tensor_array(tensor: TensorProto, folder: Path | None, max_bytes: int, what: str = "tensor") -> Array:
     """The tensor's elements. `folder` is where external data may lie; None allows none.
 
-    A `weight` may have elements of `NARROW`, which are given as bytes.
+    Elements of `NARROW` are given as bytes.
 
     Raises ModelError where data and dimensions disagree, ResourceError for more than `max_bytes`,
     UnsupportedOperatorError for an element type that tensors here cannot have.
     """
     name = f"the {what} {quoted(tensor.name)}" if tensor.name else f"a {what} without a name"
-    packed = tensor.data_type in NARROW and weight
-    dtype = NARROW[tensor.data_type] if packed else DTYPES.get(tensor.data_type)
+    packed = tensor.data_type in NARROW
+    dtype = held_as(tensor.data_type)
     if dtype is None:
         raise UnsupportedOperatorError(f"{name} has elements of {type_name(tensor.data_type)}")
     if any(size < 0 for size in tensor.dims):
@@ -90,7 +96,8 @@ def tensor_array(
             f"{name} would take {format_bytes(nbytes)}; one tensor may have at most {format_bytes(max_bytes)}"
         )
     if packed:
-        count = nbytes = -(-count // _PER_BYTE)
+        per_byte = 8 // NARROW_INTEGERS[NARROW[tensor.data_type]].bits
+        count = nbytes = -(-count // per_byte)
     if tensor.data_location == TensorProto.EXTERNAL:
         data = _external(tensor, folder, nbytes, name)
         if packed:

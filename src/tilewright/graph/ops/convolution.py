@@ -68,7 +68,8 @@ def window_of(ctx: Context, kernel: Sequence[int], sizes: Sequence[int]) -> Wind
     return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
 
 
-def _output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[int, ...]:
+def output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[int, ...]:
+    """How many places a window has along each axis. Raises ModelError where it does not fit once."""
     out = []
     for axis, size in enumerate(sizes):
         room = size + window.before[axis] + window.after[axis] - window.span(axis)
@@ -93,7 +94,7 @@ def convolve(ctx: Context, x: Operand, w: Operand, inner: str) -> Operand:
         declared == tuple(kernel), f"kernel_shape {list(declared)} is not that of the weights {kernel}"
     )
     window = window_of(ctx, kernel, sizes)
-    out_sizes = _output_sizes(ctx, window, sizes)
+    out_sizes = output_sizes(ctx, window, sizes)
     source = bounded(x, 0) if window.padded else x
     letters = spatial_letters(len(kernel))
     reduced = [lang.reduce_axis(size, f"k{letter}") for size, letter in zip(kernel, letters, strict=True)]

@@ -11,6 +11,7 @@ from typing import Final
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, compute
 from tilewright.graph.ops.common import (
+    NARROW_INTEGERS,
     Scalar,
     broadcast_shape,
     cast,
@@ -296,6 +297,14 @@ def convert(ctx: Context, a: Scalar, source: str, target: str, saturate: bool = 
 def cast_to(ctx: Context, x: Operand) -> Operand:
     """The elements converted to the dtype that the attribute `to` names."""
     target = ctx.text("to")
+    narrow = NARROW_INTEGERS.get(target)
+    if narrow is not None:
+        held, wide = narrow.held, "i32" if is_float(x.dtype) else x.dtype
+
+        def of(a: Scalar) -> Scalar:
+            return narrow.wrapped(convert(ctx, convert(ctx, a, x.dtype, wide), wide, held))
+
+        return elementwise(ctx, of, x, dtype=held)
     return elementwise(ctx, lambda a: convert(ctx, a, x.dtype, target), x, dtype=target)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright import lang
 from tilewright.graph.operand import Ix, Operand, Place, compute
-from tilewright.graph.ops.common import Scalar, cast, is_float, number, size_of, stem
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.ops.common import NARROW_INTEGERS, Scalar, cast, is_float, number, size_of, stem
+from tilewright.graph.registry import OWN, Context, Kind, operator
 from tilewright.ir import dtype_of
 
 
@@ -46,9 +46,12 @@ def _at(p: Operand, i: Place, axis: int, block: int) -> Scalar:
     return _parameter(p, i, axis)
 
 
-def quantise(value: Scalar, zero: Scalar | None, target: str, source: str) -> Scalar:
-    """round(value) + zero, limited to the range of `target`; ties go to even."""
-    low, high = (number(limit, source) for limit in (dtype_of(target).min_value, dtype_of(target).max_value))
+def quantise(
+    value: Scalar, zero: Scalar | None, target: str, source: str, limits: tuple[int, int] | None = None
+) -> Scalar:
+    """round(value) + zero, limited to the range of `target`, or to `limits`; ties go to even."""
+    limits = limits or (int(dtype_of(target).min_value), int(dtype_of(target).max_value))
+    low, high = (number(limit, source) for limit in limits)
     if zero is None:
         return lang.cast(lang.round(lang.minimum(lang.maximum(value, low), high)), target)
     shift = lang.cast(zero, source)
@@ -66,10 +69,19 @@ def _channels(ctx: Context, x: Operand, scale: Operand) -> int:
     return axis % max(rank, 1) if size_of(scale.shape) == 1 else ctx.normal_axis(axis, rank)
 
 
+@operator("QuantizeNarrow", kind=Kind.ELEMENTWISE, domain=OWN)
+def quantize_narrow(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
+    """round(x / scale) + zero point, saturated to the range of 4 or 2 bits."""
+    return quantize_linear(ctx, x, scale, zero)
+
+
 @operator("QuantizeLinear", kind=Kind.ELEMENTWISE)
 def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | None = None) -> Operand:
     """round(x / scale) + zero point, saturated."""
-    target = zero.dtype if zero is not None else ctx.text("output_dtype", "u8")
+    stated = ctx.text("output_dtype", "u8")
+    narrow = NARROW_INTEGERS.get(stated)
+    limits = None if narrow is None else narrow.limits
+    target = zero.dtype if zero is not None else stated if narrow is None else narrow.held
     if is_float(target):
         raise ctx.unsupported(f"quantisation to {target}")
     axis = _channels(ctx, x, scale)
@@ -83,7 +95,8 @@ def quantize_linear(ctx: Context, x: Operand, scale: Operand, zero: Operand | No
         value = cast(x[i], x.dtype, inner)
         if scaled:
             value = value / cast(_at(scale, i, axis, block), scale.dtype, inner)
-        return quantise(value, None if zero is None else _at(zero, i, axis, block), target, inner)
+        shift = None if zero is None else _at(zero, i, axis, block)
+        return quantise(value, shift, target, inner, limits)
 
     return compute(x.shape, of, name=stem(ctx))
 

@@ -114,24 +114,44 @@ def roi_align(ctx: Context, x: Operand, rois: Operand, images: Operand) -> Opera
     """Regions of images resampled to a fixed size: the mean or maximum of samples in each cell."""
     height, width = ctx.integer("output_height", 1), ctx.integer("output_width", 1)
     ratio = ctx.integer("sampling_ratio", 0)
-    if ratio <= 0:
-        raise ctx.unsupported("an adaptive number of samples: sampling_ratio must be positive")
     scale = ctx.real("spatial_scale", 1.0)
     coordinates = ("half_pixel", "output_half_pixel")
     half = ctx.version >= 16
     half = half and ctx.choice("coordinate_transformation_mode", coordinates, "half_pixel") == "half_pixel"
     dtype = x.dtype
-    samples = [lang.reduce_axis(ratio, "iy"), lang.reduce_axis(ratio, "ix")]
     sizes = (height, width)
 
-    def sample(r: Ix, o: Sequence[Ix], axis: int) -> Scalar:
+    def cell_of(r: Ix, axis: int) -> tuple[Scalar, Scalar]:
+        """Where a region begins, and the extent of a cell."""
         shift = number(-0.5 if half else 0.0, dtype)
         low = rois[(r, 1 - axis)] * number(scale, dtype) + shift
         high = rois[(r, 3 - axis)] * number(scale, dtype) + shift
         extent = high - low if half else lang.maximum(high - low, number(1.0, dtype))
-        bin_size = extent / number(float(sizes[axis]), dtype)
-        inside = (lang.to_scalar(samples[axis], dtype) + 0.5) * number(1.0 / ratio, dtype)
-        return low + (lang.to_scalar(o[axis], dtype) + inside) * bin_size
+        return low, extent / number(float(sizes[axis]), dtype)
+
+    def count(axis: int) -> Operand:
+        """As many samples as a cell has pixels; regions beyond twice the image have no more."""
+        most = 2 * -(-x.shape[2 + axis] // sizes[axis])
+
+        def of(r: Ix) -> Scalar:
+            pixels = lang.ceil(cell_of(r, axis)[1])
+            return lang.cast(
+                lang.maximum(lang.minimum(pixels, number(float(most), dtype)), number(1, dtype)), "i64"
+            )
+
+        return compute((rois.shape[0],), of, name=f"{stem(ctx)}_count", dtype="i64")
+
+    counts = [] if ratio > 0 else [count(axis) for axis in range(2)]
+    samples = [
+        lang.reduce_axis(ratio if ratio > 0 else 2 * -(-x.shape[2 + axis] // sizes[axis]), name)
+        for axis, name in enumerate(("iy", "ix"))
+    ]
+
+    def sample(r: Ix, o: Sequence[Ix], axis: int) -> Scalar:
+        low, cell = cell_of(r, axis)
+        at = lang.to_scalar(samples[axis], dtype) + 0.5
+        inside = at / lang.cast(counts[axis][(r,)], dtype) if counts else at * number(1.0 / ratio, dtype)
+        return low + (lang.to_scalar(o[axis], dtype) + inside) * cell
 
     ctx.limit_indices(2, 0, x.shape[0])
     combine: Callable[..., Scalar] = (
@@ -167,11 +187,20 @@ def roi_align(ctx: Context, x: Operand, rois: Operand, images: Operand) -> Opera
                 value = lang.maximum(value, corner)
         else:
             value = corners[0] + corners[1] + corners[2] + corners[3]
-        return combine(lang.select(lang.logical_or(*outside), number(0, dtype), value), axis=samples)
+        taken = lang.select(lang.logical_or(*outside), number(0, dtype), value)
+        if not counts:
+            return combine(taken, axis=samples)
+        there = [lang.to_scalar(axis, "i64") < each[(r,)] for axis, each in zip(samples, counts, strict=True)]
+        return combine(taken, axis=samples, where=lang.logical_and(*there))
 
     shape = (rois.shape[0], x.shape[1], height, width)
     total = compute(shape, of, name=stem(ctx))
     if combine is lang.max:
         return total
-    factor = number(1.0 / (ratio * ratio), dtype)
-    return compute(shape, lambda *i: total[i] * factor, name=f"{stem(ctx)}_mean")
+
+    def mean(r: Ix, *i: Ix) -> Scalar:
+        if not counts:
+            return total[(r, *i)] * number(1.0 / (ratio * ratio), dtype)
+        return total[(r, *i)] / lang.cast(counts[0][(r,)] * counts[1][(r,)], dtype)
+
+    return compute(shape, mean, name=f"{stem(ctx)}_mean")
