@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.codegen import compile_ir, emit_kernel, load_object
+from tilewright.codegen import KernelText, LoadedObject, compile_ir, emit_kernel, load_object
 from tilewright.cost import Machine
 from tilewright.driver.layouts import Array, pack, unpack
 from tilewright.ir import Program, Stage, parse_program
@@ -45,8 +45,9 @@ ROUNDINGS: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reference:
-    """What the untuned plan gives for the inputs of a program, and the magnitude of what was summed."""
+    """What the ``untuned`` plan gives for the inputs of a program, and the magnitude of what was summed."""
 
+    untuned: Schedule
     inputs: dict[str, Array]
     results: dict[str, Array]
     magnitudes: dict[str, Array]
@@ -58,6 +59,7 @@ class Runner:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._references: dict[str, _Reference] = {}
+        self._made: tuple[Schedule, KernelText, LoadedObject] | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request: status, reason, seconds."""
@@ -68,7 +70,10 @@ class Runner:
             self._references[request["program"]] = self._refer(program, untuned, machine)
         reference = self._references[request["program"]]
         try:
-            s = self._schedule(program, request, machine)
+            # the untuned plan itself is a candidate: it was built already
+            untuned = request["form"] == "plan" and request["candidate"] == request["reference"]
+            same = untuned and reference.untuned.source == program
+            s = reference.untuned if same else self._schedule(program, request, machine)
         except UserError as error:
             return {"status": "refused", "reason": str(error).splitlines()[0]}
         try:
@@ -95,20 +100,25 @@ class Runner:
         results, _ = self._run(program, untuned, machine, inputs)
         whole = {name: np.abs(array) if array.dtype.kind == "f" else array for name, array in inputs.items()}
         magnitudes, _ = self._run(program, untuned, machine, whole)
-        return _Reference(inputs, results, magnitudes)
+        return _Reference(untuned, inputs, results, magnitudes)
+
+    def _compiled(self, s: Schedule) -> tuple[KernelText, LoadedObject]:
+        """The kernel of a schedule. The last one is kept: the untuned plan is run several times."""
+        if self._made is None or self._made[0] is not s:
+            target = self._target
+            made = emit_kernel(
+                lower(s.func, native=target.functions),
+                triple=target.llvm_triple,
+                vector_bits=target.preferred_vector_bits,
+                operations=target.operations,
+            )
+            self._made = (s, made, load_object(compile_ir(made.text, target)))
+        return self._made[1:]
 
     def _run(
         self, program: Program, s: Schedule, machine: Machine, inputs: dict[str, Array], timed: bool = False
     ) -> tuple[dict[str, Array], list[float]]:
-        target = self._target
-        lowered = lower(s.func, native=target.functions)
-        made = emit_kernel(
-            lowered,
-            triple=target.llvm_triple,
-            vector_bits=target.preferred_vector_bits,
-            operations=target.operations,
-        )
-        code = load_object(compile_ir(made.text, target))
+        made, code = self._compiled(s)
         derived, steps = derived_constants(s), s.trace.steps
         declared = {b.name: b for b in (*program.inputs, *program.outputs)}
         table: list[Array] = []

@@ -20,11 +20,15 @@ from tilewright.driver.layout_tuning import (
     value_layouts,
     with_tuned_layouts,
 )
+from tilewright.driver.plans import unit_key
 from tilewright.driver.units import UnitMaker
 from tilewright.frontend import import_onnx
 from tilewright.graph import fuse, simplify
+from tilewright.ir import CONST
 from tilewright.plan import VARIANTS
-from tilewright.strategies import Trial
+from tilewright.schedule import Step
+from tilewright.strategies import Task, Trial
+from tilewright.strategies.joint.loops import loop_space
 
 
 def convolution(source, output, weights, rng, channels=32):
@@ -163,6 +167,39 @@ def test_a_model_is_kept_or_replaced_as_a_whole(model):
     assert (made is compiled) == (not found.changed)
     kept, found = with_tuned_layouts(compiled, model, recompile, Made(lambda p: 1e-3), inf)
     assert kept is compiled and len(plans) == 1
+
+
+def test_kernels_that_lay_out_weights_and_follow_layouts(model, tmp_path):
+    """Plans of the joint search in a model: weights as they say, results re-indexed; saved and loaded."""
+    compiled = tilewright.compile(model, threads=1)
+    units = {}
+    for group in compiled.groups():
+        program = group.kernel.program
+        task = Task(program, Machine(HOST, 1))
+        found = [loop_space(task, steps).base for steps in _layouts(program)]
+        units |= {unit_key(program, 1): plan for plan in found[-1:]}
+    named = {step.primitive for plan in units.values() for step in plan.rewrites.steps}
+    assert {"layout_place", "layout_adopt"} <= named
+    other = tilewright.compile(
+        model, threads=1, plan=ModelPlan(HOST.fingerprint, units, compiled.plan().graph)
+    )
+    feeds = compiled.sample_feeds()
+    path = tmp_path / "model.tw"
+    other.save(path)
+    expected = compiled(*feeds.values())
+    for results in (other(*feeds.values()), tilewright.load(path)(*feeds.values())):
+        for mine, theirs in zip(results, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+def _layouts(program):
+    """Layouts of a kernel's weights, and its results' own map as their shape."""
+    adopt = [Step("layout_adopt", (b.name,)) for b in program.outputs if b.layout is not None]
+    weights = [b.name for b in program.inputs if b.scope == CONST and len(b.shape) == 4]
+    place = [
+        Step("layout_place", (name, ("d0//16", "d1//8", "d2", "d3", "d1%8", "d0%16"))) for name in weights
+    ]
+    return [(*place, *adopt)] if place else []
 
 
 @pytest.mark.slow
