@@ -17,7 +17,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, fuse, simplify
-from tilewright.ir import F32, Program, structural_hash
+from tilewright.ir import F32, Index, Program, structural_hash
 from tilewright.plan import (
     Cost,
     GraphPlan,
@@ -29,6 +29,7 @@ from tilewright.plan import (
     tied_values,
     total_cost,
 )
+from tilewright.schedule import index_map, index_texts
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import ScheduleError, get_logger
 from tilewright.target import CpuTarget
@@ -274,13 +275,16 @@ def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:
     channel = 1 if rank > 3 else rank - 1
     if rank == 3 and shape[1] % lanes == 0 and shape[2] % lanes:
         channel = 1
+    sizes = tuple(map(Index, shape))
     for size in (lanes, 2 * lanes):
         if shape[channel] % size == 0 and shape[channel] > size:
-            outer = [f"d{n}//{size}" if n == channel else f"d{n}" for n in range(rank)]
-            found.append((*outer, f"d{channel}%{size}"))
-    if shape[channel] == lanes or channel < rank - 1:
-        last = tuple(f"d{n}" for n in range(rank) if n != channel)
-        found.append((*last, f"d{channel}"))
+            inner = channel + 1
+            order = (*(n for n in range(rank + 1) if n != inner), inner)
+            blocks = (("split", channel, (-1, size)), ("reorder", order))
+            found.append(index_texts(index_map(sizes, blocks)))
+    if channel < rank - 1:
+        order = (*(n for n in range(rank) if n != channel), channel)
+        found.append(index_texts(index_map(sizes, (("reorder", order),))))
     return found
 
 
