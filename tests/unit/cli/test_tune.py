@@ -1,0 +1,32 @@
+"""``tilewright tune``: what it says of layouts and kernels, and the plan that it writes."""
+
+import json
+
+import onnx
+import pytest
+
+import onnx_models as tiny
+from tilewright.cli import main
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "mlp.onnx"
+    onnx.save(tiny.mlp(), file)
+    return str(file)
+
+
+@pytest.mark.slow
+def test_the_joint_search_tunes_layouts_and_then_kernels(path, tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    arguments = ["--strategy", "joint", "--budget", "10s", "--trials", "3", "--threads", "1", "-o", str(plan)]
+    assert main(["tune", path, *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "layouts: " in out and " kernels measured" in out
+    assert "trials" in out
+    made = json.loads(plan.read_text())
+    assert made["units"] and made["graph"] is not None
+    # a plan that is given has its layouts: kernels alone are tuned
+    assert main(["tune", path, *arguments, "--plan", str(plan)]) == 0
+    assert "layouts: " not in capsys.readouterr().out
+    assert main(["verify", path, "--plan", str(plan), "--threads", "1"]) == 0
