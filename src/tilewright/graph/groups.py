@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from tilewright.graph.alike import Key, group_key
 from tilewright.graph.model import Graph, Node
 from tilewright.graph.program import Build, NodesProgram, nodes_program
 from tilewright.graph.registry import Kind
@@ -56,6 +57,9 @@ class Partition:
     graph: Graph
     groups: tuple[Group, ...]
     views: Mapping[str, str]
+    _programs: dict[tuple[str, Key], tuple[NodesProgram, tuple[str, ...]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "views", MappingProxyType(dict(self.views)))
@@ -66,5 +70,23 @@ class Partition:
 
     def program(self, group: Group) -> NodesProgram:
         """The program that computes a group, called by its stem: equal groups have equal programs."""
+        graph = self.graph
+        how = group.how
+        renamed = [(value,) for pair in how.renamed for value in pair]
+        named = (how.through, how.permuted, *renamed)
+        found = group_key(group.nodes, graph.types, graph.constants, group.outputs, named)
+        if found is None:
+            return self._built(group)
+        key, values = (found[0], how.order), found[1]
+        known = self._programs.get((group.stem, key))
+        if known is None:
+            made = self._built(group)
+            if not made.ranges:
+                self._programs[group.stem, key] = (made, values)
+            return made
+        made, before = known
+        return made.of_values(dict(zip(before, values, strict=True)))
+
+    def _built(self, group: Group) -> NodesProgram:
         graph = self.graph
         return nodes_program(group.nodes, graph.types, graph.constants, group.outputs, group.stem, group.how)

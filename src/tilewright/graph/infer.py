@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from tilewright.graph.alike import Key, node_key
 from tilewright.graph.model import Array, Graph, Node, Subgraph, TensorType, type_of
 from tilewright.graph.operand import literal, placeholder
 from tilewright.graph.parts import is_decomposed, taken_apart
@@ -20,6 +21,7 @@ from tilewright.graph.program import apply, blaming, context_of, evaluate_static
 from tilewright.graph.registry import (
     DEFAULT_MAX_BYTES,
     Context,
+    IndexRange,
     Kind,
     NotStaticError,
     Operator,
@@ -113,6 +115,7 @@ class _Inference:
         self.nodes: list[Node] = []
         self.refused: list[tuple[NodeLocation, str]] = []
         self.blocked: set[str] = set()
+        self.alike: dict[Key, tuple[tuple[TensorType, ...], tuple[IndexRange, ...]]] = {}
         self.sequences: dict[str, tuple[str, ...]] = {}
         self.given = tuple(types)
         self.undetermined: dict[str, None] = {}
@@ -337,6 +340,11 @@ class _Inference:
         if node.repeat is not None:
             self._run_repeated(node, entry, context)
             return
+        computed = any(value not in self.constants for value in node.used_inputs)
+        key = node_key(node, context.types, context.values) if computed else None
+        if key is not None and key in self.alike:
+            self._take_over(node, context, *self.alike[key])
+            return
         operands = [
             None
             if type_ is None
@@ -366,6 +374,19 @@ class _Inference:
             self._settle(node, [arrays[value] if value else None for value in node.outputs])
             return
         self.types.update({value: made.type for value, made in wanted})
+        self.nodes.append(node)
+        if key is not None:
+            self.alike[key] = (tuple(made.type for made in results), tuple(context.ranges))
+
+    def _take_over(
+        self, node: Node, context: Context, types: Sequence[TensorType], ranges: Sequence[IndexRange]
+    ) -> None:
+        """A node like one before: its outputs' types are known, and what must be in range."""
+        for asked in ranges:
+            known = context.values[asked.input]
+            problem = "" if known is None else asked.outside(known)
+            context.require(not problem, f"its input {asked.input} {problem}")
+        self.types.update({v: type_ for v, type_ in zip(node.outputs, types, strict=False) if v})
         self.nodes.append(node)
 
     def _run_repeated(self, node: Node, entry: Operator, context: Context) -> None:

@@ -155,19 +155,42 @@ def _in_place(
     return shared
 
 
+#: Steps in one bucket of what is placed.
+_BUCKET: Final = 64
+
+
+class _Placed:
+    """Slots that have a place, found by when they live: most live for a few of many thousand steps."""
+
+    def __init__(self) -> None:
+        self._slots: list[tuple[int, int, _Life]] = []
+        self._buckets: dict[int, list[int]] = {}
+
+    def add(self, offset: int, end: int, life: _Life) -> None:
+        """Take a slot in."""
+        for bucket in range(life.first // _BUCKET, life.last // _BUCKET + 1):
+            self._buckets.setdefault(bucket, []).append(len(self._slots))
+        self._slots.append((offset, end, life))
+
+    def meeting(self, life: _Life) -> list[tuple[int, int]]:
+        """Offset and end of those alive at the same time as another, by offset."""
+        buckets = range(life.first // _BUCKET, life.last // _BUCKET + 1)
+        near = {at for bucket in buckets for at in self._buckets.get(bucket, ())}
+        slots = (self._slots[at] for at in near)
+        return sorted((offset, end) for offset, end, other in slots if life.meets(other))
+
+
 def _place(slots: Mapping[str, _Life], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Offsets of the slots, and the arena's size. Ties are broken by time, then by name."""
     order = sorted(slots, key=lambda tensor: (-sizes[tensor], slots[tensor].first, tensor))
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, _Life]] = []  # (offset, end, life), by offset
+    placed = _Placed()
     arena = 0
     for tensor in order:
         life, need = slots[tensor], _aligned(sizes[tensor])
         best: tuple[int, int] | None = None  # (gap, offset)
         free = 0
-        for offset, end, other in placed:
-            if need == 0 or not life.meets(other):
-                continue
+        for offset, end in placed.meeting(life) if need else ():
             gap = offset - free
             if gap >= need and (best is None or gap < best[0]):
                 best = (gap, free)
@@ -175,7 +198,6 @@ def _place(slots: Mapping[str, _Life], sizes: Mapping[str, int]) -> tuple[dict[s
         at = best[1] if best is not None else free
         offsets[tensor] = at
         if need:
-            placed.append((at, at + need, life))
-            placed.sort(key=lambda entry: (entry[0], entry[1]))
+            placed.add(at, at + need, life)
         arena = max(arena, at + need)
     return offsets, arena

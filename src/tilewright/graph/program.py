@@ -80,6 +80,14 @@ class NodesProgram:
         for name in ("inputs", "outputs", "tables"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
+    def of_values(self, names: Mapping[str, str]) -> NodesProgram:
+        """The same program of other values: `names` gives each one's."""
+        return replace(
+            self,
+            inputs={label: names[value] for label, value in self.inputs.items()},
+            outputs={label: names[value] for label, value in self.outputs.items()},
+        )
+
     def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Run the reference evaluation on the graph's values; gives the outputs by the graph's names.
 
