@@ -71,12 +71,22 @@ def hardmax(ctx: Context, x: Operand) -> Operand:
         place = dict(zip(axes, split_index(k, row), strict=True))
         return x[tuple(place.get(axis, at) for axis, at in enumerate(i))]
 
+    # the largest element, then the first place that holds it: both in vectors, which an argmax is not
     rows = [1 if a in axes else n for a, n in enumerate(x.shape)]
-    best = compute(rows, lambda *i: lang.argmax(element(i), axis=k), name=f"{stem(ctx)}_argmax")
+    best = compute(rows, lambda *i: lang.max(element(i), axis=k), name=f"{stem(ctx)}_max")
+
+    def place(*i: Ix) -> Scalar:
+        value, largest = element(i), best[i]
+        is_float = x.dtype[0] in "fb"
+        both = lang.logical_and(value != value, largest != largest) if is_float else None
+        here = value == largest if both is None else lang.logical_or(value == largest, both)
+        return lang.min(lang.select(here, index_value(k, "i32"), number(size_of(row), "i32")), axis=k)
+
+    first = compute(rows, place, name=f"{stem(ctx)}_place", dtype="i32")
 
     def of(*i: Ix) -> Scalar:
         here = linear_index([i[axis] for axis in axes], row)
-        chosen = best[_row(i, axes)] == index_value(here, best.dtype)
+        chosen = first[_row(i, axes)] == index_value(here, "i32")
         return lang.select(chosen, number(1, x.dtype), number(0, x.dtype))
 
     return compute(x.shape, of, name=stem(ctx))
