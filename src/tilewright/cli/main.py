@@ -36,6 +36,7 @@ _COMMANDS: Final = (
     "targets",
     "doctor",
     "simulate",
+    "report",
 )
 
 

@@ -40,6 +40,16 @@ class Record:
     untuned: float
 
 
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """What became of one trial; ``seconds`` are its best run's, where it ran."""
+
+    origin: str
+    status: str
+    seconds: float | None
+    reason: str
+
+
 class Database:
     """Trials and winners by task. Use as a context manager, or close it."""
 
@@ -111,6 +121,18 @@ class Database:
             "SELECT plan, seconds, untuned FROM winners WHERE task = ?", (task,)
         ).fetchone()
         return None if row is None else Record(task, plan_from_json(row[0]), row[1], row[2])
+
+    def trials(self, task: str) -> Iterator[TrialRow]:
+        """The trials of a task in the order in which they were made."""
+        query = "SELECT origin, status, seconds, reason FROM trials WHERE task = ? ORDER BY id"
+        with closing(self._connection.execute(query, (task,))) as rows:
+            yield from (TrialRow(*row) for row in rows.fetchall())
+
+    def untuned_plan(self, task: str) -> UnitPlan | None:
+        """The plan that was measured first, the default. Raises ArtefactError where it was edited."""
+        query = "SELECT plan FROM trials WHERE task = ? AND origin = 'default' ORDER BY id LIMIT 1"
+        row = self._connection.execute(query, (task,)).fetchone()
+        return None if row is None else plan_from_json(row[0])
 
     def counts(self, task: str) -> dict[str, int]:
         """How many trials of a task there are of each status."""

@@ -1,0 +1,111 @@
+"""What a compiled model is, measured once: its kernels beside their limits, its layouts and its graph."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from tilewright import __version__
+from tilewright.driver import CompiledModel, GroupInfo, KernelDescription, KernelProfile, Limits, Profile
+from tilewright.ir import print_function
+from tilewright.report.content import Content, Kernel, Link
+from tilewright.support import available_cpus
+from tilewright.target import TargetBase, detect
+
+#: What values in no special layout are said to be.
+PLAIN: Final = "plain"
+#: Longest text of a kernel's loops that is shown; schedules and plans are shown whole.
+LONGEST_LOOPS: Final = 20_000
+
+
+def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None = None) -> Content:
+    """The report of a model from a profile of it, with limits if it has them.
+
+    ``others_cpu`` is the part of the CPUs that others used meanwhile.
+    """
+    groups = compiled.groups()
+    described = compiled.descriptions()
+    kernels = tuple(
+        _kernel(group, each, row) for group, each, row in zip(groups, described, profile.rows, strict=True)
+    )
+    limits = profile.limits
+    return Content(
+        title=f"{compiled.name}: {len(groups)} kernels",
+        kind="model",
+        made=now(),
+        facts=(
+            *machine_facts(compiled.target, compiled.threads, others_cpu),
+            ("Precision", compiled.precision),
+            ("Compiled in", f"{compiled.compile_seconds['total']:.2f} s"),
+            ("Intermediate memory", f"{compiled.run_bytes / 1e6:.1f} MB"),
+            ("Packed weights", f"{compiled.constant_bytes / 1e6:.1f} MB"),
+        ),
+        kernels=kernels,
+        links=tuple(_links(groups, described, compiled.views)),
+        peak=None if limits is None else limits.gflops * 1e9,
+        bandwidth=None if limits is None else _from_memory(limits),
+        untuned=profile.total / 1e3,
+    )
+
+
+def machine_facts(
+    target: TargetBase, threads: int | None, others_cpu: float | None
+) -> tuple[tuple[str, str], ...]:
+    """What was measured where, and how quiet it was there."""
+    facts = [
+        ("Machine", f"{detect().llvm_cpu}, {available_cpus()} CPUs"),
+        ("Target", f"{target.name}, {target.fingerprint[:16]}"),
+        ("Versions", f"Tilewright {__version__}, Python {platform.python_version()}"),
+    ]
+    if threads is not None:
+        facts.insert(2, ("Threads", str(threads)))
+    if others_cpu is not None:
+        facts.append(("Others' use of the CPUs", f"{others_cpu:.0%}"))
+    return tuple(facts)
+
+
+def now() -> str:
+    """The date and the time of day."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile) -> Kernel:
+    loops = print_function(group.kernel.loops())
+    decided = group.kernel.decided()
+    return Kernel(
+        name=group.label,
+        nodes=group.nodes,
+        operators=group.operators,
+        flops=float(row.flops),
+        nbytes=float(row.nbytes),
+        untuned=row.milliseconds / 1e3,
+        limit=None if row.limit is None else row.limit / 1e3,
+        algorithm=described.algorithm,
+        layouts=described.layouts,
+        plan="" if decided is None else str(decided[1]),
+        schedule=group.kernel.schedule.trace.to_python(),
+        loops=loops if len(loops) <= LONGEST_LOOPS else loops[:LONGEST_LOOPS] + "\n…",
+    )
+
+
+def _links(
+    groups: Sequence[GroupInfo], described: Sequence[KernelDescription], views: Mapping[str, str]
+) -> list[Link]:
+    """Who reads what: a view's reader reads the value that it is a view of."""
+    made = {value: group.index for group in groups for value in group.outputs}
+    layouts = {
+        group.outputs[0]: next(iter(each.outputs.values()), PLAIN)
+        for group, each in zip(groups, described, strict=True)
+    }
+    return [
+        Link(made[value], group.index, value, layouts.get(value, PLAIN).replace(PLAIN, ""))
+        for group in groups
+        for value in dict.fromkeys(views.get(read, read) for read in group.inputs)
+        if value in made
+    ]
+
+
+def _from_memory(limits: Limits) -> float:
+    return min(limits.read.values()) * 1e9

@@ -1,0 +1,181 @@
+"""Reports: the data of a page, and the page in a real browser: sorted, filtered, clicked, read back."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests import onnx_models
+
+import tilewright
+from tilewright.cli import main
+from tilewright.cost import Machine
+from tilewright.report import Content, Kernel, Link, Points, of_database, of_model, render
+from tilewright.strategies import Candidate, Task, Trial
+from tilewright.target import detect
+from tilewright.tune import Database, Record
+from unit.mapping.kernels import gemm
+
+BAD = "<script>alert('x')</script>&\"</title>"
+
+
+def page_data(page):
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def kernels():
+    points = Points((3e-3, None, 2e-3, 2.5e-3, 1e-3), (0, 3, 0, 0, 0), (0, 1, 1, 1, 1), ("default", "random"))
+    return (
+        Kernel(
+            BAD, ("a", BAD), "Conv+Relu", 2, 1e9, 1e6, 3e-3, 1e-3, 5e-4, algorithm="direct",
+            plan="rows=4\nsame",
+            default_plan="rows=2\nsame", schedule="s = s.split('i', 4)", loops="for i", points=points,
+            reasons=(("crashed", "signal 11"),),
+        ),
+        Kernel("pool", ("p",), "MaxPool", 1, 1e6, 1e6, 8e-3, None, 1e-3),
+        Kernel("never measured"),
+    )  # fmt: skip
+
+
+def content():
+    return Content(
+        f"Model {BAD}", "tuning", "today", (("Machine", BAD),), kernels(), (Link(0, 1, BAD, "NCHW16c"),),
+        peak=1e12, bandwidth=1e10, untuned=14e-3, best=1e-2,
+    )  # fmt: skip
+
+
+def test_names_stay_text():
+    page = render(content())
+    assert "alert" in page and "<script>alert" not in page and "</title>&" not in page
+    data = page_data(page)
+    assert data["kernels"][0]["name"] == BAD and data["title"] == f"Model {BAD}"
+    assert data["kernels"][0]["failed"] == {"crashed": 1}
+    # nothing from elsewhere
+    assert not re.search(r"(src|href)=|@import|url\(", page)
+
+
+def test_many_trials_stay_small_and_quick():
+    points = Points(tuple(1e-3 + n * 1e-9 for n in range(20_000)), (0,) * 20_000, (0,) * 20_000, ("random",))
+    page = render(Content("many", "tuning", "today", kernels=(Kernel("k", untuned=1e-3, points=points),)))
+    assert len(page) < 2_000_000
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "tuned.db"
+    machine = Machine(detect(), 1)
+    task = Task(gemm(8, 32, 16), machine)
+    plan = task.default().plan
+    trials = [
+        Trial(Candidate("default", plan), "ok", (2e-5, 1e-5)),
+        Trial(Candidate("random", plan), "crashed", (), "signal 11"),
+        Trial(Candidate("random", plan), "ok", (5e-6,)),
+    ]
+    with Database(path) as made:
+        made.add(task.key, "MatMul layer/0", trials)
+        made.keep(Record(task.key, plan, 5e-6, 1e-5), "MatMul layer/0")
+    return path
+
+
+def test_a_database_becomes_tasks(database):
+    with Database(database) as found:
+        made = of_database(found, found)
+    (kernel,) = made.kernels
+    assert (kernel.name, kernel.untuned, kernel.best, kernel.before) == ("MatMul layer/0", 1e-5, 5e-6, 5e-6)
+    assert kernel.points.seconds == (1e-5, None, 5e-6) and kernel.points.failed == {"crashed": 1}
+    assert kernel.reasons == (("crashed", "signal 11"),) and kernel.plan
+    assert made.untuned == 1e-5 and made.best == 5e-6
+
+
+def tiny():
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name=BAD),
+        helper.make_node("Softmax", ["h"], ["y"], name="soft", axis=-1),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((16, 32), "float32")}
+    tensors = onnx_models.tensor("x", (8, 16)), onnx_models.tensor("y", (8, 32))
+    return onnx_models.model(nodes, tensors[:1], tensors[1:], weights)
+
+
+def test_a_model_becomes_kernels():
+    compiled = tilewright.compile(tiny(), threads=1)
+    made = of_model(compiled, compiled.profile(compiled.sample_feeds(), 2))
+    assert [kernel.operators for kernel in made.kernels] == [g.operators for g in compiled.groups()]
+    assert all(kernel.untuned and kernel.schedule and kernel.loops and kernel.plan for kernel in made.kernels)
+    assert [(link.source, link.reader) for link in made.links] == [(0, 1)]
+    assert BAD in made.kernels[0].nodes
+
+
+def test_the_command(database, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert main(["report", str(database), "-o", str(out), "--against", str(database)]) == 0
+    assert page_data(out.read_text())["kernels"][0]["best"] == 5e-6
+    assert main(["report", str(database), "-o", str(database)]) == 2
+    assert "is a file that the command reads" in capsys.readouterr().err
+    assert (
+        main(["report", "zoo:tinybert4:small", "-o", str(out), "--repeats", "1", "--against", str(database)])
+        == 2
+    )
+    assert "--against compares two databases" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, where there is one."""
+    driver, binary = shutil.which("chromedriver"), shutil.which("chromium")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if driver is None or binary is None:
+        pytest.skip("no chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,1400"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield made
+    made.quit()
+
+
+@pytest.mark.slow
+def test_in_a_browser(browser, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(render(content()))
+    browser.get(page.as_uri())
+    css = "css selector"
+
+    def names():
+        return [cell.text for cell in browser.find_elements(css, "tbody tr td:first-child")]
+
+    assert browser.title == f"Model {BAD}"
+    assert names() == ["pool", BAD, "never measured"]
+    heads = {each.text: each for each in browser.find_elements(css, "thead button")}
+    heads["Best"].click()
+    assert names()[0] == BAD
+    heads = {each.text: each for each in browser.find_elements(css, "thead button")}
+    heads["Name"].click()
+    assert names() == sorted(names(), key=str.lower)
+    sorted_by = browser.find_elements(css, "thead th[aria-sort]")
+    assert [each.text for each in sorted_by] == ["Name"]
+    # a name opens its details: trials, the plan beside the default's, differences marked
+    next(each for each in browser.find_elements(css, "td button") if each.text == BAD).click()
+    detail = browser.find_element(css, "#detail")
+    assert detail.find_element(css, "h2").text == BAD and "crashed: 1, such as: signal 11" in detail.text
+    assert [each.text for each in detail.find_elements(css, "mark.added")] == ["rows=4"]
+    assert [each.text for each in detail.find_elements(css, "mark.removed")] == ["rows=2"]
+    assert len(detail.find_elements(css, "svg")) == 2
+    assert len(detail.find_elements(css, "svg .dot")) == 4
+    search = browser.find_element(css, "input[type=search]")
+    search.send_keys("pool")
+    assert names() == ["pool"]
+    search.clear()
+    search.send_keys(" ")
+    assert len(browser.find_elements(css, "#graph .node")) == 3
+    assert "NCHW16c" in browser.find_element(css, "#graph").text
+    assert not browser.get_log("browser")
+    browser.set_window_size(420, 900)
+    width = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+    assert width <= 1
