@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "profile",
     "map",
     "tune",
+    "schedule",
     "demo",
     "targets",
     "doctor",

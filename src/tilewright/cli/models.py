@@ -1,4 +1,4 @@
-"""The MODEL argument: an ONNX file, or one of the reference architectures."""
+"""The MODEL argument: an ONNX file, one of the reference architectures, or a Python file with a program."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from onnx import ModelProto
 
 from tilewright.cli.arrays import read_feeds
 from tilewright.cli.options import CompileOptions, parse_assignments
+from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
+from tilewright.ir import Program
 from tilewright.runtime import SavedModel, is_saved_model, load_model
-from tilewright.support import known_names
+from tilewright.support import known_names, quoted
 
 Array = npt.NDArray[Any]
 
@@ -46,9 +48,17 @@ def as_proto(model: str | ModelProto) -> ModelProto:
 
 
 def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
-    """Compile with progress shown."""
+    """Compile with progress shown. Raises UsageError for a program whose sizes are left open."""
+    arguments = compile_arguments(options)
+    source: str | ModelProto | Program = model
+    if isinstance(model, str) and names_program(model):
+        source, arguments["shapes"] = open_program(model, options.shapes)
     with ProgressBar(state) as progress:
-        return compile_model(model, plan=options.plan, progress=progress, **compile_arguments(options))
+        made = compile_model(source, plan=options.plan, progress=progress, **arguments)
+    if isinstance(made, CompiledModel):
+        return made
+    sizes = " ".join(f"--shape {name}=N" for name in made.sizes)
+    raise click.UsageError(f"{quoted(str(model))} leaves sizes open: give {sizes}")
 
 
 def compile_arguments(options: CompileOptions) -> dict[str, Any]:

@@ -31,7 +31,14 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.samples import model_samples
 from tilewright.driver.tuning import Tuned, seconds_of, tasks_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
-from tilewright.driver.verify import REFERENCES, Reference, TensorCheck, Verification, verify_model
+from tilewright.driver.verify import (
+    REFERENCES,
+    Reference,
+    TensorCheck,
+    Verification,
+    verify_model,
+    verify_program,
+)
 from tilewright.driver.work import flops
 from tilewright.runtime import TensorInfo
 
@@ -99,4 +106,5 @@ __all__ = [
     "run_benchmark",
     "unpack",
     "verify_model",
+    "verify_program",
 ]

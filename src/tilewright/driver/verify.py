@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,8 +23,8 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.driver.engines import first_line, have_module, onnxruntime_errors, optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.graph import FILLED
-from tilewright.ir import BF16
-from tilewright.lang import largest
+from tilewright.ir import BF16, Program
+from tilewright.lang import evaluate, largest
 from tilewright.runtime import SavedModel
 from tilewright.support import Comparison, InputError, InstallationError, compare, compare_norms
 
@@ -31,6 +32,8 @@ Array = npt.NDArray[Any]
 Reference = Literal["auto", "onnx", "onnxruntime"]
 ROUNDINGS_OF_A_KERNEL: Final = 2
 """Roundings to bf16 that a kernel adds on a way: its weights, and its result."""
+ROUNDINGS_OF_A_PROGRAM: Final = 64
+"""Roundings on the way to an element of a program, besides those of its sums."""
 TERMS_OF_SAVED: Final = 10_000
 """Roundings on the way to an output of a saved model: as in a network of fifty layers of 200 terms."""
 REFERENCES: Final = ("auto", "onnx", "onnxruntime")
@@ -114,6 +117,26 @@ def verify_model(
         checks.append(check(name, value, array, 1, False))
     checks += [check(name, name, array, deepest, True) for name, array in zip(outputs, result, strict=True)]
     return Verification(engine, tuple(checks))
+
+
+def verify_program(compiled: CompiledModel, program: Program, feeds: Mapping[str, Array]) -> Verification:
+    """Compare the results of a compiled program with the language's evaluation by numpy, stage by stage.
+
+    ``program`` is what was compiled, of fixed sizes; each element is allowed the rounding of what was summed
+    for it. Where a rounding error makes a float another index, results differ that are both right.
+    """
+    expected, sums = evaluate(program, feeds), evaluate(program, feeds, absolute=True)
+    results = compiled.run(None, feeds)
+    longest = sum(
+        prod(it.extent.as_int() for it in stage.iters if it.kind == "red") for stage in program.stages
+    )
+    terms, checks = ROUNDINGS_OF_A_PROGRAM + longest, []
+    for info, array in zip(compiled.outputs, results, strict=True):
+        wanted = expected[info.name]
+        size = np.maximum(np.abs(wanted * 1), sums[info.name])
+        found = compare(array, wanted, magnitude=size, terms=terms)
+        checks.append(TensorCheck(info.name, program.name, found, output=True))
+    return Verification("its evaluation by numpy", tuple(checks))
 
 
 def _verify_saved(

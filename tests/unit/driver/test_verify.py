@@ -6,7 +6,8 @@ from onnx import numpy_helper
 
 import onnx_models as tiny
 import tilewright
-from tilewright.driver import verify_model
+from tilewright import lang
+from tilewright.driver import verify_model, verify_program
 from tilewright.support import InputError
 
 
@@ -55,3 +56,17 @@ def test_a_reference_that_cannot_run_the_model_says_so():
     compiled = tilewright.compile(tiny.relu())
     with pytest.raises(InputError, match="cannot run the model"):
         verify_model(compiled, tiny.mlp(), {"x": np.zeros((2, 3), np.float32)}, "onnx")
+
+
+def test_a_program_is_compared_with_its_evaluation():
+    x = lang.placeholder((40, 70), name="X")
+    k = lang.reduce_axis(70, name="k")
+    total = lang.compute((40,), lambda i: lang.sum(x[i, k] * x[i, k], k), name="total")
+    program = lang.program([x], [total])
+    compiled = tilewright.compile(program, threads=1)
+    feeds = compiled.sample_feeds(0)
+    good = verify_program(compiled, program, feeds)
+    assert good.ok and [check.name for check in good.checks] == ["total"]
+    other = lang.compute((40,), lambda i: lang.sum(x[i, k] * x[i, k] * 1.001, k), name="total")
+    wrong = verify_program(compiled, lang.program([x], [other]), feeds)
+    assert wrong.first_difference is not None and wrong.first_difference.name == "total"

@@ -11,6 +11,7 @@ import click
 
 from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.programs import names_program
 from tilewright.cli.state import State
 from tilewright.driver import (
     CompiledModel,
@@ -53,11 +54,15 @@ def tune(
     output: str | None,
     options: CompileOptions,
 ) -> None:
-    """Search for faster plans of MODEL's kernels by measuring, the default plan first."""
+    """Search for faster plans of MODEL's kernels by measuring, the default plan first.
+
+    MODEL may be a program: FILE.py, or FILE.py:NAME, with its sizes as --shape.
+    """
     strategy = "random" if options.strategy == "default" else options.strategy
     plain = replace(options, strategy="default")
     compiled = compile_for(state, open_model(model), plain)
-    if isinstance(find_strategy(strategy), JointStrategy) and options.plan is None:
+    joint = isinstance(find_strategy(strategy), JointStrategy)
+    if joint and options.plan is None and not names_program(model):
         compiled = _laid_out(state, model, plain, compiled, seconds_of(budget) * LAYOUT_SHARE)
 
     def watch(done: TaskResult) -> None:

@@ -14,6 +14,7 @@ from tilewright.cli.options import (
     input_options,
     model_argument,
 )
+from tilewright.cli.programs import names_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import FAILED, State
 from tilewright.driver import (
@@ -60,6 +61,8 @@ def verify(
     """
     if is_saved_model(model) != (source is not None):
         raise click.UsageError("--source MODEL.onnx says what a saved model was compiled from, and it must")
+    if names_program(model):
+        raise click.UsageError("programs are compared with their evaluation by `tilewright schedule`")
     original = open_model(model if source is None else source)
     compiled: CompiledModel | SavedModel
     if source is None:

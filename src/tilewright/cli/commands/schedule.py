@@ -1,0 +1,114 @@
+"""``tilewright schedule``: the schedule that a strategy finds for a program, as Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import click
+
+from tilewright.cli.commands.verify import as_data, report
+from tilewright.cli.files import check_output, write_text
+from tilewright.cli.models import compile_arguments, compile_for
+from tilewright.cli.options import CompileOptions, common_options, compile_options
+from tilewright.cli.programs import names_program
+from tilewright.cli.state import FAILED, State
+from tilewright.driver import CompiledModel, compile_model, tasks_of, tune_model, verify_program
+from tilewright.plan import Planned, build_unit
+from tilewright.strategies import best_by_model, find_strategy
+from tilewright.support import counted, quoted
+
+
+@click.command()
+@click.argument("program", metavar="FILE.py[:NAME]")
+@click.option("--budget", help="Time to measure candidates for: 90s, 5m. Without, the model decides at once.")
+@click.option("--trials", default=64, show_default=True, help="Candidates that are measured, at most.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the search, and of the inputs.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the schedule there.")
+@compile_options
+@common_options
+@click.pass_context
+def schedule(
+    context: click.Context,
+    state: State,
+    program: str,
+    budget: str | None,
+    trials: int,
+    seed: int,
+    output: str | None,
+    options: CompileOptions,
+) -> None:
+    """Print the schedule that --strategy finds for a program, as a Python function.
+
+    FILE.py has the program as `program` (or NAME), or a function of sizes that returns it; sizes are given
+    as --shape. The schedule is run and compared with the program's evaluation by numpy: the exit status is 1
+    where they differ.
+    """
+    if not names_program(program):
+        raise click.UsageError(f"{quoted(program)} is no Python file: schedules are of programs")
+    check_output(output, program.partition(".py:")[0])
+    strategy = find_strategy(options.strategy)
+    compiled = compile_for(state, program, replace(options, strategy="default"))
+    (each,) = tasks_of(compiled)
+    task = each.task
+    planned = task.default()
+    times: dict[str, float] = {}
+    if strategy is not None and budget is None:
+        planned = best_by_model(strategy, task, seed)
+    elif strategy is not None and budget is not None:
+        tuned = tune_model(compiled, budget=budget, trials=trials, strategy=strategy.name, seed=seed)
+        for result in tuned.results:
+            times = {"untuned": result.untuned, "best": result.best, "trials": result.trials}
+            if result.plan is not None:
+                planned = Planned(result.plan, build_unit(task.program, result.plan, task.machine))
+    arguments = {**compile_arguments(options), "strategy": "default", "shapes": None}
+    made = compile_model(planned.schedule, **arguments)
+    assert isinstance(made, CompiledModel)
+    checked = verify_program(made, task.program, made.sample_feeds(seed))
+    machine = f"{task.machine.target.name}, {counted(task.machine.threads, 'thread')}"
+    text = as_python(planned, f"{task.program.name} by {options.strategy}, for {machine}", times)
+    if output is not None:
+        write_text(output, text)
+        state.note(f"written to {output}")
+    if state.json:
+        state.print_json(
+            {
+                "command": "schedule",
+                "program": task.program.name,
+                "strategy": options.strategy,
+                "plan": json.loads(planned.plan.to_json()),
+                "trace": json.loads(planned.schedule.trace.to_json()),
+                "verify": as_data(checked),
+                **times,
+            }
+        )
+    else:
+        if output is None:
+            state.say(text.rstrip())
+        report(state, checked)
+    if not checked.ok:
+        context.exit(FAILED)
+
+
+def as_python(planned: Planned, title: str, times: Mapping[str, float]) -> str:
+    """A schedule as a Python function of the program, below the plan that it was made by as comments."""
+    lines = [f'"""The schedule of {title}."""', ""]
+    if times:
+        best, untuned = times["best"] * 1e3, times["untuned"] * 1e3
+        lines.append(f"# measured: {best:.3f} ms; by default: {untuned:.3f} ms")
+    lines += [f"# {line}" for line in str(planned.plan).splitlines()]
+    trace = planned.schedule.trace
+    source = "program, operations=detect().operations" if trace.instructions else "program"
+    lines += [
+        "",
+        "from tilewright.ir import Program",
+        "from tilewright.schedule import Schedule",
+        *(["from tilewright.target import detect"] if trace.instructions else []),
+        "",
+        "",
+        "def schedule(program: Program) -> Schedule:",
+        *(f"    {line}" for line in trace.to_python("s", source).splitlines()),
+        "    return s",
+    ]
+    return "\n".join(lines) + "\n"

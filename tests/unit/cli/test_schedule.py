@@ -1,0 +1,63 @@
+"""``tilewright schedule``: the printed function makes the schedule that was found, which is checked."""
+
+import json
+
+import pytest
+
+from tilewright.cli import main
+from tilewright.cli.programs import open_program
+from tilewright.schedule import Schedule
+
+FILE = """
+from tilewright import lang
+
+def program(h: int, w: int):
+    x = lang.placeholder((h, w), name="X")
+    rows = lang.stage(lambda i, j: x[i, j - 1] + x[i, j] + x[i, j + 1], name="rows")
+    out = lang.stage(lambda i, j: rows[i - 1, j] + rows[i, j] + rows[i + 1, j], name="out")
+    return lang.program([x], out, region=[(1, h - 1), (1, w - 1)])
+"""
+SIZES = ["--shape", "h=66", "--shape", "w=130", "--threads", "2"]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "blur.py"
+    path.write_text(FILE)
+    return str(path)
+
+
+@pytest.mark.parametrize("more", [[], ["--budget", "1s", "--trials", "3"]])
+def test_what_is_written_makes_the_schedule(file, tmp_path, capsys, more):
+    written = tmp_path / "found.py"
+    assert main(["schedule", file, *SIZES, "--strategy", "beam", "-o", str(written), *more]) == 0
+    assert "its evaluation by numpy" in capsys.readouterr().out
+    scope: dict[str, object] = {}
+    exec(compile(written.read_text(), str(written), "exec"), scope)
+    program, _ = open_program(file, {"h": 66, "w": 130})
+    made = scope["schedule"](program)
+    assert isinstance(made, Schedule) and len(made.trace)
+    assert ("# measured: " in written.read_text()) == bool(more)
+
+
+def test_json_has_plan_trace_and_check(file, capsys):
+    assert main(["schedule", file, *SIZES, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["strategy"] == "default" and found["verify"]["ok"]
+    assert found["plan"]["nests"] and found["trace"]["steps"]
+
+
+def test_programs_are_tuned_like_models(file, tmp_path, capsys):
+    plan = tmp_path / "plan.json"
+    arguments = ["--strategy", "beam", "--budget", "2s", "--trials", "3", "-o", str(plan)]
+    assert main(["tune", file, *SIZES, *arguments]) == 0
+    assert json.loads(plan.read_text())["units"]
+    assert main(["compile", file, *SIZES, "--plan", str(plan)]) == 0
+    capsys.readouterr()
+
+
+def test_what_the_command_cannot_take(file, capsys):
+    assert main(["schedule", "model.onnx"]) == 2
+    assert "is no Python file" in capsys.readouterr().err
+    assert main(["verify", file, *SIZES]) == 2
+    assert "by `tilewright schedule`" in capsys.readouterr().err
