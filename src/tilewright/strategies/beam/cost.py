@@ -8,7 +8,7 @@ a network, once. Sums are over the stages of all nests: nests do not overlap.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
@@ -55,16 +55,12 @@ CLOCK_HZ: Final = 3.0e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class Seen:
     """A nest's stages: what the network sees of them, and their terms with the machine's coefficients."""
 
     algorithm: Floats
     schedule: Floats
     terms: Floats
-    total: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", float(self.terms.sum()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,21 +71,20 @@ class CostModel:
     machine: Machine
     network: Network | None = None
 
-    def priced(self, stages: Sequence[StageFeatures]) -> Priced:
+    def seen(self, stages: Sequence[StageFeatures]) -> Seen:
         """What is known of a nest before the network is asked."""
-        return Priced(
+        return Seen(
             np.log1p(np.array([algorithm_features(self.graph.nodes[f.node]) for f in stages])),
             np.log1p(np.array([f.vector() for f in stages])),
             np.array([self.terms(f) for f in stages]),
         )
 
-    def seconds(self, nests: Sequence[Priced]) -> float:
-        """The time of some nests, one after another."""
+    def seconds(self, stages: Sequence[StageFeatures]) -> float:
+        """The time of a nest. Nests do not overlap, and do not look at one another."""
+        seen = self.seen(stages)
         if self.network is None:
-            return float(sum(nest.total for nest in nests))
-        inputs = (np.concatenate([getattr(n, k) for n in nests]) for k in ("algorithm", "schedule", "terms"))
-        algorithm, schedule, terms = inputs
-        return float((terms * self.network.factors(algorithm, schedule)).sum())
+            return float(seen.terms.sum())
+        return float((seen.terms * self.network.factors(seen.algorithm, seen.schedule)).sum())
 
     def terms(self, f: StageFeatures) -> list[float]:
         """The terms of a stage in seconds, each with the coefficient of the machine."""

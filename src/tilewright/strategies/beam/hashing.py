@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from math import ceil, log2
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
-from tilewright.strategies.beam.graph import Graph
-from tilewright.strategies.beam.state import State, Tiling
+from tilewright.strategies.beam.state import Place, State, Tiling
+
+T = TypeVar("T")
 
 #: Depth from which on two states with one hash are the same.
 FINEST: Final = 5
 
 
-def structure(g: Graph, state: State, depth: int) -> Hashable:
-    """What a state looks like to a depth.
+def structure(state: State, depth: int) -> tuple[Hashable, ...]:
+    """What a state looks like to a depth, one value a stage.
 
     0: which stages have nests of their own; 1: which nest every stage is in, at tiles or inlined; 2: rows,
     too; 3: which axes are cut, in lanes, parallel; 4: the order of magnitude of tiles; 5: everything.
     """
+    return tuple(token(*each, depth) for each in zip(state.places, state.homes, state.tilings, strict=True))
+
+
+def token(place: Place, home: int, tiling: Tiling | None, depth: int) -> Hashable:
+    """What one stage of a state looks like to a depth."""
     if depth >= FINEST:
-        return state
-    out: list[Hashable] = []
-    for n, place in enumerate(state.places):
-        if place in ("", "own") or depth == 0:
-            out.append(place if place in ("", "own") else "inside")
+        return place, home, tiling
+    shown: Hashable = place
+    if place not in ("", "own"):
+        if depth == 0:
+            shown = "inside"
         else:
-            shown = place if depth >= 2 or place == "inline" else "tile"
-            out.append((shown, state.homes[n]))
-        tiling = state.tilings[n]
-        if depth >= 3 and tiling is not None:
-            out.append(_tiling(tiling, depth))
-    return tuple(out)
+            shown = place if depth >= 2 or place == "inline" else "tile", home
+    return (shown, _tiling(tiling, depth)) if depth >= 3 and tiling is not None else shown
 
 
 def _tiling(t: Tiling, depth: int) -> Hashable:
@@ -42,9 +44,9 @@ def _tiling(t: Tiling, depth: int) -> Hashable:
     return cut, t.vector, t.parallel, t.order, sum(size.bit_length() for size in t.tile) // 2
 
 
-def sample(buckets: Mapping[Hashable, Sequence[State]], rng: Random) -> list[State]:
+def sample(buckets: Mapping[Hashable, Sequence[T]], rng: Random) -> list[T]:
     """Of each bucket of size B, max(1, ceil(log2 B)) members at random, in the order of the buckets."""
-    out: list[State] = []
+    out: list[T] = []
     for members in buckets.values():
         count = max(1, ceil(log2(len(members))))
         out += rng.sample(list(members), count) if count < len(members) else members

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 from tilewright.cost import Machine
-from tilewright.strategies.beam.cost import CostModel, Priced
+from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.features import features
 from tilewright.strategies.beam.graph import Graph
-from tilewright.strategies.beam.hashing import sample, structure
+from tilewright.strategies.beam.hashing import sample, structure, token
 from tilewright.strategies.beam.options import places, tilings
-from tilewright.strategies.beam.state import Kernel, State, Tiling, kernels, start
+from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, changed, kernels, start
+
+Shape: TypeAlias = tuple[Hashable, ...]
 
 #: What a state costs more for each time that its structure was seen and did not last.
 PENALTY: Final = 0.1
@@ -56,26 +58,25 @@ class Counts:
 
 @dataclass(slots=True)
 class Pricer:
-    """Prices states, nest by nest; features of nests are kept, the cost never is."""
+    """Prices nests by their features, which no other nest changes; what was found of one is kept."""
 
     model: CostModel
     memoising: bool = True
     counts: Counts = field(default_factory=Counts)
-    _kept: OrderedDict[Kernel, Priced] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[Kernel, float] = field(default_factory=OrderedDict)
 
     def seconds(self, state: State) -> float:
         """The time of all nests that are decided."""
         self.counts.states += 1
-        return self.model.seconds([self.priced(k) for k in kernels(self.model.graph, state)])
+        return sum(self.nest(k) for k in kernels(self.model.graph, state))
 
-    def priced(self, kernel: Kernel) -> Priced:
-        """The features of a nest, as they enter its cost."""
+    def nest(self, kernel: Kernel) -> float:
+        """The time of one nest."""
         found = self._kept.get(kernel) if self.memoising else None
         if found is not None:
-            self._kept.move_to_end(kernel)
             return found
         self.counts.features += 1
-        found = self.model.priced(features(self.model.graph, kernel, self.model.machine))
+        found = self.model.seconds(features(self.model.graph, kernel, self.model.machine))
         if self.memoising:
             self._kept[kernel] = found
             if len(self._kept) > MOST_KEPT:
@@ -83,16 +84,54 @@ class Pricer:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A state of the beam, its structure and those that it came from, its nests with their times."""
+
+    state: State
+    shape: Shape
+    nests: Mapping[int, Kernel]
+    times: Mapping[int, float]
+    path: tuple[Shape, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The time of all nests."""
+        return sum(self.times.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A decision about a stage in a state of the beam: its place, or its tiling."""
+
+    parent: Entry
+    node: int
+    place: Place
+    home: int
+    tiling: Tiling | None
+
+    @property
+    def state(self) -> State:
+        """The state that it leads to."""
+        state = self.parent.state
+        if state.places[self.node] != self.place:
+            return state.placed(self.node, self.place, self.home)
+        return state if self.tiling is None else state.tiled(self.node, self.tiling)
+
+
 @dataclass(slots=True)
 class BeamSearch:
-    """Searches for one program. The same generator gives the same states in every run."""
+    """Searches for one program. The same generator gives the same states in every run.
+
+    ``known`` are the tilings of nests that were found so far; searches may share them.
+    """
 
     graph: Graph
     machine: Machine
     pricer: Pricer
     rng: Random
     settings: Settings = Settings()
-    _tilings: dict[int, list[Tiling | None]] = field(default_factory=dict)
+    known: dict[int, list[Tiling | None]] = field(default_factory=dict)
 
     def run(self) -> list[Found]:
         """The states of the last pass's beam, and the best ones of those before, the best first."""
@@ -121,60 +160,73 @@ class BeamSearch:
         good: set[Hashable],
     ) -> list[Found]:
         depth = number + 1
-        beam = [Found(0.0, start(self.graph))]
-        beam[0] = Found(self.pricer.seconds(beam[0].state), beam[0].state)
-        paths: dict[State, tuple[Hashable, ...]] = {beam[0].state: ()}
+        first = start(self.graph)
+        nests = {kernel[0]: kernel for kernel in kernels(self.graph, first)}
+        beam = [
+            Entry(
+                first,
+                structure(first, depth),
+                nests,
+                {root: self.pricer.nest(k) for root, k in nests.items()},
+            )
+        ]
         for node in self.graph.order:
             for phase in (1, 2):
-                children: dict[State, State] = {}
-                for found in beam:
-                    for child in self._children(found.state, node, phase, frozen):
-                        children.setdefault(child, found.state)
-                if len(children) == len(beam) and all(child == parent for child, parent in children.items()):
+                if phase == 2 and all(entry.state.places[node] != "own" for entry in beam):
                     continue
-                beam = self._kept(children, depth, seen)
-                paths = {
-                    f.state: (*paths[children[f.state]], structure(self.graph, f.state, depth)) for f in beam
-                }
-                used.update(paths[f.state][-1] for f in beam)
-        for found in beam[: max(1, len(beam) // 4)]:
-            good.update(paths[found.state])
-        return beam
+                beam = self._kept([s for e in beam for s in self._steps(e, node, phase, frozen)], depth, seen)
+                used.update(entry.path[-1] for entry in beam)
+        for entry in beam[: max(1, len(beam) // 4)]:
+            good.update(entry.path)
+        return [Found(entry.seconds, entry.state) for entry in beam]
 
-    def _kept(self, children: dict[State, State], depth: int, seen: dict[Hashable, int]) -> list[Found]:
+    def _kept(self, steps: list[Step], depth: int, seen: dict[Hashable, int]) -> list[Entry]:
         """The states of a phase that go on: sampled by structure, priced, the best by penalised price."""
-        buckets: dict[Hashable, list[State]] = {}
-        for child in children:
-            buckets.setdefault(structure(self.graph, child, depth), []).append(child)
-        chosen = sample(buckets, self.rng) if self.settings.sampling else list(children)
-        keys = {child: key for key, members in buckets.items() for child in members}
-        priced = []
-        for n, child in enumerate(chosen):
-            seconds = self.pricer.seconds(child)
-            penalty = 1 + PENALTY * seen.get(keys[child], 0)
-            priced.append((seconds * penalty, n, Found(seconds, child)))
-        priced.sort(key=lambda item: item[:2])
-        return [found for _, _, found in priced[: self.settings.beam]]
-
-    def _children(self, state: State, node: int, phase: int, frozen: dict[int, str]) -> Iterator[State]:
-        if phase == 1:
-            options = places(self.graph, state, node, fused=node not in frozen)
-            if node in frozen:
-                found = list(options)
-                yield from [s for s in found if s.places[node] == frozen[node]] or found
-            else:
-                yield from options
-        elif state.places[node] != "own":
-            yield state
+        buckets: dict[Hashable, list[tuple[Shape, Step]]] = {}
+        for step in steps:
+            shape = step.parent.shape
+            own = token(step.place, step.home, step.tiling, depth)
+            key = (*shape[: step.node], own, *shape[step.node + 1 :])
+            buckets.setdefault(key, []).append((key, step))
+        if self.settings.sampling:
+            chosen = sample(buckets, self.rng)
         else:
-            for tiling in self.tilings(node):
-                yield state.tiled(node, tiling)
+            chosen = [each for members in buckets.values() for each in members]
+        priced = []
+        for n, (key, step) in enumerate(chosen):
+            entry = self._entry(step, key)
+            priced.append((entry.seconds * (1 + PENALTY * seen.get(key, 0)), n, entry))
+        priced.sort(key=lambda item: item[:2])
+        return [entry for _, _, entry in priced[: self.settings.beam]]
+
+    def _entry(self, step: Step, key: Shape) -> Entry:
+        self.pricer.counts.states += 1
+        parent, state = step.parent, step.state
+        if state == parent.state:
+            return Entry(state, key, parent.nests, parent.times, (*parent.path, key))
+        new = changed(self.graph, state, step.node, parent.nests)
+        times = {root: self.pricer.nest(kernel) for root, kernel in new.items()}
+        nests, known = {**parent.nests, **new}, {**parent.times, **times}
+        return Entry(state, key, nests, known, (*parent.path, key))
+
+    def _steps(self, entry: Entry, node: int, phase: int, frozen: dict[int, str]) -> Iterator[Step]:
+        state = entry.state
+        if phase == 2:
+            own = state.places[node] == "own"
+            for tiling in self.tilings(node) if own else (None,):
+                yield Step(entry, node, state.places[node], state.homes[node], tiling)
+            return
+        options = list(places(self.graph, state, node, fused=node not in frozen))
+        if node in frozen:
+            options = [s for s in options if s.places[node] == frozen[node]] or options
+        for option in options:
+            yield Step(entry, node, option.places[node], option.homes[node], None)
 
     def tilings(self, node: int) -> list[Tiling | None]:
         """The tilings of a nest, found once."""
-        if node not in self._tilings:
-            self._tilings[node] = tilings(self.graph, node, self.machine)
-        return self._tilings[node]
+        if node not in self.known:
+            self.known[node] = tilings(self.graph, node, self.machine)
+        return self.known[node]
 
     def _frozen(self) -> dict[int, str]:
         """Places of all stages but the costliest, found among nests of their own and inlining alone."""
@@ -190,7 +242,7 @@ class BeamSearch:
         costs: dict[int, float] = dict.fromkeys(order, 0.0)
         for kernel in kernels(self.graph, state):
             if kernel[0] in costs:
-                costs[kernel[0]] += self.pricer.model.seconds([self.pricer.priced(kernel)])
+                costs[kernel[0]] += self.pricer.nest(kernel)
         rest = sorted(order, key=lambda n: -costs[n])[count:]
         return {n: state.places[n] for n in rest}
 
@@ -200,12 +252,13 @@ def batch(
 ) -> list[Found]:
     """One beam search and so many less one greedy ones: their best states, each once, the best first."""
     best: dict[State, float] = {}
+    known: dict[int, list[Tiling | None]] = {}
     greedy = Settings(1, 1, settings.sampling, False, settings.memoising)
-    found: Sequence[Found] = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings).run()
+    found: Sequence[Found] = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings, known).run()
     for each in found:
         best[each.state] = each.seconds
     for n in range(1, samples):
-        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy)
+        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy, known)
         for each in search.run()[:1]:
             best.setdefault(each.state, each.seconds)
     return [Found(t, s) for s, t in sorted(best.items(), key=lambda item: item[1])]

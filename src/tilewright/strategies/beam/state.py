@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -28,6 +28,15 @@ class Tiling:
     vector: int
     expand: tuple[int, ...]
     parallel: int
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # a search asks for it more often than for anything else
+        found = hash((self.tile, self.order, self.vector, self.expand, self.parallel))
+        object.__setattr__(self, "_hash", found)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def plan(self, placements: tuple[Placement, ...]) -> GroupPlan:
         """The plan of a group with this tiling."""
@@ -48,11 +57,11 @@ class State:
 
     def placed(self, node: int, place: Place, home: int) -> State:
         """The state in which a stage is decided, too."""
-        return replace(self, places=_with(self.places, node, place), homes=_with(self.homes, node, home))
+        return State(_with(self.places, node, place), _with(self.homes, node, home), self.tilings)
 
     def tiled(self, node: int, tiling: Tiling | None) -> State:
         """The state in which a root has a tiling."""
-        return replace(self, tilings=_with(self.tilings, node, tiling))
+        return State(self.places, self.homes, _with(self.tilings, node, tiling))
 
 
 def _with(values: tuple[T, ...], n: int, value: T) -> tuple[T, ...]:
@@ -93,6 +102,21 @@ def kernels(g: Graph, state: State) -> Iterator[Kernel]:
             inside.setdefault(home, []).append((n, place))
     for root, members in inside.items():
         yield root, state.tilings[root], tuple(members)
+
+
+def changed(g: Graph, state: State, node: int, before: Mapping[int, Kernel]) -> dict[int, Kernel]:
+    """The nests that placing a stage made or changed, by their roots, of those that there were ``before``.
+
+    Stages are placed after all that read them, and stand first in nests: in the program's order.
+    """
+    place = state.places[node]
+    if place == "own":
+        return {node: (node, state.tilings[node], before[node][2] if node in before else ())}
+    if place == "inline":
+        roots = {state.homes[r] for r in readers(g, state, node)}
+    else:
+        roots = {state.homes[node]}
+    return {r: (r, before[r][1], ((node, place), *before[r][2])) for r in sorted(roots)}
 
 
 def group_of(g: Graph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:

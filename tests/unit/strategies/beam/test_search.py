@@ -22,7 +22,7 @@ from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.hashing import sample, structure
 from tilewright.strategies.beam.options import places
 from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings, batch
-from tilewright.strategies.beam.state import kernels, start
+from tilewright.strategies.beam.state import changed, kernels, start
 from tilewright.strategies.beam.strategy import BeamStrategy
 
 MACHINE = Machine(HOST, 2)
@@ -99,9 +99,9 @@ def test_a_bucket_gives_the_logarithm_of_its_size():
 
 
 def test_structure_from_coarse_to_fine():
-    g, _, found = searched(harris(300, 400))
+    _, _, found = searched(harris(300, 400))
     states = [f.state for f in found]
-    sizes = [len({structure(g, s, depth) for s in states}) for depth in range(6)]
+    sizes = [len({structure(s, depth) for s in states}) for depth in range(6)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[3] < sizes[5] == len(states)
 
@@ -154,3 +154,17 @@ def test_a_batch_has_one_beam_and_greedy_samples():
     more = batch(g, MACHINE, pricer, 0, SMALL, 4)
     assert {f.state for f in beam} <= {f.state for f in more}
     assert [f.seconds for f in more] == sorted(f.seconds for f in more)
+
+
+def test_nests_that_change_are_those_of_the_whole_state():
+    g, _, found = searched(harris(300, 400))
+    for each in found[:8]:
+        state, nests = start(g), {k[0]: k for k in kernels(g, start(g))}
+        for node in g.order:
+            place, tiling = each.state.places[node], each.state.tilings[node]
+            state = state.placed(node, place, each.state.homes[node])
+            nests |= changed(g, state, node, nests)
+            if tiling is not None:
+                state = state.tiled(node, tiling)
+                nests |= changed(g, state, node, nests)
+            assert sorted(nests.items()) == sorted((k[0], k) for k in kernels(g, state))
