@@ -2,12 +2,14 @@
 
     pip install halide==21.0.0
     python benchmarks/pipelines.py --against halide --json
+    python benchmarks/pipelines.py --against halide --beam 60s --json
     python benchmarks/pipelines.py harris unsharp --hand --size 384 640
 
 Both compute the same from the same arrays; results are compared. Ours run under the default schedule, or that
-written by hand; Halide's under each of its autoschedulers for CPUs, of which the fastest counts. A turn times
-every schedule once, after a pause in which threads of the others go to sleep; what is printed is the least of
-all turns.
+written by hand; with ``--beam`` also under the beam search's, by its model alone (``one_shot``) and measured
+within a budget (``beam``). Halide's run under each of its autoschedulers for CPUs, of which the fastest
+counts; not all applications are written in it. A turn times every schedule once, after a pause in which
+threads of the others go to sleep; what is printed is the least of all turns.
 """
 
 import argparse
@@ -25,19 +27,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.driver import build
+from tilewright.cost import Machine
+from tilewright.driver import LocalMeasurer, build, seconds_of
+from tilewright.plan import build_unit
 from tilewright.runtime import aligned_copy
+from tilewright.schedule import Schedule
+from tilewright.strategies import Task, best_by_model, find_strategy
+from tilewright.target import detect
+from tilewright.tune import Budget, Database, tune_task
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
 
 import unsharp
 from max_filter import RADIUS, half_height
-from run import application, scheduled
+from run import NAMES, application, scheduled
 
 Array = npt.NDArray[Any]
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 #: Seconds between two runs: spinning threads of the one before have gone to sleep by then.
 PAUSE = 0.05
+#: Ratios of which the geometric means are printed.
+AGAINST = ("ahead", "one_shot_ahead", "beam_ahead", "one_shot_gain_by_default", "beam_gain_by_default")
 
 
 class Halide:
@@ -77,6 +87,8 @@ class Halide:
             pipeline.realize(buffer)
             return out
 
+        # some of Halide's schedules read outside of their inputs, which is seen when they run
+        call()
         return call, seconds
 
     def _gray(self, image: Any) -> Any:
@@ -228,19 +240,14 @@ def _dtype(f: Any) -> str:
 
 
 #: Pipelines written in both.
-NAMES = ("harris", "unsharp", "stencil_chain", "max_filter", "nl_means", "iir_blur", "matmul", "conv_layer")
+IN_HALIDE = (
+    "harris", "unsharp", "stencil_chain", "max_filter", "nl_means", "iir_blur", "matmul", "conv_layer",
+)  # fmt: skip
 
 
-def measure(
-    name: str, size: tuple[int, int], hand: bool, turns: int, halide: Halide | None
-) -> dict[str, Any]:
-    """One pipeline: milliseconds of each schedule, seconds of scheduling, and how results differ."""
-    app = application(name)
-    arrays = app.inputs(*size)
-    threads = len(os.sched_getaffinity(0))
-    start = time.perf_counter()
-    kernel = build(scheduled(app, app.program(*size), hand, threads), threads=threads)
-    line: dict[str, Any] = {"pipeline": name, "size": list(size), "build_s": time.perf_counter() - start}
+def prepared(schedule: Schedule, arrays: Mapping[str, Array], threads: int) -> Callable[[], Array]:
+    """A call that runs a schedule on its own copies of the arrays."""
+    kernel = build(schedule, threads=threads)
     func = kernel.func
     table = [
         aligned_copy(
@@ -251,12 +258,57 @@ def measure(
     plan = kernel.plan(table)
     out = table[[b.name for b in func.buffers].index(func.outputs[0])]
 
-    def ours() -> Array:
+    def call() -> Array:
         plan.run([], [])
         return out
 
-    calls: dict[str, Callable[[], Array]] = {"tilewright": ours}
-    for scheduler in AUTOSCHEDULERS if halide is not None else ():
+    return call
+
+
+def found_by_beam(task: Task, budget: str, trials: int, line: dict[str, Any]) -> dict[str, Schedule]:
+    """The schedules of a beam search, by its model and measured; with the seconds that they took."""
+    strategy = find_strategy("beam")
+    assert strategy is not None
+    start = time.perf_counter()
+    out = {"one_shot": best_by_model(strategy, task, count=2).schedule}
+    line["one_shot_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    with Database(":memory:") as records, LocalMeasurer() as measurer:
+        limit = Budget(trials, time.monotonic() + seconds_of(budget))
+        done = tune_task(task, task.program.name, strategy, measurer, records, limit)
+    line |= {"beam_s": time.perf_counter() - start, "beam_trials": done.trials, "beam_gain": done.gain}
+    if done.plan is not None:
+        out["beam"] = build_unit(task.program, done.plan, task.machine)
+    return out
+
+
+def measure(
+    name: str,
+    size: tuple[int, int],
+    hand: bool,
+    turns: int,
+    halide: Halide | None,
+    budget: str | None = None,
+    trials: int = 64,
+) -> dict[str, Any]:
+    """One pipeline: milliseconds of each schedule, seconds of scheduling, and how results differ."""
+    app = application(name)
+    arrays = app.inputs(*size)
+    threads = len(os.sched_getaffinity(0))
+    program = app.program(*size)
+    start = time.perf_counter()
+    ours = prepared(scheduled(app, program, hand, threads), arrays, threads)
+    line: dict[str, Any] = {"pipeline": name, "size": list(size), "build_s": time.perf_counter() - start}
+    mine = {"tilewright": ours}
+    out = ours()
+    if budget is not None:
+        task = Task(program, Machine(detect(), threads))
+        for kind, schedule in found_by_beam(task, budget, trials, line).items():
+            mine[kind] = prepared(schedule, arrays, threads)
+            if fault := app.check(mine[kind](), out):
+                line[f"{kind}_fault"] = fault
+    calls = dict(mine)
+    for scheduler in AUTOSCHEDULERS if halide is not None and name in IN_HALIDE else ():
         assert halide is not None
         try:
             calls[scheduler], line[f"{scheduler}_build_s"] = halide.compiled(
@@ -274,12 +326,18 @@ def measure(
             times[k].append(time.perf_counter() - start)
     for k, call in calls.items():
         line[f"{k}_ms"] = 1e3 * min(times[k])
-        if k != "tilewright":
+        if k not in mine:
             difference = np.abs(call().astype(np.float64) - ours()).max() / max(np.abs(out).max(), 1e-30)
             line[f"{k}_difference"] = float(difference)
-    others = [line[f"{k}_ms"] for k in calls if k != "tilewright"]
+    # the default is a candidate of the search: where nothing beats it, it stays
+    least = {k: line[f"{k}_ms"] for k in mine} | {"beam": line.get("beam_ms", line["tilewright_ms"])}
+    for kind in ("one_shot", "beam") if budget is not None else ():
+        line[f"{kind}_gain_by_default"] = line["tilewright_ms"] / least[kind]
+    others = [line[f"{k}_ms"] for k in calls if k not in mine]
     if others:
         line["ahead"] = min(others) / line["tilewright_ms"]
+        for kind in ("one_shot", "beam") if budget is not None else ():
+            line[f"{kind}_ahead"] = min(others) / least[kind]
     line["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return line
 
@@ -287,6 +345,8 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--beam", metavar="BUDGET", help="also the beam search's, measured so long: 60s, 5m")
+    parser.add_argument("--trials", type=int, default=64, help="candidates of it that are measured, at most")
     parser.add_argument("--against", choices=["halide"])
     parser.add_argument(
         "--hand", action="store_true", help="our schedules written by hand, where there are some"
@@ -296,19 +356,20 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON line a pipeline")
     options = parser.parse_args()
     halide = Halide(len(os.sched_getaffinity(0))) if options.against else None
-    ahead = []
-    for name in options.names or NAMES:
+    gains: dict[str, list[float]] = {}
+    for name in options.names or (IN_HALIDE if options.beam is None else NAMES):
         size = tuple(options.size) if options.size else application(name).large
-        line = measure(name, size, options.hand, options.turns, halide)
-        ahead += [line["ahead"]] if "ahead" in line else []
+        line = measure(name, size, options.hand, options.turns, halide, options.beam, options.trials)
+        for key in AGAINST:
+            gains.setdefault(key, []).extend([line[key]] if key in line else [])
         shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in line.items()}
         print(
             json.dumps(shown) if options.json else "  ".join(f"{k} {v}" for k, v in shown.items()), flush=True
         )
-    if ahead:
-        print(
-            json.dumps({"geomean_ahead": round(prod(ahead) ** (1 / len(ahead)), 3), "pipelines": len(ahead)})
-        )
+    for key, values in gains.items():
+        if values:
+            mean = prod(values) ** (1 / len(values))
+            print(json.dumps({f"geomean_{key}": round(mean, 3), "pipelines": len(values)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import Box, boxes, environment, interval, middle, points, whole
 from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
-from tilewright.plan.pipeline.nest import whole_nest
+from tilewright.plan.pipeline.nest import second_level, whole_nest
 from tilewright.plan.pipeline.rule import GroupProblem
 from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
@@ -57,6 +57,7 @@ __all__ = [
     "invalid",
     "kept_rows",
     "tile_boxes",
+    "second_level",
     "whole_nest",
     "GroupProblem",
     "ACCURACIES",

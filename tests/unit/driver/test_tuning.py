@@ -10,6 +10,7 @@ from tests.native_kernel import HOST
 from tests.unit.plan.test_unit import PROGRAMS
 
 import tilewright
+from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer, tune_model
 from tilewright.driver.measure_worker import Runner
@@ -144,3 +145,20 @@ def test_budgets_are_read():
 def test_the_default_strategy_searches_nothing():
     with pytest.raises(InputError, match="searches nothing"):
         tune_model(tilewright.compile(tiny.mlp(), threads=1), strategy="default")
+
+
+def test_differences_may_err_by_the_rounding_of_what_they_are_of():
+    """x*x - x*x is nothing, or what the stored product lost: inputs without signs do not show how much."""
+    x = lang.placeholder((64, 64), name="X")
+    square = lang.compute((64, 64), lambda i, j: x[i, j] * x[i, j], name="square")
+    out = lang.compute((64, 64), lambda i, j: x[i, j] * x[i, j] - square[i, j], name="out")
+    program = parse_program(print_program(lang.program([x], [out])))
+    reference = Task(program, Machine(HOST, 1)).default().plan.to_json()
+    request = {"program": print_program(program), "reference": reference, "threads": 1}
+    stored = {"form": "trace", "candidate": Schedule(program).trace.to_json()}
+    runner = Runner(HOST)
+    assert runner.answer(request | stored)["status"] == "ok"
+    known = runner._references[request["program"]]
+    # what is no rounding is wrong still
+    known.results["out"][7, 9] += 1e-2
+    assert runner.answer(request | stored)["status"] == "wrong"

@@ -7,7 +7,7 @@ a network, once. Sums are over the stages of all nests: nests do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.cost import Machine
 from tilewright.strategies.beam.features import StageFeatures, algorithm_features
 from tilewright.strategies.beam.graph import Graph
-from tilewright.strategies.beam.network import Floats, Network
+from tilewright.strategies.beam.network import Floats, Network, Sample
 
 #: The terms of a stage's cost, in the order of their vector.
 TERMS: Final = (
@@ -85,6 +85,16 @@ class CostModel:
         if self.network is None:
             return float(seen.terms.sum())
         return float((seen.terms * self.network.factors(seen.algorithm, seen.schedule)).sum())
+
+    def sample(self, nests: Iterable[Sequence[StageFeatures]], seconds: float) -> Sample:
+        """What the network learns from a schedule that was measured: all of its nests, and its time."""
+        seen = [self.seen(stages) for stages in nests]
+        return Sample(
+            np.concatenate([s.algorithm for s in seen]),
+            np.concatenate([s.schedule for s in seen]),
+            np.concatenate([s.terms for s in seen]),
+            seconds,
+        )
 
     def terms(self, f: StageFeatures) -> list[float]:
         """The terms of a stage in seconds, each with the coefficient of the machine."""

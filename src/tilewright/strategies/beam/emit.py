@@ -1,19 +1,47 @@
-"""From states to plans: stages that are inlined everywhere, then one nest of a group a root."""
+"""From states to plans, and back: stages that are inlined everywhere, then one nest of a group a root."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from tilewright.cost import Machine
-from tilewright.plan import Nest, Planned, plan_groups
+from tilewright.plan import GroupPlan, Nest, Planned, UnitPlan, plan_groups
 from tilewright.strategies.beam.graph import Graph
-from tilewright.strategies.beam.state import PLACEMENTS, State, kernels
+from tilewright.strategies.beam.state import PLACEMENTS, Place, State, Tiling, kernels, start
 
 
 def to_plan(g: Graph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
     """The plan of a complete state, carried out; what it does not decide about has its default plan."""
     inlined = [g.nodes[n].name for n, place in enumerate(state.places) if place == "inline"]
     return plan_groups(g.program, machine, constants, inlined, groups(g, state))
+
+
+def from_plan(g: Graph, plan: UnitPlan) -> State | None:
+    """The state of a plan, such as the default one; ``None`` where no state says what it does."""
+    numbers, state = {n.name: n.index for n in g.nodes}, start(g)
+    if any(step.primitive != "inline_stage" for step in plan.rewrites.steps):
+        return None
+    places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in plan.rewrites.steps}
+    for nest in plan.nests:
+        places[nest.root] = "own", nest.root
+        if not isinstance(nest.plan, GroupPlan):
+            if nest.stages:
+                return None
+            continue
+        for name, place in zip(nest.stages, nest.plan.placements, strict=True):
+            places[name] = ("own", name) if place == "root" else (place, nest.root)
+        p = nest.plan
+        if nest.root in numbers:
+            tiling = Tiling(p.tile, p.order, p.vector, p.expand, p.parallel)
+            state = state.tiled(numbers[nest.root], tiling)
+    if any(n.plain and n.name not in places for n in g.nodes) or not {*places} <= {*numbers}:
+        return None
+    for name, (where, home) in places.items():
+        if g.nodes[numbers[name]].plain:
+            state = state.placed(numbers[name], where, -1 if where == "inline" else numbers[home])
+        elif where != "own":
+            return None
+    return state
 
 
 def groups(g: Graph, state: State) -> list[Nest]:

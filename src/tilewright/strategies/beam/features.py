@@ -23,6 +23,8 @@ KEPT: Final = 0.6
 #: Parts for each thread of a nest that its rule schedules; elements below which one thread does it.
 TASKS: Final = 4
 FEW: Final = 1 << 12
+#: Values of :func:`algorithm_features`.
+ALGORITHM: Final = len(OPERATIONS) + 4
 #: Names of the schedule's features, in the order of their vector.
 FEATURES: Final = (
     "num_scalars",

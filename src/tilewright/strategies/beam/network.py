@@ -99,22 +99,41 @@ def error(network: Network, samples: Sequence[Sample]) -> float:
 
 
 def train(
-    network: Network, samples: Sequence[Sample], steps: int = 400, rate: float = 3e-3, decay: float = 1e-4
+    network: Network,
+    samples: Sequence[Sample],
+    steps: int = 400,
+    rate: float = 3e-3,
+    decay: float = 1e-4,
+    names: Sequence[str] = NAMES,
 ) -> Network:
-    """Fit the network to samples by Adam, all of them a step. Deterministic."""
-    weights = {name: np.array(network.weights[name]) for name in NAMES}
+    """Fit the network, or its weights of these ``names``, to samples by Adam, all of them a step.
+
+    Deterministic. ``o0`` alone are factors of the coefficients, the same for all stages: what few programs
+    can tell.
+
+    ``decay`` pulls weights back to where they were: few samples of one program change little of what was
+    learned from many of others.
+    """
+    if not samples:
+        return network
+    algorithm, schedule, terms = (
+        np.concatenate([getattr(s, name) for s in samples]) for name in ("algorithm", "schedule", "terms")
+    )
+    lengths = [len(s.terms) for s in samples]
+    starts = np.cumsum([0, *lengths[:-1]])
+    measured = np.array([s.seconds for s in samples])
+    begin = {name: np.array(network.weights[name]) for name in NAMES}
+    weights = dict(begin)
     first = {name: np.zeros_like(w) for name, w in weights.items()}
     second = {name: np.zeros_like(w) for name, w in weights.items()}
-    for step in range(1, steps + 1 if samples else 1):
+    for step in range(1, steps + 1):
         now = Network(weights)
-        total = {name: decay * w for name, w in weights.items()}
-        for s in samples:
-            parts = s.terms * now.factors(s.algorithm, s.schedule)
-            whole = parts.sum()
-            slope = 2 * np.log(whole / s.seconds) / whole / len(samples)
-            for name, d in now.gradient(s.algorithm, s.schedule, slope * parts).items():
-                total[name] = total[name] + d
-        for name, d in total.items():
+        parts = terms * now.factors(algorithm, schedule)
+        whole = np.add.reduceat(parts.sum(1), starts)
+        slope = 2 * np.log(whole / measured) / whole / len(samples)
+        gradient = now.gradient(algorithm, schedule, np.repeat(slope, lengths)[:, None] * parts)
+        for name in names:
+            d = gradient[name] + decay * (weights[name] - begin[name])
             first[name] = 0.9 * first[name] + 0.1 * d
             second[name] = 0.999 * second[name] + 0.001 * d * d
             m, v = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Final
 
 from tilewright.cost import Machine
@@ -37,8 +37,11 @@ MOST_TILES: Final = 1 << 16
 SMALL: Final = 1 << 14
 
 
-def places(g: Graph, state: State, node: int, *, fused: bool = True) -> Iterator[State]:
-    """Phase 1: every place that a stage may have. Without ``fused`` only nests of its own, and inlining."""
+def places(g: Graph, state: State, node: int, *, fused: bool = True, room: float = inf) -> Iterator[State]:
+    """Phase 1: every place that a stage may have, of ``room`` bytes for all that a tile holds.
+
+    Without ``fused`` only nests of its own, and inlining.
+    """
     n = g.nodes[node]
     inlinable = not n.output and n.sums == 1 and bool(g.readers[node])
     if inlinable and g.is_pointwise(node) and g.nodes[g.readers[node][0]].plain:
@@ -63,7 +66,7 @@ def places(g: Graph, state: State, node: int, *, fused: bool = True) -> Iterator
     for place in options:
         new = state.placed(node, place, home)
         kernel = kernel_of(g, new, home)
-        if not why_not(g, kernel) and not _is_wasteful(g, kernel):
+        if not why_not(g, kernel) and not _is_wasteful(g, kernel, room):
             yield new
 
 
@@ -98,8 +101,8 @@ def _inlines_well(g: Graph, state: State, node: int) -> bool:
     return calls <= MOST_INLINED * g.nodes[node].points
 
 
-def _is_wasteful(g: Graph, kernel: Kernel) -> bool:
-    """Whether a producer of a nest is computed too often."""
+def _is_wasteful(g: Graph, kernel: Kernel, room: float) -> bool:
+    """Whether a producer of a nest is computed too often, or all of them take too much memory."""
     root, tiling, members = kernel
     assert tiling is not None
     tile, turn = tile_spans(g, kernel)
@@ -107,9 +110,14 @@ def _is_wasteful(g: Graph, kernel: Kernel) -> bool:
     own = [t or n for t, n in zip(tiling.tile, node.extents, strict=True)]
     tiles = prod(ceil(n / t) for n, t in zip(node.extents, own, strict=True))
     turns = own[tiling.order[0]] // tiling.expand[tiling.order[0]]
+    total = 0
     for n, place in members:
         if place == "inline" or n not in tile:
             continue
+        width = g.nodes[n].width
+        total += width * prod(hi - lo + 1 for lo, hi in (tile if place == "tile" else turn)[n])
+        if total > room:
+            return True
         box, times = (turn[n], tiles * turns) if place == "row" else (tile[n], tiles)
         if prod(hi - lo + 1 for lo, hi in box) * times > MOST_RECOMPUTED * g.nodes[n].points:
             return True

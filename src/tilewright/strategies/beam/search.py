@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 from random import Random
 from typing import Final, TypeAlias
 
 from tilewright.cost import Machine
+from tilewright.plan import second_level
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.features import features
 from tilewright.strategies.beam.graph import Graph
 from tilewright.strategies.beam.hashing import sample, structure, token
+from tilewright.strategies.beam.network import Network, Sample, train
 from tilewright.strategies.beam.options import places, tilings
-from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, changed, kernels, start
+from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, changed, held, kernels, start
 
 Shape: TypeAlias = tuple[Hashable, ...]
 
@@ -69,6 +71,17 @@ class Pricer:
         """The time of all nests that are decided."""
         self.counts.states += 1
         return sum(self.nest(k) for k in kernels(self.model.graph, state))
+
+    def sample(self, state: State, seconds: float) -> Sample:
+        """What the network learns from a state that was measured."""
+        model = self.model
+        nests = (features(model.graph, k, model.machine) for k in kernels(model.graph, state))
+        return model.sample(nests, seconds)
+
+    def learn(self, network: Network, samples: Sequence[Sample], steps: int) -> None:
+        """Price by this network, trained on what was measured: all prices are others from here on."""
+        self.model = replace(self.model, network=train(network, samples, steps))
+        self._kept.clear()
 
     def nest(self, kernel: Kernel) -> float:
         """The time of one nest."""
@@ -133,6 +146,11 @@ class BeamSearch:
     settings: Settings = Settings()
     known: dict[int, list[Tiling | None]] = field(default_factory=dict)
 
+    @property
+    def room(self) -> int:
+        """Bytes for all that a tile holds: the second cache level, or the first where there is no other."""
+        return second_level(self.machine)
+
     def run(self) -> list[Found]:
         """The states of the last pass's beam, and the best ones of those before, the best first."""
         frozen = self._frozen() if self.settings.freezing else {}
@@ -149,7 +167,10 @@ class BeamSearch:
             for each in good:
                 seen.pop(each, None)
         ranked = sorted(best.items(), key=lambda item: item[1])
-        return [Found(seconds, state) for state, seconds in ranked]
+        return [Found(seconds, state) for state, seconds in ranked if self._fits(state)]
+
+    def _fits(self, state: State) -> bool:
+        return all(held(self.graph, kernel) <= self.room for kernel in kernels(self.graph, state))
 
     def _pass(
         self,
@@ -216,7 +237,7 @@ class BeamSearch:
             for tiling in self.tilings(node) if own else (None,):
                 yield Step(entry, node, state.places[node], state.homes[node], tiling)
             return
-        options = list(places(self.graph, state, node, fused=node not in frozen))
+        options = list(places(self.graph, state, node, fused=node not in frozen, room=self.room))
         if node in frozen:
             options = [s for s in options if s.places[node] == frozen[node]] or options
         for option in options:

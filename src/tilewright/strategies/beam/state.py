@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from tilewright.plan import Group, GroupPlan, Placement, invalid
+from tilewright.plan import Group, GroupPlan, Placement, held_bytes, invalid
 from tilewright.strategies.beam.graph import Graph
 
 T = TypeVar("T")
@@ -139,3 +139,12 @@ def why_not(g: Graph, kernel: Kernel) -> str:
         return "" if all(place == "inline" for _, place in members) else "its loops are not known"
     group, placements = group_of(g, kernel)
     return invalid(group, tiling.plan(placements))
+
+
+def held(g: Graph, kernel: Kernel) -> int:
+    """Bytes that a tile of a nest holds besides its root's."""
+    _, tiling, members = kernel
+    if tiling is None or not members:
+        return 0
+    group, placements = group_of(g, kernel)
+    return sum(held_bytes(group, g.program, tiling.plan(placements)).values())

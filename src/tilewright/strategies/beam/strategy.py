@@ -1,41 +1,55 @@
 """The strategy ``beam``: the default plan, then those of found states, the fastest by the model first.
 
-Each call for candidates that finds none left runs another batch, of one beam search and greedy ones with
-other seeds (one-shot takes the first, top-k measures k). On CPUs; of programs without stages to decide about
-the default plan is the only one.
+Each round is a batch of one beam search and greedy ones with other seeds. Where candidates are measured, a
+round proposes its best ones only, and the next one begins with a network that was trained on all that were
+measured so far, starting from the one that comes with the package (autotuning, as in Section 5). Where
+nobody measures, all states of a batch are proposed (one-shot takes the first, top-k measures k). On CPUs; of
+programs without stages to decide about the default plan is the only one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import Final
 
+from tilewright.plan import UnitPlan
 from tilewright.strategies.beam.cost import CostModel
-from tilewright.strategies.beam.emit import to_plan
+from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.graph import graph_of
-from tilewright.strategies.beam.network import Network
-from tilewright.strategies.beam.search import Pricer, Settings, batch
+from tilewright.strategies.beam.network import Network, Sample
+from tilewright.strategies.beam.search import Found, Pricer, Settings, batch
+from tilewright.strategies.beam.state import State
+from tilewright.strategies.beam.weights import fresh, shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
 
-#: Samples of a batch: one beam search, all others greedy.
+#: Samples of the first batch, one beam search and all others greedy; of those after a training.
 SAMPLES: Final = 80
+SAMPLES_AGAIN: Final = 16
 #: Batches after which a search has nothing left.
 BATCHES: Final = 20
+#: Candidates of a batch that are measured before the network is trained again, and steps of that.
+MEASURED: Final = 12
+STEPS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BeamStrategy:
-    """Beam search. ``network`` scales the coefficients of the cost."""
+    """Beam search. ``network`` scales the coefficients of the cost: that of the package where none is given.
+
+    Without ``trained`` there is none until something is measured.
+    """
 
     name: str = "beam"
     settings: Settings = field(default_factory=Settings)
     samples: int = SAMPLES
     batches: int = BATCHES
     network: Network | None = field(default=None, compare=False)
+    trained: bool = True
 
     def start(self, task: Task, history: History, rng: Random) -> Search:
         """Begin with the default plan."""
@@ -49,44 +63,66 @@ class BeamTaskSearch:
         self._task, self._strategy = task, strategy
         self._seed = rng.getrandbits(32)
         self.graph = graph_of(task.program)
-        self.pricer = Pricer(
-            CostModel(self.graph, task.machine, strategy.network), strategy.settings.memoising
-        )
+        network = strategy.network
+        if network is None and strategy.trained:
+            network = shipped(task.machine.target)
+        self._network = network or fresh()
+        self.pricer = Pricer(CostModel(self.graph, task.machine, network), strategy.settings.memoising)
+        self._states: dict[UnitPlan, State] = {}
+        self._samples: list[Sample] = []
         self._left = self._candidates()
 
     def propose(self, count: int) -> Sequence[Candidate]:
         """The next best candidates, the default plan first of all."""
-        return [candidate for _, candidate in zip(range(count), self._left, strict=False)]
+        return list(islice(self._left, count))
 
     def observe(self, trials: Sequence[Trial]) -> None:
-        """Nothing is learned yet."""
+        """Remember what ran, for the next training."""
+        for trial in trials:
+            plan = trial.candidate.plan
+            state = self._state_of(plan) if isinstance(plan, UnitPlan) and trial.status == "ok" else None
+            if state is not None:
+                self._samples.append(self.pricer.sample(state, trial.best))
 
     def expected_gain(self) -> float:
         """Not known."""
         return 0.0
 
+    def _state_of(self, plan: UnitPlan) -> State | None:
+        return self._states.get(plan) or from_plan(self.graph, plan)
+
     def _candidates(self) -> Iterator[Candidate]:
         task, strategy = self._task, self._strategy
         default = task.default().plan
-        yield Candidate("beam", default)
+        state = from_plan(self.graph, default)
+        yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
         if not any(n.plain for n in self.graph.nodes) or not isinstance(task.machine.target, CpuTarget):
             return
         seen = {default}
         for number in range(strategy.batches):
-            found = batch(
-                self.graph,
-                task.machine,
-                self.pricer,
-                self._seed + number,
-                strategy.settings,
-                strategy.samples,
-            )
-            for each in found:
-                try:
-                    plan = to_plan(self.graph, each.state, task.machine, task.constants).plan
-                except ScheduleError:
-                    # a stage outside of the groups; those of the groups are never refused
+            learned = len(self._samples)
+            if number and learned:
+                self.pricer.learn(self._network, self._samples, STEPS)
+            new = 0
+            for each in self._batch(number, SAMPLES_AGAIN if number and learned else strategy.samples):
+                plan = self._plan(each.state)
+                if plan is None or plan in seen:
                     continue
-                if plan not in seen:
-                    seen.add(plan)
-                    yield Candidate("beam", plan, each.seconds)
+                seen.add(plan)
+                self._states[plan] = each.state
+                yield Candidate("beam", plan, each.seconds)
+                new += 1
+                if new == MEASURED and len(self._samples) > learned:
+                    break
+
+    def _batch(self, number: int, samples: int) -> Sequence[Found]:
+        task, strategy = self._task, self._strategy
+        seed = self._seed + number
+        return batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples)
+
+    def _plan(self, state: State) -> UnitPlan | None:
+        try:
+            return to_plan(self.graph, state, self._task.machine, self._task.constants).plan
+        except ScheduleError:
+            # a stage outside of the groups; those of the groups are never refused
+            return None

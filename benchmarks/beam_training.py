@@ -1,0 +1,167 @@
+"""Trains the cost model of the beam search on this machine: plans of pipelines, measured; a network, fitted.
+
+    W=src/tilewright/strategies/beam/weights/x86_64.json
+    python benchmarks/beam_training.py --samples samples.npz --out $W
+
+Each application of ``examples/pipelines`` gives states of its beam search: the best by the model as it is,
+and random ones of all that a beam ended with. They are measured like candidates of tuning: what crashes or
+computes something else is counted and left out. Printed is, for each application, how a network that was
+trained on all others ranks its states (Spearman's coefficient), and how much slower its pick is than the
+fastest one measured; both also for the model without a network.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from tilewright.cost import Machine
+from tilewright.driver import LocalMeasurer
+from tilewright.strategies import Candidate, Task
+from tilewright.strategies.beam.cost import CostModel
+from tilewright.strategies.beam.emit import to_plan
+from tilewright.strategies.beam.graph import graph_of
+from tilewright.strategies.beam.network import NAMES as NETWORK
+from tilewright.strategies.beam.network import Network, Sample, error, predicted, train
+from tilewright.strategies.beam.search import Pricer, Settings, batch
+from tilewright.strategies.beam.weights import fresh, to_json
+from tilewright.support import ScheduleError
+from tilewright.target import detect
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
+
+from run import NAMES, application
+
+FIELDS = ("algorithm", "schedule", "terms")
+
+
+def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
+    """States of an application with the seconds that they took."""
+    app = application(name)
+    task = Task(app.program(*app.large), Machine(detect(), len(os.sched_getaffinity(0))))
+    g = graph_of(task.program)
+    pricer = Pricer(CostModel(g, task.machine))
+    start = time.perf_counter()
+    found = batch(g, task.machine, pricer, seed, Settings(), 20)
+    searched = time.perf_counter() - start
+    rest = found[best:]
+    chosen = [*found[:best], *Random(seed).sample(rest, min(others, len(rest)))]
+    samples, counts = list[Sample](), dict[str, int]()
+    with LocalMeasurer() as measurer:
+        for each in chosen:
+            try:
+                plan = to_plan(g, each.state, task.machine).plan
+            except ScheduleError:
+                counts["refused"] = counts.get("refused", 0) + 1
+                continue
+            (trial,) = measurer.measure(task, [Candidate("beam", plan)])
+            counts[trial.status] = counts.get(trial.status, 0) + 1
+            if trial.status == "ok":
+                samples.append(pricer.sample(each.state, trial.best))
+            else:
+                print(name, trial.status, trial.reason, file=sys.stderr)
+    line = {"pipeline": name, "states": len(found), "search_s": round(searched, 2), **counts}
+    print(json.dumps(line), flush=True)
+    return samples
+
+
+def save(path: Path, samples: dict[str, list[Sample]]) -> None:
+    arrays = {}
+    for name, found in samples.items():
+        for n, s in enumerate(found):
+            arrays |= {f"{name}/{n}/{field}": getattr(s, field) for field in FIELDS}
+            arrays[f"{name}/{n}/seconds"] = np.array(s.seconds)
+    np.savez_compressed(path, **arrays)
+
+
+def load(path: Path) -> dict[str, list[Sample]]:
+    out: dict[str, list[Sample]] = {}
+    with np.load(path) as arrays:
+        keys = dict.fromkeys(k.rpartition("/")[0] for k in arrays.files)
+        for key in keys:
+            fields = [arrays[f"{key}/{field}"] for field in FIELDS]
+            seconds = float(arrays[f"{key}/seconds"])
+            out.setdefault(key.partition("/")[0], []).append(Sample(*fields, seconds))
+    return out
+
+
+def ranks(values: list[float]) -> list[int]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    return [order.index(n) for n in range(len(values))]
+
+
+def judged(network: Network, samples: list[Sample]) -> tuple[float, float]:
+    """Spearman's coefficient, and what the pick takes in times of the fastest."""
+    by_model, seconds = [predicted(network, s) for s in samples], [s.seconds for s in samples]
+    pick = seconds[by_model.index(min(by_model))] / min(seconds)
+    if len(samples) < 3:
+        return 1.0, pick
+    return float(np.corrcoef(ranks(by_model), ranks(seconds))[0, 1]), pick
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--samples", type=Path, required=True, help="where measurements are, or are written")
+    parser.add_argument("--out", type=Path, help="the file of weights")
+    parser.add_argument("--best", type=int, default=8)
+    parser.add_argument("--others", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=2e-2)
+    parser.add_argument("--decay", type=float, default=1e-2)
+    parser.add_argument("--layers", action="store_true", help="train all layers, not factors of terms alone")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    known = load(options.samples) if options.samples.exists() else {}
+    for name in options.names or NAMES:
+        if name not in known:
+            known[name] = measured(name, options.best, options.others, options.seed)
+            save(options.samples, known)
+    # states that differ in nothing that can be timed teach nothing about ranks
+    known = {name: found for name, found in known.items() if found}
+
+    names = NETWORK if options.layers else ("o0",)
+
+    def fitted(samples: list[Sample]) -> Network:
+        return train(fresh(options.seed), samples, options.steps, options.rate, options.decay, names)
+
+    untrained, table = fresh(), []
+    for name, found in known.items():
+        network = fitted([s for other, each in known.items() if other != name for s in each])
+        before, after = judged(untrained, found), judged(network, found)
+        spread = max(s.seconds for s in found) / min(s.seconds for s in found)
+        table.append((*before, *after))
+        line = {
+            "held_out": name, "samples": len(found), "slowest_by_fastest": round(spread, 2),
+            "rank_before": round(before[0], 3), "rank": round(after[0], 3),
+            "pick_before": round(before[1], 3), "pick": round(after[1], 3),
+        }  # fmt: skip
+        print(json.dumps(line), flush=True)
+    means = [round(float(v), 3) for v in np.mean(table, 0)]
+    every = [s for found in known.values() for s in found]
+    network = fitted(every)
+    summary = {
+        "command": f"python benchmarks/beam_training.py --best {options.best} --others {options.others} "
+        f"--steps {options.steps} --rate {options.rate} --decay {options.decay} --seed {options.seed}"
+        + (" --layers" if options.layers else ""),
+        "machine": detect().name,
+        "threads": len(os.sched_getaffinity(0)),
+        "samples": {name: len(found) for name, found in known.items()},
+        "squared_log_error": {
+            "untrained": round(error(untrained, every), 4),
+            "trained": round(error(network, every), 4),
+        },
+        "held_out": dict(zip(("rank_before", "pick_before", "rank", "pick"), means, strict=True)),
+    }
+    print(json.dumps(summary))
+    if options.out is not None:
+        options.out.write_text(to_json(network, summary))
+
+
+if __name__ == "__main__":
+    main()

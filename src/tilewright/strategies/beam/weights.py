@@ -1,0 +1,83 @@
+"""Trained networks as data: JSON with what they were trained on, one file for each family of targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.strategies.beam.cost import TERMS
+from tilewright.strategies.beam.features import ALGORITHM, FEATURES
+from tilewright.strategies.beam.network import Network, new_network
+from tilewright.support import ArtefactError
+from tilewright.target import Target
+
+FORMAT: Final = "tilewright-beam-network"
+VERSION: Final = 1
+#: Longest text that is read.
+MAX_BYTES: Final = 1 << 20
+#: Significant digits of a weight in a file.
+DIGITS: Final = 6
+
+
+def fresh(seed: int = 0) -> Network:
+    """A network that has not been trained: its factors are all 1."""
+    return new_network(ALGORITHM, len(FEATURES), len(TERMS), seed)
+
+
+def shipped(target: Target) -> Network | None:
+    """The network that comes with the package for targets like this one, ``None`` where there is none."""
+    triple = getattr(target, "llvm_triple", "")
+    folder = files("tilewright.strategies.beam") / "weights"
+    file = folder / f"{triple.partition('-')[0]}.json"
+    return network_from_json(file.read_text()) if triple and file.is_file() else None
+
+
+def to_json(network: Network, made: Mapping[str, Any]) -> str:
+    """The versioned text of a network; ``made`` says how it was made, and how well it predicts."""
+    weights = {
+        name: np.array([f"{v:.{DIGITS}g}" for v in w.ravel()], float).reshape(w.shape).tolist()
+        for name, w in network.weights.items()
+    }
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "made": dict(made),
+        "features": list(FEATURES),
+        "terms": list(TERMS),
+        "weights": weights,
+    }
+    # one line a field: files that differ in a weight differ in a line
+    return "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in data.items()) + "\n}\n"
+
+
+def network_from_json(text: str) -> Network:
+    """Read a network. Raises ArtefactError for anything but this version's format, features and terms."""
+    if len(text) > MAX_BYTES:
+        raise ArtefactError(f"the network has {len(text)} bytes; at most {MAX_BYTES} are read")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"the network is not JSON: {error}", hint="is the file complete?") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("version") != VERSION:
+        raise ArtefactError(f"not a network: its format is not {FORMAT!r}, version {VERSION}")
+    if data.get("features") != list(FEATURES) or data.get("terms") != list(TERMS):
+        raise ArtefactError("the network was trained on other features or terms", hint="train it again")
+    expected, given = fresh().weights, data.get("weights")
+    if not isinstance(given, dict) or set(given) != set(expected):
+        raise ArtefactError(f"the network must have the weights {', '.join(expected)}")
+    weights = {}
+    for name, like in expected.items():
+        try:
+            array = np.array(given[name], float)
+        except (ValueError, TypeError):
+            array = np.empty(0)
+        if array.shape != like.shape or not np.isfinite(array).all():
+            raise ArtefactError(
+                f"the network's weights {name!r} are not finite numbers of shape {like.shape}"
+            )
+        weights[name] = array
+    return Network(weights)
