@@ -23,6 +23,10 @@ Shape: TypeAlias = tuple[Hashable, ...]
 
 #: What a state costs more for each time that its structure was seen and did not last.
 PENALTY: Final = 0.1
+#: Depth of the structures of which one is measured before the next of the same.
+VARIED: Final = 3
+#: What the model says of a state, in times of the best: beyond, it comes after all others.
+LIKELY: Final = 1.5
 #: Nests whose features are kept.
 MOST_KEPT: Final = 20_000
 
@@ -283,3 +287,20 @@ def batch(
         for each in search.run()[:1]:
             best.setdefault(each.state, each.seconds)
     return [Found(t, s) for s, t in sorted(best.items(), key=lambda item: item[1])]
+
+
+def varied(found: Sequence[Found]) -> list[Found]:
+    """States in the order in which they are worth a measurement: the best of each structure in turns.
+
+    Many states differ in nothing that the model sees; those of one structure (which stages share a nest,
+    which axes are cut, in lanes, parallel) follow one another only after the others. What takes much longer
+    than the best by the model comes last.
+    """
+    least = min((each.seconds for each in found), default=0.0)
+    turns: dict[Hashable, int] = {}
+    keyed = []
+    for n, each in enumerate(sorted(found, key=lambda each: each.seconds)):
+        shape = structure(each.state, VARIED)
+        turns[shape] = turns.get(shape, -1) + 1
+        keyed.append((each.seconds > LIKELY * least, turns[shape], n, each))
+    return [each for *_, each in sorted(keyed, key=lambda key: key[:3])]

@@ -38,6 +38,11 @@ class Tiling:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def row(self) -> int:
+        """The axis of the outermost loop inside of a tile."""
+        return self.order[0]
+
     def plan(self, placements: tuple[Placement, ...]) -> GroupPlan:
         """The plan of a group with this tiling."""
         return GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)

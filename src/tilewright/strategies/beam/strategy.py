@@ -1,17 +1,18 @@
-"""The strategy ``beam``: the default plan, then those of found states, the fastest by the model first.
+"""The strategy ``beam``: the default plan, then those of found states, the fastest of each structure first.
 
 Each round is a batch of one beam search and greedy ones with other seeds. Where candidates are measured, a
 round proposes its best ones only, and the next one begins with a network that was trained on all that were
-measured so far, starting from the one that comes with the package (autotuning, as in Section 5). Where
-nobody measures, all states of a batch are proposed (one-shot takes the first, top-k measures k). On CPUs; of
-programs without stages to decide about the default plan is the only one.
+measured so far, starting from the one that comes with the package (autotuning, as in Section 5), and with the
+neighbours of the fastest of them (which the paper has not). Where nobody measures, all states of a batch are
+proposed (one-shot takes the first, top-k measures k). On CPUs; of programs without stages to decide about the
+default plan is the only one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from random import Random
 from typing import Final
 
@@ -19,8 +20,9 @@ from tilewright.plan import UnitPlan
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.graph import graph_of
+from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
-from tilewright.strategies.beam.search import Found, Pricer, Settings, batch
+from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied
 from tilewright.strategies.beam.state import State
 from tilewright.strategies.beam.weights import fresh, shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
@@ -32,6 +34,8 @@ SAMPLES: Final = 80
 SAMPLES_AGAIN: Final = 16
 #: Batches after which a search has nothing left.
 BATCHES: Final = 20
+#: The fastest states that were measured, whose neighbours are candidates of the next round.
+NEAR: Final = 3
 #: Candidates of a batch that are measured before the network is trained again, and steps of that.
 MEASURED: Final = 12
 STEPS: Final = 200
@@ -70,6 +74,7 @@ class BeamTaskSearch:
         self.pricer = Pricer(CostModel(self.graph, task.machine, network), strategy.settings.memoising)
         self._states: dict[UnitPlan, State] = {}
         self._samples: list[Sample] = []
+        self._best: dict[float, State] = {}
         self._left = self._candidates()
 
     def propose(self, count: int) -> Sequence[Candidate]:
@@ -83,6 +88,7 @@ class BeamTaskSearch:
             state = self._state_of(plan) if isinstance(plan, UnitPlan) and trial.status == "ok" else None
             if state is not None:
                 self._samples.append(self.pricer.sample(state, trial.best))
+                self._best[trial.best] = state
 
     def expected_gain(self) -> float:
         """Not known."""
@@ -118,7 +124,16 @@ class BeamTaskSearch:
     def _batch(self, number: int, samples: int) -> Sequence[Found]:
         task, strategy = self._task, self._strategy
         seed = self._seed + number
-        return batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples)
+        found = varied(batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples))
+        near = {
+            new: self.pricer.seconds(new)
+            for _, state in sorted(self._best.items())[:NEAR]
+            for new in neighbours(self.graph, state, task.machine)
+        }
+        ranked = [Found(seconds, state) for state, seconds in sorted(near.items(), key=lambda item: item[1])]
+        # turn by turn, the neighbours of what was measured first
+        pairs = zip_longest(ranked, found)
+        return [each for pair in pairs for each in pair if each is not None]
 
     def _plan(self, state: State) -> UnitPlan | None:
         try:

@@ -21,7 +21,7 @@ from tilewright.strategies.beam.emit import to_plan
 from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.hashing import sample, structure
 from tilewright.strategies.beam.options import places
-from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings, batch
+from tilewright.strategies.beam.search import LIKELY, VARIED, BeamSearch, Pricer, Settings, batch, varied
 from tilewright.strategies.beam.state import changed, kernels, start
 from tilewright.strategies.beam.strategy import BeamStrategy
 
@@ -140,7 +140,7 @@ def test_the_strategy_proposes_the_default_first_then_the_best():
     found = strategy.start(task, History(), Random(0)).propose(6)
     assert found[0].plan == task.default().plan
     predicted = [c.predicted for c in found[1:]]
-    assert len(predicted) == 5 and predicted == sorted(predicted)
+    assert len(predicted) == 5 and predicted[0] == min(predicted)
     assert len({c.plan for c in found}) == 6
     assert STRATEGIES["beam"].name == "beam"
     best = best_by_model(strategy, task, count=4)
@@ -168,3 +168,14 @@ def test_nests_that_change_are_those_of_the_whole_state():
                 state = state.tiled(node, tiling)
                 nests |= changed(g, state, node, nests)
             assert sorted(nests.items()) == sorted((k[0], k) for k in kernels(g, state))
+
+
+def test_structures_take_turns_but_for_what_takes_long():
+    _, _, found = searched(harris(300, 400))
+    likely = [f for f in found if f.seconds <= LIKELY * found[0].seconds]
+    shapes = {structure(f.state, VARIED) for f in likely}
+    ordered = varied(found)
+    assert ordered[0] == found[0] and sorted(f.seconds for f in ordered) == [f.seconds for f in found]
+    assert {structure(f.state, VARIED) for f in ordered[: len(shapes)]} == shapes
+    assert {f.state for f in ordered[: len(likely)]} == {f.state for f in likely}
+    assert 1 < len(shapes) < len(likely)

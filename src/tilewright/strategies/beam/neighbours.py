@@ -1,0 +1,71 @@
+"""Neighbours of a state: one tiling a step away, or one stage of a nest at another place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tilewright.cost import Machine
+from tilewright.plan import second_level
+from tilewright.strategies.beam.graph import Graph
+from tilewright.strategies.beam.options import COLUMNS, ROWS, SERIAL, places
+from tilewright.strategies.beam.state import State, Tiling, held, kernels, why_not
+
+#: Parallel loops over tiles, at most.
+MOST_PARALLEL: Final = 2
+
+
+def neighbours(g: Graph, state: State, machine: Machine) -> Iterator[State]:
+    """The states that differ in one decision, each once; none that cannot be carried out."""
+    room = second_level(machine)
+    for new in dict.fromkeys(_steps(g, state, machine, room)):
+        if new != state and all(_stands(g, new, n, room) for n in range(len(g.nodes))):
+            yield new
+
+
+def _stands(g: Graph, state: State, root: int, room: int) -> bool:
+    if state.places[root] != "own":
+        return True
+    kernel = next(k for k in kernels(g, state) if k[0] == root)
+    return not why_not(g, kernel) and held(g, kernel) <= room
+
+
+def _steps(g: Graph, state: State, machine: Machine, room: int) -> Iterator[State]:
+    for root, tiling, members in kernels(g, state):
+        if tiling is None:
+            continue
+        for new in _tilings(tiling, g.nodes[root].extents, machine):
+            yield state.tiled(root, new)
+        for n, _ in members:
+            for option in places(g, state, n, room=room):
+                # what this stage reads is in its nest still
+                if option.places[n] == "inline" or option.homes[n] == root:
+                    yield option
+
+
+def _tilings(t: Tiling, extents: Sequence[int], machine: Machine) -> Iterator[Tiling]:
+    """Tilings with one number a step up or down in its list, or another order."""
+    rank = len(extents)
+    for axis, extent in enumerate(extents):
+        sizes = COLUMNS if axis == t.vector else ROWS if axis == t.row else (0, 1, *ROWS[1:])
+        for size in _beside(t.tile[axis], [s for s in sizes if s < extent]):
+            yield replace(t, tile=_with(t.tile, axis, size))
+        for count in _beside(t.expand[axis], [*SERIAL, extent] if extent < SERIAL[-1] else SERIAL):
+            yield replace(t, expand=_with(t.expand, axis, count))
+    for first in range(rank):
+        order = (first, *(axis for axis in t.order if axis != first))
+        if order != t.order:
+            yield replace(t, order=order)
+    for parallel in _beside(t.parallel, range(MOST_PARALLEL + 1) if machine.threads > 1 else (0,)):
+        yield replace(t, parallel=parallel)
+
+
+def _beside(value: int, options: Sequence[int]) -> list[int]:
+    """The next options below and above a value."""
+    below, above = [o for o in options if o < value], [o for o in options if o > value]
+    return [*([max(below)] if below else []), *([min(above)] if above else [])]
+
+
+def _with(values: tuple[int, ...], n: int, value: int) -> tuple[int, ...]:
+    return (*values[:n], value, *values[n + 1 :])
