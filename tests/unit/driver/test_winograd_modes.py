@@ -132,15 +132,15 @@ def test_accuracy_is_said_once():
 def test_a_stricter_bound_takes_smaller_tiles_or_the_direct_method():
     """The error of each layer's own weights decides: none beyond the bound that was asked for."""
     model = layers(1)
-    feeds = tilewright.compile(model, threads=2, accuracy="exact").sample_feeds()
+    feeds = tilewright.compile(model, threads=2, target=LANES, accuracy="exact").sample_feeds()
     algorithms = []
     for accuracy in ("auto", "1e-12"):
-        compiled = tilewright.compile(model, threads=2, accuracy=accuracy)
+        compiled = tilewright.compile(model, threads=2, target=LANES, accuracy=accuracy)
         algorithms.append([each.algorithm for each in compiled.descriptions()])
     assert any("winograd" in each for each in algorithms[0])
     assert not any("winograd" in each for each in algorithms[1])
-    (exact,) = tilewright.compile(model, threads=2, accuracy="exact").run(None, feeds)
-    (strict,) = tilewright.compile(model, threads=2, accuracy=1e-12).run(None, feeds)
+    (exact,) = tilewright.compile(model, threads=2, target=LANES, accuracy="exact").run(None, feeds)
+    (strict,) = tilewright.compile(model, threads=2, target=LANES, accuracy=1e-12).run(None, feeds)
     np.testing.assert_array_equal(strict, exact)
 
 

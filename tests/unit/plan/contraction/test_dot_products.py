@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import BF16, CONST, run_function, verify
 from tilewright.plan.graph.layouts import Block
-from tilewright.schedule import derived_constants
+from tilewright.schedule import derived_constants, with_layout
 from tilewright.strategies import default_schedule
 from tilewright.target import INTERPRETED, X86_AVX2, X86_AVX512, find_instruction
 from unit.schedule.loop.test_tensorize import KINDS, arrays, expected, product
@@ -77,7 +77,7 @@ def convolution(channels, results, size, window, stride, pad, groups=1):
 
 def blocked(b):
     block = 16 if b.shape[1].as_int() % 16 == 0 else 8
-    return b.with_(layout=Block(1, block).layout(b.shape))
+    return with_layout(b, Block(1, block).indices(len(b.shape)))
 
 
 @pytest.mark.parametrize(

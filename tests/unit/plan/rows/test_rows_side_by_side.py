@@ -10,6 +10,7 @@ from tilewright import lang
 from tilewright.ir import blocks
 from tilewright.lang import ops
 from tilewright.plan.graph.layouts import Block
+from tilewright.schedule import with_layout
 
 SHAPES = {"one block": (1, 16, 5, 7), "two images": (2, 32, 3, 4), "volumes": (1, 32, 2, 3, 5)}
 
@@ -24,8 +25,10 @@ def normalised(shape, size=None):
     layout = Block(1, size)
     return replace(
         program,
-        inputs=tuple(b.with_(layout=layout.layout(b.shape)) if b.name == "X" else b for b in program.inputs),
-        outputs=tuple(b.with_(layout=layout.layout(b.shape)) for b in program.outputs),
+        inputs=tuple(
+            with_layout(b, layout.indices(len(b.shape))) if b.name == "X" else b for b in program.inputs
+        ),
+        outputs=tuple(with_layout(b, layout.indices(len(b.shape))) for b in program.outputs),
     )
 
 
@@ -75,7 +78,7 @@ def test_sums_that_are_several_of_a_row_stay_in_memory():
     check(
         replace(
             program,
-            inputs=tuple(b.with_(layout=layout.layout(b.shape)) for b in program.inputs),
-            outputs=tuple(b.with_(layout=layout.layout(b.shape)) for b in program.outputs),
+            inputs=tuple(with_layout(b, layout.indices(len(b.shape))) for b in program.inputs),
+            outputs=tuple(with_layout(b, layout.indices(len(b.shape))) for b in program.outputs),
         )
     )
