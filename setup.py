@@ -1,16 +1,30 @@
 """Builds the native runtime as a plain shared library (loaded by ctypes, independent of libpython)."""
 
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 NATIVE = Path("src/tilewright/runtime/native")
 
 
 class BuildNative(build_ext):
     """Compile and link without Python's name suffix, init symbol or library."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Build it, or say in one line what is missing."""
+        try:
+            super().build_extension(ext)
+        except CompileError as error:
+            compiler = self.compiler.compiler_so[0]
+            if shutil.which(compiler):
+                raise
+            raise SystemExit(
+                f"tilewright: no C compiler ({compiler}): install one, or a wheel of tilewright ({error})"
+            ) from None
 
     def get_ext_filename(self, fullname: str) -> str:
         """`a.b.c` -> `a/b/c.so`: one name for every Python version."""

@@ -15,6 +15,7 @@ from tilewright.codegen.llvm.compile import CompileRequest, assembly, compile_ir
 from tilewright.codegen.llvm.compile import request as compile_request
 from tilewright.codegen.llvm.kernel import KernelText, emit_kernel
 from tilewright.codegen.llvm.loader import LoadedObject, load_object
+from tilewright.codegen.llvm.shared import can_link, shared_library
 from tilewright.codegen.llvm.spills import count_vector_spills
 from tilewright.codegen.llvm.symbols import rename_functions
 from tilewright.codegen.llvm.workers import CompilePool, compile_many
@@ -37,6 +38,7 @@ __all__ = [
     "Memory",
     "ObjectCache",
     "assembly",
+    "can_link",
     "compile_cuda",
     "compile_ir",
     "compile_many",
@@ -50,4 +52,5 @@ __all__ = [
     "open_cache",
     "optimised_ir",
     "rename_functions",
+    "shared_library",
 ]

@@ -318,7 +318,7 @@ class CompiledModel(HoldsCode):
 
         It holds machine code for this machine's CPU features, the weights, and how to run them. What was at
         ``path`` is replaced once all is written. Raises ArtefactError where the file cannot be written,
-        InstallationError where there is no C compiler to link with.
+        InstallationError off x86-64 where there is no C compiler to link with.
         """
         save_model(self._parts(), path)
 

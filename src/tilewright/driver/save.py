@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import __version__
-from tilewright.codegen import link_shared, rename_functions
+from tilewright.codegen import can_link, link_shared, rename_functions, shared_library
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import is_plain
@@ -110,12 +110,14 @@ def as_path(given: object, what: str) -> Path:
 def save_model(parts: Parts, path: str | os.PathLike[str]) -> None:
     """Write a model as one file, which ``tilewright.load`` reads; it appears whole or not at all.
 
-    The kernels are linked by the system's C compiler. Raises ArtefactError where the file cannot be written,
-    InstallationError where there is no C compiler.
+    On x86-64 the kernels are linked in this process, elsewhere by the system's C compiler. Raises
+    ArtefactError where the file cannot be written, InstallationError where it needs a missing C compiler.
     """
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        library = link_shared(parts.objects, Path(folder, "kernels.so"), exports=parts.symbols)
-        code = library.read_bytes()
+    if can_link(parts.objects):
+        code = shared_library(parts.objects, parts.symbols)
+    else:
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            code = link_shared(parts.objects, Path(folder, "kernels.so"), exports=parts.symbols).read_bytes()
     write_container(
         as_path(path, "a saved model"), parts.manifest.as_data(), {CODE: [code], WEIGHTS: parts.weights}
     )

@@ -320,8 +320,19 @@ def test_memory_beyond_the_machine_is_refused(path):
         tilewright.load(path)
 
 
-def test_saving_needs_a_compiler_and_leaves_nothing(mlp, tmp_path, monkeypatch):
+def test_saving_needs_no_compiler(mlp, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    mlp.save(tmp_path / "m.tw")
+    feeds = mlp.sample_feeds()
+    for made, wanted in zip(
+        tilewright.load(tmp_path / "m.tw").run(None, feeds), mlp.run(None, feeds), strict=True
+    ):
+        assert np.array_equal(made, wanted)
+
+
+def test_objects_of_other_machines_need_a_compiler_and_leave_nothing(mlp, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tilewright.driver.save.can_link", lambda _: False)
     with pytest.raises(InstallationError, match="C compiler"):
         mlp.save(tmp_path / "m.tw")
     assert list(tmp_path.iterdir()) == []

@@ -55,7 +55,7 @@ def doctor(context: click.Context, state: State) -> None:
 
 def _compiler() -> str:
     """The C compiler, and what needs one."""
-    needed = "to save models, write them for C, install from source; not to compile and run"
+    needed = "to write models for C and to install from source; not to compile, run and save"
     found = next((found for found in map(shutil.which, COMPILERS) if found), None)
     return (
         f"{found}: needed {needed}" if found else f"no C compiler ({', '.join(COMPILERS)}): needed {needed}"

@@ -1,4 +1,4 @@
-"""The symbol table of an object file: what it defines and needs, and other names for its functions.
+"""Object files: what they define and need, other names for their functions, and all of what a linker asks.
 
 Only 64-bit little-endian ELF, the format of every supported target. Layout: System V ABI, ch. 4 (object
 files).
@@ -14,7 +14,7 @@ from typing import Final
 from tilewright.support import InternalError
 
 _MAGIC: Final = b"\x7fELF\x02\x01"  # 64-bit, little-endian
-_SYMTAB: Final = 2
+_SYMTAB, _RELOCATIONS = 2, 4
 _GLOBAL, _WEAK = 1, 2
 _FUNCTION: Final = 2
 _SECTION_BYTES: Final = 64
@@ -27,6 +27,61 @@ class Symbols:
 
     functions: tuple[str, ...]
     undefined: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: its type and flags (``sh_type``, ``sh_flags``), its bytes and how they are aligned."""
+
+    kind: int
+    flags: int
+    alignment: int
+    size: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbol: the number of its section (0: elsewhere), and where it is in that."""
+
+    name: str
+    is_global: bool
+    section: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What to write at an offset of a section once the symbol has its place; kinds are the machine's."""
+
+    section: int
+    offset: int
+    kind: int
+    symbol: int
+    addend: int
+
+
+def read_object(content: bytes) -> tuple[list[Section], list[Symbol], list[Relocation]]:
+    """Everything in an object file, symbols and sections in their order. Raises as :func:`read_symbols`."""
+    read_symbols(content)
+    table, _ = _sections(content)
+    sections = [
+        Section(kind, flags, alignment, size, content[start : start + size])
+        for _, kind, flags, _, start, size, _, _, alignment, _ in table
+    ]
+    symbols: list[Symbol] = []
+    relocations: list[Relocation] = []
+    for _, kind, _, _, start, size, link, info, _, _ in table:
+        if kind == _SYMTAB:
+            names = _names(content, table[link])
+            for at in range(start, start + size, _SYMBOL_BYTES):
+                name, mark, _, section, value, _ = struct.unpack_from("<IBBHQQ", content, at)
+                symbols.append(Symbol(_name(names, name), mark >> 4 in (_GLOBAL, _WEAK), section, value))
+        elif kind == _RELOCATIONS:
+            for at in range(start, start + size, _SYMBOL_BYTES):
+                offset, what, addend = struct.unpack_from("<QQq", content, at)
+                relocations.append(Relocation(info, offset, what & 0xFFFFFFFF, what >> 32, addend))
+    return sections, symbols, relocations
 
 
 def read_symbols(content: bytes) -> Symbols:
