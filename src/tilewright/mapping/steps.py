@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.ir import Store
 from tilewright.mapping.access import ThreeOperandForm, three_operand_form
 from tilewright.mapping.mapping import Bundle, LayoutNeed, Mapping
 from tilewright.schedule import Schedule
@@ -178,7 +179,25 @@ def _by_instructions(
     depth = sum(1 for a, _ in row.inner_axes if a in spanned)
     clear, store = _moves(schedule.operations, row)
     schedule = schedule.tensorize(schedule.loops(f"{stage}_init")[-depth], clear)
-    return schedule.tensorize(schedule.loops(f"{held}_out")[-depth], store)
+    stored = _storing(schedule, mapping, row, f"{held}_out")
+    return schedule.reorder(*stored).tensorize(stored[len(stored) - depth], store)
+
+
+def _storing(schedule: Schedule, mapping: Mapping, row: Instruction, block: str) -> list[str]:
+    """The loops that store a result: those of dimensions that the instruction has last, as it has them.
+
+    The copy's nest goes over the tensor's dimensions in their order, with others between them.
+    """
+    found = schedule.block(block)
+    assert isinstance(found.body, Store)
+    (w,) = found.body.writes
+    feeds = {it.name: b.vars for it, b in zip(found.iters, found.bind, strict=True)}
+    loops = [n for n in schedule.loops(block) if n.startswith(f"{block}_")]
+    mine: list[str] = []
+    for dims in dict(mapping.dims)[row.result.name]:
+        along = {loop for d in dims for it in w.indices[d].vars for loop in feeds[it]}
+        mine.extend(n for n in loops if n in along)
+    return [*(n for n in loops if n not in mine), *mine]
 
 
 def _moves(operations: Operations, row: Instruction) -> tuple[str, str]:
