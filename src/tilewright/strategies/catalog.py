@@ -29,6 +29,8 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             EvolutionaryStrategy(),
             AnnealStrategy(),
             ConstructStrategy(),
+            ConstructStrategy("construct-tree", method="tree"),
+            ConstructStrategy("construct-paper", variant="paper"),
             JointStrategy(),
             JointStrategy("loop-only", layouts=False),
             JointStrategy("template", actors=False),

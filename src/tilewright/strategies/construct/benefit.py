@@ -7,6 +7,7 @@ is weighted by how full the level is, of what the nest could fill.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp, log, pow
 from typing import Final
 
@@ -25,13 +26,33 @@ RISE: Final = log(5) / 10
 LARGEST: Final = 3.0
 
 
-def benefit(space: TilingSpace, state: State, edge: Edge, step: int, beta: float = BETA) -> float:
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Which forms of the formulas lead a walk.
+
+    ``beta`` is the power of formula 1, ``fill`` says that formula 2 counts times the part of its level that
+    is filled, ``uncache`` is the weight of the way back (0: there is none), ``best`` that all complete
+    states are kept, the best first; else the last state of a walk alone, as Algorithm 1 has it.
+    """
+
+    beta: float = BETA
+    fill: bool = True
+    uncache: float = UNCACHE
+    best: bool = True
+
+
+#: What leads as the prose says, and what is printed.
+REPAIRED: Final = Forms()
+PAPER: Final = Forms(beta=-1.0, fill=False, uncache=0.0, best=False)
+
+
+def benefit(space: TilingSpace, state: State, edge: Edge, step: int, forms: Forms = REPAIRED) -> float:
     """The weight of an edge in the draw of a walk's ``step``."""
     if edge.action == "cache":
-        return cache_benefit(space, state) * cache_weight(step)
+        return cache_benefit(space, state, fill=forms.fill) * cache_weight(step)
     if edge.action == "uncache":
-        return UNCACHE
-    return tile_benefit(space, state, edge.state, beta)
+        return forms.uncache
+    return tile_benefit(space, state, edge.state, forms.beta)
 
 
 def tile_benefit(space: TilingSpace, before: State, after: State, beta: float = BETA) -> float:
@@ -47,14 +68,14 @@ def tile_benefit(space: TilingSpace, before: State, after: State, beta: float = 
     return gain
 
 
-def cache_benefit(space: TilingSpace, state: State) -> float:
-    """Formula 2, going on from the level of a state, times the part of that level that its tile fills."""
+def cache_benefit(space: TilingSpace, state: State, *, fill: bool = True) -> float:
+    """Formula 2, going on from the level of a state; with ``fill`` times the part of it that is filled."""
     low = space.levels[state.level]
     high = _behind(space, state.level + 1)
     nbytes = space.footprint(state.tiles[state.level])
     most = min(low.capacity, space.footprint(space.extents))
     gain = (low.latency + nbytes / low.bandwidth) / (high.latency + nbytes / high.bandwidth)
-    return gain * nbytes / most
+    return gain * nbytes / most if fill else gain
 
 
 def _behind(space: TilingSpace, level: int) -> Level:

@@ -1,5 +1,6 @@
 """States of a construction: edges lead back, tiles stay inside one another and inside their level."""
 
+import itertools
 from dataclasses import replace
 from random import Random
 
@@ -10,7 +11,7 @@ from tests.unit.plan.test_unit import PROGRAMS, product
 from tilewright.cost import Machine
 from tilewright.plan import RULES, plan_unit, rewritten
 from tilewright.strategies.construct.emit import construction
-from tilewright.strategies.construct.space import Level
+from tilewright.strategies.construct.space import Level, State
 from tilewright.strategies.construct.walk import walk
 from tilewright.target import X86_AVX512
 
@@ -83,3 +84,25 @@ def test_footprint_and_traffic_of_a_product():
     assert tilings.tiles(tile) == 4 * 2 * 8
     assert tilings.tiles(tile, summed=False) == 4 * 2
     assert tilings.traffic(tilings.extents) == 4 * 3 * 32 * 32
+
+
+@pytest.mark.parametrize("level", range(3))
+def test_all_states_of_a_level_are_reachable(level):
+    """Tile and inverse tile alone lead from any state of a level to every legal one with its other tiles."""
+    tilings = small(product(24, 32, 16))
+    start = replace(tilings.initial(), level=level)
+    whole = tuple(max(tilings.sizes(0, axis)) for axis in range(3))
+    around = [State(tuple([whole] * n) + start.tiles[n:], level) for n in range(level + 1)]
+    roomy = replace(tilings, levels=tuple(replace(lv, capacity=float("inf")) for lv in SMALL))
+    for space, begin in ((tilings, start), (roomy, around[-1])):
+        reached, left = {begin}, [begin]
+        while left:
+            for edge in space.edges(left.pop()):
+                if edge.axis is not None and edge.state not in reached:
+                    reached.add(edge.state)
+                    left.append(edge.state)
+        sizes = [space.sizes(level, axis) for axis in range(3)]
+        states = {begin.with_tile(tile) for tile in itertools.product(*sizes)}
+        assert reached == {state for state in states if space.is_legal(state)}
+        # there is more than the start where other levels leave room
+        assert space is tilings or len(reached) > 8
