@@ -29,6 +29,7 @@ from tilewright.ir.index import (
     linear,
     mod,
 )
+from tilewright.ir.piecewise import corner_bound
 from tilewright.ir.stmt import Block, For, Iter, Pred
 from tilewright.ir.substitution import substitute_index
 
@@ -162,19 +163,30 @@ def _int_bound(x: Index, env: Env, up: bool) -> int | None:
         return total  # the usual case: variables of constant ranges
     if sum(isinstance(atom, MinMax) for atom, _ in x.terms) > _JOINT_MINMAX:
         return _separate_bound(x, env, up)
-    for n, (atom, c) in enumerate(x.terms):
-        if isinstance(atom, MinMax):
-            rest = Index(x.const, x.terms[:n] + x.terms[n + 1 :])
-            # max(a, b) + r is bounded above by the larger of the sums' bounds, below by each of them
-            values = [_int_bound(rest + a * c, env, up) for a in atom.args]
-            every = ((atom.op == "max") == (c > 0)) == up
-            if every:
-                return None if None in values else _pick(values, up)
-            return _best(values, up)
+    minmaxes = [(n, atom, c) for n, (atom, c) in enumerate(x.terms) if isinstance(atom, MinMax)]
+    if minmaxes:
+        joint = corner_bound(x, up, lambda y, end: _int_bound(y, env, end))
+        if joint is not None and joint[1]:
+            return joint[0]
+        others = _case_bound(x, minmaxes, env, up)
+        return others if joint is None else _best([others, joint[0]], up)
     best = _one_bound(x, env, up)
     if any(isinstance(a, FloorDiv | Mod) for a, _ in x.terms):
         best = _best([best, _relaxed_bound(x, env, up)], up)
     return best
+
+
+def _case_bound(x: Index, minmaxes: list[tuple[int, MinMax, int]], env: Env, up: bool) -> int | None:
+    """Bound a sum with minima and maxima case by case."""
+    # max(a, b) + r is bounded above by the larger of the sums' bounds, below by each of them; taking the
+    # cases of those that need all first loses nothing, while of the others only the best bound is kept
+    every = {n: ((atom.op == "max") == (c > 0)) == up for n, atom, c in minmaxes}
+    n, atom, c = next((m for m in minmaxes if every[m[0]]), minmaxes[0])
+    rest = Index(x.const, x.terms[:n] + x.terms[n + 1 :])
+    values = [_int_bound(rest + a * c, env, up) for a in atom.args]
+    if every[n]:
+        return None if None in values else _pick(values, up)
+    return _best(values, up)
 
 
 def _separate_bound(x: Index, env: Env, up: bool) -> int | None:

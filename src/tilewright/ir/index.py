@@ -415,12 +415,8 @@ def _minmax(op: str, args: Iterable[IndexLike]) -> Index:
     flat: dict[Index, None] = {}
     for arg in args:
         arg = index(arg)
-        if arg.const == 0 and len(arg.terms) == 1 and arg.terms[0][1] == 1:
-            atom = arg.terms[0][0]
-            if isinstance(atom, MinMax) and atom.op == op:
-                flat.update(dict.fromkeys(atom.args))
-                continue
-        flat[arg] = None
+        inner = _shifted(arg)
+        flat.update(dict.fromkeys(inner[1] if inner is not None and inner[0] == op else (arg,)))
     # of arguments that differ by a constant only the extreme one counts
     best: dict[tuple[tuple[Atom, int], ...], int] = {}
     pick = min if op == "min" else max
@@ -429,9 +425,61 @@ def _minmax(op: str, args: Iterable[IndexLike]) -> Index:
     kept = sorted((Index(c, t) for t, c in best.items()), key=lambda i: i.key[::-1])
     if not kept:
         raise ValueError(f"{op} of no arguments")
+    if len(kept) > 1 and any(_shifted(a) is not None for a in kept):
+        kept = _unbeaten(op, kept)
+        if len(kept) == 2 and not kept[1].terms:
+            kept = kept[::-1]
+        if len(kept) == 2 and not kept[0].terms:
+            flipped = _flipped(op, *kept)
+            if flipped is not None:
+                return flipped
     if len(kept) == 1:
         return kept[0]
     return Index(0, ((MinMax(op, tuple(kept)), 1),))
+
+
+def _shifted(x: Index) -> tuple[str, tuple[Index, ...]] | None:
+    """A minimum or maximum plus a constant as the operation and its arguments, each plus the constant."""
+    if len(x.terms) != 1 or x.terms[0][1] != 1 or not isinstance(x.terms[0][0], MinMax):
+        return None
+    atom = x.terms[0][0]
+    return atom.op, tuple(a + x.const for a in atom.args) if x.const else atom.args
+
+
+def _unbeaten(op: str, args: list[Index]) -> list[Index]:
+    """Arguments without those that another one always beats, by the structure of both."""
+    kept: list[Index] = []
+    for n, a in enumerate(args):
+        others = kept + args[n + 1 :]
+        if not any(_at_most(b, a) if op == "min" else _at_most(a, b) for b in others):
+            kept.append(a)
+    return kept
+
+
+def _at_most(a: Index, b: Index) -> bool:
+    """Whether ``a <= b`` follows from the minima and maxima in both, whatever the variables are."""
+    if a.terms == b.terms:
+        return a.const <= b.const
+    left, right = _shifted(a), _shifted(b)
+    if left is not None and left[0] == "max":
+        return all(_at_most(x, b) for x in left[1])
+    if right is not None and right[0] == "min":
+        return all(_at_most(a, x) for x in right[1])
+    return (left is not None and any(_at_most(x, b) for x in left[1])) or (
+        right is not None and any(_at_most(a, x) for x in right[1])
+    )
+
+
+def _flipped(op: str, end: Index, inner: Index) -> Index | None:
+    """``max(end, min(far, max(low, x)))`` as a clamp again, ``min(max(end, far), max(end, low, x))``."""
+    between = _shifted(inner)
+    if between is None or len(between[1]) != 2:
+        return None
+    far = next((a for a in between[1] if not a.terms), None)
+    core = next((_shifted(a) for a in between[1] if a.terms), None)
+    if far is None or core is None or core[0] != op:
+        return None
+    return _minmax(between[0], (_minmax(op, (end, far)), _minmax(op, (end, *core[1]))))
 
 
 def imin(*args: IndexLike) -> Index:

@@ -228,3 +228,24 @@ def test_padding_convolution_bias_and_relu_in_one_tile(o, h, w):
     found = buffers_of(t.func)
     assert all(n.is_const for name in ("P", "Y", "Wp") for n in found[name].physical_shape)
     assert found["Y"].physical_shape[0].as_int() == min(o, 4)
+
+
+def test_chains_of_clamped_windows_have_tight_boxes():
+    """Windows that borders cut, stage after stage: boxes grow by the windows, and no index grows at all."""
+    count, n = 24, 512
+
+    def at(i):
+        return lang.clamp(i, 0, n - 1)
+
+    X = made = lang.placeholder((n, 8), name="X")
+    for k in range(count):
+        made = lang.compute(
+            (n, 8), lambda i, j, P=made: P[at(i - 2), j] + P[at(i), j] + P[at(i + 2), j], name=f"S{k}"
+        )
+    s = Schedule(lang.program([X], [made])).split(f"S{count - 1}_i", 8)
+    for k in reversed(range(count - 1)):
+        s = s.compute_at(f"S{k}", f"S{count - 1}_i_o")
+    found = buffers_of(s.func)
+    held = {f"S{k}": found[f"S{k}"].physical_shape[0].as_int() for k in range(count - 1)}
+    assert held == {f"S{k}": 8 + 4 * (count - 1 - k) for k in range(count - 1)}
+    assert max(len(str(i)) for name in s.blocks() for i in s.block(name).bind) < 80
