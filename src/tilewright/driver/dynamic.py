@@ -7,10 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from tilewright.driver.aside import Aside
 from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels
@@ -18,13 +20,14 @@ from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.range_plan import AtSizes, NoRangePlanError, range_plan, sizes_to_compare
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import flops
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import Graph, TensorType
 from tilewright.ir import Param, Program, buffer_at, generalise, program_at
 from tilewright.plan import GraphPlan
-from tilewright.runtime import BoundModel, HoldsCode, ThreadPool
+from tilewright.runtime import BoundModel, HoldsCode, RangePlan, ThreadPool
 from tilewright.support import ArtefactError, InputError, Settings, get_logger, known_names, quoted
 from tilewright.target import CpuTarget
 
@@ -39,10 +42,19 @@ SIZES_KEPT: Final = 16
 KERNELS_KEPT: Final = 4096
 #: Ranges of sizes that share symbolic kernels end at powers of two from here on.
 FIRST_RANGE: Final = 16
+#: Runs of one size after which kernels are made for it alone, and how many such sizes are kept.
+SINGLE_AFTER: Final = 64
+SINGLES_KEPT: Final = 2
+#: Sizes whose runs are counted.
+COUNTED: Final = 1024
 #: Sizes at which programs are compared to find what is affine in them: no powers of two, two neighbours.
 SAMPLES: Final = (41, 37, 38, 53)
 #: Sizes up to this one are cases of their own: what has one element is read without its index.
 DEGENERATE: Final = 1
+
+
+_RangeKey: TypeAlias = tuple[tuple[int, int], ...]
+"""A range of each size, in their order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +114,11 @@ class DynamicModel(HoldsCode):
         self._packs = Packs()
         self._arrays: dict[str, Array] = {}
         self._static: OrderedDict[tuple[int, Program], ModelKernel] = OrderedDict()
-        self._ranges: dict[tuple[tuple[int, int], ...], dict[int, ModelKernel]] = {}
+        self._ranges: dict[_RangeKey, dict[int, ModelKernel]] = {}
+        self._plans: dict[_RangeKey, RangePlan | None] = {}
+        self._aside = Aside()
+        self._used: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._single: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
         self.sizes = dict(ranges)
         """The least and the largest value of each open size."""
         self.inputs = {name: self._declared(name, type_) for name, type_ in model.inputs().items()}
@@ -124,13 +140,7 @@ class DynamicModel(HoldsCode):
 
         Raises InputError for a size that is missing, strange or out of its range.
         """
-        for name in sizes:
-            if name not in self.sizes:
-                hint = known_names(name, list(self.sizes), "its sizes")
-                raise InputError(f"the model has no open size {quoted(name)}", hint=hint)
-        if missing := [name for name in self.sizes if name not in sizes]:
-            raise InputError(f"the size {quoted(missing[0])} is missing")
-        return self._at(sizes)
+        return self._at(self._given(sizes))
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Run on one array an input, in order; returns all outputs in order. Raises what :meth:`run` does."""
@@ -151,7 +161,38 @@ class DynamicModel(HoldsCode):
 
         Raises InputError also for sizes that contradict each other or are out of their range.
         """
-        return self._for(feeds).run(output_names, feeds, out=out)
+        sizes = self._read(feeds)
+        single = self._single.get(sizes)
+        if single is not None:
+            return single.run(output_names, feeds, out=out)
+        self._count(sizes)
+        ranges = self._range(sizes)
+        plan = self._plans.get(ranges)
+        if plan is not None:
+            self._look_ahead(sizes, ranges)
+            return plan.run(output_names, feeds, sizes, out)
+        made = self._at(sizes).run(output_names, feeds, out=out)
+        self._want(ranges)
+        return made
+
+    def prepare(self, *sizes: Mapping[str, int]) -> None:
+        """Make what runs at these sizes need, and at all others of their ranges; by default at all sizes.
+
+        Returns when all of it stands: a run compiles and plans nothing then. Ranges whose sizes have no plan
+        in common are planned size by size nevertheless, when they are first used. Raises what :meth:`at`
+        raises.
+        """
+        for each in sizes:
+            self._at(self._given(each))
+        wanted = [self._range(self._given(each)) for each in sizes] if sizes else self._all_ranges()
+        for ranges in dict.fromkeys(wanted):
+            if ranges not in self._plans:
+                self._plan_range(ranges)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until all that is made aside stands: plans of ranges in use, kernels of sizes often used."""
+        self._aside.wait()
 
     def bind(self, feeds: Mapping[str, Array]) -> BoundModel:
         """As :meth:`CompiledModel.bind`, at the sizes that the arrays' shapes show."""
@@ -174,12 +215,26 @@ class DynamicModel(HoldsCode):
         return replace(type_, shape=tuple(settled.get(str(dim), dim) for dim in type_.shape))
 
     def _for(self, feeds: Mapping[str, Array]) -> CompiledModel:
+        return self._at(self._read(feeds))
+
+    def _read(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
+        """The sizes that arrays show, checked."""
         if not isinstance(feeds, Mapping):
             raise InputError(f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}")
-        return self._at(read_open_sizes(self.inputs, {name: np.shape(a) for name, a in feeds.items()}))
+        found = read_open_sizes(self.inputs, {name: np.shape(a) for name, a in feeds.items()})
+        return tuple(self._checked(name, found[name]) for name in self.sizes)
 
-    def _at(self, sizes: Mapping[str, int]) -> CompiledModel:
-        key = tuple(self._checked(name, sizes[name]) for name in self.sizes)
+    def _given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes by name as a caller gives them, checked."""
+        for name in sizes:
+            if name not in self.sizes:
+                hint = known_names(name, list(self.sizes), "its sizes")
+                raise InputError(f"the model has no open size {quoted(name)}", hint=hint)
+        if missing := [name for name in self.sizes if name not in sizes]:
+            raise InputError(f"the size {quoted(missing[0])} is missing")
+        return tuple(self._checked(name, sizes[name]) for name in self.sizes)
+
+    def _at(self, key: tuple[int, ...]) -> CompiledModel:
         with self._lock:
             if key not in self._known:
                 self._known[key] = self._made(dict(zip(self.sizes, key, strict=True)))
@@ -198,22 +253,112 @@ class DynamicModel(HoldsCode):
         """The model at sizes that were not used lately."""
         start = time.perf_counter()
         made = self._units(sizes)
-        compiler, threads = self._compiler, self._compiler.options.threads
+        steps, assembled = self._assembled(made, sizes)
+        return self._compiled_model(made, steps, assembled, time.perf_counter() - start)
+
+    def _assembled(self, made: GraphUnits, sizes: Mapping[str, int]) -> tuple[Steps, Assembled]:
+        """The steps and the plan of a run at some sizes, by kernels of their range as far as there are."""
         graph, views = made.partition.graph, made.partition.views
         kernels = self._kernels(made.units, sizes, constants_of(graph, views))
-        steps = make_steps(graph, made.units, kernels, views, threads, self._packs)
+        return self._planned(made, kernels, self._packs)
+
+    def _planned(
+        self, made: GraphUnits, kernels: Sequence[ModelKernel], packs: Packs | None
+    ) -> tuple[Steps, Assembled]:
+        graph, views = made.partition.graph, made.partition.views
+        steps = make_steps(graph, made.units, kernels, views, self.threads, packs)
         steps = replace(steps, graph=without_packed(graph))
-        seconds = time.perf_counter() - start
+        return steps, self._compiler.assemble(steps, graph.outputs)
+
+    def _compiled_model(
+        self, made: GraphUnits, steps: Steps, assembled: Assembled, seconds: float
+    ) -> CompiledModel:
+        compiler = self._compiler
         return CompiledModel(
             steps,
-            compiler.assemble(steps, graph.outputs),
+            assembled,
             target=compiler.target,
-            threads=threads,
+            threads=self.threads,
             assemble=compiler.assemble,
             compile_seconds={"total": seconds},
             precision=compiler.precision,
             graph_plan=made.plan,
         )
+
+    def _range(self, sizes: Sequence[int]) -> _RangeKey:
+        """The range of sizes that share kernels with some."""
+        return tuple(range_of(n, lo, hi) for n, (lo, hi) in zip(sizes, self.sizes.values(), strict=True))
+
+    def _all_ranges(self) -> list[_RangeKey]:
+        """All ranges, those of the smallest sizes first."""
+        return list(product(*(ranges_between(lo, hi) for lo, hi in self.sizes.values())))
+
+    def _plan_range(self, ranges: _RangeKey) -> None:
+        """Make the plan of a range: at some of its sizes as for each alone, and what these have in common."""
+        names = list(self.sizes)
+        points: list[AtSizes] = []
+        try:
+            for at in sizes_to_compare(ranges):
+                if self._aside.is_over():
+                    return
+                with self._lock:
+                    if ranges in self._plans:
+                        return
+                    sizes = dict(zip(names, at, strict=True))
+                    steps, assembled = self._assembled(self._units(sizes), sizes)
+                points.append(AtSizes(at, steps, assembled))
+                if len(points) == 2:
+                    # the rest need not be made where two differ already
+                    range_plan(points, ranges, steps.graph.output_names)
+            plan = range_plan(points, ranges, points[0].steps.graph.output_names)
+        except NoRangePlanError as error:
+            _log.info("the sizes %s have a plan each: %s", ranges, error)
+            plan = None
+        with self._lock:
+            self._plans[ranges] = plan
+
+    def _want(self, ranges: _RangeKey) -> None:
+        """Have the plan of a range made aside."""
+        if ranges not in self._plans:
+            self._aside.want(ranges, lambda: self._plan_range(ranges))
+
+    def _look_ahead(self, sizes: tuple[int, ...], ranges: _RangeKey) -> None:
+        """Have the range after this one planned before sizes that grow come there."""
+        upper = [2 * n > lo + hi for n, (lo, hi) in zip(sizes, ranges, strict=True)]
+        if any(upper):
+            most = (hi for _, hi in self.sizes.values())
+            after = [
+                min(hi + 1, end) if far else n
+                for n, far, (_, hi), end in zip(sizes, upper, ranges, most, strict=True)
+            ]
+            self._want(self._range(after))
+
+    def _count(self, sizes: tuple[int, ...]) -> None:
+        """Count a run; kernels for a size that is often used are made aside, and swapped in."""
+        count = self._used[sizes] = self._used.get(sizes, 0) + 1
+        if count == SINGLE_AFTER:
+            self._aside.want(sizes, lambda: self._make_single(sizes))
+        if len(self._used) > COUNTED:
+            with self._lock:
+                while len(self._used) > COUNTED:
+                    self._used.popitem(last=False)
+
+    def _make_single(self, key: tuple[int, ...]) -> None:
+        """The model compiled for one size alone, all its decisions made for that."""
+        start = time.perf_counter()
+        sizes = dict(zip(self.sizes, key, strict=True))
+        graph = self._model.graph({**self._shapes, **sizes}, self._constants)
+        made = self._compiler.units(graph, None)
+        found = constants_of(made.partition.graph, made.partition.views)
+        kernels = self._built(made.units, found)
+        steps, assembled = self._planned(made, kernels, None)
+        model = self._compiled_model(made, steps, assembled, time.perf_counter() - start)
+        with self._lock:
+            self._single[key] = model
+            while len(self._single) > SINGLES_KEPT:
+                gone, _ = self._single.popitem(last=False)
+                # it has to be used as often again
+                self._used.pop(gone, None)
 
     def _units(self, sizes: Mapping[str, int]) -> GraphUnits:
         """The units at some sizes, cut and laid out as at all others where that is possible."""
@@ -305,7 +450,7 @@ class DynamicModel(HoldsCode):
         self, family: _Family, sizes: Mapping[str, int], known: Callable[[str], Array | None]
     ) -> Mapping[int, ModelKernel]:
         """The symbolic kernels of the range of sizes that some are in, by unit; made when first needed."""
-        ranges = tuple(range_of(sizes[name], lo, hi) for name, (lo, hi) in self.sizes.items())
+        ranges = self._range([sizes[name] for name in self.sizes])
         if ranges not in self._ranges:
             self._ranges[ranges] = self._compiled(family, ranges, known)
         return self._ranges[ranges]
@@ -350,6 +495,14 @@ def range_of(size: int, lo: int, hi: int) -> tuple[int, int]:
         end *= 2
     first = end // 2 + 1 if end > FIRST_RANGE else DEGENERATE + 1
     return max(lo, first), min(hi, end)
+
+
+def ranges_between(lo: int, hi: int) -> list[tuple[int, int]]:
+    """All ranges of sizes from ``lo`` to ``hi``, in order."""
+    found = [range_of(lo, lo, hi)]
+    while found[-1][1] < hi:
+        found.append(range_of(found[-1][1] + 1, lo, hi))
+    return found
 
 
 def read_open_sizes(inputs: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -286,20 +286,21 @@ def _place(ref: BufferRef, constants: Sequence[tuple[int, int]]) -> str:
 def _check(check: RangeCheck) -> str:
     kind = np.dtype(check.dtype)
     numbers = [
-        check.step,
-        check.count,
         check.stride,
         check.low,
         check.high,
         kind.itemsize,
         int(kind.kind == "i"),
     ]
-    return f"{{{_place(check.place, ())}, {', '.join(map(_number, numbers))}}}"
+    count = f"{{-1, {_number(check.count)}}}"
+    return (
+        f"{{{_place(check.place, ())}, {_number(check.step)}, {count}, {', '.join(map(_number, numbers))}}}"
+    )
 
 
 def _copy(pair: tuple[BufferRef, BufferRef]) -> str:
     source, target = pair
-    return f"{{{_place(source, ())}, {_place(target, ())}, {_number(source.nbytes)}}}"
+    return f"{{{_place(source, ())}, {_place(target, ())}, {{-1, {_number(source.nbytes)}}}}}"
 
 
 def _number(value: object) -> str:

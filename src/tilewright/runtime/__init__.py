@@ -31,6 +31,7 @@ from tilewright.runtime.native import (
     now_ns,
 )
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
+from tilewright.runtime.ranges import Extent, RangePlan, SizedTensor, extent_at
 from tilewright.runtime.results import Results
 from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
 from tilewright.runtime.tensors import (
@@ -68,6 +69,9 @@ __all__ = [
     "PoolOptions",
     "RangeCheck",
     "Requirements",
+    "SizedTensor",
+    "RangePlan",
+    "Extent",
     "Results",
     "SavedModel",
     "TensorInfo",
@@ -80,6 +84,7 @@ __all__ = [
     "checked_names",
     "checked_results",
     "default_pool",
+    "extent_at",
     "draw_feeds",
     "guarded_array",
     "is_saved_model",

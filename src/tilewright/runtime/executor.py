@@ -129,6 +129,9 @@ class PlanContents:
     scratch_bytes: int
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
+    counts: tuple[ParamRef, ...] = ()
+    """How many numbers each of the checks looks at and how many bytes each of the copies has, where runs say
+    so; empty where that is known."""
 
 
 class PlanBuilder:
@@ -292,6 +295,35 @@ class ExecutionPlan:
         """
         self._call(inputs, outputs, params, 1, None)
 
+    def run_within(
+        self,
+        inputs: Sequence[npt.NDArray[Any]],
+        outputs: Sequence[npt.NDArray[Any]],
+        params: Sequence[int],
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        """Run the steps once on arrays that may be smaller than stated, as the parameters say.
+
+        The caller has made sure of their sizes, and that they are row-major and the outputs writeable;
+        `shapes` are those of the values that are checked. Raises what `run` raises.
+        """
+        arrays = [*inputs, *outputs]
+        found = writeable_addresses(arrays)
+        addresses = [address_of(array) for array in arrays] if found is None else found
+        count = len(self.inputs)
+        tables = (
+            self._input_table.pack(*addresses[:count]),
+            self._output_table.pack(*addresses[count:]),
+            self._param_table.pack(*params),
+        )
+        failure = native.Failure()
+        code = self._run(self._handle, *tables, 1, None, byref(failure))
+        if code == native.OUT_OF_RANGE and shapes:
+            check = replace(self.contents.checks[failure.check], shape=shapes[failure.check])
+            raise check.complaint(failure.at, failure.number)
+        if code:
+            raise self.failure(code, failure)
+
     def measure(
         self,
         inputs: Sequence[npt.NDArray[Any]],
@@ -409,30 +441,29 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     """The native plan; it copies the tables."""
     steps, constants = contents.steps, contents.constants
     places = [_place(ref) for step in steps for ref in step.buffers]
-    values = [
-        native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
-        for step in steps
-        for value in step.params
-    ]
+    values = [_value(value) for step in steps for value in step.params]
     calls = [
         native.Step(step.kernel, len(step.buffers), len(step.params), step.section, step.lane)
         for step in steps
     ]
+    known = (*(check.count for check in contents.checks), *(source.nbytes for source, _ in contents.copies))
+    counts = [_value(value) for value in contents.counts or known]
     checks = [
         native.Check(
             _place(check.place),
             check.step,
-            check.count,
+            count,
             check.stride,
             check.low,
             check.high,
             np.dtype(check.dtype).itemsize,
             np.dtype(check.dtype).kind == "i",
         )
-        for check in contents.checks
+        for check, count in zip(contents.checks, counts, strict=False)
     ]
     copies = [
-        native.Copy(_place(source), _place(target), source.nbytes) for source, target in contents.copies
+        native.Copy(_place(source), _place(target), nbytes)
+        for (source, target), nbytes in zip(contents.copies, counts[len(checks) :], strict=True)
     ]
     description = native.PlanDescription(
         (native.Step * len(calls))(*calls),
@@ -455,6 +486,10 @@ def _create(pool: ThreadPool, contents: PlanContents) -> int:
     if not handle:
         raise ResourceError("no memory for a plan")
     return int(handle)
+
+
+def _value(value: int | ParamRef) -> native.Value:
+    return native.Value(value.index, 0) if isinstance(value, ParamRef) else native.Value(-1, value)
 
 
 def _place(ref: BufferRef) -> native.Place:

@@ -63,7 +63,7 @@ class Check(ctypes.Structure):
     _fields_ = (
         ("place", Place),
         ("step", c_int64),
-        ("count", c_int64),
+        ("count", Value),
         ("stride", c_int64),
         ("low", c_int64),
         ("high", c_int64),
@@ -75,7 +75,7 @@ class Check(ctypes.Structure):
 class Copy(ctypes.Structure):
     """tw_copy: an output that is written when all steps have run."""
 
-    _fields_ = (("source", Place), ("target", Place), ("bytes", c_int64))
+    _fields_ = (("source", Place), ("target", Place), ("bytes", Value))
 
 
 class Failure(ctypes.Structure):

@@ -67,17 +67,18 @@ static void scan_share(void *closure, int64_t begin, int64_t end, void *scratch)
     if (any_outside(s->check, s->numbers, begin, end)) atomic_store_explicit(&s->outside, 1, memory_order_relaxed);
 }
 
-int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const void *numbers, int64_t *number) {
+int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const void *numbers, int64_t count,
+                              int64_t *number) {
     int outside;
-    if (check->count < MANY) {
-        outside = any_outside(check, numbers, 0, check->count);
+    if (count < MANY) {
+        outside = any_outside(check, numbers, 0, count);
     } else {
         shared_scan shared = {check, numbers, 0};
-        context->parallel_for(context, scan_share, &shared, check->count);
+        context->parallel_for(context, scan_share, &shared, count);
         outside = atomic_load_explicit(&shared.outside, memory_order_relaxed);
     }
     if (!outside) return -1;
-    for (int64_t at = 0; at < check->count; at++) {
+    for (int64_t at = 0; at < count; at++) {
         *number = number_at(check, numbers, at);
         if (*number < check->low || *number >= check->high) return at;
     }

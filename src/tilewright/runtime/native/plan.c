@@ -21,6 +21,7 @@ typedef struct session {
     int64_t *params;
     void *const *inputs; /* of the run */
     void *const *outputs;
+    const int64_t *given; /* the run's parameters */
 } session;
 
 struct tw_plan {
@@ -175,19 +176,19 @@ static char *at_place(const tw_plan_description *d, const session *s, const tw_p
     }
 }
 
+static int64_t value_of(const tw_value *v, const int64_t *params) { return v->index >= 0 ? params[v->index] : v->value; }
+
 static void bind_arguments(const tw_plan_description *d, session *s, void *const *inputs, void *const *outputs,
                            const int64_t *params) {
     s->inputs = inputs;
     s->outputs = outputs;
+    s->given = params;
     for (int64_t i = 0; i < d->place_count; i++) {
         const tw_place *p = &d->places[i];
         if (p->kind == TW_INPUT) s->buffers[i] = (char *)inputs[p->index] + p->offset;
         if (p->kind == TW_OUTPUT) s->buffers[i] = (char *)outputs[p->index] + p->offset;
     }
-    for (int64_t i = 0; i < d->value_count; i++) {
-        const tw_value *v = &d->values[i];
-        s->params[i] = v->index >= 0 ? params[v->index] : v->value;
-    }
+    for (int64_t i = 0; i < d->value_count; i++) s->params[i] = value_of(&d->values[i], params);
 }
 
 /* The checks [begin, end) of the plan. */
@@ -195,7 +196,8 @@ static int32_t run_checks(const tw_plan *plan, session *s, int64_t begin, int64_
     const tw_plan_description *d = &plan->d;
     for (int64_t i = begin; i < end; i++) {
         const tw_check *check = &d->checks[i];
-        failure->at = tw_first_out_of_range(&s->run.context, check, at_place(d, s, &check->place), &failure->number);
+        failure->at = tw_first_out_of_range(&s->run.context, check, at_place(d, s, &check->place),
+                                            value_of(&check->count, s->given), &failure->number);
         if (failure->at < 0) continue;
         failure->check = i;
         return TW_OUT_OF_RANGE;
@@ -275,7 +277,7 @@ static int32_t run_steps(const tw_plan *plan, session *s, int64_t *nanoseconds, 
     }
     for (int64_t i = 0; i < d->copy_count; i++) {
         const tw_copy *copy = &d->copies[i];
-        memcpy(at_place(d, s, &copy->target), at_place(d, s, &copy->source), (size_t)copy->bytes);
+        memcpy(at_place(d, s, &copy->target), at_place(d, s, &copy->source), (size_t)value_of(&copy->bytes, s->given));
     }
     return 0;
 }

@@ -22,7 +22,8 @@ int32_t tw_pool_threads(const tw_pool *pool);
 
 /* Which of the check's numbers, from `numbers` on, is the first one out of range; -1 if none is. In parallel where there
  * are many. *number receives it. */
-int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const void *numbers, int64_t *number);
+int64_t tw_first_out_of_range(tw_context *context, const tw_check *check, const void *numbers, int64_t count,
+                              int64_t *number);
 
 /* `bytes` rounded up to whole units of the alignment. */
 static inline int64_t tw_aligned(int64_t bytes) {

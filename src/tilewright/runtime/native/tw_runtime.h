@@ -95,7 +95,7 @@ typedef struct {
     int64_t offset;
 } tw_place;
 
-/* The value of a kernel's parameter: parameter number `index` of the run, or `value` where index < 0. */
+/* A number of a run, such as the value of a kernel's parameter: parameter number `index` of the run, or `value` where index < 0. */
 typedef struct {
     int64_t index;
     int64_t value;
@@ -117,7 +117,7 @@ typedef struct {
 typedef struct {
     tw_place place; /* of the first number */
     int64_t step;
-    int64_t count;
+    tw_value count;
     int64_t stride; /* from one number to the next, in numbers */
     int64_t low;
     int64_t high;
@@ -132,7 +132,7 @@ enum { TW_FIRST = -1 };
 typedef struct {
     tw_place source;
     tw_place target;
-    int64_t bytes;
+    tw_value bytes;
 } tw_copy;
 
 typedef struct {
