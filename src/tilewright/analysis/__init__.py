@@ -1,5 +1,16 @@
 """Facts of a program, no target: roles of axes, readers; what plans ask before they decide."""
 
+from tilewright.analysis.access_table import (
+    ARRAYS,
+    UNKNOWN,
+    Access,
+    AccessTable,
+    Box,
+    Span,
+    extent_of,
+    iterator_spans,
+    table_of,
+)
 from tilewright.analysis.contraction import (
     Contraction,
     contiguous_reduction,
@@ -14,6 +25,15 @@ from tilewright.analysis.operator import Operand, Operator, Window, find_operato
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 
 __all__ = [
+    "ARRAYS",
+    "Access",
+    "AccessTable",
+    "Box",
+    "Span",
+    "UNKNOWN",
+    "extent_of",
+    "iterator_spans",
+    "table_of",
     "Contraction",
     "Operand",
     "Operator",

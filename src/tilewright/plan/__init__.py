@@ -27,7 +27,7 @@ from tilewright.plan.graph.propagation import (
     tied_values,
 )
 from tilewright.plan.open_sizes import schedule_open
-from tilewright.plan.pipeline.boxes import Box, boxes, environment, interval, middle, points, whole
+from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
 from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
 from tilewright.plan.pipeline.nest import second_level, whole_nest
@@ -39,10 +39,7 @@ from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
     "Combinations",
-    "Box",
     "boxes",
-    "environment",
-    "interval",
     "middle",
     "points",
     "whole",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
+from tilewright.analysis import AccessTable, table_of
 from tilewright.ir import Load, Program, Stage, Store, stmt_loads, var
 
 #: Where a producer is computed: in its readers' expressions; ahead of the nest, in full; at the innermost
@@ -35,12 +36,13 @@ class Window:
 class Group:
     """A root and the producers that only it and they read, in the program's order.
 
-    ``reads`` are the loads of each stage that read a producer of the group.
+    ``reads`` are the loads of each stage that read a producer of the group, ``table`` has all accesses.
     """
 
     root: Stage
     members: tuple[Stage, ...]
     reads: Mapping[str, tuple[Load, ...]]
+    table: AccessTable
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -101,7 +103,7 @@ def find_group(program: Program, root: str, members: Collection[str]) -> Group |
         stage.name: tuple(ld for ld in dict.fromkeys(stmt_loads(stage.body)) if ld.buffer in made)
         for stage in (*found, last)
     }
-    return Group(last, found, MappingProxyType(reads))
+    return Group(last, found, MappingProxyType(reads), table_of(program))
 
 
 def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from tilewright.analysis import Box
 from tilewright.ir import Program, stmt_loads
-from tilewright.plan.pipeline.boxes import Box, boxes, middle, points
+from tilewright.plan.pipeline.boxes import boxes, middle, points
 from tilewright.plan.pipeline.group import Group, Placement, misplaced, windows
 
 #: Copies of a root's innermost loop that may be expanded.

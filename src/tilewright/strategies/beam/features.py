@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final
 
+from tilewright.analysis import Box, iterator_spans
 from tilewright.cost import Machine
-from tilewright.strategies.beam.graph import OPERATIONS, Graph, Node, Read, Span, box_of
+from tilewright.strategies.beam.graph import OPERATIONS, Graph, Node, Read
 from tilewright.strategies.beam.state import Kernel, Place
 
 #: Bytes of a cache line.
@@ -77,7 +78,7 @@ class StageFeatures:
 def algorithm_features(node: Node) -> list[float]:
     """What a stage computes whatever its schedule: its operations by kind, its reads by how they move."""
     inner = node.names[-1] if node.names else ""
-    steps = [(r.steps(inner), r.count) for r in node.reads]
+    steps = [(r.access.steps(inner), r.count) for r in node.reads]
     together = sum(c for s, c in steps if s == 1)
     fixed = sum(c for s, c in steps if s == 0)
     return [
@@ -100,8 +101,8 @@ class _Nest:
     tasks: int
     vector: int
     expanded: int
-    tile: Mapping[int, tuple[Span, ...]]
-    turn: Mapping[int, tuple[Span, ...]]
+    tile: Mapping[int, Box]
+    turn: Mapping[int, Box]
     held: Mapping[int, int]
     calls: dict[int, float]
 
@@ -159,7 +160,7 @@ def _nest(g: Graph, kernel: Kernel, machine: Machine) -> _Nest:
     return _Nest(places, own, tiles, turns, tasks, vector, expanded, tile, turn, held, calls)
 
 
-def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, tuple[Span, ...]], dict[int, tuple[Span, ...]]]:
+def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, Box], dict[int, Box]]:
     """What a tile amid the result needs of each stage of a nest, and what a turn of its outer loop needs."""
     root, tiling, members = kernel
     node = g.nodes[root]
@@ -177,48 +178,24 @@ def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, tuple[Span, ...]], d
     return tile, _boxes(g, root, members, tuple(spans))
 
 
-def _boxes(
-    g: Graph, root: int, members: Sequence[tuple[int, Place]], box: tuple[Span, ...]
-) -> dict[int, tuple[Span, ...]]:
-    found = {root: box}
-    numbers = {n for n, _ in members}
-    for n in sorted({root, *numbers}, reverse=True):
-        if n not in found:
-            continue
-        node = g.nodes[n]
-        env = environment(node, found[n])
-        for read in node.reads:
-            if read.node in numbers:
-                new = box_of(read, env)
-                old = found.get(read.node)
-                found[read.node] = (
-                    new
-                    if old is None
-                    else tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, new, strict=True))
-                )
-    return found
+def _boxes(g: Graph, root: int, members: Sequence[tuple[int, Place]], box: Box) -> dict[int, Box]:
+    number = {g.nodes[n].name: n for n, _ in members} | {g.nodes[root].name: root}
+    found = g.table.boxes(g.nodes[root].name, box, number.keys())
+    return {number[name]: each for name, each in found.items()}
 
 
-def environment(node: Node, box: tuple[Span, ...]) -> dict[str, Span]:
-    """Ranges of a stage's iterators for a box of its result."""
-    env = dict(zip(node.names, box, strict=True))
-    if node.sums > 1:
-        env |= {it.name: (0, it.extent.as_int() - 1) for it in node.stage.iters if it.kind == "red"}
-    return env
-
-
-def _points(box: tuple[Span, ...]) -> int:
+def _points(box: Box) -> int:
     out = 1
     for lo, hi in box:
         out *= hi - lo + 1
     return out
 
 
-def _runs(box: tuple[Span, ...], read: Read) -> int:
+def _runs(box: Box, read: Read) -> int:
     """Runs of elements that lie together in memory, of a box of a buffer."""
     runs = 1
     together = True
-    for (lo, hi), n in zip(reversed(box), reversed(read.shape), strict=True):
+    for (lo, hi), n in zip(reversed(box), reversed(read.access.shape), strict=True):
         if not together:
             runs *= hi - lo + 1
         together = together and hi - lo + 1 == n
@@ -291,28 +268,28 @@ def _reading(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, float
     instances = nest.calls[n] * node.sums
     vectors, scattered, unique = 0.0, 0.0, 0.0
     moved, runs = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
-    env = environment(node, nest.tile[n])
+    env = iterator_spans(node.stage, nest.tile[n])
     inside = _level(nest.working, machine, True)
     for read in node.reads:
         where = nest.places.get(read.node)
         if where == "inline":
             continue
-        if read.steps(along) is None:
+        if read.access.steps(along) is None:
             scattered += instances * read.count
         else:
             vectors += instances * read.count / lanes
         if where is not None:
             if inside > 0:
-                moved[inside - 1] += float(_points(nest.tile[read.node])) * read.width * nest.tiles
+                moved[inside - 1] += float(_points(nest.tile[read.node])) * read.access.width * nest.tiles
             continue
-        box = box_of(read, env)
-        part = float(_points(box)) * read.width
+        box = read.access.box(env)
+        part = float(_points(box)) * read.access.width
         unique += part
-        total, level = part * nest.tiles, _level(read.bytes, machine, nest.tasks > 1)
+        total, level = part * nest.tiles, _level(read.access.bytes, machine, nest.tasks > 1)
         if level == 0:
             continue
         runs[level - 1] += _runs(box, read) * nest.tiles
-        again = max(0.0, total - read.bytes) if level == 3 else 0.0
+        again = max(0.0, total - read.access.bytes) if level == 3 else 0.0
         moved[level - 1] += total - again
         # what a tile reads again was read by its neighbour a while ago
         moved[1] += again

@@ -129,12 +129,12 @@ def group_of(g: Graph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
     root, _, members = kernel
     numbers = {n for n, _ in members}
     reads = {
-        g.nodes[n].name: tuple(ld for r in g.nodes[n].reads if r.node in numbers for ld in r.loads)
+        g.nodes[n].name: tuple(ld for r in g.nodes[n].reads if r.node in numbers for ld in r.access.loads)
         for n in (*numbers, root)
     }
     stages = tuple(g.nodes[n].stage for n, _ in members)
     placements = tuple(PLACEMENTS[place] for _, place in members)
-    return Group(g.nodes[root].stage, stages, MappingProxyType(reads)), placements
+    return Group(g.nodes[root].stage, stages, MappingProxyType(reads), g.table), placements
 
 
 def why_not(g: Graph, kernel: Kernel) -> str:

@@ -103,7 +103,7 @@ def test_operations_and_how_reads_move():
     node = graph_of(lang.program([x, w], [b])).nodes[0]
     found = dict(zip(OPERATIONS, algorithm_features(node), strict=False))
     assert (found["add"], found["mul"], found["call"], found["select"], found["compare"]) == (1, 1, 1, 1, 1)
-    reads = {r.buffer: r for r in node.reads}
+    reads = {r.access.buffer: r.access for r in node.reads}
     assert reads["W"].steps("i") == 0
     assert reads["X"].steps("i") is None
 
