@@ -35,7 +35,7 @@ def strategies(trials: int, levels: int = 1) -> Mapping[str, JointStrategy]:
 
 def single_task(model: onnx.ModelProto, threads: int) -> Task:
     """The task of a model's costliest kernel, as the compiler plans it."""
-    compiled = tilewright.compile(model.SerializeToString(), threads=threads)
+    compiled = tilewright.compile(model.SerializeToString(), threads=threads, records="off")
     return max((each.task for each in tasks_of(compiled)), key=lambda task: _work(task.program))
 
 

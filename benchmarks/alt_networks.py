@@ -22,19 +22,9 @@ from onnx import helper
 from sidebyside import chain, draw
 
 import tilewright
-from tilewright.driver import (
-    CompiledModel,
-    LocalMeasurer,
-    ModelPlan,
-    seconds_of,
-    timed_in_turns,
-    tune_model,
-    with_tuned_layouts,
-)
+from tilewright.driver import CompiledModel, seconds_of, timed_in_turns, tune_model
 from tilewright.frontend import zoo
-
-#: Part of the budget that goes to layouts of values.
-LAYOUT_SHARE = 0.3
+from tilewright.tune import MEMORY, Event
 
 
 def super_resolution(batch: int = 1) -> onnx.ModelProto:
@@ -105,31 +95,38 @@ def measure(name: str, batch: int, arguments: Any) -> dict[str, Any]:
     """One network: default, loops alone, joint; in turns."""
     source, threads = model_of(name, batch, small=arguments.small), arguments.threads
     budget = seconds_of(arguments.budget)
-    default = tilewright.compile(source, threads=threads)
+    default = tilewright.compile(source, threads=threads, records="off")
     variants: dict[str, CompiledModel] = {"default": default}
-    curve: list[tuple[float, float]] = []
     row: dict[str, Any] = {"network": name, "batch": batch, "budget_s": budget}
     for strategy in names(arguments.strategies):
-        base, begin = default, time.monotonic()
+        curve: list[tuple[float, float]] = []
 
-        def recompile(plan: ModelPlan) -> CompiledModel:
-            return tilewright.compile(source, threads=threads, plan=plan)
+        def watch(event: Event, curve: list[tuple[float, float]] = curve) -> None:
+            if event.result is None:
+                curve.append((round(event.elapsed, 1), round(event.saved * 1e3, 4)))
 
-        left = budget
-        if strategy == "joint":
-            with LocalMeasurer() as measurer:
-                until = begin + budget * LAYOUT_SHARE
-                base, found = with_tuned_layouts(default, source, recompile, measurer, until)
-            row["values that lie elsewhere"] = 0 if found is None else len(found.changed)
-            left = max(1.0, budget - (time.monotonic() - begin))
-        saved = [0.0]
-
-        def watch(result: Any, begin: float = begin, saved: list[float] = saved) -> None:
-            saved[0] += result.untuned - result.best
-            curve.append((round(time.monotonic() - begin, 1), saved[0] * 1e3))
-
-        tuned = tune_model(base, budget=left, trials=arguments.trials, strategy=strategy, watch=watch)
-        variants[strategy] = recompile(tuned.plan)
+        begin = time.monotonic()
+        tuned = tune_model(
+            source,
+            budget=budget,
+            trials=arguments.trials,
+            strategy=strategy,
+            database=MEMORY,
+            watch=watch,
+            threads=threads,
+        )
+        variants[strategy] = tuned.model
+        row[strategy] = {
+            "seconds": time.monotonic() - begin,
+            "trials": sum(done.trials for done in tuned.results),
+            "tasks": len(tuned.results),
+            "won": sum(done.plan is not None for done in tuned.results),
+            "saved_ms_after_s": curve[:: max(1, len(curve) // 50)],
+        }
+        if tuned.layouts is not None:
+            row[strategy]["values that lie elsewhere"] = len(tuned.layouts.changed)
+        if tuned.whole is not None:
+            row[strategy]["fresh process"] = tuned.whole.untuned / tuned.whole.best
     feeds = default.sample_feeds()
     expected = default(*feeds.values())
     for model in variants.values():
@@ -141,7 +138,6 @@ def measure(name: str, batch: int, arguments: Any) -> dict[str, Any]:
     row["ms"] = {which: t * 1e3 for which, t in zip(variants, times, strict=True)}
     row["gain"] = {which: times[0] / t for which, t in zip(variants, times, strict=True)}
     row["copies"] = {which: copies(model) for which, model in variants.items()}
-    row["saved_ms_after_s"] = curve
     return row
 
 
@@ -154,7 +150,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="the zoo's small variants")
     parser.add_argument("--budget", default="10m", help="of each strategy, a network")
     parser.add_argument("--trials", type=int, default=64, help="of a kernel, at most")
-    parser.add_argument("--strategies", default="loop-only,joint", help="by commas, of tilewright.strategies")
+    parser.add_argument("--strategies", default="loop-only,joint", help="by commas; auto is one, too")
     arguments = parser.parse_args()
     gains: dict[str, list[float]] = {}
     for batch in map(int, names(arguments.batch)):

@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "profile",
     "map",
     "tune",
+    "db",
     "schedule",
     "demo",
     "targets",

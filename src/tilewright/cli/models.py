@@ -47,12 +47,20 @@ def as_proto(model: str | ModelProto) -> ModelProto:
     return model if isinstance(model, ModelProto) else onnx.load(model)
 
 
-def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
-    """Compile with progress shown. Raises UsageError for a program whose sizes are left open."""
+def source_of(
+    model: str | ModelProto, options: CompileOptions
+) -> tuple[str | ModelProto | Program, dict[str, Any]]:
+    """What is compiled, and the arguments of ``compile_model`` but for the plan."""
     arguments = compile_arguments(options)
     source: str | ModelProto | Program = model
     if isinstance(model, str) and names_program(model):
         source, arguments["shapes"] = open_program(model, options.shapes)
+    return source, arguments
+
+
+def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
+    """Compile with progress shown. Raises UsageError for a program whose sizes are left open."""
+    source, arguments = source_of(model, options)
     with ProgressBar(state) as progress:
         made = compile_model(source, plan=options.plan, progress=progress, **arguments)
     if isinstance(made, CompiledModel):
@@ -73,6 +81,7 @@ def compile_arguments(options: CompileOptions) -> dict[str, Any]:
         "checks": options.checks,
         "strategy": options.strategy,
         "wait_policy": options.wait_policy,
+        "records": options.records,
     }
 
 

@@ -34,6 +34,7 @@ class CompileOptions:
     checks: bool = True
     strategy: str = "default"
     plan: str | None = None
+    records: str | None = None
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
 
 
@@ -90,7 +91,7 @@ def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
     These are ``--target``, ``--threads``, ``--precision``, ``--accuracy``, ``--no-checks``, ``--strategy``,
-    ``--plan``, ``--wait-policy`` and ``--shape``.
+    ``--plan``, ``--records``, ``--wait-policy`` and ``--shape``.
     """
 
     @wraps(command)
@@ -105,6 +106,7 @@ def compile_options(command: _F) -> _F:
         checks: bool,
         strategy: str,
         plan_file: str | None,
+        records: str | None,
         shapes: tuple[str, ...],
         **others: object,
     ) -> object:
@@ -118,6 +120,7 @@ def compile_options(command: _F) -> _F:
             checks,
             strategy,
             None if plan_file is None else Path(plan_file).read_text(),
+            records,
             parse_shapes(shapes),
         )
         return command(*arguments, options=options, **others)
@@ -177,6 +180,11 @@ def compile_options(command: _F) -> _F:
             type=click.Path(exists=True, dir_okay=False),
             metavar="FILE",
             help="Make kernels as a plan says that `tilewright explain MODEL --show plan` printed.",
+        ),
+        click.option(
+            "--records",
+            metavar="FILE|off",
+            help="The database of tuning that kernels' plans are taken from. Default: that of the settings.",
         ),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a run. Default: one a CPU."),
         click.option(

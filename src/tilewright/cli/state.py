@@ -39,6 +39,11 @@ class State:
         if not self.json:
             click.echo(text)
 
+    def show(self, text: str) -> None:
+        """Show a line for people on stderr that the next one replaces; nothing where that is no terminal."""
+        if not self.json and self.log.is_terminal:
+            self.log.print(text, end="\r", overflow="crop", no_wrap=True)
+
     def note(self, text: str) -> None:
         """Print a remark on stderr."""
         click.echo(text, err=True)

@@ -13,7 +13,6 @@ from tilewright.driver.layout_tuning import (
     LayoutTuning,
     independent_layouts,
     maker_of,
-    timed_in_turns,
     tune_layouts,
     with_tuned_layouts,
 )
@@ -28,6 +27,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.retiming import Comparison, compared, timed_in_turns
 from tilewright.driver.samples import model_samples
 from tilewright.driver.tuning import Tuned, seconds_of, tasks_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
@@ -45,6 +45,8 @@ from tilewright.runtime import TensorInfo
 __all__ = [
     "OtherLoad",
     "Bench",
+    "Comparison",
+    "compared",
     "BenchPlan",
     "BenchResult",
     "CompiledModel",

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Final, Protocol, overload
 
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
@@ -22,7 +24,7 @@ from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, 
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.plans import ModelPlan, model_plan_from_json
+from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.unit_kernel import UnitKernel
@@ -35,6 +37,7 @@ from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.schedule import Schedule
 from tilewright.strategies import Strategy, find_strategy
 from tilewright.support import (
+    ArtefactError,
     InputError,
     Settings,
     TargetError,
@@ -43,6 +46,7 @@ from tilewright.support import (
     read_settings,
 )
 from tilewright.target import CpuTarget, GpuTarget, TargetBase
+from tilewright.tune import records_at
 
 _log = get_logger(__name__)
 
@@ -65,6 +69,7 @@ def compile_model(
     checks: bool = ...,
     strategy: str | Strategy = ...,
     plan: ModelPlan | str | None = ...,
+    records: Path | str | None = ...,
     settings: Settings | None = ...,
     progress: Progress = ...,
 ) -> CompiledModel: ...
@@ -83,6 +88,7 @@ def compile_model(
     wait_policy: WaitPolicy | str | None = ...,
     checks: bool = ...,
     strategy: str | Strategy = ...,
+    records: Path | str | None = ...,
     settings: Settings | None = ...,
     progress: Progress = ...,
 ) -> DynamicModel: ...
@@ -99,6 +105,7 @@ def compile_model(
     wait_policy: WaitPolicy | str | None = ...,
     strategy: str | Strategy = ...,
     plan: ModelPlan | str | None = ...,
+    records: Path | str | None = ...,
     settings: Settings | None = ...,
     progress: Progress = ...,
 ) -> CompiledModel | CompiledProgram: ...
@@ -117,6 +124,7 @@ def compile_model(
     checks: bool = True,
     strategy: str | Strategy = "default",
     plan: ModelPlan | str | None = None,
+    records: Path | str | None = None,
     settings: Settings | None = None,
     progress: Progress = no_progress,
 ) -> CompiledModel | CompiledProgram | DynamicModel:
@@ -148,7 +156,9 @@ def compile_model(
     ``strategy`` chooses the plan of each kernel: a name of :data:`tilewright.strategies.STRATEGIES`, or a
     strategy; nothing is measured, the analytic model decides. ``plan`` (or its text, see
     :meth:`CompiledModel.plan`) says what is decided about the graph, and how kernels are made that it has;
-    others are planned as usual.
+    others are planned as usual. ``records`` is a database of tuning (see :func:`tilewright.tune`), by default
+    that of the settings, or ``off``: where no strategy and no plan is given, kernels are made by the fastest
+    plan that it has, if the function is the one that was measured and its algorithms are exact enough.
     ``progress`` is called as work gets done.
 
     Raises UserError (ModelError, UnsupportedOperatorError listing every node that cannot be compiled,
@@ -159,7 +169,8 @@ def compile_model(
     count = chosen_threads(threads, options)
     known = model_plan_from_json(plan) if isinstance(plan, str) else plan
     exact = read_accuracy(accuracy, winograd)
-    choices = KernelOptions(count, exact, find_strategy(strategy), known)
+    found = records_at(records, options)
+    choices = KernelOptions(count, exact, find_strategy(strategy), known, found)
     wanted = chosen_precision(precision)
     if isinstance(model, Program | Schedule):
         if not isinstance(machine, CpuTarget) or wanted != "f32":
@@ -255,7 +266,18 @@ class _OnCpu:
     def units(self, graph: Graph) -> GraphUnits:
         options = self.options
         plan = None if options.plan is None else options.plan.graph
-        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy.method, plan)
+        make = partial(
+            graph_units, graph, self.target, options.threads, self.precision, options.accuracy.method
+        )
+        made = make(plan)
+        if plan is None and options.strategy is None and options.records is not None:
+            found = options.records.graph(lambda: key_of_graph(made, self.target, options))
+            if found is not None:
+                try:
+                    return make(found)
+                except ArtefactError as error:
+                    _log.warning("the record of the graph is not used: %s", error)
+        return made
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]
@@ -264,6 +286,12 @@ class _OnCpu:
 
     def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
         return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
+
+
+def key_of_graph(made: GraphUnits, target: CpuTarget, options: KernelOptions) -> str:
+    """What the record of a graph's decisions is found by, given the default's."""
+    units = (unit_key(unit.program, options.threads) for unit in made.units)
+    return graph_key(made.plan, units, target.fingerprint, options.accuracy.method)
 
 
 class _OnDevice:

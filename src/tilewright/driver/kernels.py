@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tilewright.codegen import (
@@ -35,6 +35,7 @@ from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, Settings, get_logger
 from tilewright.target import Target
+from tilewright.tune import Records
 
 _log = get_logger(__name__)
 
@@ -97,14 +98,15 @@ class ModelKernel(UnitKernel):
 class KernelOptions:
     """What decides how kernels compute: the threads of a run, and how exact sums of products must be.
 
-    Kernels that ``plan`` has are made as it says, others by the best candidate of ``strategy`` (``None``: the
-    default plan).
+    Kernels that ``plan`` has are made as it says, others by the best candidate of ``strategy``; without one
+    by the fastest of ``records`` that is exact enough for their weights, or by the default plan.
     """
 
     threads: int
     accuracy: Accuracy = field(default_factory=Accuracy)
     strategy: Strategy | None = None
     plan: ModelPlan | None = None
+    records: Records | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +145,7 @@ def build_kernels(
         running: list[Future[bytes]] = []
         for unit in units:
             progress("schedule", len(drafts), max(expected, len(drafts)), unit.label)
-            keys.append((unit.program, chooser.sizes(unit), chooser.threads(unit)))
+            keys.append((unit.program, chooser.choice(unit), chooser.threads(unit)))
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
@@ -200,73 +202,90 @@ def scheduled_kernel(
     )
 
 
-_Key: TypeAlias = tuple[Program, tuple[int, ...], int]
-"""What decides a schedule: the program, the tiles of Winograd's method that it may use, and the threads."""
+_Key: TypeAlias = tuple[Program, int, int]
+"""What decides a schedule: the program, the number of the choice among its plans, and the threads."""
 
 
 class _Chooser:
-    """Schedules by program and by the tiles of Winograd's method that may be chosen, each made once."""
+    """Plans by program, the one that is wanted most first, each carried out once."""
 
     def __init__(
         self, target: Target, options: KernelOptions, constants: Callable[[str], Array | None]
     ) -> None:
         self._target, self._options, self._constants = target, options, constants
-        self._made: dict[_Key, Planned] = {}
+        self._made: dict[tuple[Program, int], list[Planned]] = {}
+        self._more: dict[tuple[Program, int], Iterator[Planned]] = {}
         self._derived: dict[_Key, tuple[DerivedConstant, ...]] = {}
 
     def threads(self, unit: Unit) -> int:
         """The threads that run one call of a unit's kernel."""
         return self._options.threads if unit.parts == 1 else 1
 
-    def scheduled(
-        self, program: Program, sizes: tuple[int, ...], threads: int
-    ) -> tuple[Schedule, UnitPlan | None]:
+    def scheduled(self, program: Program, choice: int, threads: int) -> tuple[Schedule, UnitPlan | None]:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
             return schedule_open(program, self._target, threads), None
-        planned = self.planned(program, sizes, threads)
+        planned = self._planned(program, choice, threads)
+        assert planned is not None  # it was chosen
         return planned.schedule, planned.plan
 
-    def planned(self, program: Program, sizes: tuple[int, ...], threads: int) -> Planned:
-        """The plan of a program, carried out."""
-        key = (program, sizes, threads)
-        if key not in self._made:
-            self._made[key] = self._plan(program, sizes, threads)
-        return self._made[key]
+    def choice(self, unit: Unit) -> int:
+        """The number of the first plan that is exact enough for a unit's own weights."""
+        if unit.program.params:
+            return 0
+        with naming_unit(unit):
+            choice, threads = 0, self.threads(unit)
+            planned = self._planned(unit.program, 0, threads)
+            while planned is not None and not self._exact_enough(unit, choice, planned):
+                choice += 1
+                planned = self._planned(unit.program, choice, threads)
+        # the last one is the direct method
+        return choice if planned is not None else choice - 1
 
-    def _plan(self, program: Program, sizes: tuple[int, ...], threads: int) -> Planned:
+    def _planned(self, program: Program, choice: int, threads: int) -> Planned | None:
+        """A plan of a program, carried out; ``None`` after the last one."""
+        key = (program, threads)
+        if key not in self._made:
+            self._made[key], self._more[key] = [], self._plans(program, threads)
+        made = self._made[key]
+        while len(made) <= choice:
+            planned = next(self._more[key], None)
+            if planned is None:
+                return None
+            made.append(planned)
+        return made[choice]
+
+    def _plans(self, program: Program, threads: int) -> Iterator[Planned]:
+        """What is given first, then what was found, then what is planned: with ever smaller tiles."""
         options, machine = self._options, Machine(self._target, threads)
         known = None if options.plan is None else options.plan.find(program, threads)
-        if known is not None and sizes == WINOGRAD_SIZES:
-            # where its algorithms are not exact enough for a unit's weights, smaller sizes are asked for
-            return Planned(known, build_unit(program, known, machine))
-        task = Task(program, machine, winograd=options.accuracy.method, sizes=sizes)
-        return task.default() if options.strategy is None else best_by_model(options.strategy, task)
+        task = Task(program, machine, winograd=options.accuracy.method)
+        if known is not None:
+            yield Planned(known, build_unit(program, known, machine))
+        elif options.records is not None and options.strategy is None:
+            yield from options.records.plans(task)
+        for count in range(len(WINOGRAD_SIZES), -1, -1):
+            if known is not None and count == len(WINOGRAD_SIZES):
+                continue
+            limited = replace(task, sizes=WINOGRAD_SIZES[:count])
+            strategy = options.strategy
+            yield limited.default() if strategy is None else best_by_model(strategy, limited)
 
-    def sizes(self, unit: Unit) -> tuple[int, ...]:
-        """The tiles with which the method is exact enough for a unit's own weights."""
-        if unit.program.params:
-            return ()
-        sizes: tuple[int, ...] = WINOGRAD_SIZES
-        while self._options.accuracy.method == "auto" and sizes:
-            key = (unit.program, sizes, self.threads(unit))
-            with naming_unit(unit):
-                schedule = self.planned(*key).schedule
-            if key not in self._derived:
-                self._derived[key] = tuple(derived_constants(schedule).values())
-            derived = self._derived[key]
-            errors = [made.error(*(self._array(unit, name) for name in made.sources)) for made in derived]
-            # not "any is larger": an error that is no number is none to accept
-            if all(error <= self._options.accuracy.most_error for error in errors):
-                break
-            _log.info(
-                "%s: an algorithm other than the direct one errs by %.2g (Winograd's tiles up to %d)",
-                unit.label,
-                max(errors),
-                sizes[-1],
-            )
-            sizes = sizes[:-1]
-        return sizes
+    def _exact_enough(self, unit: Unit, choice: int, planned: Planned) -> bool:
+        """Whether a plan's other algorithms are, with a unit's own weights, where that is asked."""
+        if self._options.accuracy.method != "auto":
+            return True
+        key = (unit.program, choice, self.threads(unit))
+        if key not in self._derived:
+            self._derived[key] = tuple(derived_constants(planned.schedule).values())
+        errors = [
+            made.error(*(self._array(unit, name) for name in made.sources)) for made in self._derived[key]
+        ]
+        # not "any is larger": an error that is no number is none to accept
+        if all(error <= self._options.accuracy.most_error for error in errors):
+            return True
+        _log.info("%s: an algorithm other than the direct one errs by %.2g", unit.label, max(errors))
+        return False
 
     def _array(self, unit: Unit, name: str) -> Array:
         """The constant that an argument of a unit's program holds."""

@@ -14,6 +14,7 @@ from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_precision
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
+from tilewright.driver.retiming import timed_in_turns
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, fuse, simplify
@@ -319,21 +320,3 @@ def with_tuned_layouts(
     feeds = compiled.sample_feeds()
     old, new = timed_in_turns([model.bind(feeds).run for model in (compiled, other)])
     return (other, found) if new < old * (1 - LEAST_GAIN) else (compiled, replace(found, changed=()))
-
-
-def timed_in_turns(
-    runs: Sequence[Callable[[], object]], rounds: int = 5, seconds: float = 0.1
-) -> list[float]:
-    """The median over rounds of each run's shortest time, all taking turns in each round."""
-    best: list[list[float]] = [[] for _ in runs]
-    for run in runs:
-        run()
-    for _ in range(rounds):
-        for n, run in enumerate(runs):
-            least, end = inf, time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                begin = time.perf_counter()
-                run()
-                least = min(least, time.perf_counter() - begin)
-            best[n].append(least)
-    return [sorted(times)[len(times) // 2] for times in best]

@@ -1,17 +1,28 @@
-"""The process that builds, checks and times candidates for the tuner: one request a line, one answer a line.
+"""A process that builds, checks and times candidates for the tuner: one request a line, one answer a line.
 
 It is a process of its own because a candidate may crash it or never end; who started it then kills it and
-starts another one. Requests come from the process that tunes, on standard input, as JSON; programs and plans
+starts another one. What it has built it keeps until it is told to run it.
+
+Requests come from the process that tunes, on standard input, as JSON; programs and plans
 in them are read like any other text.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
+import os
+import resource
+import signal
 import sys
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +30,8 @@ import numpy as np
 from tilewright.codegen import KernelText, LoadedObject, compile_ir, emit_kernel, load_object
 from tilewright.cost import Machine
 from tilewright.driver.layouts import Array, pack, unpack
-from tilewright.ir import Program, Stage, parse_program
+from tilewright.driver.load import OtherLoad
+from tilewright.ir import Program, Stage, parse_program, structural_hash
 from tilewright.lang import evaluate
 from tilewright.lower import lower
 from tilewright.plan import build_unit, plan_from_json
@@ -32,28 +44,47 @@ from tilewright.runtime import (
     shared_pool,
 )
 from tilewright.schedule import Schedule, derived_constants, load_trace, pack_argument, unpack_argument
-from tilewright.support import TilewrightError, UserError, compare, read_settings
+from tilewright.strategies import Status
+from tilewright.support import (
+    ResourceError,
+    ScheduleError,
+    TilewrightError,
+    UserError,
+    compare,
+    format_bytes,
+    read_settings,
+)
 from tilewright.target import Target, detect
 
 #: Seconds for which a candidate is run, at most, and runs at least.
-SECONDS: Final = 0.05
+SECONDS: Final = 0.03
+#: The same for one of several turns.
+ROUND_SECONDS: Final = 0.02
+#: Whoever takes longer than the best by this factor is run no more than the least number of times.
+WORTH_MORE: Final = 1.5
+#: A first run of fewer seconds is not called slow: it also loads code and maps memory.
+LEAST_SLOW: Final = 0.05
+#: Candidates that are kept ready, and programs of which it is known what they should give.
+KEPT: Final = 32
+KEPT_REFERENCES: Final = 4
 LEAST_RUNS: Final = 3
 MOST_RUNS: Final = 1000
 #: How many of the shortest runs are reported.
 SHORTEST: Final = 5
+_PR_SET_PDEATHSIG: Final = 1
 #: Roundings besides those of the longest sum: of what a program computes element by element.
 ROUNDINGS: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
 class _Reference:
-    """What the ``untuned`` plan gives for the inputs of a program, and the magnitude of what was summed."""
+    """What the untuned plan gives for some inputs, the magnitude of what was summed, a run's time."""
 
     program: Program
-    untuned: Schedule
     inputs: dict[str, Array]
     results: dict[str, Array]
     magnitudes: dict[str, Array]
+    seconds: float
 
     @cached_property
     def sums(self) -> dict[str, Array]:
@@ -61,72 +92,143 @@ class _Reference:
         return evaluate(self.program, self.inputs, absolute=True)
 
 
+@dataclass(frozen=True, eq=False)
+class _Built:
+    """A candidate that can be run."""
+
+    schedule: Schedule
+    text: KernelText
+    code: LoadedObject
+    func: str
+
+
 class Runner:
-    """Runs candidates of one program after another, and remembers what each should give."""
+    """Builds and runs candidates of one program after another, and remembers what each should give."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._references: dict[str, _Reference] = {}
-        self._made: tuple[Schedule, KernelText, LoadedObject] | None = None
+        self._built: OrderedDict[tuple[str, int, str], _Built] = OrderedDict()
+        self._best: dict[str, float] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request: status, reason, seconds."""
-        program = parse_program(request["program"])
-        machine = Machine(self._target, int(request["threads"]))
-        if request["program"] not in self._references:
-            untuned = build_unit(program, plan_from_json(request["reference"]), machine)
-            self._references[request["program"]] = self._refer(program, untuned, machine)
-        reference = self._references[request["program"]]
+        """The answer to one request: to build a candidate, or to run some."""
+        if request["do"] == "build":
+            begin = time.perf_counter()
+            made = self._made(request)
+            told = made if isinstance(made, dict) else {"status": "ok", "reason": "", "func": made.func}
+            return told | {"build_seconds": time.perf_counter() - begin}
+        trials = self._run_all(request["candidates"], int(request["rounds"]))
+        return {"trials": trials, "held": _held_bytes()}
+
+    def _made(self, request: dict[str, Any]) -> _Built | dict[str, Any]:
+        """A candidate that is built, or what became of it."""
+        key = (request["program"], int(request["threads"]), request["candidate"])
+        if key in self._built:
+            self._built.move_to_end(key)
+            return self._built[key]
         try:
-            # the untuned plan itself is a candidate: it was built already
-            untuned = request["form"] == "plan" and request["candidate"] == request["reference"]
-            same = untuned and reference.untuned.source == program
-            s = reference.untuned if same else self._schedule(program, request, machine)
+            program = parse_program(request["program"])
+            s = self._schedule(program, request, Machine(self._target, key[1]))
+        except ResourceError as error:
+            return _refusal("memory", error)
         except UserError as error:
-            return {"status": "refused", "reason": str(error).splitlines()[0]}
+            return _refusal("refused", error)
         try:
-            results, seconds = self._run(program, s, machine, reference.inputs, timed=True)
+            target = self._target
+            text = emit_kernel(
+                lower(s.func, native=target.functions),
+                triple=target.llvm_triple,
+                vector_bits=target.preferred_vector_bits,
+                operations=target.operations,
+            )
+            made = _Built(s, text, load_object(compile_ir(text.text, target)), structural_hash(s.func))
+        except ResourceError as error:
+            return _refusal("memory", error)
         except TilewrightError as error:
-            return {"status": "uncompilable", "reason": str(error).splitlines()[0]}
+            return _refusal("uncompilable", error)
+        self._built[key] = made
+        while len(self._built) > KEPT:
+            self._built.popitem(last=False)
+        return made
+
+    def _run_all(self, requests: Sequence[dict[str, Any]], rounds: int) -> list[dict[str, Any]]:
+        """Check all candidates, then time them in turns; one alone is timed once."""
+        plans: list[ExecutionPlan | None] = []
+        told: list[dict[str, Any]] = []
+        for request in requests:
+            plan, answer = self._checked(request)
+            plans.append(plan)
+            told.append(answer)
+        with OtherLoad() as load:
+            for _ in range(rounds):
+                for request, plan, answer in zip(requests, plans, told, strict=True):
+                    if plan is None:
+                        continue
+                    if rounds > 1:
+                        answer["seconds"].append(_seconds(plan, ROUND_SECONDS)[0])
+                        continue
+                    known = self._best.get(request["program"], math.inf)
+                    answer["seconds"] = _seconds(plan, SECONDS, known * WORTH_MORE)
+                    self._best[request["program"]] = min(known, answer["seconds"][0])
+        return [answer | {"load": load.share} for answer in told]
+
+    def _checked(self, request: dict[str, Any]) -> tuple[ExecutionPlan | None, dict[str, Any]]:
+        """A candidate ready to be timed, if its results are right and it is not far too slow."""
+        made = self._made(request)
+        if isinstance(made, dict):
+            return None, made
+        program = made.schedule.source
+        assert isinstance(program, Program)
+        machine = Machine(self._target, int(request["threads"]))
+        try:
+            reference = self._reference(request, program, machine)
+            results, plan, seconds = self._run(program, made, machine, reference.inputs)
+        except (ResourceError, MemoryError) as error:
+            return None, _refusal("memory", error)
+        except TilewrightError as error:
+            return None, _refusal("uncompilable", error)
         wrong = _differs(program, results, reference)
         if wrong:
-            return {"status": "wrong", "reason": wrong}
-        return {"status": "ok", "reason": "", "seconds": seconds}
+            return None, {"status": "wrong", "reason": wrong, "func": made.func}
+        if seconds > max(LEAST_SLOW, float(request["slow"]) * reference.seconds):
+            reason = f"a run took {seconds:.3g} s, by the untuned plan {reference.seconds:.3g} s"
+            return None, {"status": "slow", "reason": reason, "func": made.func}
+        return plan, {"status": "ok", "reason": "", "seconds": [], "func": made.func}
+
+    def _reference(self, request: dict[str, Any], program: Program, machine: Machine) -> _Reference:
+        known = self._references.get(request["program"])
+        if known is None:
+            made = self._made(request | {"form": "plan", "candidate": request["reference"]})
+            if isinstance(made, dict):
+                raise ScheduleError(f"the untuned plan is {made['status']}: {made['reason']}")
+            known = self._references[request["program"]] = self._refer(program, made, machine)
+            while len(self._references) > KEPT_REFERENCES:
+                del self._references[next(iter(self._references))]
+        return known
 
     def _schedule(self, program: Program, request: dict[str, Any], machine: Machine) -> Schedule:
         if request["form"] == "plan":
             return build_unit(program, plan_from_json(request["candidate"]), machine)
         return Schedule(program, operations=self._target.operations).replay(load_trace(request["candidate"]))
 
-    def _refer(self, program: Program, untuned: Schedule, machine: Machine) -> _Reference:
+    def _refer(self, program: Program, untuned: _Built, machine: Machine) -> _Reference:
         rng = np.random.default_rng(0)
         inputs: dict[str, Array] = {}
         for b in program.inputs:
             shape = [e.as_int() for e in b.shape]
             drawn = rng.standard_normal(shape) if b.dtype.is_float else rng.integers(0, 2, shape)
             inputs[b.name] = drawn.astype(b.dtype.numpy)
-        results, _ = self._run(program, untuned, machine, inputs)
+        results, _, seconds = self._run(program, untuned, machine, inputs)
         whole = {name: np.abs(array) if array.dtype.kind == "f" else array for name, array in inputs.items()}
-        magnitudes, _ = self._run(program, untuned, machine, whole)
-        return _Reference(program, untuned, inputs, results, magnitudes)
-
-    def _compiled(self, s: Schedule) -> tuple[KernelText, LoadedObject]:
-        """The kernel of a schedule. The last one is kept: the untuned plan is run several times."""
-        if self._made is None or self._made[0] is not s:
-            target = self._target
-            made = emit_kernel(
-                lower(s.func, native=target.functions),
-                triple=target.llvm_triple,
-                vector_bits=target.preferred_vector_bits,
-                operations=target.operations,
-            )
-            self._made = (s, made, load_object(compile_ir(made.text, target)))
-        return self._made[1:]
+        magnitudes, _, _ = self._run(program, untuned, machine, whole)
+        return _Reference(program, inputs, results, magnitudes, seconds)
 
     def _run(
-        self, program: Program, s: Schedule, machine: Machine, inputs: dict[str, Array], timed: bool = False
-    ) -> tuple[dict[str, Array], list[float]]:
-        made, code = self._compiled(s)
+        self, program: Program, built: _Built, machine: Machine, inputs: dict[str, Array]
+    ) -> tuple[dict[str, Array], ExecutionPlan, float]:
+        """The results of one run, the plan for others, and its seconds."""
+        s, made, code = built.schedule, built.text, built.code
         derived, steps = derived_constants(s), s.trace.steps
         declared = {b.name: b for b in (*program.inputs, *program.outputs)}
         table: list[Array] = []
@@ -154,7 +256,9 @@ class Runner:
             checks=[f"it assumes {condition}" for condition in s.func.assumes],
         )
         plan = builder.build([code, *table])
+        begin = time.perf_counter()
         plan.run([], [])
+        seconds = time.perf_counter() - begin
         outputs = {b.name: b for b in s.func.buffers if b.name in s.func.outputs}
         arrays = {b.name: a for b, a in zip(s.func.buffers, table, strict=True)}
         results: dict[str, Array] = {}
@@ -162,15 +266,33 @@ class Runner:
             array = unpack(arrays[b.name].copy(), outputs[b.name])
             sizes = [e.as_int() for e in b.shape]
             results[b.name] = unpack_argument(array, b.name, sizes, steps, b.layout)
-        return results, _seconds(plan) if timed else []
+        return results, plan, seconds
 
 
-def _seconds(plan: ExecutionPlan) -> list[float]:
-    """The shortest runs of a plan of one step, as the runtime itself counts them."""
-    first = float(plan.measure([], [], repeats=1).min()) * 1e-9
-    runs = max(LEAST_RUNS, min(MOST_RUNS, int(SECONDS / max(first, 1e-9))))
-    taken = plan.measure([], [], repeats=runs)[:, 0] * 1e-9
-    return [float(t) for t in np.sort(taken)[:SHORTEST]]
+def _seconds(plan: ExecutionPlan, seconds: float, enough: float = math.inf) -> list[float]:
+    """The shortest runs of a plan of one step, as the runtime itself counts them, the shortest first.
+
+    Where the first ones take longer than ``enough`` there are no others.
+    """
+    taken = plan.measure([], [], repeats=LEAST_RUNS)[:, 0] * 1e-9
+    first = max(float(taken.min()), 1e-9)
+    runs = min(MOST_RUNS, int(seconds / first)) - LEAST_RUNS
+    if runs > 0 and first <= enough:
+        taken = np.concatenate([taken, plan.measure([], [], repeats=runs)[:, 0] * 1e-9])
+    return [max(float(t), 1e-9) for t in np.sort(taken)[:SHORTEST]]
+
+
+def _refusal(status: Status, error: Exception) -> dict[str, Any]:
+    return {"status": status, "reason": (str(error) or type(error).__name__).splitlines()[0]}
+
+
+def _held_bytes() -> int:
+    """Bytes of memory that this process holds; none where that cannot be told."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _differs(program: Program, results: dict[str, Array], reference: _Reference) -> str:
@@ -195,11 +317,41 @@ def _terms(stage: Stage) -> int:
     return prod(it.extent.as_int() for it in stage.iters if it.kind == "red")
 
 
+def _limit_memory(nbytes: int) -> None:
+    """No more than so much besides what is mapped already: asking for more fails, and is told."""
+    try:
+        mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return
+    limit = mapped * os.sysconf("SC_PAGE_SIZE") + nbytes
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if most < 0 else min(limit, most), most))
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process when the one that started it ends, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
 def main() -> None:
     """Answer requests until standard input ends."""
+    _end_with(int(sys.argv[1]))
     runner = Runner(detect())
+    limited = 0
     for line in sys.stdin:
-        answer = runner.answer(json.loads(line))
+        request = json.loads(line)
+        asked = request if request["do"] == "build" else request["candidates"][0]
+        if asked["memory"] != limited:
+            limited = asked["memory"]
+            _limit_memory(limited)
+        try:
+            answer = runner.answer(request)
+        except MemoryError:
+            told = {"status": "memory", "reason": f"it takes more than {format_bytes(limited)}"}
+            answer = told if request["do"] == "build" else {"trials": [told] * len(request["candidates"])}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
-from tilewright.support import ArtefactError
+from tilewright.support import ArtefactError, digest_text
 
 FORMAT: Final = "tilewright-model-plan"
 VERSION: Final = 2
@@ -48,6 +48,11 @@ class ModelPlan:
 def unit_key(program: Program, threads: int) -> str:
     """What the plan of a kernel is found by: its program but for names, and its threads."""
     return f"{structural_hash(program)}/{threads}"
+
+
+def graph_key(plan: GraphPlan, units: Iterable[str], target: str, accuracy: str) -> str:
+    """What other decisions about a graph are found by: the default's, its kernels, and the machine."""
+    return digest_text(json.dumps([plan.to_data(), list(units), target, accuracy], sort_keys=True))
 
 
 def plan_of_kernels(

@@ -1,43 +1,64 @@
-"""Tuning a model: a task a kernel, the costliest first, all within one budget, one plan at the end."""
+"""Tuning a model: a task a kernel, one budget, and a plan whose winners are faster inside of the network."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tilewright.cost import Machine
+from tilewright.driver.compile import compile_model
+from tilewright.driver.layout_tuning import LayoutTuning, with_tuned_layouts
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel
-from tilewright.driver.plans import ModelPlan, unit_key
-from tilewright.plan import UnitPlan
-from tilewright.strategies import Task, find_strategy
-from tilewright.support import InputError, TargetError
+from tilewright.driver.plans import ModelPlan, graph_key, unit_key
+from tilewright.driver.retiming import Comparison, compared, ratios_inside
+from tilewright.frontend import Source
+from tilewright.ir import Program
+from tilewright.plan import UnitPlan, read_accuracy
+from tilewright.strategies import JointStrategy, Strategy, Task, find_strategy
+from tilewright.support import InputError, Settings, TargetError, read_settings
 from tilewright.target import CpuTarget
-from tilewright.tune import Budget, Database, TaskResult, tune_task
+from tilewright.tune import (
+    AUTO,
+    MEMORY,
+    OFF,
+    Budget,
+    Database,
+    Event,
+    GraphRecord,
+    TaskResult,
+    TaskUse,
+    tune_tasks,
+)
 
 #: Trials of one task, at most.
 TRIALS: Final = 64
+#: Part of the budget for the layouts of values, before kernels are tuned under them.
+LAYOUT_SHARE: Final = 0.3
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTask:
-    """A task of a model, what it is called there, and how many kernels it stands for."""
-
-    task: Task
-    label: str
-    uses: int
-
-
-@dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning a model came to: a result a task, and the plan that ``compile(…, plan=)`` takes."""
+    """What tuning a model came to: a result a task, and the plan that ``compile(…, plan=)`` takes.
+
+    ``model`` is compiled by it. ``whole`` compares it with the default, ``layouts`` says what became of the
+    layouts of values; both where that was asked.
+    """
 
     results: tuple[TaskResult, ...]
     plan: ModelPlan
+    model: CompiledModel
+    whole: Comparison | None = None
+    layouts: LayoutTuning | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there was nothing to tune: the database had all."""
+        return all(each.known for each in self.results)
 
 
 def seconds_of(budget: str | float) -> float:
@@ -50,62 +71,170 @@ def seconds_of(budget: str | float) -> float:
     raise InputError(f"{budget!r} is no budget", hint="give seconds, or a number with s, m or h: 90s, 5m")
 
 
-def tasks_of(model: CompiledModel) -> tuple[ModelTask, ...]:
+def tasks_of(model: CompiledModel) -> tuple[TaskUse, ...]:
     """The tasks of a compiled model, each kernel's program once. Raises TargetError for a device."""
     target = model.target
     if not isinstance(target, CpuTarget):
         raise TargetError(f"kernels for {target.name!r} cannot be tuned yet")
-    found: dict[str, ModelTask] = {}
+    found: dict[str, TaskUse] = {}
     for group in model.groups():
         made = group.kernel.decided()
         if made is None:
             continue
         threads, _ = made
         task = Task(group.kernel.program, Machine(target, threads))
-        uses = found[task.key].uses if task.key in found else 0
-        label = f"{group.operators} {group.label}"
-        found[task.key] = ModelTask(task, label, uses + 1)
+        # threads take different parts of a batch at the same time
+        weight = group.parts / (model.threads if threads < model.threads else 1)
+        if task.key in found:
+            found[task.key] = replace(found[task.key], weight=found[task.key].weight + weight)
+        else:
+            found[task.key] = TaskUse(task, f"{group.operators} {group.label}", weight)
     return tuple(found.values())
 
 
 def tune_model(
-    model: CompiledModel,
+    model: Source | Program,
     *,
     budget: str | float = "5m",
     trials: int = TRIALS,
-    strategy: str = "random",
-    database: Path | str = ":memory:",
+    strategy: str | Strategy = AUTO,
+    database: Path | str | None = None,
     seed: int = 0,
-    watch: Callable[[TaskResult], None] = lambda _: None,
+    watch: Callable[[Event], None] = lambda _: None,
+    settings: Settings | None = None,
+    **options: Any,
 ) -> Tuned:
-    """Tune the kernels of a compiled model, and give the plan of all of them.
+    """Search for faster plans of a model's kernels by measuring, and compile the model by what was found.
 
-    Each task gets a share of the ``budget`` as large as what its kernels still have to do, the costliest by
-    the default plan first, and at most so many ``trials``. ``database`` keeps all trials; tasks that it has
-    winners of are not tuned again. ``watch`` is told each result. Ctrl-C ends the search: what was found by
-    then is kept, and in the plan. Raises InputError for an unknown strategy or budget, ArtefactError for a
-    file that is no database.
+    ``options`` are those of :func:`tilewright.compile`. The ``budget`` is of time (``90s``, ``5m``, seconds);
+    each task gets at most so many ``trials``, and the next ones are always of the task that promises most.
+    ``strategy`` is ``auto`` (several searches, of which those that find more propose more) or the name of
+    one; ``joint`` first searches layouts of the model's values. The default plan is always measured first,
+    and a winner is kept only where it is faster beyond doubt: alone, inside of the network, and the network
+    in a fresh process. ``database`` keeps all trials (default: the settings' one, ``off`` for none); later
+    compilations take the winners from it, and tasks that it has finished are not tuned again. ``watch`` is
+    told what happens. Ctrl-C ends the search: what was found by then is kept and compiled.
+
+    Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
+    TargetError for a device, and what compiling raises.
     """
+    chosen = find_tuner(strategy)
+    until = time.monotonic() + seconds_of(budget)
+    given = options.get("plan")
+
+    def recompile(plan: ModelPlan | None) -> CompiledModel:
+        more = options if plan is None else {**options, "plan": plan}
+        made = compile_model(model, **{**more, "records": OFF, "settings": settings})
+        if not isinstance(made, CompiledModel):
+            raise InputError(
+                "a model whose sizes are open cannot be tuned",
+                hint="shapes= settles them, for one tuning each",
+            )
+        return made
+
+    default = recompile(None)
+    uses = tasks_of(default)
+    with Database(_path(database, settings)) as records, LocalMeasurer() as measurer:
+        layouts = None
+        base = default
+        if isinstance(chosen, JointStrategy) and given is None and not isinstance(model, Program):
+            base, layouts = _laid_out(default, model, recompile, measurer, records, until, options)
+            uses = tasks_of(base)
+        results = tune_tasks(uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch)
+        return _checked(base, results, recompile, records, layouts)
+
+
+def find_tuner(strategy: str | Strategy) -> Strategy:
+    """The strategy of a name that searches. Raises InputError for others."""
+    if strategy == AUTO.name:
+        return AUTO
     chosen = find_strategy(strategy)
     if chosen is None:
-        raise InputError(f"the strategy {strategy!r} searches nothing", hint="choose one that does: random")
-    until = time.monotonic() + seconds_of(budget)
-    todo = sorted(tasks_of(model), key=lambda each: -each.uses * _work(each.task))
-    results: list[TaskResult] = []
-    with Database(database) as records, LocalMeasurer() as measurer:
-        for n, each in enumerate(todo):
-            now = time.monotonic()
-            if now >= until:
-                break
-            share = now + max(0.0, until - now) / (len(todo) - n) * 2
-            limit = Budget(trials, min(until, share))
-            try:
-                done = tune_task(each.task, each.label, chosen, measurer, records, limit, seed)
-            except KeyboardInterrupt:
-                break
-            results.append(done)
-            watch(done)
-    return Tuned(tuple(results), _plan(model, results))
+        raise InputError(f"the strategy {strategy!r} searches nothing", hint="choose one that does: auto")
+    return chosen
+
+
+def _path(database: Path | str | None, settings: Settings | None) -> Path | str:
+    """The file of a database, its folder made where it is the settings' one."""
+    if database is not None:
+        return MEMORY if database == OFF else database
+    path = (read_settings() if settings is None else settings).records_path
+    if path is None:
+        return MEMORY
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _checked(
+    base: CompiledModel,
+    results: list[TaskResult],
+    recompile: Callable[[ModelPlan | None], CompiledModel],
+    records: Database,
+    layouts: LayoutTuning | None,
+) -> Tuned:
+    """The model by the winners that are faster inside of it, if the whole is faster then."""
+    found = {unit_key(r.task.program, r.task.machine.threads): r for r in results if r.plan is not None}
+    whole = None
+    while found:
+        tuned = recompile(_plan(base, found.values()))
+        slower = _slower(base, tuned, found)
+        if slower:
+            for key in slower:
+                records.demote(found.pop(key).task.key)
+            continue
+        whole = compared(base, tuned)
+        if whole.faster:
+            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, layouts)
+        for result in found.values():
+            records.demote(result.task.key)
+        found = {}
+    return Tuned(_as_kept(results, found), base.plan(), base, whole, layouts)
+
+
+def _slower(base: CompiledModel, tuned: CompiledModel, found: Mapping[str, TaskResult]) -> list[str]:
+    """The winners whose kernels take longer in the network than the default's."""
+    ratios = ratios_inside(base, tuned)
+    times: dict[str, list[float]] = {}
+    for group, ratio in zip(base.groups(), ratios, strict=True):
+        made = group.kernel.decided()
+        if made is not None:
+            times.setdefault(unit_key(group.kernel.program, made[0]), []).append(ratio)
+    return [key for key in found if key in times and sum(times[key]) >= len(times[key])]
+
+
+def _as_kept(results: list[TaskResult], found: Mapping[str, TaskResult]) -> tuple[TaskResult, ...]:
+    """Results as they were kept: those that did not last inside of the network have no plan."""
+    kept = {id(result) for result in found.values()}
+    return tuple(
+        r if r.plan is None or id(r) in kept else replace(r, plan=None, best=r.untuned) for r in results
+    )
+
+
+def _laid_out(
+    default: CompiledModel,
+    source: Source,
+    recompile: Callable[[ModelPlan | None], CompiledModel],
+    measurer: LocalMeasurer,
+    records: Database,
+    until: float,
+    options: Mapping[str, Any],
+) -> tuple[CompiledModel, LayoutTuning | None]:
+    """The model with the layouts of values that are fastest, by the database or by a part of the budget."""
+    own = default.plan().graph
+    assert own is not None  # it was compiled from a model's graph
+    accuracy = read_accuracy(options.get("accuracy", "auto"), options.get("winograd")).method
+    units = (unit_key(group.kernel.program, default.threads) for group in default.groups())
+    key = graph_key(own, units, default.target.fingerprint, accuracy)
+    known = records.graph(key)
+    if known is not None:
+        same = known.plan == own
+        return default if same else recompile(ModelPlan(default.target.fingerprint, {}, known.plan)), None
+    share = time.monotonic() + LAYOUT_SHARE * max(0.0, until - time.monotonic())
+    made, found = with_tuned_layouts(default, source, recompile, measurer, share, options.get("shapes"))
+    plan = made.plan().graph
+    if found is not None and plan is not None:
+        records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
+    return made, found
 
 
 def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:
@@ -115,14 +244,3 @@ def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:
         if done.plan is not None:
             units[unit_key(done.task.program, done.task.machine.threads)] = done.plan
     return ModelPlan(base.target, units, base.graph)
-
-
-def _work(task: Task) -> int:
-    """Instances of all stages: what a kernel costs, roughly."""
-    total = 0
-    for stage in task.program.stages:
-        count = 1
-        for it in stage.iters:
-            count *= it.extent.as_int() if it.extent.is_const else 1
-        total += count
-    return total

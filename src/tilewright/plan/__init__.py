@@ -1,7 +1,13 @@
 """Plans: decisions as values, the rules that make, enumerate and carry them out."""
 
 from tilewright.plan.algorithms.accuracy import ACCURACIES, Accuracy, read_accuracy
-from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WINOGRAD_SIZES, WinogradMode
+from tilewright.plan.algorithms.choice import (
+    ALGORITHM_STEPS,
+    MOST_ERROR,
+    WINOGRAD_MODES,
+    WINOGRAD_SIZES,
+    WinogradMode,
+)
 from tilewright.plan.assembly import Planned, plan_groups, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
@@ -35,6 +41,7 @@ from tilewright.plan.pipeline.rule import GroupProblem
 from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
+from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
 from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
@@ -58,6 +65,8 @@ __all__ = [
     "whole_nest",
     "GroupProblem",
     "ACCURACIES",
+    "ALGORITHM_STEPS",
+    "PLAN_BYTES",
     "Accuracy",
     "Context",
     "ContractionProblem",

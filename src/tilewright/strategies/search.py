@@ -80,12 +80,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a candidate: seconds a run where it is ``ok``, else the reason."""
+    """What became of a candidate: seconds a run where it is ``ok``, else the reason.
+
+    ``func`` is the digest of its scheduled function, ``load`` others' part of the CPUs' time meanwhile, where
+    that was noticed.
+    """
 
     candidate: Candidate
     status: Status
     seconds: tuple[float, ...] = ()
     reason: str = ""
+    func: str = ""
+    build_seconds: float = 0.0
+    load: float | None = None
 
     @property
     def best(self) -> float:
@@ -95,7 +102,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Trials of the same task, or of others like it, from before."""
+    """Trials of the same task, or of others like it, from before: what they took of the default's time."""
 
     trials: tuple[Trial, ...] = field(default=())
 

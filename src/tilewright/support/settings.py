@@ -47,6 +47,8 @@ class Settings:
     """Whether worker threads are bound to CPUs. The calling thread never is."""
     compile_jobs: int | None = None
     """Processes that compile; None chooses from the CPUs this process may use."""
+    records: str = ""
+    """The database of tuning: a path, or `off`; empty is `records.db` in the cache folder."""
     log_level: str = "WARNING"
     """Least level of messages the command line shows."""
 
@@ -54,6 +56,13 @@ class Settings:
     def thread_count(self) -> int:
         """Threads of a parallel loop, the default resolved."""
         return self.threads if self.threads is not None else available_cpus()
+
+    @property
+    def records_path(self) -> Path | None:
+        """The database that tuning writes and compilations take plans from; None where it is switched off."""
+        if self.records.lower() in _FALSE:
+            return None
+        return Path(self.records).expanduser() if self.records else self.cache_dir / "records.db"
 
 
 def available_cpus() -> int:
@@ -135,6 +144,7 @@ def _readers() -> dict[str, Callable[[str], object]]:
         "wait_policy": lambda text: _member(WaitPolicy, text),
         "pin_threads": _flag,
         "compile_jobs": _positive,
+        "records": str,
         "log_level": _level,
     }
     assert set(readers) == {field.name for field in dataclasses.fields(Settings)}

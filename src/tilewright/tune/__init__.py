@@ -1,6 +1,37 @@
 """Tuning: measuring candidates within a budget, and remembering what was found."""
 
-from tilewright.tune.database import Database, Record, TrialRow
-from tilewright.tune.session import Budget, Measurer, TaskResult, tune_task
+from tilewright.tune.auto import AUTO, AutoStrategy
+from tilewright.tune.database import MEMORY, STATUSES, Database, GraphRecord, Record, TaskRow, TrialRow
+from tilewright.tune.decide import LOADED
+from tilewright.tune.exchange import exported, imported
+from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
+from tilewright.tune.records import OFF, Records, records_at
+from tilewright.tune.session import Budget, Event, tune_task, tune_tasks
+from tilewright.tune.task import TaskResult, TaskUse
 
-__all__ = ["Budget", "Database", "Measurer", "Record", "TaskResult", "TrialRow", "tune_task"]
+__all__ = [
+    "AUTO",
+    "AutoStrategy",
+    "Budget",
+    "Database",
+    "Event",
+    "GraphRecord",
+    "LIMITS",
+    "LOADED",
+    "MEMORY",
+    "Measurer",
+    "OFF",
+    "Record",
+    "Records",
+    "STATUSES",
+    "TaskResult",
+    "TaskRow",
+    "TaskUse",
+    "TrialLimits",
+    "TrialRow",
+    "exported",
+    "imported",
+    "records_at",
+    "tune_task",
+    "tune_tasks",
+]

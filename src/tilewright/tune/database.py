@@ -1,41 +1,105 @@
 """The database of tuning: what was tried for which task, and what became of it, in one SQLite file.
 
 Only one process writes; others may read meanwhile (write-ahead logging). A record is a hint, never believed:
-whoever takes a plan from it carries it out under the same checks as any other.
+whoever takes a plan from it carries it out under the same checks as any other, and compares the function's
+digest. Programs and plans are in it under canonical names (:func:`tilewright.ir.canonical_program`), so that
+one model's records serve another one.
 """
 
 from __future__ import annotations
 
+import json
+import platform
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from tilewright.plan import UnitPlan, plan_from_json
-from tilewright.strategies import Trial
-from tilewright.support import ArtefactError
+from tilewright.ir import print_program
+from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
+from tilewright.schedule import Trace, load_trace
+from tilewright.strategies import Candidate, Status, Task, Trial
+from tilewright.support import ArtefactError, get_logger
 
-VERSION: Final = 1
+_log = get_logger(__name__)
+
+VERSION: Final = 2
+#: In place of a path: nothing is kept.
+MEMORY: Final = ":memory:"
+#: How many times faster than the default plan a record may say that it is: what says more was edited.
+MOST_GAIN: Final = 1000.0
+STATUSES: Final[tuple[Status, ...]] = (
+    "ok",
+    "refused",
+    "uncompilable",
+    "crashed",
+    "hung",
+    "memory",
+    "wrong",
+    "slow",
+)
 _SCHEMA: Final = """
-CREATE TABLE tasks (key TEXT PRIMARY KEY, label TEXT NOT NULL, untuned REAL);
+CREATE TABLE tasks (
+    key TEXT PRIMARY KEY, label TEXT NOT NULL, program TEXT NOT NULL, target TEXT NOT NULL,
+    threads INTEGER NOT NULL, finished INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE sessions (
+    id INTEGER PRIMARY KEY, begun TEXT NOT NULL, strategy TEXT NOT NULL, seed INTEGER NOT NULL,
+    host TEXT NOT NULL);
 CREATE TABLE trials (
-    id INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks(key), origin TEXT NOT NULL,
-    status TEXT NOT NULL, seconds REAL, reason TEXT NOT NULL, plan TEXT NOT NULL);
-CREATE TABLE winners (task TEXT PRIMARY KEY REFERENCES tasks(key), plan TEXT NOT NULL, seconds REAL NOT NULL,
-    untuned REAL NOT NULL);
+    id INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks(key), session INTEGER NOT NULL,
+    origin TEXT NOT NULL, status TEXT NOT NULL, seconds REAL, reason TEXT NOT NULL, plan TEXT NOT NULL,
+    func TEXT NOT NULL, build REAL NOT NULL, load REAL);
+CREATE TABLE records (
+    task TEXT NOT NULL REFERENCES tasks(key), rank INTEGER NOT NULL, plan TEXT NOT NULL, func TEXT NOT NULL,
+    seconds REAL NOT NULL, untuned REAL NOT NULL, PRIMARY KEY (task, rank));
+CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
 CREATE INDEX trials_of_task ON trials(task);
 """
+#: The columns of each table, as they are exported.
+COLUMNS: Final = {
+    "tasks": ("key", "label", "program", "target", "threads", "finished"),
+    "sessions": ("id", "begun", "strategy", "seed", "host"),
+    "trials": (
+        "task",
+        "session",
+        "origin",
+        "status",
+        "seconds",
+        "reason",
+        "plan",
+        "func",
+        "build",
+        "load",
+    ),
+    "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
+    "graphs": ("key", "plan", "seconds", "untuned"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The plan that was kept for a task, its seconds, and those of the untuned plan beside it."""
+    """A plan that was kept for a task, its seconds, and those of the untuned plan beside it.
+
+    ``func`` is the digest of the scheduled function that was measured.
+    """
 
     task: str
     plan: UnitPlan
+    func: str
+    seconds: float
+    untuned: float
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRecord:
+    """The decisions about a model's graph that were kept, seconds of a run with them and by default."""
+
+    plan: GraphPlan
     seconds: float
     untuned: float
 
@@ -50,24 +114,42 @@ class TrialRow:
     reason: str
 
 
-class Database:
-    """Trials and winners by task. Use as a context manager, or close it."""
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of a database; ``program`` is text, ``target`` a fingerprint.
 
-    def __init__(self, path: Path | str) -> None:
+    ``finished`` is 1 where its search came to an end, and will not be gone on with.
+    """
+
+    key: str
+    label: str
+    program: str
+    target: str
+    threads: int
+    finished: int
+
+
+class Database:
+    """Trials and records by task. Use as a context manager, or close it."""
+
+    def __init__(self, path: Path | str, *, read_only: bool = False) -> None:
         """Open or make a database. Raises ArtefactError for a file that is none, or of another version."""
         self.path = Path(path)
-        try:
-            self._connection = sqlite3.connect(self.path, timeout=30.0)
-            self._connection.execute("PRAGMA journal_mode=WAL")
+        version = 0
+        with self._reading():
+            if read_only:
+                uri = f"{self.path.absolute().as_uri()}?mode=ro"
+                self._connection = sqlite3.connect(uri, uri=True, timeout=30.0)
+            else:
+                self._connection = sqlite3.connect(self.path, timeout=30.0)
+                self._connection.execute("PRAGMA journal_mode=WAL")
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables == 0:
+            if version == 0 and tables == 0 and not read_only:
                 self._connection.executescript(_SCHEMA)
                 self._connection.execute(f"PRAGMA user_version={VERSION}")
                 self._connection.commit()
                 version = VERSION
-        except sqlite3.Error as error:
-            raise ArtefactError(f"{self.path} is no database of tuning: {error}") from None
         if version != VERSION:
             self._connection.close()
             raise ArtefactError(
@@ -87,61 +169,217 @@ class Database:
         """Close the file."""
         self._connection.close()
 
-    def add(self, task: str, label: str, trials: list[Trial]) -> None:
-        """Add trials of a task, all or none."""
-        with self._connection:
-            self._connection.execute("INSERT OR IGNORE INTO tasks VALUES (?, ?, NULL)", (task, label))
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except (sqlite3.Error, OverflowError) as error:
+            raise ArtefactError(
+                f"{self.path} is no database of tuning, or a damaged one: {error}",
+                hint="tune into a new file",
+            ) from None
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        with self._reading(), closing(self._connection.execute(query, values)) as rows:
+            return rows.fetchall()
+
+    # ---- writing ----
+
+    def begin(self, strategy: str, seed: int) -> int:
+        """Begin a session of tuning: its number."""
+        with self._reading(), self._connection:
+            made = self._connection.execute(
+                "INSERT INTO sessions (begun, strategy, seed, host) VALUES (?, ?, ?, ?)",
+                (datetime.now(UTC).isoformat(timespec="seconds"), strategy, seed, platform.machine()),
+            )
+        return int(made.lastrowid or 0)
+
+    def declare(self, task: Task, label: str, key: str) -> None:
+        """Have a task in the database, by its key; its program should have canonical names."""
+        row = (
+            key,
+            label,
+            print_program(task.program),
+            task.machine.target.fingerprint,
+            task.machine.threads,
+        )
+        with self._reading(), self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, 0)", row)
+
+    def add(self, task: str, trials: Sequence[Trial], session: int = 0) -> None:
+        """Add trials of a task that was declared, all or none."""
+        with self._reading(), self._connection:
             self._connection.executemany(
-                "INSERT INTO trials (task, origin, status, seconds, reason, plan) VALUES (?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO trials ({', '.join(COLUMNS['trials'])}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         task,
+                        session,
                         trial.candidate.origin,
                         trial.status,
                         trial.best if trial.seconds else None,
                         trial.reason[:1000],
                         trial.candidate.plan.to_json(),
+                        trial.func,
+                        trial.build_seconds,
+                        trial.load,
                     )
                     for trial in trials
                 ],
             )
 
-    def keep(self, record: Record, label: str) -> None:
-        """Keep the winner of a task in place of an earlier one."""
-        with self._connection:
-            self._connection.execute("INSERT OR IGNORE INTO tasks VALUES (?, ?, NULL)", (record.task, label))
-            self._connection.execute(
-                "INSERT OR REPLACE INTO winners VALUES (?, ?, ?, ?)",
-                (record.task, record.plan.to_json(), record.seconds, record.untuned),
+    def keep(self, task: str, records: Sequence[Record], *, finished: bool = True) -> None:
+        """Keep the records of a task, the fastest first, in place of earlier ones."""
+        with self._reading(), self._connection:
+            self._connection.execute("UPDATE tasks SET finished = ? WHERE key = ?", (int(finished), task))
+            self._connection.execute("DELETE FROM records WHERE task = ?", (task,))
+            self._connection.executemany(
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+                [(task, n, r.plan.to_json(), r.func, r.seconds, r.untuned) for n, r in enumerate(records)],
             )
 
+    def demote(self, task: str) -> None:
+        """Let the default plan, the last of a task's records, be the only one."""
+        with self._reading(), self._connection:
+            self._connection.execute(
+                "DELETE FROM records WHERE task = ? AND rank < "
+                "(SELECT max(rank) FROM records WHERE task = ?)",
+                (task, task),
+            )
+
+    def keep_graph(self, key: str, record: GraphRecord) -> None:
+        """Keep the decisions about a model's graph in place of earlier ones."""
+        row = (key, json.dumps(record.plan.to_data()), record.seconds, record.untuned)
+        with self._reading(), self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?)", row)
+
+    def insert(self, table: str, values: Sequence[object]) -> None:
+        """Insert a row as it was exported, where there is none of its key: see :data:`COLUMNS`."""
+        places = ", ".join("?" * len(values))
+        names = ", ".join(COLUMNS[table])
+        with self._reading(), self._connection:
+            self._connection.execute(
+                f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})", tuple(values)
+            )
+
+    def prune(self, kept: int) -> int:
+        """Forget all trials of each task but the default's and the ``kept`` fastest; how many went."""
+        with self._reading(), self._connection:
+            gone = self._connection.execute(
+                "DELETE FROM trials WHERE origin != 'default' AND id NOT IN (SELECT id FROM ("
+                "SELECT id, row_number() OVER (PARTITION BY task ORDER BY seconds) AS place FROM trials "
+                "WHERE status = 'ok') WHERE place <= ?)",
+                (kept,),
+            ).rowcount
+        with self._reading():
+            self._connection.execute("VACUUM")
+        return gone
+
+    # ---- reading ----
+
     def best(self, task: str) -> Record | None:
-        """The winner of a task. Raises ArtefactError where its text was edited."""
-        row = self._connection.execute(
-            "SELECT plan, seconds, untuned FROM winners WHERE task = ?", (task,)
-        ).fetchone()
-        return None if row is None else Record(task, plan_from_json(row[0]), row[1], row[2])
+        """The first record of a task. Raises ArtefactError where its text was edited."""
+        rows = self._all(
+            "SELECT task, plan, func, seconds, untuned FROM records WHERE task = ? ORDER BY rank LIMIT 1",
+            task,
+        )
+        return _record(rows[0]) if rows else None
+
+    def finished(self, task: str) -> bool:
+        """Whether the search of a task came to an end."""
+        return bool(self._all("SELECT 1 FROM tasks WHERE key = ? AND finished = 1", task))
+
+    def ranked(self, task: str) -> tuple[Record, ...]:
+        """The records of a task, the fastest first; those that cannot be true or read are left out."""
+        query = "SELECT task, plan, func, seconds, untuned FROM records WHERE task = ? ORDER BY rank"
+        found: list[Record] = []
+        for row in self._all(query, task):
+            try:
+                record = _record(row)
+            except ArtefactError as error:
+                _log.warning("%s: a record of the task %s is left out: %s", self.path, task, error)
+                continue
+            found.append(record)
+        return tuple(found)
+
+    def graph(self, key: str) -> GraphRecord | None:
+        """The decisions about a model's graph that were kept. Raises ArtefactError where they were edited."""
+        rows = self._all("SELECT plan, seconds, untuned FROM graphs WHERE key = ?", key)
+        if not rows:
+            return None
+        text, seconds, untuned = rows[0]
+        try:
+            plan = graph_plan_from_data(json.loads(text))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(f"the decisions about a graph are not JSON: {error}") from None
+        return GraphRecord(plan, seconds, untuned)
 
     def trials(self, task: str) -> Iterator[TrialRow]:
         """The trials of a task in the order in which they were made."""
         query = "SELECT origin, status, seconds, reason FROM trials WHERE task = ? ORDER BY id"
-        with closing(self._connection.execute(query, (task,))) as rows:
-            yield from (TrialRow(*row) for row in rows.fetchall())
+        yield from (TrialRow(*row) for row in self._all(query, task))
+
+    def history(self, task: str) -> tuple[Trial, ...]:
+        """The trials of a task with their plans, in order; those that cannot be read are left out."""
+        query = "SELECT origin, status, seconds, reason, plan, func FROM trials WHERE task = ? ORDER BY id"
+        found: list[Trial] = []
+        for origin, status, seconds, reason, text, func in self._all(query, task):
+            try:
+                plan = _plan(text)
+            except ArtefactError:
+                continue
+            fine = isinstance(seconds, float) and isfinite(seconds) and seconds > 0
+            if status not in STATUSES or (status == "ok" and not fine):
+                continue
+            times = (seconds,) if status == "ok" else ()
+            found.append(Trial(Candidate(str(origin), plan), status, times, str(reason), str(func)))
+        return tuple(found)
 
     def untuned_plan(self, task: str) -> UnitPlan | None:
         """The plan that was measured first, the default. Raises ArtefactError where it was edited."""
         query = "SELECT plan FROM trials WHERE task = ? AND origin = 'default' ORDER BY id LIMIT 1"
-        row = self._connection.execute(query, (task,)).fetchone()
-        return None if row is None else plan_from_json(row[0])
+        rows = self._all(query, task)
+        return plan_from_json(rows[0][0]) if rows else None
 
     def counts(self, task: str) -> dict[str, int]:
         """How many trials of a task there are of each status."""
-        rows = self._connection.execute(
-            "SELECT status, count(*) FROM trials WHERE task = ? GROUP BY status ORDER BY status", (task,)
+        return dict(
+            self._all(
+                "SELECT status, count(*) FROM trials WHERE task = ? GROUP BY status ORDER BY status", task
+            )
         )
-        return dict(rows.fetchall())
 
     def tasks(self) -> Iterator[tuple[str, str]]:
         """The key and the label of every task."""
-        with closing(self._connection.execute("SELECT key, label FROM tasks ORDER BY key")) as rows:
-            yield from rows.fetchall()
+        yield from ((row.key, row.label) for row in self.task_rows())
+
+    def task_rows(self) -> Iterator[TaskRow]:
+        """Every task."""
+        names = ", ".join(COLUMNS["tasks"])
+        yield from (TaskRow(*row) for row in self._all(f"SELECT {names} FROM tasks ORDER BY key"))
+
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """All rows of a table: its :data:`COLUMNS`."""
+        yield from self._all(f"SELECT {', '.join(COLUMNS[table])} FROM {table} ORDER BY rowid")
+
+
+def _plan(text: object) -> UnitPlan | Trace:
+    """A plan, or a trace. Raises ArtefactError for other text."""
+    if not isinstance(text, str):
+        raise ArtefactError("a plan is text")
+    return plan_from_json(text) if '"tilewright-plan"' in text[:200] else load_trace(text)
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    task, text, func, seconds, untuned = row
+    plan = _plan(text)
+    if not isinstance(plan, UnitPlan) or not isinstance(func, str):
+        raise ArtefactError("a record is of a plan and of a function's digest")
+    times = (seconds, untuned)
+    if not all(isinstance(t, float) and isfinite(t) and t > 0 for t in times):
+        raise ArtefactError(f"seconds of a record are more than none, not {seconds!r} and {untuned!r}")
+    if untuned / seconds > MOST_GAIN:
+        raise ArtefactError(f"nothing is {untuned / seconds:.3g} times faster than by default")
+    return Record(task, plan, func, seconds, untuned)

@@ -1,31 +1,40 @@
-"""One task's tuning: candidates measured beside the default plan within a budget, the best kept."""
+"""A session of tuning: tasks share one budget, which goes where the next trials may save most of a run."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from random import Random
-from statistics import median
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
-from tilewright.plan import UnitPlan
-from tilewright.strategies import Candidate, History, Strategy, Task, Trial
-from tilewright.tune.database import Database, Record
+from tilewright.strategies import Strategy, Task
+from tilewright.tune.database import Database
+from tilewright.tune.decide import LOADED, ROUNDS
+from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
+from tilewright.tune.task import (
+    BATCH,
+    TaskResult,
+    TaskState,
+    TaskUse,
+    finish,
+    measure_default,
+    next_batch,
+    open_task,
+)
 
-#: Candidates that are proposed and measured together.
-BATCH: Final = 8
-#: Leaders that are measured again beside the default plan: the first minimum lies.
-LEADERS: Final = 3
-#: Rounds of that, taking turns.
-ROUNDS: Final = 5
-#: Part of the time that a winner must save in the rounds, beyond noise, to be kept.
-LEAST_GAIN: Final = 0.02
+#: The part of a run's time that the next trials must be hoped to save, else the session ends.
+LEAST_WORTH: Final = 0.001
+#: Seconds that it takes to decide one task, and the largest part of the budget that is set aside for that.
+DECIDING: Final = 1.0
+DECIDING_SHARE: Final = 0.3
+#: Seconds for decisions after an interruption, and rounds of each.
+LAST_SECONDS: Final = 5.0
+LAST_ROUNDS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When to stop: after so many trials of a task, or at a moment of ``time.monotonic``."""
+    """When to stop: after so many trials of each task, or at a moment of ``time.monotonic``."""
 
     trials: int
     until: float
@@ -35,33 +44,74 @@ class Budget:
         return done < self.trials and time.monotonic() < self.until
 
 
-class Measurer(Protocol):
-    """Who builds, checks and times candidates; a candidate that fails in any way is a trial with a reason."""
-
-    def measure(self, task: Task, candidates: Sequence[Candidate]) -> list[Trial]:
-        """One trial a candidate, in order; results are compared with those of the first ever measured."""
-
-
 @dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What tuning of a task came to: seconds of the default plan and of the best, side by side.
+class Event:
+    """What happened in a session, for those who watch: a batch of a task, or its result.
 
-    ``reason`` says why the default plan could not be measured, where that is so.
+    ``untuned`` and ``best`` are seconds of the task so far, ``saved`` what all tasks save of a run's seconds.
     """
 
-    task: Task
     label: str
+    weight: float
     untuned: float
     best: float
-    plan: UnitPlan | None
     trials: int
-    known: bool = False
-    reason: str = ""
+    saved: float
+    elapsed: float
+    result: TaskResult | None = None
 
-    @property
-    def gain(self) -> float:
-        """How many times faster the best is; 1 where the default stays."""
-        return self.untuned / self.best if self.plan is not None and self.best > 0 else 1.0
+
+def _nobody(event: Event) -> None:
+    del event
+
+
+def tune_tasks(
+    uses: Sequence[TaskUse],
+    strategy: Strategy,
+    measurer: Measurer,
+    database: Database,
+    budget: Budget,
+    seed: int = 0,
+    *,
+    watch: Callable[[Event], None] = _nobody,
+    stopped: Callable[[], bool] = lambda: False,
+    fresh: bool = False,
+) -> list[TaskResult]:
+    """Tune tasks within one budget: a result each, in order. Those that have one in the database keep it.
+
+    The default plans are measured first. Then the next batch of candidates is always of the task whose next
+    trials may save most of a run, by its share of the time and by what its search, or the trials in vain so
+    far, let expect; it ends where that is next to nothing. Leaders are measured again beside the default
+    plan, taking turns, and the best is kept where it is faster beyond doubt. Ctrl-C ends the search: what
+    was found is decided within seconds, and a later session goes on from there. Any time that the process
+    is killed, trials that were made are in the database, and will not be made again. Equal seeds and
+    measurements make equal choices.
+    """
+    begin = time.monotonic()
+    session = _Session(strategy, measurer, database, budget, seed, watch, stopped, begin)
+    session.number = database.begin(strategy.name, seed)
+    opened = [open_task(use, database, fresh) for use in uses]
+    states = [each for each in opened if isinstance(each, TaskState)]
+    interrupted = False
+    try:
+        session.search(states)
+    except KeyboardInterrupt:
+        interrupted = True
+    results: list[TaskResult] = []
+    last = time.monotonic() + LAST_SECONDS
+    for each in opened:
+        if isinstance(each, TaskResult):
+            results.append(each)
+            session.tell_result(each)
+            continue
+        try:
+            done = session.finish(each, last if interrupted else None)
+        except KeyboardInterrupt:
+            interrupted, last = True, 0.0
+            done = session.finish(each, last)
+        results.append(done)
+        session.tell_result(done)
+    return results
 
 
 def tune_task(
@@ -74,53 +124,84 @@ def tune_task(
     seed: int = 0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> TaskResult:
-    """Tune one task. A task that has a winner is not tuned again.
-
-    The default plan is measured first. Candidates faster than it are measured again beside it, taking turns;
-    the best of them is kept where the median of its rounds saves more than noise. Any time that it is
-    stopped, what was found so far is in the database.
-    """
-    known = database.best(task.key)
-    if known is not None:
-        return TaskResult(task, label, known.untuned, known.seconds, known.plan, 0, known=True)
-    default = Candidate("default", task.default().plan)
-    (first,) = measurer.measure(task, [default])
-    database.add(task.key, label, [first])
-    search = strategy.start(task, History(), Random(seed))
-    search.observe([first])
-    trials, seen = [first], {default.plan}
-    while budget.left(len(trials)) and not stopped() and first.status == "ok":
-        proposed = search.propose(min(BATCH, budget.trials - len(trials)))
-        candidates = [c for c in proposed if c.plan not in seen]
-        seen.update(c.plan for c in candidates)
-        if not proposed:
-            break
-        found = measurer.measure(task, candidates) if candidates else []
-        database.add(task.key, label, found)
-        search.observe(found)
-        trials += found
-    return _decide(task, label, first, trials, measurer, database)
+    """Tune one task: see :func:`tune_tasks`."""
+    (done,) = tune_tasks([TaskUse(task, label)], strategy, measurer, database, budget, seed, stopped=stopped)
+    return done
 
 
-def _decide(
-    task: Task, label: str, first: Trial, trials: list[Trial], measurer: Measurer, database: Database
-) -> TaskResult:
-    better = sorted((t for t in trials[1:] if t.status == "ok" and t.best < first.best), key=lambda t: t.best)
-    leaders = [first.candidate, *(t.candidate for t in better[:LEADERS])]
-    if first.status != "ok":
-        reason = f"{first.status}: {first.reason}"
-        return TaskResult(task, label, first.best, first.best, None, len(trials), reason=reason)
-    rounds: list[list[float]] = [[] for _ in leaders]
-    for _ in range(ROUNDS if len(leaders) > 1 else 1):
-        for n, trial in enumerate(measurer.measure(task, leaders)):
-            rounds[n].append(trial.best)
-    medians = [median(times) for times in rounds]
-    # of the default's rounds against one another: what is within it is noise
-    noise = max(rounds[0]) / min(rounds[0]) - 1 if min(rounds[0]) > 0 else 0.0
-    at = min(range(len(medians)), key=medians.__getitem__)
-    wins = at > 0 and medians[at] < medians[0] * (1 - max(LEAST_GAIN, min(noise, 0.5) / 2))
-    plan = leaders[at].plan if wins else first.candidate.plan
-    best = medians[at] if wins else medians[0]
-    assert isinstance(plan, UnitPlan)
-    database.keep(Record(task.key, plan, best, medians[0]), label)
-    return TaskResult(task, label, medians[0], best, plan if wins else None, len(trials))
+@dataclass(slots=True, eq=False)
+class _Session:
+    strategy: Strategy
+    measurer: Measurer
+    database: Database
+    budget: Budget
+    seed: int
+    watch: Callable[[Event], None]
+    stopped: Callable[[], bool]
+    begin: float
+    number: int = 0
+    states: Sequence[TaskState] = ()
+
+    def search(self, states: Sequence[TaskState]) -> None:
+        """Measure the default plans, then candidates, until the budget ends or nothing more is expected."""
+        self.states = states
+        for state in states:
+            if self.stopped() or (state is not states[0] and time.monotonic() >= self.budget.until):
+                return
+            measure_default(state, self.measurer, self.database, self.number)
+            self._tell(state)
+        whole = self.budget.until - self.begin
+        until = self.budget.until - min(DECIDING * len(states), DECIDING_SHARE * whole)
+        while time.monotonic() < until and not self.stopped():
+            left = [s for s in states if not s.over and s.trials < self.budget.trials]
+            if not left:
+                return
+            state = max(left, key=lambda each: each.worth())
+            if state.worth() <= LEAST_WORTH * sum(each.total for each in states):
+                return
+            next_batch(
+                state,
+                self.strategy,
+                self.measurer,
+                self.database,
+                self.number,
+                self.seed,
+                self.budget.trials - state.trials,
+            )
+            self._tell(state)
+
+    def finish(self, state: TaskState, last: float | None) -> TaskResult:
+        """Decide one task; after an interruption quickly, and after the moment ``last`` for the default."""
+        if last is not None:
+            if time.monotonic() >= last:
+                state.leaders.clear()
+            limits = TrialLimits(rounds=LAST_ROUNDS)
+            return finish(state, self.measurer, self.database, limits, final=False)
+        limits = replace(LIMITS, rounds=ROUNDS)
+        enough = state.over or state.trials >= min(self.budget.trials, 1 + BATCH) or state.worth() == 0
+        final = enough or state.worth() <= LEAST_WORTH * sum(each.total for each in self.states)
+        done = finish(state, self.measurer, self.database, limits, final=final)
+        if done.load is not None and done.load > LOADED:
+            # others were at work: once more
+            done = finish(state, self.measurer, self.database, limits, final=final)
+        return done
+
+    def _tell(self, state: TaskState, result: TaskResult | None = None) -> None:
+        untuned = state.untuned.best if state.untuned is not None else float("inf")
+        saved = sum(
+            each.use.weight * (each.untuned.best - each.best)
+            for each in self.states
+            if each.untuned is not None and each.untuned.status == "ok"
+        )
+        elapsed = time.monotonic() - self.begin
+        self.watch(
+            Event(
+                state.use.label, state.use.weight, untuned, state.best, state.trials, saved, elapsed, result
+            )
+        )
+
+    def tell_result(self, done: TaskResult) -> None:
+        """Tell those who watch what a task came to."""
+        elapsed = time.monotonic() - self.begin
+        saved = done.weight * (done.untuned - done.best) if done.plan is not None else 0.0
+        self.watch(Event(done.label, done.weight, done.untuned, done.best, done.trials, saved, elapsed, done))

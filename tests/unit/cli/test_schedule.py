@@ -50,6 +50,7 @@ def test_json_has_plan_trace_and_check(file, capsys):
 def test_programs_are_tuned_like_models(file, tmp_path, capsys):
     plan = tmp_path / "plan.json"
     arguments = ["--strategy", "beam", "--budget", "2s", "--trials", "3", "-o", str(plan)]
+    arguments += ["--records", str(tmp_path / "r.db")]
     assert main(["tune", file, *SIZES, *arguments]) == 0
     assert json.loads(plan.read_text())["units"]
     assert main(["compile", file, *SIZES, "--plan", str(plan)]) == 0

@@ -1,135 +1,46 @@
-"""Tuning for real: candidates built, checked and timed in a process that may crash, hang or lie."""
+"""Tuning models for real, and compilations that take what was found from the database."""
 
-import json
-import sys
+import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from onnx import helper
 from tests import onnx_models as tiny
-from tests.native_kernel import HOST
-from tests.unit.plan.test_unit import PROGRAMS
 
 import tilewright
 from tilewright import lang
-from tilewright.cost import Machine
-from tilewright.driver import LocalMeasurer, tune_model
-from tilewright.driver.measure_worker import Runner
+from tilewright.driver import tasks_of, tune_model
 from tilewright.driver.tuning import seconds_of
-from tilewright.ir import parse_program, print_program
-from tilewright.plan import plan_unit
-from tilewright.schedule import Schedule, Step, Trace
-from tilewright.strategies import Candidate, Task
-from tilewright.support import InputError, TargetError
-from tilewright.target import AARCH64_NEON
-
-TASK = Task(parse_program(print_program(PROGRAMS["product"])), Machine(HOST, 1))
+from tilewright.ir import canonical_program, structural_hash
+from tilewright.plan import RULES, build_unit, plan_unit, rewritten
+from tilewright.support import ArtefactError, InputError, Settings, TargetError
+from tilewright.tune import Database, Record, TaskRow, exported, imported
 
 
-def default(task=TASK):
-    return Candidate("default", task.default().plan)
+def functions(compiled):
+    return [structural_hash(group.kernel.loops()) for group in compiled.groups()]
 
 
-@pytest.fixture(scope="module")
-def measurer():
-    with LocalMeasurer() as made:
-        yield made
-
-
-def test_a_candidate_is_built_checked_and_timed(measurer):
-    (trial,) = measurer.measure(TASK, [default()])
-    assert trial.status == "ok", trial.reason
-    assert 0 < trial.best < 1
-
-
-def test_refused_candidates_say_why(measurer):
-    plan = default().plan
-    bad = replace(plan, nests=tuple(replace(n, plan=replace(n.plan, rows=999)) for n in plan.nests))
-    (trial,) = measurer.measure(TASK, [Candidate("x", bad)])
-    assert trial.status == "refused"
-    assert "rows is 999" in trial.reason
-
-
-def test_candidates_may_lay_out_arguments_anew(measurer):
-    """Arguments placed, re-indexed, unfolded: converted before the clock starts, compared in their order."""
-    task = Task(parse_program(print_program(PROGRAMS["convolution"])), Machine(HOST, 1))
-    blocks = ("d0", "d1//8", "d2", "d3", "d1%8")
-    for steps in (
-        [Step("layout_place", ("Y", blocks)), Step("layout_place", ("X", blocks))],
-        [Step("layout_place", ("Y", blocks)), Step("layout_adopt", ("Y",))],
-        [Step("layout_place", ("Y", ())), Step("layout_split", ("Y", 1, (4, 8)))],
-        [Step("layout_unfold", ("X", 2, 5, 4)), Step("layout_reorder", ("W", (2, 3, 1, 0)))],
-    ):
-        s = Schedule(task.program).replay(steps)
-        made = plan_unit(s.require_program(), HOST, 1).plan
-        plan = replace(made, rewrites=Trace((*steps, *made.rewrites.steps)))
-        (trial,) = measurer.measure(task, [Candidate("x", plan)])
-        assert trial.status == "ok", (steps, trial.reason)
-
-
-def test_a_wrong_result_is_seen():
-    """What is remembered of one program, and a candidate that computes something else."""
-    task = Task(parse_program(print_program(PROGRAMS["softmax"])), Machine(HOST, 1))
-    reference = default(task).plan.to_json()
-    wrong = print_program(PROGRAMS["softmax"]).replace("exp_nonpositive(", "abs(")
-    assert wrong != print_program(PROGRAMS["softmax"])
-    runner = Runner(HOST)
-    request = {
-        "program": print_program(PROGRAMS["softmax"]),
-        "reference": reference,
-        "threads": 1,
-        "form": "plan",
-        "candidate": reference,
-    }
-    assert runner.answer(request)["status"] == "ok"
-    known = runner._references.pop(request["program"])
-    runner._references[wrong] = known
-    answer = runner.answer(request | {"program": wrong})
-    assert answer["status"] == "wrong"
-    assert "by the untuned plan" in answer["reason"]
-
-
-def test_traces_are_candidates(measurer):
-    trials = measurer.measure(TASK, [Candidate("x", TASK.default().schedule.trace), Candidate("x", Trace())])
-    assert [trial.status for trial in trials] == ["ok", "ok"]
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("import os; os.abort()", "crashed"),
-        ("input(); import time; time.sleep(60)", "hung"),
-        ("input(); print('nonsense'); input()", "crashed"),
-        ("input(); print('[]'); input()", "crashed"),
-    ],
-)
-def test_processes_that_fail_are_trials(code, status):
-    with LocalMeasurer(timeout=2.0, command=(sys.executable, "-c", code)) as measurer:
-        (trial,) = measurer.measure(TASK, [default()])
-        assert trial.status == status
-        assert trial.reason
-
-
-def test_tasks_of_other_machines_are_refused(measurer):
-    with pytest.raises(TargetError, match="cannot be timed on this machine"):
-        measurer.measure(Task(TASK.program, Machine(AARCH64_NEON, 1)), [])
-
-
-def test_models_of_devices_are_not_tuned_yet():
+def test_models_of_devices_are_not_tuned_yet(tmp_path):
     with pytest.raises(TargetError, match="kernels for 'c' cannot be tuned yet"):
-        tune_model(tilewright.compile(tiny.mlp(), target="c"))
+        tune_model(tiny.mlp(), target="c", database=tmp_path / "r.db")
 
 
 def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
-    model = tiny.mlp()
-    compiled = tilewright.compile(model, threads=1)
-    seen = []
-    tuned = tune_model(compiled, budget="60s", trials=3, database=tmp_path / "r.db", watch=seen.append)
-    assert len(tuned.results) == len(seen) > 0
-    assert all(not done.known and done.untuned < 1 for done in seen)
-    again = tune_model(compiled, budget=60, trials=3, database=tmp_path / "r.db")
-    assert all(done.known for done in again.results)
-    other = tilewright.compile(model, threads=1, plan=json.dumps(json.loads(tuned.plan.to_json())))
+    model, records, seen = tiny.mlp(), tmp_path / "r.db", []
+    tuned = tune_model(
+        model, budget="60s", trials=3, strategy="random", database=records, watch=seen.append, threads=1
+    )
+    assert len(tuned.results) == sum(event.result is not None for event in seen) > 0
+    assert all(not done.known and done.untuned < 1 for done in tuned.results)
+    again = tune_model(model, budget=60, trials=3, strategy="random", database=records, threads=1)
+    assert again.known
+    other = tilewright.compile(model, threads=1, records=records)
+    assert functions(other) == functions(tuned.model)
     assert other.plan() == tuned.plan
+    with Database(records) as database:
+        assert len(list(database.tasks())) == len(tuned.results)
 
 
 @pytest.mark.parametrize("budget", ["soon", "5", "0s", 0, -1.0, "m"])
@@ -144,21 +55,199 @@ def test_budgets_are_read():
 
 def test_the_default_strategy_searches_nothing():
     with pytest.raises(InputError, match="searches nothing"):
-        tune_model(tilewright.compile(tiny.mlp(), threads=1), strategy="default")
+        tune_model(tiny.mlp(), threads=1, strategy="default")
 
 
-def test_differences_may_err_by_the_rounding_of_what_they_are_of():
-    """x*x - x*x is nothing, or what the stored product lost: inputs without signs do not show how much."""
-    x = lang.placeholder((64, 64), name="X")
-    square = lang.compute((64, 64), lambda i, j: x[i, j] * x[i, j], name="square")
-    out = lang.compute((64, 64), lambda i, j: x[i, j] * x[i, j] - square[i, j], name="out")
-    program = parse_program(print_program(lang.program([x], [out])))
-    reference = Task(program, Machine(HOST, 1)).default().plan.to_json()
-    request = {"program": print_program(program), "reference": reference, "threads": 1}
-    stored = {"form": "trace", "candidate": Schedule(program).trace.to_json()}
-    runner = Runner(HOST)
-    assert runner.answer(request | stored)["status"] == "ok"
-    known = runner._references[request["program"]]
-    # what is no rounding is wrong still
-    known.results["out"][7, 9] += 1e-2
-    assert runner.answer(request | stored)["status"] == "wrong"
+def test_open_sizes_are_not_tuned():
+    n = lang.param("n", hi=64)
+    x = lang.placeholder((n, 8), name="X")
+    program = lang.program([x], [lang.compute((n, 8), lambda i, j: x[i, j] + 1, name="Y")])
+    with pytest.raises(InputError, match="sizes are open"):
+        tune_model(program, threads=1, database="off")
+
+
+# ---- records in compilations ----
+
+
+def other_plan(task):
+    """Another plan than the default one, of the direct method, under canonical names."""
+    program = canonical_program(task.program)
+    plan = plan_unit(program, task.machine.target, task.machine.threads, (), winograd="off").plan
+    _, context = rewritten(program, plan, task.machine)
+    for at, nest in enumerate(plan.nests):
+        rule = RULES[nest.rule]
+        space = rule.space(rule.match(context, nest.root, nest.stages))
+        for made in space:
+            if made != nest.plan:
+                nests = list(plan.nests)
+                nests[at] = replace(nest, plan=made)
+                yield replace(plan, nests=tuple(nests))
+
+
+def put(path, task, plan, func=None, seconds=1.0, more=()):
+    """A record of a plan that is said to be twice as fast as the default."""
+    own = replace(task, program=canonical_program(task.program))
+    made = func
+    if made is None:
+        made = structural_hash(build_unit(own.program, plan, own.machine).func)
+    with Database(path) as database:
+        database.declare(own, "x", own.key)
+        database.keep(own.key, [Record(own.key, plan, made, seconds, 2.0), *more])
+    return made
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny.mlp()
+
+
+@pytest.fixture(scope="module")
+def default(model):
+    return tilewright.compile(model, threads=1, records="off")
+
+
+def recorded(path, default):
+    """A database with another plan for the first kernel that has one; its digest."""
+    for use in tasks_of(default):
+        for plan in other_plan(use.task):
+            own = functions(default)
+            made = put(path, use.task, plan)
+            if made not in own:
+                return use.task, plan, made
+    raise AssertionError
+
+
+def test_a_compilation_takes_the_record(tmp_path, model, default):
+    path = tmp_path / "r.db"
+    _, _, func = recorded(path, default)
+    made = tilewright.compile(model, threads=1, records=path)
+    assert func in functions(made)
+    assert functions(tilewright.compile(model, threads=1, records="off")) == functions(default)
+    assert functions(tilewright.compile(model, threads=1, records=path, plan=default.plan())) == functions(
+        default
+    )
+    feeds = default.sample_feeds()
+    for a, b in zip(default.run(None, feeds), made.run(None, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_records_come_from_the_settings_unless_they_are_off(tmp_path, model, default):
+    path = tmp_path / "records.db"
+    _, _, func = recorded(path, default)
+    for settings, taken in (
+        (Settings(cache_dir=tmp_path), True),
+        (Settings(cache_dir=tmp_path, records="off"), False),
+        (Settings(cache_dir=tmp_path / "other", records=str(path)), True),
+        (Settings(cache_dir=tmp_path / "other"), False),
+    ):
+        made = tilewright.compile(model, threads=1, settings=settings)
+        assert (func in functions(made)) == taken
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE records SET func = 'f'",
+        "UPDATE records SET plan = '{}'",
+        "UPDATE records SET plan = replace(plan, 's0', 's7')",
+        "UPDATE records SET seconds = 1e-9",
+        "UPDATE records SET task = 'other'",
+    ],
+)
+def test_records_that_are_not_what_was_measured_are_left_out(tmp_path, model, default, edit):
+    path = tmp_path / "r.db"
+    recorded(path, default)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA foreign_keys=OFF")
+        connection.execute(edit)
+    assert functions(tilewright.compile(model, threads=1, records=path)) == functions(default)
+
+
+def test_swapped_records_are_left_out(tmp_path, model, default):
+    """Each task has the plan of the other one."""
+    path = tmp_path / "r.db"
+    one, two = [use.task for use in tasks_of(default)][:2]
+    plans = [next(iter(other_plan(task))) for task in (one, two)]
+    for task, plan, wrong in zip((one, two), plans, plans[::-1], strict=True):
+        func = put(path, task, plan)
+        put(path, task, wrong, func)
+    assert functions(tilewright.compile(model, threads=1, records=path)) == functions(default)
+
+
+def test_a_damaged_database_ends_only_the_compilation_that_named_it(tmp_path, model, default):
+    path = tmp_path / "records.db"
+    path.write_text("no database at all, but long enough to have a head")
+    with pytest.raises(ArtefactError, match="is no database of tuning"):
+        tilewright.compile(model, threads=1, records=path)
+    made = tilewright.compile(model, threads=1, settings=Settings(cache_dir=tmp_path))
+    assert functions(made) == functions(default)
+    with pytest.raises(InputError, match="there is no database"):
+        tilewright.compile(model, threads=1, records=tmp_path / "none.db")
+
+
+def test_records_of_another_number_of_threads_only_give_searches_a_start(tmp_path, model, default):
+    path = tmp_path / "r.db"
+    recorded(path, default)
+    two = tilewright.compile(model, threads=2, records="off")
+    assert functions(tilewright.compile(model, threads=2, records=path)) == functions(two)
+
+
+def test_a_record_serves_a_model_with_other_names(tmp_path, model, default):
+    path = tmp_path / "r.db"
+    _, _, func = recorded(path, default)
+    other = type(model)()
+    other.CopyFrom(model)
+    for node in other.graph.node:
+        node.name = f"renamed_{node.name}"
+        for names in (node.input, node.output):
+            inner = {x.name for x in (*other.graph.input, *other.graph.output)}
+            names[:] = [n if n in inner or not n else f"r_{n}" for n in names]
+    for each in other.graph.initializer:
+        each.name = f"r_{each.name}"
+    assert func in functions(tilewright.compile(other, threads=1, records=path))
+
+
+def convolution(scale):
+    """A 3x3 convolution whose weights are of a scale."""
+    rng = np.random.default_rng(0)
+    weights = (rng.standard_normal((64, 64, 3, 3)) * scale).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], name="conv")
+    shape = (1, 64, 28, 28)
+    return tiny.model([node], [tiny.tensor("x", shape)], [tiny.tensor("y", shape)], {"w": weights})
+
+
+@pytest.mark.parametrize("scale", [1e-3, 3e36])
+def test_weights_decide_whether_a_record_is_exact_enough(tmp_path, scale):
+    """The same problem, the same record: Winograd's method overflows where weights are near the largest."""
+    path = tmp_path / "r.db"
+    plain = tilewright.compile(convolution(1.0), threads=1, accuracy="f4", records="off")
+    (use,) = tasks_of(plain)
+    own = replace(use.task, program=canonical_program(use.task.program), winograd="f4")
+    planned = own.default()
+    func = structural_hash(planned.schedule.func)
+    assert any(step.primitive == "winograd" for step in planned.plan.rewrites.steps)
+    put(path, use.task, planned.plan, func)
+    model = convolution(scale)
+    made = tilewright.compile(model, threads=1, records=path)
+    (plan,) = made.plan().units.values()
+    used = any(step.primitive == "winograd" for step in plan.rewrites.steps)
+    assert used == (scale < 1)
+    exact = tilewright.compile(model, threads=1, accuracy="exact", records=path)
+    (plan,) = exact.plan().units.values()
+    assert not any(step.primitive == "winograd" for step in plan.rewrites.steps)
+    feeds = {"x": exact.sample_feeds()["x"] * np.float32(1e-3)}
+    (a,), (b,) = made.run(None, feeds), exact.run(None, feeds)
+    assert np.isfinite(b).all()
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
+
+
+def test_databases_travel_as_lines(tmp_path, default):
+    path, other = tmp_path / "r.db", tmp_path / "o.db"
+    recorded(path, default)
+    with Database(path) as one, Database(other) as two:
+        lines = list(exported(one))
+        assert imported(two, lines)["records"] == 1
+        assert list(exported(two)) == lines
+        assert imported(two, lines)["tasks"] == 1  # known rows stay as they are
+        assert list(exported(two)) == lines
+        assert [type(row) for row in two.task_rows()] == [TaskRow]

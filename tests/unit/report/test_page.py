@@ -75,8 +75,9 @@ def database(tmp_path):
         Trial(Candidate("random", plan), "ok", (5e-6,)),
     ]
     with Database(path) as made:
-        made.add(task.key, "MatMul layer/0", trials)
-        made.keep(Record(task.key, plan, 5e-6, 1e-5), "MatMul layer/0")
+        made.declare(task, "MatMul layer/0", task.key)
+        made.add(task.key, trials)
+        made.keep(task.key, [Record(task.key, plan, "f", 5e-6, 1e-5)])
     return path
 
 

@@ -29,6 +29,7 @@ def test_every_field_has_a_variable():
         "wait_policy": ("passive", WaitPolicy.PASSIVE),
         "pin_threads": ("1", True),
         "compile_jobs": ("2", 2),
+        "records": ("/r.db", "/r.db"),
         "log_level": ("debug", "DEBUG"),
     }
     assert set(texts) == {field.name for field in dataclasses.fields(Settings)}

@@ -7,35 +7,58 @@ import pytest
 from tests.native_kernel import HOST
 from tests.unit.plan.test_unit import PROGRAMS
 
-from tilewright.plan import plan_unit
-from tilewright.strategies import Candidate, Trial
+from tilewright.cost import Machine
+from tilewright.plan import GraphPlan, plan_unit
+from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import ArtefactError
-from tilewright.tune import Database, Record
+from tilewright.tune import Database, GraphRecord, Record
 
 PLAN = plan_unit(PROGRAMS["product"], HOST, 1).plan
+TASK = Task(PROGRAMS["product"], Machine(HOST, 1))
+RECORD = Record("a", PLAN, "f", 1.0, 2.0)
+TRIALS = [
+    Trial(Candidate("default", PLAN), "ok", (2.0, 1.0), func="f"),
+    Trial(Candidate("x", PLAN), "hung", reason="…"),
+]
 
 
-def test_winners_and_trials_come_out_as_they_went_in(tmp_path):
-    with Database(tmp_path / "records.db") as records:
-        assert records.best("a") is None
-        trials = [
-            Trial(Candidate("x", PLAN), "ok", (2.0, 1.0)),
-            Trial(Candidate("x", PLAN), "hung", reason="…"),
-        ]
-        records.add("a", "MatMul", trials)
-        records.keep(Record("a", PLAN, 1.0, 2.0), "MatMul")
-    with Database(tmp_path / "records.db") as records:
-        assert records.best("a") == Record("a", PLAN, 1.0, 2.0)
+def filled(path):
+    with Database(path) as records:
+        records.declare(TASK, "MatMul", "a")
+        records.add("a", TRIALS)
+        records.keep("a", [RECORD, Record("a", PLAN, "g", 2.0, 2.0)])
+    return path
+
+
+def edited(path, statement, *values):
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement, values)
+    return path
+
+
+def test_records_and_trials_come_out_as_they_went_in(tmp_path):
+    with Database(filled(tmp_path / "records.db")) as records:
+        assert records.best("a") == RECORD
+        assert [r.func for r in records.ranked("a")] == ["f", "g"]
+        assert records.best("b") is None and records.ranked("b") == ()
         assert records.counts("a") == {"hung": 1, "ok": 1}
         assert list(records.tasks()) == [("a", "MatMul")]
+        assert [(t.status, t.best, t.func) for t in records.history("a")] == [
+            ("ok", 1.0, "f"),
+            ("hung", float("inf"), ""),
+        ]
+        assert records.untuned_plan("a") == PLAN
+        assert records.finished("a")
+        records.demote("a")
+        assert [r.func for r in records.ranked("a")] == ["g"]
 
 
 def test_trials_are_added_all_or_none(tmp_path):
-    with Database(tmp_path / "records.db") as records:
+    with Database(filled(tmp_path / "records.db")) as records:
         broken = Trial(Candidate("x", PLAN), None)  # a status that no column takes
         with pytest.raises(sqlite3.IntegrityError):
-            records.add("a", "MatMul", [Trial(Candidate("x", PLAN), "ok", (1.0,)), broken])
-        assert records.counts("a") == {}
+            records.add("a", [Trial(Candidate("x", PLAN), "ok", (1.0,)), broken])
+        assert records.counts("a") == {"hung": 1, "ok": 1}
 
 
 def test_other_files_are_refused(tmp_path: Path):
@@ -48,12 +71,85 @@ def test_other_files_are_refused(tmp_path: Path):
         connection.execute("CREATE TABLE t (x)")
     with pytest.raises(ArtefactError, match="has version 0"):
         Database(other)
+    with pytest.raises(ArtefactError, match="is no database of tuning"):
+        Database(tmp_path / "none.db", read_only=True)
 
 
-def test_an_edited_winner_is_refused(tmp_path):
-    with Database(tmp_path / "records.db") as records:
-        records.keep(Record("a", PLAN, 1.0, 2.0), "MatMul")
-    with sqlite3.connect(tmp_path / "records.db") as connection:
-        connection.execute("UPDATE winners SET plan = '{}'")
-    with Database(tmp_path / "records.db") as records, pytest.raises(ArtefactError, match="not a plan"):
-        records.best("a")
+def test_a_truncated_file_is_refused_or_reads_as_nothing_wrong(tmp_path):
+    """Whatever is left of a file: an error that names it, or what it still has."""
+    whole = filled(tmp_path / "whole.db").read_bytes()
+    for part in (1, 50, 99, 100, 512, 4096, 4100, len(whole) // 2, len(whole) - 100):
+        path = tmp_path / f"{part}.db"
+        path.write_bytes(whole[:part])
+        try:
+            with Database(path) as records:
+                assert records.ranked("a") in ((), (RECORD, Record("a", PLAN, "g", 2.0, 2.0)))
+        except ArtefactError as error:
+            assert str(path) in str(error)
+
+
+def test_pages_of_noise_are_refused_by_name(tmp_path):
+    path = filled(tmp_path / "r.db")
+    content = bytearray(path.read_bytes())
+    content[4096 + 8 :] = bytes((7 * n) % 251 for n in range(len(content) - 4104))
+    path.write_bytes(content)
+    with pytest.raises(ArtefactError, match="a damaged one"), Database(path) as records:
+        list(records.task_rows())
+        records.ranked("a")
+        records.history("a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE records SET plan = '{}'",
+        "UPDATE records SET plan = x'00'",
+        "UPDATE records SET seconds = 'soon'",
+        "UPDATE records SET seconds = 1e-9",
+        "UPDATE records SET seconds = -1.0",
+        "UPDATE records SET seconds = 9e999",
+        "UPDATE records SET func = x'00'",
+    ],
+)
+def test_edited_records_are_left_out(tmp_path, change):
+    path = edited(filled(tmp_path / "r.db"), change + " WHERE rank = 0")
+    with Database(path) as records:
+        assert [r.func for r in records.ranked("a")] == ["g"]
+        with pytest.raises(ArtefactError):
+            records.best("a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE trials SET plan = 'x'",
+        "UPDATE trials SET status = 'fine'",
+        "UPDATE trials SET seconds = -1.0",
+        "UPDATE trials SET seconds = 'x'",
+    ],
+)
+def test_edited_trials_are_left_out(tmp_path, change):
+    path = edited(filled(tmp_path / "r.db"), change + " WHERE id = 1")
+    with Database(path) as records:
+        assert [t.status for t in records.history("a")] == ["hung"]
+
+
+def test_decisions_about_a_graph_come_out_as_they_went_in(tmp_path):
+    path = tmp_path / "r.db"
+    with Database(path) as records:
+        records.keep_graph("g", GraphRecord(GraphPlan(), 1.0, 2.0))
+        assert records.graph("g") == GraphRecord(GraphPlan(), 1.0, 2.0)
+        assert records.graph("h") is None
+    edited(path, "UPDATE graphs SET plan = '{'")
+    with Database(path) as records, pytest.raises(ArtefactError, match="are not JSON"):
+        records.graph("g")
+
+
+def test_pruning_keeps_the_fastest_and_the_default(tmp_path):
+    with Database(filled(tmp_path / "r.db")) as records:
+        more = [Trial(Candidate("x", PLAN), "ok", (float(n),)) for n in range(1, 9)]
+        records.add("a", more)
+        assert records.prune(3) == 7  # one that hung, and six of eight: the default's run is as fast as one
+        assert [t.origin for t in records.trials("a")].count("default") == 1
+        assert records.counts("a") == {"ok": 3}
+        assert len(records.ranked("a")) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,10 +15,18 @@ from tilewright.cli.models import compile_arguments, compile_for
 from tilewright.cli.options import CompileOptions, common_options, compile_options
 from tilewright.cli.programs import names_program
 from tilewright.cli.state import FAILED, State
-from tilewright.driver import CompiledModel, compile_model, tasks_of, tune_model, verify_program
+from tilewright.driver import (
+    CompiledModel,
+    LocalMeasurer,
+    compile_model,
+    seconds_of,
+    tasks_of,
+    verify_program,
+)
 from tilewright.plan import Planned, build_unit
 from tilewright.strategies import best_by_model, find_strategy
 from tilewright.support import counted, quoted
+from tilewright.tune import MEMORY, Budget, Database, tune_task
 
 
 @click.command()
@@ -57,11 +66,12 @@ def schedule(
     if strategy is not None and budget is None:
         planned = best_by_model(strategy, task, seed)
     elif strategy is not None and budget is not None:
-        tuned = tune_model(compiled, budget=budget, trials=trials, strategy=strategy.name, seed=seed)
-        for result in tuned.results:
-            times = {"untuned": result.untuned, "best": result.best, "trials": result.trials}
-            if result.plan is not None:
-                planned = Planned(result.plan, build_unit(task.program, result.plan, task.machine))
+        limit = Budget(trials, time.monotonic() + seconds_of(budget))
+        with Database(MEMORY) as records, LocalMeasurer() as measurer:
+            result = tune_task(task, each.label, strategy, measurer, records, limit, seed)
+        times = {"untuned": result.untuned, "best": result.best, "trials": result.trials}
+        if result.plan is not None:
+            planned = Planned(result.plan, build_unit(task.program, result.plan, task.machine))
     arguments = {**compile_arguments(options), "strategy": "default", "shapes": None}
     made = compile_model(planned.schedule, **arguments)
     assert isinstance(made, CompiledModel)

@@ -17,6 +17,8 @@ WinogradMode = Literal["auto", "off", "f2", "f4"]
 WINOGRAD_MODES: Final[tuple[WinogradMode, ...]] = ("auto", "off", "f2", "f4")
 #: Tiles of the method that ``auto`` chooses from.
 WINOGRAD_SIZES: Final = (2, 4)
+#: Rewrites of plans that take another algorithm than the direct one.
+ALGORITHM_STEPS: Final = frozenset({"winograd", "strassen", "bf16x3"})
 #: The largest error, relative to the largest result, with which ``auto`` takes the method.
 MOST_ERROR: Final = 5e-5
 

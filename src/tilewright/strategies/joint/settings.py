@@ -49,7 +49,5 @@ REMEMBERED: Final = 8
 MOST_REFUSED: Final = 24
 #: Loop parameters that states have room for.
 MOST_PARAMETERS: Final = 24
-#: Rewrites of plans that take another algorithm than the direct one.
-ALGORITHMS: Final = frozenset({"winograd", "strassen", "bf16x3"})
 #: The tiles of Table 3 of the paper.
 TABLE_3: Final = {"ht": 4, "wt": 16, "ot": 16, "it": 1}

@@ -1,0 +1,86 @@
+"""Databases of tuning as lines of JSON: one row a line, the first says what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from tilewright.ir import parse_program
+from tilewright.plan import PLAN_BYTES
+from tilewright.support import ArtefactError, UserError
+from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database
+
+FORMAT: Final = "tilewright-records"
+#: In the order in which they are written: what others refer to comes first.
+TABLES: Final = ("tasks", "trials", "records", "graphs")
+#: Columns that are numbers, and those that may be missing; others are text.
+_NUMBERS: Final = frozenset({"threads", "session", "rank", "seconds", "untuned", "build", "load", "finished"})
+_OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
+
+
+def exported(database: Database) -> Iterator[str]:
+    """The lines of a database; sessions stay at home."""
+    yield json.dumps({"format": FORMAT, "version": VERSION})
+    for table in TABLES:
+        for row in database.rows(table):
+            yield json.dumps({"table": table, **dict(zip(COLUMNS[table], row, strict=True))})
+
+
+def imported(database: Database, lines: Iterable[str]) -> dict[str, int]:
+    """Add what lines say to a database; what it has of a task or a graph already stays. Rows by table.
+
+    Nothing is believed: programs are parsed, times and words checked, and plans are carried out under the
+    checks of any other. Raises ArtefactError naming the line that is none; those before it were added.
+    """
+    counts = dict.fromkeys(TABLES, 0)
+    known: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        data = _read(number, line)
+        if number == 1:
+            if data != {"format": FORMAT, "version": VERSION}:
+                raise ArtefactError(f"line 1 does not say that these are records of version {VERSION}")
+            known = {key for key, _ in database.tasks()}
+            ranked = {row[0] for row in database.rows("records")}
+            continue
+        table = data.pop("table", None)
+        if table not in TABLES or set(data) != set(COLUMNS[table]):
+            raise ArtefactError(f"line {number} is no row of {', '.join(TABLES)}")
+        _check(number, table, data)
+        if table == "tasks":
+            known.add(data["key"])
+        elif table != "graphs" and data["task"] not in known:
+            raise ArtefactError(f"line {number} is of a task that no line before declares")
+        if table == "records" and data["task"] in ranked:
+            continue
+        database.insert(table, [data[column] for column in COLUMNS[table]])
+        counts[table] += 1
+    return counts
+
+
+def _read(number: int, line: str) -> dict[str, Any]:
+    if len(line) > PLAN_BYTES:
+        raise ArtefactError(f"line {number} has {len(line)} characters; at most {PLAN_BYTES} are read")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"line {number} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ArtefactError(f"line {number} is no object of JSON")
+    return data
+
+
+def _check(number: int, table: str, data: dict[str, Any]) -> None:
+    for column, value in data.items():
+        if value is None and f"{table}.{column}" in _OPTIONAL:
+            continue
+        wanted = (int, float) if column in _NUMBERS else (str,)
+        if type(value) not in wanted:
+            raise ArtefactError(f"line {number}: {column!r} is {'a number' if len(wanted) > 1 else 'text'}")
+    if table == "trials" and data["status"] not in STATUSES:
+        raise ArtefactError(f"line {number}: a status is one of {', '.join(STATUSES)}")
+    if table == "tasks":
+        try:
+            parse_program(data["program"])
+        except UserError as error:
+            raise ArtefactError(f"line {number}: its program cannot be read: {error.what}") from None

@@ -1,0 +1,42 @@
+"""Who measures: the protocol of measurers, and the limits that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.strategies import Candidate, Task, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLimits:
+    """What one candidate may take, and how it is timed.
+
+    ``build_seconds`` and ``run_seconds`` (checks included) end in the status ``hung``, ``memory_bytes`` (half
+    of the machine's by default) in ``memory``, and a first run longer than ``slow`` times the untuned one in
+    ``slow``. With more than one of ``rounds`` all candidates are built in one process and take turns there:
+    the seconds of a trial are then those of each round, in order, so that trials can be compared pairwise.
+    """
+
+    build_seconds: float = 60.0
+    run_seconds: float = 30.0
+    memory_bytes: int | None = None
+    slow: float = 20.0
+    rounds: int = 1
+
+
+#: The limits of a first measurement.
+LIMITS = TrialLimits()
+
+
+class Measurer(Protocol):
+    """Who builds, checks and times candidates; a candidate that fails in any way is a trial with a reason."""
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits = LIMITS
+    ) -> list[Trial]:
+        """One trial a candidate, in order; results are compared with those of the default plan.
+
+        Raises TargetError for a task of a machine that it cannot measure on.
+        """

@@ -1,0 +1,92 @@
+"""Records in compilations: plans that were found faster, replayed only where they are what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.ir import canonical_program, structural_hash
+from tilewright.plan import ALGORITHM_STEPS, GraphPlan, Planned, build_unit, renamed_plan
+from tilewright.strategies import Task
+from tilewright.support import ArtefactError, InputError, ScheduleError, Settings, get_logger
+from tilewright.tune.database import Database
+
+_log = get_logger(__name__)
+
+#: Says that no database is asked.
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The plans of a database, for compilations. It is opened for each question, so that threads may ask.
+
+    A database that nobody named is one of convenience: what is wrong with it is logged, and it is not used.
+    """
+
+    path: Path
+    named: bool = True
+
+    def plans(self, task: Task) -> Iterator[Planned]:
+        """The plans of a task's records, the fastest first, carried out for its own program.
+
+        A plan whose function is not the one that was measured is left out: rules have changed since, or the
+        database was edited. So are those with other methods than the task's: ``off`` takes direct ones alone,
+        ``f2`` and ``f4`` none.
+        """
+        if task.winograd in ("f2", "f4"):
+            return
+        try:
+            with Database(self.path, read_only=True) as database:
+                found = database.ranked(task.key)
+        except ArtefactError as error:
+            if self.named:
+                raise
+            _log.warning("records are not used: %s", error)
+            return
+        source = canonical_program(task.program) if found else task.program
+        for record in found:
+            if task.winograd == "off" and any(
+                step.primitive in ALGORITHM_STEPS for step in record.plan.rewrites.steps
+            ):
+                continue
+            try:
+                plan = renamed_plan(record.plan, source, task.program, task.machine)
+                made = build_unit(task.program, plan, task.machine, task.constants)
+            except (ScheduleError, ArtefactError) as error:
+                _log.warning("a record of %s is left out: %s", task.key, error)
+                continue
+            if structural_hash(made.func) != record.func:
+                _log.warning("a record of %s is left out: it is of another function", task.key)
+                continue
+            yield Planned(plan, made)
+
+    def graph(self, key: Callable[[], str]) -> GraphPlan | None:
+        """Decisions about a model's graph that were found faster; its key is asked for if there are any."""
+        try:
+            with Database(self.path, read_only=True) as database:
+                found = database.graph(key()) if any(database.rows("graphs")) else None
+        except ArtefactError as error:
+            if self.named:
+                raise
+            _log.warning("records are not used: %s", error)
+            return None
+        return None if found is None else found.plan
+
+
+def records_at(given: Path | str | None, settings: Settings) -> Records | None:
+    """The records of a path, of the settings (``None``), or none (``off``, or where there is no such file).
+
+    Raises InputError for a path that is given and does not exist.
+    """
+    if given == OFF:
+        return None
+    if given is None:
+        path = settings.records_path
+        return Records(path, named=False) if path is not None and path.exists() else None
+    if not Path(given).exists():
+        raise InputError(
+            f"there is no database {str(given)!r}", hint="`tilewright tune MODEL --records FILE` makes one"
+        )
+    return Records(Path(given))

@@ -1,0 +1,249 @@
+"""One task on its way through a session: its search, its leaders, and what more trials of it are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from tilewright.ir import canonical_program, structural_hash
+from tilewright.plan import UnitPlan, build_unit, renamed_plan
+from tilewright.strategies import Candidate, History, Search, Strategy, Task, Trial
+from tilewright.support import ArtefactError, ScheduleError, digest_text
+from tilewright.tune.database import Database, Record
+from tilewright.tune.decide import LEADERS, Decision, decide
+from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
+from tilewright.tune.transfer import neighbours_of
+
+#: Candidates that are proposed and measured together.
+BATCH: Final = 8
+#: Part of a task's time that more trials are hoped to save: divided by the batches that were in vain.
+OPTIMISM: Final = 0.2
+#: The least part of a task's time that counts as an improvement.
+IMPROVED: Final = 0.005
+#: Batches in vain after which a task is given up.
+MOST_STALE: Final = 12
+#: The largest part of a task's time that a search can expect to save: what it says before it knows anything.
+MOST_EXPECTED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUse:
+    """A task, what it is called, and how often one run of the model does it."""
+
+    task: Task
+    label: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What tuning of a task came to: seconds of the default plan and of the best, side by side.
+
+    ``plan`` is for the task's own names, ``None`` where the default stays. ``known`` says that it was in the
+    database; ``reason`` why the default plan could not be measured; ``load`` is others' part of the CPUs'
+    time while it was decided, where that could be told.
+    """
+
+    task: Task
+    label: str
+    untuned: float
+    best: float
+    plan: UnitPlan | None
+    trials: int
+    known: bool = False
+    reason: str = ""
+    weight: float = 1.0
+    load: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the best is; 1 where the default stays."""
+        return self.untuned / self.best if self.plan is not None and self.best > 0 else 1.0
+
+
+@dataclass(slots=True, eq=False)
+class TaskState:
+    """A task that is tuned; its program has canonical names, as the database's has."""
+
+    use: TaskUse
+    task: Task
+    key: str
+    default: Candidate
+    func: str
+    search: Search | None = None
+    trials: int = 0
+    stale: int = 0
+    best: float = float("inf")
+    untuned: Trial | None = None
+    leaders: list[Trial] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    #: Trials of an earlier session by the digests of their plans: they are not made again.
+    earlier: dict[str, Trial] = field(default_factory=dict)
+    over: bool = False
+
+    @property
+    def total(self) -> float:
+        """Seconds of one run of the model that this task takes by its best plan."""
+        return self.use.weight * self.best if self.untuned is not None else 0.0
+
+    def worth(self) -> float:
+        """Seconds of one run of the model that the next trials may save."""
+        if self.over:
+            return 0.0
+        known = 0.0 if self.search is None else min(self.search.expected_gain(), MOST_EXPECTED)
+        return self.total * max(known, OPTIMISM / (1 + self.stale))
+
+    def observe(self, trials: Sequence[Trial]) -> None:
+        """Remember what counts of trials: the best few."""
+        before = self.best
+        self.trials += len(trials)
+        for trial in trials:
+            if trial.status == "ok":
+                self.leaders.append(trial)
+                self.best = min(self.best, trial.best)
+        self.leaders.sort(key=lambda trial: trial.best)
+        del self.leaders[2 * LEADERS :]
+        self.stale = 0 if self.best < before * (1 - IMPROVED) else self.stale + 1
+        if self.stale >= MOST_STALE:
+            self.over = True
+
+
+def open_task(use: TaskUse, database: Database, fresh: bool) -> TaskState | TaskResult:
+    """Begin a task; the result where the database has one that is still true.
+
+    ``fresh`` says that what was found before is looked at again.
+    """
+    own = use.task
+    names = {b.name: f"a{n}" for n, b in enumerate((*own.program.inputs, *own.program.outputs))}
+    task = replace(
+        own,
+        program=canonical_program(own.program),
+        constants=frozenset(names[name] for name in own.constants),
+        free=frozenset(names[name] for name in own.free),
+    )
+    key = task.key
+    if not fresh:
+        for record in database.ranked(key)[:1]:
+            if database.finished(key) and still_true(record, task):
+                plan = own_plan(record.plan, task, own)
+                return TaskResult(
+                    own, use.label, record.untuned, record.seconds, plan, 0, True, weight=use.weight
+                )
+    planned = task.default()
+    default = Candidate("default", planned.plan)
+    state = TaskState(use, task, key, default, structural_hash(planned.schedule.func))
+    database.declare(task, use.label, key)
+    state.earlier = {digest_text(t.candidate.plan.to_json()): t for t in database.history(key)}
+    return state
+
+
+def still_true(record: Record, task: Task) -> bool:
+    """Whether a record's plan gives the function that was measured."""
+    try:
+        made = build_unit(task.program, record.plan, task.machine, task.constants)
+    except (ScheduleError, ArtefactError):
+        return False
+    return structural_hash(made.func) == record.func
+
+
+def measure_default(state: TaskState, measurer: Measurer, database: Database, session: int) -> None:
+    """Measure the default plan, before all others."""
+    (first,) = measurer.measure(state.task, [state.default], LIMITS)
+    database.add(state.key, [first], session)
+    state.untuned = first
+    state.observe([first])
+    state.stale = 0
+    state.seen.add(digest_text(state.default.plan.to_json()))
+    if first.status != "ok":
+        state.over = True
+
+
+def next_batch(
+    state: TaskState,
+    strategy: Strategy,
+    measurer: Measurer,
+    database: Database,
+    session: int,
+    seed: int,
+    most: int,
+) -> None:
+    """Propose, measure and remember one batch of candidates; the task is over where there are none."""
+    assert state.untuned is not None
+    if state.search is None:
+        history = History(neighbours_of(state.task, state.key, database))
+        state.search = strategy.start(state.task, history, Random(f"{seed} {state.key}"))
+        state.search.observe([state.untuned])
+    proposed = state.search.propose(max(1, min(BATCH, most)))
+    if not proposed:
+        state.over = True
+        return
+    known: list[Trial] = []
+    new: list[Candidate] = []
+    for candidate in proposed:
+        key = digest_text(candidate.plan.to_json())
+        if key in state.seen:
+            continue
+        state.seen.add(key)
+        if key in state.earlier:
+            known.append(replace(state.earlier[key], candidate=candidate))
+        else:
+            new.append(candidate)
+    made = measurer.measure(state.task, new, LIMITS) if new else []
+    database.add(state.key, made, session)
+    state.search.observe([*known, *made])
+    if known or made:
+        state.observe([*known, *made])
+    else:
+        # it proposes nothing but what was tried
+        state.stale += 1
+        state.over = state.stale >= MOST_STALE
+
+
+def finish(
+    state: TaskState, measurer: Measurer, database: Database, limits: TrialLimits, *, final: bool
+) -> TaskResult:
+    """Decide between the leaders and the default plan, and keep what was decided.
+
+    ``final`` says that the task had its share of the budget, and will not be tuned again.
+    """
+    use, first = state.use, state.untuned
+    if first is None or first.status != "ok":
+        reason = "it was not measured" if first is None else f"{first.status}: {first.reason}"
+        inf = float("inf")
+        return TaskResult(use.task, use.label, inf, inf, None, state.trials, reason=reason, weight=use.weight)
+    made = [t for t in state.leaders if t.candidate.plan != state.default.plan and t.func != state.func]
+    leaders = [t.candidate for t in made if t.best < first.best][:LEADERS]
+    decision = Decision(first, first.best, ())
+    if leaders:
+        decision = decide(state.task, state.default, leaders, measurer, limits)
+    records = [
+        Record(state.key, plan, won.trial.func, won.ratio * decision.seconds, decision.seconds)
+        for won in decision.winners
+        for plan in [won.trial.candidate.plan]
+        if isinstance(plan, UnitPlan)
+    ]
+    default = state.default.plan
+    assert isinstance(default, UnitPlan)
+    untuned = Record(state.key, default, state.func, decision.seconds, decision.seconds)
+    database.keep(state.key, [*records, untuned], finished=final)
+    best = records[0] if records else None
+    plan = None if best is None else own_plan(best.plan, state.task, use.task)
+    return TaskResult(
+        use.task,
+        use.label,
+        decision.seconds,
+        decision.seconds if best is None else best.seconds,
+        plan,
+        state.trials,
+        weight=use.weight,
+        load=decision.load,
+    )
+
+
+def own_plan(plan: UnitPlan, task: Task, own: Task) -> UnitPlan:
+    """A plan under canonical names for the task that somebody has."""
+    if task.program == own.program:
+        return plan
+    return renamed_plan(plan, task.program, own.program, own.machine)

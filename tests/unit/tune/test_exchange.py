@@ -1,0 +1,60 @@
+"""Databases as lines: what is no row is refused by its number, what is known stays."""
+
+import json
+
+import pytest
+from tests.unit.tune.test_database import filled
+
+from tilewright.support import ArtefactError
+from tilewright.tune import Database, exported, imported
+
+
+@pytest.fixture
+def lines(tmp_path):
+    with Database(filled(tmp_path / "r.db")) as database:
+        return list(exported(database))
+
+
+def test_the_first_line_says_what_they_are(lines):
+    assert json.loads(lines[0]) == {"format": "tilewright-records", "version": 2}
+    assert [json.loads(line)["table"] for line in lines[1:]] == [
+        "tasks",
+        "trials",
+        "trials",
+        "records",
+        "records",
+    ]
+
+
+def changed(line, **fields):
+    return json.dumps({**json.loads(line), **fields})
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "message"),
+    [
+        (0, lambda line: "{}", "line 1 does not say that these are records"),
+        (0, lambda line: "[]", "line 1 is no object"),
+        (1, lambda line: "{", "line 2 is not JSON"),
+        (1, lambda line: changed(line, table="users"), "line 2 is no row of"),
+        (1, lambda line: changed(line, more=1), "line 2 is no row of"),
+        (1, lambda line: changed(line, threads="two"), "line 2: 'threads' is a number"),
+        (1, lambda line: changed(line, label=3), "line 2: 'label' is text"),
+        (1, lambda line: changed(line, program="x"), "line 2: its program cannot be read"),
+        (2, lambda line: changed(line, task="b"), "line 3 is of a task that no line before declares"),
+        (2, lambda line: changed(line, status="fine"), "line 3: a status is one of"),
+        (2, lambda line: changed(line, build=True), "line 3: 'build' is a number"),
+        (2, lambda line: " " * ((1 << 24) + 1), "line 3 has 16777217 characters"),
+    ],
+)
+def test_other_lines_are_refused_by_number(tmp_path, lines, number, change, message):
+    lines[number] = change(lines[number])
+    with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
+        imported(database, lines)
+
+
+def test_records_that_are_known_stay(tmp_path, lines):
+    other = [changed(line, seconds=0.5) if '"records"' in line[:20] else line for line in lines]
+    with Database(tmp_path / "r.db") as database:
+        assert imported(database, other)["records"] == 0
+        assert database.best("a").seconds == 1.0
