@@ -11,6 +11,7 @@ from tilewright.analysis.access_table import (
     iterator_spans,
     table_of,
 )
+from tilewright.analysis.borders import away_from_borders, unclamped
 from tilewright.analysis.contraction import (
     Contraction,
     contiguous_reduction,
@@ -38,6 +39,7 @@ __all__ = [
     "Operand",
     "Operator",
     "Window",
+    "away_from_borders",
     "contiguous_reduction",
     "find_operator",
     "flat_index",
@@ -49,4 +51,5 @@ __all__ = [
     "row_axis",
     "run_length",
     "span",
+    "unclamped",
 ]

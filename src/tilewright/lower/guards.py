@@ -96,14 +96,19 @@ def _necessary(s: Stmt) -> tuple[Condition, ...]:
 
 
 def _bound(c: Condition, name: str) -> tuple[str, Index] | None:
-    """``("hi", exclusive bound)`` or ``("lo", bound)`` of a condition ``a*var + r >= 0``."""
-    if c.op != "ge" or c.index is None:
-        return None
-    a = c.index.coefficient(name)
+    return None if c.op != "ge" or c.index is None else loop_bound(c.index, name)
+
+
+def loop_bound(least: Index, name: str) -> tuple[str, Index] | None:
+    """What ``least >= 0`` says of a variable: ``("hi", exclusive bound)`` or ``("lo", bound)``.
+
+    ``None`` where it is not linear in the variable.
+    """
+    a = least.coefficient(name)
     if a == 0:
         return None
     rest = Index(
-        c.index.const, tuple(t for t in c.index.terms if not (isinstance(t[0], Var) and t[0].name == name))
+        least.const, tuple(t for t in least.terms if not (isinstance(t[0], Var) and t[0].name == name))
     )
     if name in rest.vars:
         return None

@@ -14,6 +14,7 @@ from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
 from tilewright.lower.math import expand_math_calls
+from tilewright.lower.partition import partition_loops
 from tilewright.lower.thread_shares import shrink_private
 
 
@@ -38,6 +39,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
     Pass("keep_in_place", lambda func, _: keep_in_place(func)),
     Pass("trim_guards", lambda func, _: trim_guards(func)),
+    Pass("partition_loops", lambda func, _: partition_loops(func)),
     # last: its expressions share sub-expressions as objects, which rebuilding would lose
     Pass("expand_math", expand_math_calls),
 )

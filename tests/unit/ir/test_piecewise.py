@@ -19,7 +19,6 @@ def drawn(rng: random.Random, depth: int) -> Index:
     return made * rng.choice((1, 1, -1)) + rng.randint(-5, 5)
 
 
-
 @pytest.mark.parametrize("seed", range(8))
 def test_bounds_hold_and_one_form_alone_is_exact(seed):
     rng = random.Random(seed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from tilewright.analysis import flat_index, physical, run_length
+from tilewright.analysis import away_from_borders, flat_index, physical, run_length
 from tilewright.cost import buffer_bytes, goes_past_caches, last_cache
 from tilewright.ir import (
     CONST,
@@ -453,7 +453,7 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
                 if not any(it.name in i.vars for i in ld.indices):
                     score += 0 if ld is written else 0.25
                     continue
-                run = run_length(physical(program, ld), it.name)
+                run = run_length(away_from_borders(physical(program, ld), it.name), it.name)
                 together = run is None or run >= MIN_RUN
                 score += weight if together else -weight
                 if together and run is not None:
