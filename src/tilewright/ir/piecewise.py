@@ -1,4 +1,4 @@
-"""Minima and maxima over one linear form: functions of one number in pieces, bounded exactly at their corners.
+"""Minima and maxima over one linear form: functions of one number in pieces, bounded at their corners.
 
 Windows that borders cut are such: ``min(511, max(0, 8*y - 2) + 13) - max(0, 8*y - 4)``. Case by case, either
 bounds are loose or the cases multiply.
@@ -93,7 +93,7 @@ def corner_bound(x: Index, up: bool, bound: Callable[[Index, bool], int | None])
 
 
 def _forms(atom: Atom) -> Iterator[Terms]:
-    """The linear forms, in lowest terms, of the arguments of a minimum; of anything else that is none, one."""
+    """The linear forms, in lowest terms, of the arguments of a minimum; of anything else none."""
     if not isinstance(atom, MinMax):
         return
     for arg in atom.args:
@@ -107,7 +107,7 @@ def _forms(atom: Atom) -> Iterator[Terms]:
 
 def _split(x: Index, form: Terms) -> tuple[_Pieces, Index]:
     """An index as a function of the form, and what of it does not move with the form."""
-    plain = {a: c for a, c in x.terms if not isinstance(a, MinMax)}
+    plain: dict[Atom, int] = {a: c for a, c in x.terms if not isinstance(a, MinMax)}
     slope, own = 0, [a for a, _ in form if a in plain]
     if own:
         first, unit = form[0]
