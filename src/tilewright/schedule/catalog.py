@@ -50,6 +50,7 @@ from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
+from tilewright.schedule.rewrite.as_matrices import as_matrices
 from tilewright.schedule.rewrite.bf16x3 import bf16x3
 from tilewright.schedule.rewrite.factor_out import factor_out
 from tilewright.schedule.rewrite.flatten_rows import flatten_rows
@@ -101,6 +102,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     gather_operand,
     factor_out,
     fuse_iterators,
+    as_matrices,
     shift_factor,
     pad_operand,
     split_phases,

@@ -71,6 +71,10 @@ class ProgramMethods(Methods):
         """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
         return self.apply("skip_padding", stage)
 
+    def as_matrices(self, stage: str, multiples: Sequence[int], name: str) -> Self:
+        """A product of matrices: :func:`tilewright.schedule.rewrite.as_matrices.as_matrices`."""
+        return self.apply("as_matrices", stage, multiples, name)
+
     def rfactor(
         self,
         stage: str,
