@@ -22,6 +22,7 @@ from tilewright.analysis.contraction import (
     run_length,
 )
 from tilewright.analysis.footprint import footprint, span
+from tilewright.analysis.matrices import Roles, guards_of, roles_of
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 
@@ -38,16 +39,19 @@ __all__ = [
     "Contraction",
     "Operand",
     "Operator",
+    "Roles",
     "Window",
     "away_from_borders",
     "contiguous_reduction",
     "find_operator",
     "flat_index",
     "footprint",
+    "guards_of",
     "match_contraction",
     "physical",
     "pointwise_reader",
     "reads_in_place",
+    "roles_of",
     "row_axis",
     "run_length",
     "span",

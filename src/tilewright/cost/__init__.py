@@ -1,6 +1,7 @@
 """What things cost on a machine: its caches, bandwidths and issue, each question with one answer."""
 
 from tilewright.cost.analytic import Cost, cost_of, seconds
+from tilewright.cost.gpu_product import LAUNCH_SECONDS, ProductSize, ProductTiles, product_seconds
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
     KEPT_SHARE,
@@ -26,7 +27,11 @@ __all__ = [
     "Access",
     "Cost",
     "Loop",
+    "LAUNCH_SECONDS",
     "LoopTree",
+    "ProductSize",
+    "ProductTiles",
+    "product_seconds",
     "Work",
     "Occupancy",
     "cost_of",

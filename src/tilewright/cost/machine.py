@@ -7,7 +7,8 @@ from math import gcd, prod
 from typing import Final
 
 from tilewright.ir import Buffer
-from tilewright.target import Target
+from tilewright.support import InternalError
+from tilewright.target import GpuTarget, Target
 
 #: Bytes of the last cache level of a machine that does not say.
 UNKNOWN: Final = 1 << 23
@@ -29,10 +30,27 @@ PERHAPS_KEPT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What plans are made for: a target, and the threads of a run."""
+    """What plans are made for: a target, and the threads of a run (on a device one: the host's).
 
-    target: Target
+    What a plan asks of CPUs or of GPUs it asks of :attr:`target` or of :attr:`gpu`.
+    """
+
+    on: Target | GpuTarget
     threads: int
+
+    @property
+    def target(self) -> Target:
+        """The CPU."""
+        if isinstance(self.on, GpuTarget):
+            raise InternalError(f"a plan for CPUs was asked for {self.on.name}")
+        return self.on
+
+    @property
+    def gpu(self) -> GpuTarget:
+        """The device."""
+        if not isinstance(self.on, GpuTarget):
+            raise InternalError(f"a plan for devices was asked for {self.on.name}")
+        return self.on
 
 
 def last_cache(target: Target) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
@@ -12,7 +12,7 @@ from tilewright.plan.algorithms.bf16x3 import choose_bf16x3
 from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
 from tilewright.plan.algorithms.rule import StrassenPlan, WinogradPlan
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
-from tilewright.plan.catalog import RULES
+from tilewright.plan.clusters import Cluster, Planned, carry_out
 from tilewright.plan.contraction.dot_products import find_matrix
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
@@ -28,6 +28,7 @@ from tilewright.plan.fallback import fell_back
 from tilewright.plan.fused.bands import find_band
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.general.rule import gather_general, reduction_before
+from tilewright.plan.gpu.assembly import plan_on_gpu
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.rule import pipeline_before
 from tilewright.plan.rows.match import ending_stage
@@ -36,40 +37,16 @@ from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
 from tilewright.plan.rule import Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
-from tilewright.plan.unit import UnitPlan
 from tilewright.schedule import Schedule
-from tilewright.support import InternalError, ScheduleError
-from tilewright.target import Target
+from tilewright.support import ScheduleError
+from tilewright.target import GpuTarget, Target
 
 Choice = WinogradChoice | StrassenChoice
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Planned:
-    """A plan, and the schedule that it became."""
-
-    plan: UnitPlan
-    schedule: Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Stages that make one nest, by a rule; ``simpler`` is what is done where a step of it is refused.
-
-    Without anything simpler (``None``) the whole program is planned in another way. ``plan`` is its plan
-    where that is decided already, by default the rule's.
-    """
-
-    rule: str
-    root: str
-    stages: tuple[str, ...] = ()
-    simpler: tuple[Cluster, ...] | None = ()
-    plan: object = None
-
-
 def plan_unit(
     program: Program,
-    target: Target,
+    on: Target | GpuTarget,
     threads: int,
     constants: Collection[str] = (),
     *,
@@ -77,7 +54,10 @@ def plan_unit(
     sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> Planned:
     """The default plan of a program, carried out; the arguments are those of ``default_schedule``."""
-    machine, known = Machine(target, threads), frozenset(constants)
+    machine, known = Machine(on, threads), frozenset(constants)
+    if isinstance(on, GpuTarget):
+        return plan_on_gpu(program, machine)
+    target = on
     s = inline_stages(Schedule(program, operations=target.operations))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
@@ -191,33 +171,10 @@ def _plan_of(choice: Choice) -> WinogradPlan | StrassenPlan:
 
 
 def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planned:
-    """The clusters, each by the default plan of its rule."""
-    rewrites, nests = s.trace, list[Nest]()
-    for cluster in found:
-        s, made = _carry_out(s, context, cluster)
-        nests += made
-    streamed = streamed_results(s, context.machine.target)
-    return Planned(UnitPlan(rewrites, tuple(nests), streamed), store_past_caches(s, streamed))
-
-
-def _carry_out(s: Schedule, context: Context, cluster: Cluster) -> tuple[Schedule, list[Nest]]:
-    rule = RULES[cluster.rule]
-    try:
-        problem = rule.match(context, cluster.root, cluster.stages)
-        if problem is None:
-            raise InternalError(f"the rule {cluster.rule} does not fit the stage {cluster.root}")
-        plan = rule.default(problem) if cluster.plan is None else cluster.plan
-        done = rule.build(s, problem, plan)
-        return done, [Nest(cluster.rule, cluster.root, cluster.stages, plan)]
-    except ScheduleError as error:
-        if cluster.simpler is None:
-            raise
-        s = fell_back(s, f"stage {cluster.root} by a simpler rule", error)
-    nests: list[Nest] = []
-    for each in cluster.simpler:
-        s, made = _carry_out(s, context, each)
-        nests += made
-    return s, nests
+    """The clusters, each by the default plan of its rule, large results stored past the caches."""
+    made = carry_out(s, context, found)
+    streamed = streamed_results(made.schedule, context.machine.target)
+    return Planned(replace(made.plan, streamed=streamed), store_past_caches(made.schedule, streamed))
 
 
 def apply_algorithms(

@@ -12,6 +12,9 @@ from tilewright.plan.contraction.windows_rule import WindowsRule
 from tilewright.plan.elementwise.rule import ElementwiseRule
 from tilewright.plan.fused.rule import FusedRule
 from tilewright.plan.general.rule import GeneralRule
+from tilewright.plan.gpu.elements import GpuElementsRule
+from tilewright.plan.gpu.product import GpuProductRule
+from tilewright.plan.gpu.rows import GpuRowsRule
 from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
@@ -31,6 +34,9 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             FusedRule(),
             WinogradRule(),
             StrassenRule(),
+            GpuProductRule(),
+            GpuRowsRule(),
+            GpuElementsRule(),
         )
     }
 )

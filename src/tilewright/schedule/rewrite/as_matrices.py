@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Sequence
+from dataclasses import replace
 
+from tilewright.analysis import guards_of, roles_of
 from tilewright.ir import (
     GLOBAL,
     I64,
@@ -43,30 +43,6 @@ from tilewright.support import ScheduleError
 
 AXES = ("b", "i", "j", "k")
 """Iterators of the matrices: several products side by side, rows, columns, terms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """The iterators of a sum of products by what they are to the matrices, and its two factors.
-
-    ``rows`` move the first factor alone, ``columns`` the second, along which results lie together.
-    """
-
-    batch: tuple[Iter, ...]
-    rows: tuple[Iter, ...]
-    columns: tuple[Iter, ...]
-    sums: tuple[Iter, ...]
-    a: Expr
-    b: Expr
-    guard: tuple[Condition, ...]
-
-    @property
-    def extents(self) -> tuple[int, int, int, int]:
-        """How many products, rows, columns and terms there are."""
-        batch, rows, columns, sums = (
-            prod(it.extent.as_int() for it in of) for of in (self.batch, self.rows, self.columns, self.sums)
-        )
-        return batch, rows, columns, sums
 
 
 @primitive("as_matrices", phase="program")
@@ -133,7 +109,9 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     for axis, of in zip(AXES, (roles.batch, roles.rows, roles.columns, roles.sums), strict=True):
         values |= _parts(axis, of)
     real = {"b": batch, **dict(zip(AXES[1:], sizes, strict=True))}
-    left, right = _guards(roles)
+    guards = guards_of(roles)
+    assert not isinstance(guards, str)  # roles_of has asked
+    left, right = guards
     made: list[Stage] = []
     buffers: list[Buffer] = []
     for suffix, axes, factor, guard in (("a", "bki", roles.a, left), ("b", "bkj", roles.b, right)):
@@ -152,12 +130,12 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     place = tuple(var(axis) for axis in "bij")
     factors = [Load(f"{name}_{s}", tuple(map(var, axes)), e.dtype)
                for s, axes, e in (("a", "bki", roles.a), ("b", "bkj", roles.b))]  # fmt: skip
-    iters = tuple(
-        Iter(axis, ZERO, Index(shapes[axis]), "red" if axis == "k" else "par") for axis in AXES
-    )
+    iters = tuple(Iter(axis, ZERO, Index(shapes[axis]), "red" if axis == "k" else "par") for axis in AXES)
     total = Binary("add", Load(name, place, dtype), Binary("mul", factors[0], factors[1]))
     made.append(
-        Stage(name, iters, store(name, place, total), store(name, place, zero_of(dtype)), old.source, old.role)
+        Stage(
+            name, iters, store(name, place, total), store(name, place, zero_of(dtype)), old.source, old.role
+        )
     )
     buffers.append(Buffer(name, tuple(Index(shapes[axis]) for axis in "bij"), dtype, GLOBAL))
     here = tuple(_index(of) for of in (roles.batch, roles.rows, roles.columns))
@@ -168,71 +146,10 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     return replace(program, stages=stages, temps=(*program.temps, *buffers))
 
 
-def roles_of(stage: Stage) -> Roles | str:
-    """The roles of a stage's iterators in a product of matrices, or why it is none."""
-    guard, body = condition_of(stage.body)
-    init = stage.init
-    if not isinstance(body, Store) or not isinstance(init, Store) or not stage.is_reduction:
-        return "it is no sum"
-    if len(body.writes) != 1 or len(init.writes) != 1:
-        return "it has several results"
-    if not all(it.lo == ZERO and it.extent.is_const and it.kind != "ord" for it in stage.iters):
-        return "its axes do not go from 0 to constants"
-    w, start = body.writes[0], init.writes[0].value
-    old = Load(w.buffer, w.indices, w.value.dtype)
-    if not isinstance(w.value, Binary) or w.value.op != "add" or old not in (w.value.a, w.value.b):
-        return "it is no sum"
-    term = w.value.b if w.value.a == old else w.value.a
-    if not isinstance(start, Const) or start.value != 0:
-        return "its sums do not begin with zero"
-    if not isinstance(term, Binary) or term.op != "mul":
-        return "it does not sum products"
-    if any(c.expr is not None for c in guard):
-        return "a condition of it depends on data"
-    left, right = set(term.a.vars), set(term.b.vars)
-    pars = [it for it in stage.iters if it.kind == "par"]
-    if pars and pars[-1].name in left and pars[-1].name not in right:
-        term, left, right = Binary("mul", term.b, term.a), right, left
-    rows = tuple(it for it in pars if it.name in left and it.name not in right)
-    columns = tuple(it for it in pars if it.name in right and it.name not in left)
-    if not rows or not columns:
-        return f"no axis moves {'the first' if not rows else 'the second'} factor alone"
-    found = Roles(
-        tuple(it for it in pars if it not in rows and it not in columns),
-        rows,
-        columns,
-        tuple(it for it in stage.iters if it.kind == "red"),
-        term.a,
-        term.b,
-        tuple(guard),
-    )
-    try:
-        _guards(found)
-    except ScheduleError as error:
-        return error.what
-    return found
-
-
 def _write(stage: Stage) -> tuple[Access, ...]:
     _, body = condition_of(stage.body)
     assert isinstance(body, Store)  # roles_of has seen it
     return body.writes
-
-
-def _guards(roles: Roles) -> tuple[list[Condition], list[Condition]]:
-    """The conditions of the sum, each with the factor that it makes zero."""
-    common = {it.name for it in (*roles.batch, *roles.sums)}
-    left: list[Condition] = []
-    right: list[Condition] = []
-    for c in roles.guard:
-        names: Set[str] = set(c.vars)
-        if names <= common | {it.name for it in roles.columns}:
-            right.append(c)
-        elif names <= common | {it.name for it in roles.rows}:
-            left.append(c)
-        else:
-            raise ScheduleError(f"{c} depends on rows and columns")
-    return left, right
 
 
 def _index(iters: Sequence[Iter]) -> Index:

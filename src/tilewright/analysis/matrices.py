@@ -1,0 +1,91 @@
+"""Sums of products as products of matrices: rows, columns, terms and the two factors."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.ir import ZERO, Binary, Condition, Const, Expr, Iter, Load, Stage, Store, condition_of
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The iterators of a sum of products by what they are to the matrices, and its two factors.
+
+    ``rows`` move the first factor alone, ``columns`` the second, along which results lie together.
+    """
+
+    batch: tuple[Iter, ...]
+    rows: tuple[Iter, ...]
+    columns: tuple[Iter, ...]
+    sums: tuple[Iter, ...]
+    a: Expr
+    b: Expr
+    guard: tuple[Condition, ...]
+
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """How many products, rows, columns and terms there are."""
+        batch, rows, columns, sums = (
+            prod(it.extent.as_int() for it in of) for of in (self.batch, self.rows, self.columns, self.sums)
+        )
+        return batch, rows, columns, sums
+
+
+def roles_of(stage: Stage) -> Roles | str:
+    """The roles of a stage's iterators in a product of matrices, or why it is none."""
+    guard, body = condition_of(stage.body)
+    init = stage.init
+    if not isinstance(body, Store) or not isinstance(init, Store) or not stage.is_reduction:
+        return "it is no sum"
+    if len(body.writes) != 1 or len(init.writes) != 1:
+        return "it has several results"
+    if not all(it.lo == ZERO and it.extent.is_const and it.kind != "ord" for it in stage.iters):
+        return "its axes do not go from 0 to constants"
+    w, start = body.writes[0], init.writes[0].value
+    old = Load(w.buffer, w.indices, w.value.dtype)
+    if not isinstance(w.value, Binary) or w.value.op != "add" or old not in (w.value.a, w.value.b):
+        return "it is no sum"
+    term = w.value.b if w.value.a == old else w.value.a
+    if not isinstance(start, Const) or start.value != 0:
+        return "its sums do not begin with zero"
+    if not isinstance(term, Binary) or term.op != "mul":
+        return "it does not sum products"
+    if any(c.expr is not None for c in guard):
+        return "a condition of it depends on data"
+    left, right = set(term.a.vars), set(term.b.vars)
+    pars = [it for it in stage.iters if it.kind == "par"]
+    if pars and pars[-1].name in left and pars[-1].name not in right:
+        term, left, right = Binary("mul", term.b, term.a), right, left
+    rows = tuple(it for it in pars if it.name in left and it.name not in right)
+    columns = tuple(it for it in pars if it.name in right and it.name not in left)
+    if not rows or not columns:
+        return f"no axis moves {'the first' if not rows else 'the second'} factor alone"
+    found = Roles(
+        tuple(it for it in pars if it not in rows and it not in columns),
+        rows,
+        columns,
+        tuple(it for it in stage.iters if it.kind == "red"),
+        term.a,
+        term.b,
+        tuple(guard),
+    )
+    guards = guards_of(found)
+    return guards if isinstance(guards, str) else found
+
+
+def guards_of(roles: Roles) -> tuple[list[Condition], list[Condition]] | str:
+    """The conditions of the sum, by the factor that they make zero; or why neither can hide one."""
+    common = {it.name for it in (*roles.batch, *roles.sums)}
+    left: list[Condition] = []
+    right: list[Condition] = []
+    for c in roles.guard:
+        names: Set[str] = set(c.vars)
+        if names <= common | {it.name for it in roles.columns}:
+            right.append(c)
+        elif names <= common | {it.name for it in roles.rows}:
+            left.append(c)
+        else:
+            return f"{c} depends on rows and columns"
+    return left, right

@@ -1,0 +1,1 @@
+"""Rules of GPUs: products of matrices in tiles, rows by blocks or warps, elements by threads."""

@@ -1,0 +1,189 @@
+"""The rule of elements on GPUs: each thread computes one of the result, or a few that lie together.
+
+It is right for every stage: iterators whose order matters stay in their thread, and where not even one loop
+can be shared the whole stage is one thread's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from tilewright.ir import ONE, Program, Stage, fresh_name
+from tilewright.plan.fallback import fell_back
+from tilewright.plan.gpu.lanes import widest
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+
+#: Threads of a block that are tried: whole warps, of which a multiprocessor holds enough blocks.
+BLOCKS: Final = (32, 64, 128, 256, 512)
+#: Threads of a block by default: four warps, one for each scheduler of a multiprocessor.
+DEFAULT_BLOCK: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ElementsPlan:
+    """``threads`` of a block, and the elements that each stores in one access (``vector``)."""
+
+    threads: int
+    vector: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementsProblem:
+    """A stage, and those whose results its threads compute for themselves."""
+
+    context: Context
+    stage: Stage
+    members: tuple[str, ...]
+    vectors: tuple[int, ...]
+
+
+class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
+    """Any stage: all parallel iterations to threads."""
+
+    name = "gpu_elements"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"threads": ElementsPlan})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ElementsProblem | None:
+        """Every stage can be done so."""
+        stage = context.program.stage(root)
+        most = (
+            1
+            if stages or not stage.iters
+            else widest(context.program, stage, stage.iters[-1].name, reads=False)
+        )
+        vectors = tuple(n for n in (8, 4, 2, 1) if n <= most)
+        return ElementsProblem(context, stage, stages, vectors)
+
+    def default(self, problem: ElementsProblem) -> ElementsPlan:
+        """Accesses of 128 bits where there are enough of them for all threads of the device."""
+        target = problem.context.machine.gpu
+        count = elements(problem.stage) or 0
+        enough = target.units * target.threads_per_unit // 2
+        vector = next((n for n in problem.vectors if count >= n * enough), 1)
+        threads = min(DEFAULT_BLOCK, target.threads_per_block)
+        while threads > target.warp and count <= vector * threads * target.units // 2:
+            # few elements: more blocks, so that all multiprocessors have some
+            threads //= 2
+        return ElementsPlan(threads, vector)
+
+    def space(self, problem: ElementsProblem) -> Space[ElementsPlan]:
+        """Blocks of all sizes, accesses of all widths."""
+        default, most = self.default(problem), problem.context.machine.gpu.threads_per_block
+        threads = tuple(dict.fromkeys((default.threads, *(n for n in BLOCKS if n <= most))))
+        return Space(default, {"threads": threads, "vector": problem.vectors})
+
+    def build(self, s: Schedule, problem: ElementsProblem, plan: ElementsPlan) -> Schedule:
+        """Carry it out; what cannot be placed in the threads of its reader gets threads of its own."""
+        s, home = spread(s, problem.stage.name, plan)
+        for name in reversed(problem.members):
+            placed = None if home is None else _place(s, problem.context.program.stage(name), home)
+            s = spread(s, name, plan)[0] if placed is None else placed
+        return s
+
+
+def element_homes(program: Program, names: list[str]) -> dict[str, list[str]]:
+    """Those of the stages ``names`` that end a nest of elements, each with what its threads compute as well.
+
+    A stage goes to the threads of its readers, if these are those of one nest and compute as many elements.
+    """
+    homes: dict[str, str] = {}
+    out: dict[str, list[str]] = {}
+    results = {b.name for b in program.outputs}
+    for stage in reversed(program.stages):
+        if stage.name not in names:
+            continue
+        (written, *others) = stage.writes
+        readers = program.consumers(written)
+        found = {homes.get(reader.name) for reader in readers}
+        counts = {elements(reader) for reader in readers} | {elements(stage)}
+        home = found.pop() if len(found) == 1 else None
+        if others or written in results or home is None or len(counts) != 1 or None in counts:
+            homes[stage.name] = stage.name
+            out[stage.name] = []
+        else:
+            homes[stage.name] = home
+            out[home].insert(0, stage.name)
+    return out
+
+
+def elements(stage: Stage) -> int | None:
+    """Elements that a stage computes; ``None`` where they are no constant."""
+    count = 1
+    for it in stage.iters:
+        if it.kind == "ord" or not it.extent.is_const:
+            return None
+        count *= it.extent.const if it.kind == "par" else 1
+    return count
+
+
+def _place(s: Schedule, stage: Stage, home: str) -> Schedule | None:
+    """The stage in a thread's loop, its results in a buffer of the thread; ``None`` where that is refused."""
+    try:
+        placed = s.compute_at(stage.name, home)
+        buffer = placed.buffers()[stage.writes[0]]
+        one = all(extent == ONE for extent in buffer.physical_shape)
+        return placed.set_scope(buffer.name, "local") if one else None
+    except ScheduleError:
+        return None
+
+
+def spread(s: Schedule, name: str, plan: ElementsPlan) -> tuple[Schedule, str | None]:
+    """Give the parallel iterations of one block to threads, all of them or those of one loop.
+
+    Returns the loop over the threads of a block as well, if there is one now.
+    """
+    outer = _parallel_loops(s, name)
+    refused: ScheduleError | None = None
+    for loops in (outer, *([loop] for loop in outer if len(outer) > 1)):
+        if not loops:
+            return s, None
+        try:
+            return _bind(s, loops, plan, wide=loops is outer)
+        except ScheduleError as error:
+            refused = refused or error
+    assert refused is not None  # without loops there was nothing to refuse
+    return fell_back(s, f"{name} runs in one thread", refused), None
+
+
+def _parallel_loops(s: Schedule, name: str) -> list[str]:
+    """The outermost loops around a block, as far as they feed parallel iterators alone."""
+    block = s.block(name)
+    kinds: dict[str, set[str]] = {}
+    for it, bound in zip(block.iters, block.bind, strict=True):
+        for var in bound.vars:
+            kinds.setdefault(var, set()).add(it.kind)
+    found: list[str] = []
+    for loop in s.loops(name):
+        if kinds.get(loop, {"par"}) != {"par"}:
+            break
+        found.append(loop)
+    return found
+
+
+def _bind(s: Schedule, loops: list[str], plan: ElementsPlan, *, wide: bool) -> tuple[Schedule, str]:
+    taken = set(s.func.body.names)
+
+    def name(base: str) -> str:
+        found = fresh_name(base, taken)
+        taken.add(found)
+        return found
+
+    first, *rest = loops
+    lanes = ""
+    if plan.vector > 1 and wide:
+        last, lanes = name("vectors"), name("lanes")
+        s = s.split(loops[-1], plan.vector, names=[last, lanes]).vectorize(lanes)
+        first, *rest = (*loops[:-1], last)
+    for loop in rest:
+        fused = name("element")
+        s = s.fuse(first, loop, names=[fused])
+        first = fused
+    block, thread = name("block"), name("thread")
+    s = s.split(first, plan.threads, names=[block, thread]).bind(block, "block.x").bind(thread, "thread.x")
+    return s, thread

@@ -1,0 +1,176 @@
+"""The rule of products of matrices on GPUs: tiles of blocks and threads, slices in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from tilewright.cost import ProductSize, ProductTiles, product_seconds
+from tilewright.ir import Load, Program, Stage, Store, stmt_loads
+from tilewright.plan.gpu.lanes import widest
+from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+from tilewright.target import GpuTarget
+
+#: Multiples of rows, columns and terms that matrices are filled up to: the largest tiles.
+MULTIPLES: Final = (128, 128, 16)
+TILES: Final = (16, 32, 64, 128)
+DEPTHS: Final = (8, 16, 32)
+THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8))
+#: Threads of a block: at least a warp, at most what leaves registers for tiles.
+MOST_THREADS: Final = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductProblem:
+    """A product of matrices whose operands are read where they are used."""
+
+    context: Context
+    nest: ProductNest
+    size: ProductSize
+
+
+class GpuProductRule(Rule[ProductProblem, ProductTiles]):
+    """Products that ``as_matrices`` made: ``root`` takes the results of ``stages``: ``a``, ``b``, product."""
+
+    name = "gpu_product"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"tiles": ProductTiles})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ProductProblem | None:
+        """The product whose result ``root`` takes element by element."""
+        program = context.program
+        if len(stages) != 3 or any(name not in {s.name for s in program.stages} for name in stages):
+            return None
+        a, b, product = (program.stage(name) for name in stages)
+        nest = _nest(program, program.stage(root), a, b, product)
+        return None if nest is None else ProductProblem(context, nest, _size(program, nest, a, b))
+
+    def default(self, problem: ProductProblem) -> ProductTiles:
+        """The tiles with the fewest seconds by the model."""
+        return best_tiles(problem.size, problem.context.machine.gpu)[0]
+
+    def space(self, problem: ProductProblem) -> Space[ProductTiles]:
+        """All tiles that fit."""
+        target = problem.context.machine.gpu
+        options: dict[str, tuple[object, ...]] = {
+            "rows": TILES,
+            "columns": TILES,
+            "depth": DEPTHS,
+            "thread_rows": (1, 2, 4, 8),
+            "thread_columns": (2, 4, 8),
+            "stages": (1, 2),
+        }
+        return Space(self.default(problem), options, lambda plan: refusal(problem.size, plan, target))
+
+    def build(self, s: Schedule, problem: ProductProblem, plan: ProductTiles) -> Schedule:
+        """Carry out the nest."""
+        return schedule_product(s, problem.nest, plan)
+
+
+def refusal(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> str:
+    """Why tiles are none for a product; empty where they are."""
+    if tiles.rows % tiles.thread_rows or tiles.columns % tiles.thread_columns:
+        return "a thread's tile does not divide its block's"
+    if not target.warp <= tiles.threads <= min(MOST_THREADS, target.threads_per_block):
+        return f"{tiles.threads} threads a block"
+    if tiles.depth > MULTIPLES[2] and -(-size.sums // MULTIPLES[2]) * MULTIPLES[2] % tiles.depth:
+        return f"steps of {tiles.depth} do not divide the sums"
+    if tiles.registers > target.registers_per_thread * 3 // 4:
+        return f"about {tiles.registers} registers a thread"
+    if tiles.shared_bytes(size.element) > target.shared_per_block:
+        return "too much shared memory"
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def best_tiles(size: ProductSize, target: GpuTarget) -> tuple[ProductTiles, float]:
+    """The tiles of a product with the fewest seconds by the model, and these."""
+    best = min(
+        _candidates(size, target), key=lambda tiles: (product_seconds(size, tiles, target), str(tiles))
+    )
+    return best, product_seconds(size, best, target)
+
+
+def _candidates(size: ProductSize, target: GpuTarget) -> Iterator[ProductTiles]:
+    for rows in TILES:
+        for columns in TILES:
+            # beyond the next power of two there is nothing left to compute
+            if (rows > 16 and rows >= 2 * size.rows) or (columns > 16 and columns >= 2 * size.columns):
+                continue
+            for depth in DEPTHS:
+                for down, across in THREAD_TILES:
+                    for stages in (1, 2):
+                        tiles = ProductTiles(rows, columns, depth, down, across, stages)
+                        if not refusal(size, tiles, target):
+                            yield tiles
+
+
+def _nest(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> ProductNest | None:
+    (buffer,) = product.writes
+    found = {ld for ld in stmt_loads(root.body) if ld.buffer == buffer}
+    if len(found) != 1 or program.consumers(buffer) != (root,) or any(it.kind != "par" for it in root.iters):
+        return None
+    (load,) = found
+    axes = tuple(i.as_var() for i in load.indices)
+    if any(axis is None and not i.is_const for axis, i in zip(axes, load.indices, strict=True)):
+        return None
+    if axes[1] is None or axes[2] is None:
+        return None
+    named = {axis for axis in axes if axis is not None}
+    if {it.name for it in root.iters} != named or not isinstance(root.body, Store):
+        return None
+    copies = []
+    for stage, along in ((a, "i"), (b, "j")):
+        # whichever axis of the matrix lies together in memory is copied in wide accesses
+        ways = [(axis, widest(program, stage, axis, reads=True) if _reads(program, stage, axis) else 1)
+                for axis in (along, "k")]  # fmt: skip
+        axis, width = max(ways, key=lambda way: way[1])
+        if width == 1 and _reads_next(program, stage, "k") and not _reads_next(program, stage, along):
+            axis = "k"
+        copies.append((axis, width))
+    out = widest(program, root, axes[2], reads=False) if axes[2] is not None else 1
+    return ProductNest(
+        root=root.name,
+        a=a.name,
+        b=b.name,
+        product=product.name,
+        batch=axes[0],
+        rows=axes[1],
+        columns=axes[2],
+        copy_a=copies[0],
+        copy_b=copies[1],
+        store=min(4, out),
+    )
+
+
+def _reads(program: Program, stage: Stage, axis: str) -> bool:
+    return any(axis in ld.vars for ld in stmt_loads(stage.body))
+
+
+def _reads_next(program: Program, stage: Stage, axis: str) -> bool:
+    """Whether the last index of what a stage reads moves by one with an axis, mostly."""
+    return any(ld.indices and ld.indices[-1].coefficient(axis) == 1 for ld in stmt_loads(stage.body))
+
+
+def _size(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductSize:
+    root = program.stage(nest.root)
+    k = program.stage(nest.product).extent("k")
+    read = {ld.buffer for stage in (a, b) for ld in stmt_loads(stage.body) if isinstance(ld, Load)}
+    nbytes = sum(
+        prod(e.as_int() for e in program.buffer(name).shape) * program.buffer(name).dtype.bytes
+        for name in sorted(read)
+    )
+    return ProductSize(
+        1 if nest.batch is None else root.extent(nest.batch),
+        root.extent(nest.rows),
+        root.extent(nest.columns),
+        k,
+        program.buffer(a.writes[0]).dtype.bytes,
+        nbytes,
+    )

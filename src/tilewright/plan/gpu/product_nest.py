@@ -1,0 +1,128 @@
+"""The nest of a product on a GPU: a tile a block, slices of operands in shared memory, sums in registers.
+
+Each thread has rows and columns in groups of up to four that lie together, the groups spread over the tile:
+reads of shared memory are wide and their addresses fall into different banks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+from tilewright.cost import ProductTiles
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+
+#: Elements of a group of a thread's rows or columns: one access of 128 bits of f32 numbers.
+GROUP: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProductNest:
+    """The stages of a product, the axes of the result, and how many elements lie together along which axis.
+
+    ``copy_a`` and ``copy_b`` are the axis of the matrix (``i``, ``j`` or ``k``) along which its source lies,
+    and the elements of an access; ``store`` those of an access to the result.
+    """
+
+    root: str
+    a: str
+    b: str
+    product: str
+    batch: str | None
+    rows: str
+    columns: str
+    copy_a: tuple[str, int]
+    copy_b: tuple[str, int]
+    store: int
+
+
+def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Schedule:
+    """Carry out a nest. Raises ScheduleError where a step is refused."""
+    p = nest.product
+    down, across = plan.rows // plan.thread_rows, plan.columns // plan.thread_columns
+    axes = (it.name for it in s.block(nest.root).iters)
+    loops = dict(zip(axes, s.loops(nest.root), strict=True))
+    m, n = loops[nest.rows], loops[nest.columns]
+    s = s.split(m, plan.rows, names=[f"{p}_m_o", f"{p}_m_i"], tail="mask")
+    s = s.split(n, plan.columns, names=[f"{p}_n_o", f"{p}_n_i"], tail="mask")
+    batch = () if nest.batch is None else (loops[nest.batch],)
+    s = s.reorder(*batch, f"{p}_m_o", f"{p}_n_o", f"{p}_m_i", f"{p}_n_i")
+    for loop, axis in (
+        *((each, "block.z") for each in batch),
+        (f"{p}_m_o", "block.y"),
+        (f"{p}_n_o", "block.x"),
+    ):
+        s = s.bind(loop, axis)
+    s = s.compute_at(p, f"{p}_n_o").set_scope(p, "register")
+    i, j, k = s.loops(p)[-3:]
+    s = s.split(k, plan.depth, names=[f"{p}_k_o", f"{p}_k_i"]).reorder(f"{p}_k_o", f"{p}_k_i", i, j)
+    s = s.decompose_init(p, f"{p}_k_o")
+    for name in (nest.a, nest.b):
+        s = s.compute_at(name, f"{p}_k_o").set_scope(name, "shared")
+    ahead = plan.stages > 1 and _steps(s, f"{p}_k_o") >= plan.stages
+    if ahead:
+        s = s.pipeline(f"{p}_k_o", plan.stages)
+    start = s.loops(f"{p}_init")[-2:]
+    rows: list[str] = []
+    columns: list[str] = []
+    for name, (x, y), outer in (
+        (f"{p}_init", start, ()),
+        (p, (i, j), (f"{p}_k_i",)),
+        (f"{p}_out", (f"{p}_m_i", f"{p}_n_i"), ()),
+    ):
+        s = _thread_tile(s, name, (x, y), plan, (down, across), outer)
+        s = s.vectorize(f"{name}_jw") if name.endswith("_out") and nest.store > 1 else s.unroll(f"{name}_jw")
+        rows.append(f"{name}_ty")
+        columns.append(f"{name}_tx")
+    s = s.bind(tuple(rows), "thread.y").bind(tuple(columns), "thread.x")
+    for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
+        if axis == "k":
+            # elements that lie together are stored apart: a row's length decides into which banks
+            s = s.pad_stride(name, GROUP)
+        for copy in (name, f"{name}_ahead") if ahead else (name,):
+            s = _copy(s, copy, axis, width, (down, across))
+    return s
+
+
+def _thread_tile(
+    s: Schedule,
+    name: str,
+    loops: tuple[str, str],
+    plan: ProductTiles,
+    threads: tuple[int, int],
+    outer: tuple[str, ...],
+) -> Schedule:
+    """Divide a nest over a tile among threads, each with groups of rows and columns, written out."""
+    for loop, letter, count, of in (
+        (loops[0], "i", threads[0], plan.thread_rows),
+        (loops[1], "j", threads[1], plan.thread_columns),
+    ):
+        thread = "ty" if letter == "i" else "tx"
+        names = [f"{name}_{letter}v", f"{name}_{thread}", f"{name}_{letter}w"]
+        s = s.split(loop, (count, min(of, GROUP)), names=names, tail="mask")
+    s = s.reorder(
+        f"{name}_ty", f"{name}_tx", *outer, *(f"{name}_{part}" for part in ("iv", "iw", "jv", "jw"))
+    )
+    for part in ("iv", "iw", "jv"):
+        s = s.unroll(f"{name}_{part}")
+    return s
+
+
+def _copy(s: Schedule, block: str, axis: str, width: int, threads: tuple[int, int]) -> Schedule:
+    """Share a copy among the threads, along the axis in which its source lies."""
+    *_, k, other = s.loops(block)
+    if axis == "k":
+        s = s.reorder(other, k)
+    last = s.loops(block)[-1]
+    vector = gcd(width, _steps(s, last))
+    return s.cooperative_copy(block, threads, vector=vector)
+
+
+def _steps(s: Schedule, loop: str) -> int:
+    """Iterations of a loop. Raises ScheduleError where they are no constant."""
+    extent = s.loop(loop).extent
+    if not extent.is_const:
+        raise ScheduleError(f"{loop!r} has {extent} iterations, not a constant number")
+    return extent.as_int()

@@ -1,0 +1,90 @@
+"""Which sums are done as products of matrices on GPUs, and the rewrite that makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tilewright.analysis import Roles, pointwise_reader, roles_of
+from tilewright.cost import ProductSize
+from tilewright.ir import Program, Stage, stmt_loads
+from tilewright.plan.fallback import fell_back
+from tilewright.plan.gpu.product import MULTIPLES
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+
+#: Rows, columns and terms from which on tiles pay; below, threads read what they need by themselves.
+LEAST: Final = (2, 8, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeProduct:
+    """A product as ``as_matrices`` made it: its operands, its sums, and what takes the result."""
+
+    root: str
+    stages: tuple[str, str, str]
+
+
+def matrices_of(program: Program, stage: Stage) -> Roles | None:
+    """The roles of a sum that is worth tiles; ``None`` for others."""
+    roles = roles_of(stage)
+    if isinstance(roles, str):
+        return None
+    _, rows, columns, sums = roles.extents
+    fewer, more = sorted((rows, columns))
+    if fewer < LEAST[0] or more < LEAST[1] or sums < LEAST[2]:
+        return None
+    return roles
+
+
+def product_size(program: Program, stage: Stage, parts: int = 1) -> ProductSize:
+    """The size of the product that a sum becomes, its sums in so many parts."""
+    roles = roles_of(stage)
+    assert isinstance(roles, Roles)  # matrices_of has found them
+    batch, rows, columns, sums = roles.extents
+    read = {ld.buffer for ld in stmt_loads(stage.body)} - set(stage.writes)
+    nbytes = sum(
+        prod(e.as_int() for e in program.buffer(name).shape) * program.buffer(name).dtype.bytes
+        for name in sorted(read)
+    )
+    filled = -(-sums // parts // MULTIPLES[2]) * MULTIPLES[2]
+    return ProductSize(batch * parts, rows, columns, filled, roles.a.dtype.bytes, nbytes)
+
+
+def make_products(s: Schedule) -> tuple[Schedule, list[MadeProduct]]:
+    """Rewrite all sums that are worth tiles. A stage that alone takes a result does so in registers."""
+    made: list[MadeProduct] = []
+    for stage in s.require_program().stages:
+        if matrices_of(s.require_program(), stage) is None:
+            continue
+        try:
+            s, product = _make(s, stage)
+            made.append(product)
+        except ScheduleError as error:
+            s = fell_back(s, f"{stage.name} is no product of matrices", error)
+    return s, made
+
+
+def _make(s: Schedule, stage: Stage) -> tuple[Schedule, MadeProduct]:
+    program = s.require_program()
+    roles = roles_of(stage)
+    assert isinstance(roles, Roles)  # as above
+    reader = pointwise_reader(program, stage)
+    temps = {b.name for b in program.temps}
+    name = f"{stage.name}_product"
+    s = s.as_matrices(stage.name, MULTIPLES, name)
+    root = stage.name
+    names = {it.name: it.name for it in stage.iters}
+    pars = [it.name for it in stage.iters if it.kind == "par"]
+    if reader is not None and stage.writes[0] in temps and len(reader.iters) == len(pars):
+        s = s.inline_stage(stage.name)
+        root = reader.name
+        names = dict(zip(pars, (it.name for it in reader.iters), strict=True))
+    for group in (roles.batch, roles.rows, roles.columns):
+        axes = [names[it.name] for it in group]
+        while len(axes) > 1:
+            before = {it.name for it in s.require_program().stage(root).iters}
+            s = s.fuse_iterators(root, axes[0], axes[1])
+            axes[:2] = {it.name for it in s.require_program().stage(root).iters} - before
+    return s, MadeProduct(root, (f"{name}_a", f"{name}_b", name))

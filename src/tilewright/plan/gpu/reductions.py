@@ -1,0 +1,117 @@
+"""Reductions on GPUs taken apart: parts for the threads of a row, or for blocks where results are few."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from tilewright.analysis import flat_index
+from tilewright.cost import LAUNCH_SECONDS
+from tilewright.ir import Program, Stage, stmt_loads
+from tilewright.plan.fallback import fell_back
+from tilewright.plan.gpu.product import MULTIPLES, best_tiles
+from tilewright.plan.gpu.products import matrices_of, product_size
+from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
+from tilewright.target import GpuTarget
+
+#: Elements of a row from which on threads share it.
+LONG_ROW: Final = 32
+#: Elements of a row for each thread, about: fewer cost more in joining parts than they save.
+EACH: Final = 8
+#: Parts of a row, at most: threads of a block.
+MOST_PARTS: Final = 256
+#: Parts that one thread joins at most; more are joined in two steps.
+JOINED: Final = 32
+#: Parts of the sums of a product that are tried.
+SPLITS: Final = (2, 4, 8, 16, 32)
+
+
+def split_reductions(s: Schedule, target: GpuTarget) -> Schedule:
+    """Take apart what too few threads would reduce. Rewrites the program only."""
+    for name in [stage.name for stage in s.require_program().stages]:
+        program = s.require_program()
+        stage = program.stage(name)
+        if not stage.is_reduction or not all(it.extent.is_const for it in stage.iters):
+            continue
+        try:
+            if matrices_of(program, stage) is not None:
+                s = _split_product(s, stage, target)
+            else:
+                s = _split_row(s, stage, target)
+        except ScheduleError as error:
+            s = fell_back(s, f"{name} is reduced in order", error)
+    return s
+
+
+def _split_product(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
+    """Parts of long sums with few results, where the model says that pays (split-K)."""
+    program = s.require_program()
+    size = product_size(program, stage)
+    _, least = best_tiles(size, target)
+    axis = max((it for it in stage.iters if it.kind == "red"), key=lambda it: it.extent.as_int())
+    length = axis.extent.as_int()
+    best = 1
+    for parts in SPLITS:
+        if length % parts or size.sums // parts < MULTIPLES[2]:
+            continue
+        part = product_size(program, stage, parts)
+        nbytes = parts * size.batch * size.rows * size.columns * size.element
+        joined = 2 * nbytes / (target.level("memory").bandwidth * target.units) / (target.clock_hz or 1e9)
+        seconds = best_tiles(part, target)[1] + joined + LAUNCH_SECONDS
+        if seconds < least:
+            least, best = seconds, parts
+    return s if best == 1 else s.rfactor(stage.name, axis.name, length // best, name=f"{stage.name}_parts")
+
+
+def _split_row(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
+    """Parts of a row for the threads of a warp or a block; parts for blocks where rows lie across memory."""
+    sums = [it for it in stage.iters if it.kind == "red"]
+    length = prod(it.extent.as_int() for it in sums)
+    results = prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
+    enough = target.units * target.threads_per_unit // 2
+    if length < LONG_ROW or (length <= 4 * LONG_ROW and results >= enough and not _along_rows(s, stage)):
+        return s
+    if not _along_rows(s, stage) and results >= target.warp:
+        parts = next((n for n in (4, 8, 16, 32, 64) if results * n >= enough), 64)
+        axis = max(sums, key=lambda it: it.extent.as_int())
+        share = -(-axis.extent.as_int() // parts)
+        if results >= enough or share < EACH:
+            return s
+        return s.rfactor(stage.name, axis.name, share, name=f"{stage.name}_parts")
+    if not any(it.kind == "par" for it in stage.iters):
+        return s
+    s, axis_name = fused_axes(s, stage.name, [it.name for it in sums])
+    parts = target.warp
+    while parts < MOST_PARTS and length >= 2 * parts * EACH and (results < enough // parts or length > 4096):
+        parts *= 2
+    parts = min(parts, target.threads_per_block, max(2, length))
+    s = s.rfactor(stage.name, axis_name, parts, part="inner", name=f"{stage.name}_lanes")
+    if parts > JOINED:
+        s = s.rfactor(stage.name, f"{axis_name}_i", 16, part="inner", name=f"{stage.name}_joined")
+    return s
+
+
+def fused_axes(s: Schedule, stage: str, axes: list[str]) -> tuple[Schedule, str]:
+    """The axes of a stage as one, by its name."""
+    first, *rest = axes
+    for axis in rest:
+        before = {it.name for it in s.require_program().stage(stage).iters}
+        s = s.fuse_iterators(stage, first, axis)
+        (first,) = {it.name for it in s.require_program().stage(stage).iters} - before
+    return s, first
+
+
+def _along_rows(s: Schedule, stage: Stage) -> bool:
+    """Whether neighbours along the last reduction axis lie together in the largest operand."""
+    program: Program = s.require_program()
+    last = [it.name for it in stage.iters if it.kind == "red"][-1]
+    largest = max(
+        (ld for ld in stmt_loads(stage.body) if ld.buffer not in stage.writes),
+        key=lambda ld: len(ld.vars),
+        default=None,
+    )
+    if largest is None:
+        return False
+    flat = flat_index(program, largest.buffer, largest.indices)
+    return flat is not None and flat.coefficient(last) == 1

@@ -1,0 +1,235 @@
+"""The rule of rows on GPUs: a block, or a few warps of one, computes a row from reductions to results.
+
+Reductions are taken apart before (``gpu/reductions.py``): lanes reduce parts of a row, and the parts are
+reduced again. What flows between the stages of a row stays in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from tilewright.ir import Index, Program, Stage, condition_of, stmt_loads, stmt_writes, var
+from tilewright.plan.rule import Context, Rule
+from tilewright.plan.space import Space
+from tilewright.schedule import Schedule
+from tilewright.target import GpuTarget
+
+#: Bytes of a row's values in shared memory, at most: with more, few blocks fit a multiprocessor.
+MOST_SHARED: Final = 32 << 10
+#: Threads of a block that are aimed at where a row has fewer.
+AIM: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPlan:
+    """``rows`` that a block computes side by side, by ``threads`` each."""
+
+    rows: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsProblem:
+    """The stages of a row: ``members`` and the ``root`` after them; the first ``depth`` axes count rows.
+
+    ``lanes`` are the parts that reductions are taken apart into, ``kept_bytes`` shared memory of a row.
+    """
+
+    context: Context
+    root: Stage
+    members: tuple[str, ...]
+    depth: int
+    lanes: int
+    kept_bytes: int
+
+
+class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
+    """Softmax, normalisations, reductions along rows."""
+
+    name = "gpu_rows"
+    forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
+
+    def match(self, context: Context, root: str, stages: tuple[str, ...]) -> RowsProblem | None:
+        """The row that ends with ``root``."""
+        program = context.program
+        last = program.stage(root)
+        depth = row_depth(program, last)
+        members = [program.stage(name) for name in stages]
+        if depth is None or not any(_lanes(stage, depth) for stage in (*members, last)):
+            return None
+        for stage in members:
+            if not _joins(program, stage, depth, last, {*stages, root}):
+                return None
+        lanes = max(_lanes(stage, depth) or 1 for stage in (*members, last))
+        kept = sum(_bytes(program, stage, depth) for stage in members)
+        return RowsProblem(context, last, stages, depth, lanes, kept)
+
+    def default(self, problem: RowsProblem) -> RowsPlan:
+        """As many threads as a reduction has parts; rows side by side until a block has four warps."""
+        threads = problem.lanes
+        fitting = [n for n in _row_counts(problem) if not _refusal(problem, RowsPlan(n, threads))]
+        target = problem.context.machine.gpu
+        blocks = prod(it.extent.as_int() for it in problem.root.iters[: problem.depth])
+        wanted = max(1, min(AIM // threads, blocks // target.units))
+        return RowsPlan(max((n for n in fitting if n <= wanted), default=1), threads)
+
+    def space(self, problem: RowsProblem) -> Space[RowsPlan]:
+        """Rows side by side, and blocks of more threads than parts where columns are many."""
+        default = self.default(problem)
+        options: dict[str, tuple[object, ...]] = {
+            "rows": tuple(dict.fromkeys((default.rows, *_row_counts(problem)))),
+            "threads": tuple(dict.fromkeys((default.threads, 32, 64, 128, 256))),
+        }
+        return Space(default, options, lambda plan: _refusal(problem, plan))
+
+    def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
+        """Carry out a row."""
+        return schedule_rows(s, problem, plan)
+
+
+def _refusal(problem: RowsProblem, plan: RowsPlan) -> str:
+    target = problem.context.machine.gpu
+    if plan.rows * plan.threads > target.threads_per_block:
+        return f"{plan.rows * plan.threads} threads a block"
+    if plan.threads < problem.lanes:
+        return f"fewer threads than the {problem.lanes} parts of a reduction"
+    if plan.rows > 1 and plan.rows * problem.kept_bytes > MOST_SHARED:
+        return f"{plan.rows * problem.kept_bytes} bytes of shared memory"
+    return ""
+
+
+def _row_counts(problem: RowsProblem) -> list[int]:
+    """Rows that can be side by side: divisors of the last axis of rows."""
+    last = problem.root.iters[problem.depth - 1].extent.as_int()
+    return [n for n in (1, 2, 4, 8, 16) if last % n == 0]
+
+
+def row_depth(program: Program, root: Stage) -> int | None:
+    """How many axes of ``root`` count rows, where it is or reads a reduction along the others."""
+    if any(it.kind == "ord" or not it.extent.is_const for it in root.iters):
+        return None
+    candidates = [root] if root.is_reduction else []
+    if not candidates:
+        made = [p for name in root.reads for p in program.producers(name)]
+        candidates = [p for p in made if p.is_reduction and len(program.producers(p.writes[0])) == 1]
+    for stage in candidates:
+        pars = [it for it in stage.iters if it.kind == "par"]
+        while pars and pars[-1].extent == Index(1):
+            pars.pop()
+        own = [it.extent for it in root.iters if it.kind == "par"][: len(pars)]
+        if pars and own == [it.extent for it in pars]:
+            return len(pars)
+    return None
+
+
+def row_members(program: Program, root: Stage, depth: int, free: Collection[str]) -> tuple[str, ...]:
+    """The stages that are computed for a row only where ``root`` is, as far as shared memory goes."""
+    members: list[str] = []
+    total = 0
+    for stage in reversed(program.stages[: program.stages.index(root)]):
+        if stage.name not in free:
+            continue
+        if _joins(program, stage, depth, root, {*members, root.name}):
+            nbytes = _bytes(program, stage, depth)
+            if total + nbytes <= MOST_SHARED:
+                total += nbytes
+                members.insert(0, stage.name)
+    return tuple(members)
+
+
+def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Collection[str]) -> bool:
+    """Whether a stage computes for each row of ``root`` what stages ``inside`` alone read of it."""
+    name, *others = stage.writes
+    readers = program.consumers(name)
+    if (
+        others
+        or not readers
+        or len(program.producers(name)) != 1
+        or name in {b.name for b in program.outputs}
+    ):
+        return False
+    if any(it.kind == "ord" or not it.extent.is_const for it in stage.iters):
+        return False
+    if any(reader.name not in inside for reader in readers):
+        return False
+    pars = [it for it in stage.iters if it.kind == "par"]
+    rows = [it.extent for it in root.iters[:depth]]
+    if [it.extent for it in pars[:depth]] != rows:
+        return False
+    own = [var(it.name) for it in pars]
+    _, body = condition_of(stage.body)
+    if any([*indices] != own for _, indices in stmt_writes(body)):
+        return False
+    for reader in readers:
+        here = [var(it.name) for it in reader.iters if it.kind == "par"][:depth]
+        if any([*ld.indices[:depth]] != here for ld in stmt_loads(reader.body) if ld.buffer == name):
+            return False
+    return True
+
+
+def _lanes(stage: Stage, depth: int) -> int | None:
+    """The parts that a reduction is taken apart into: iterations of its parallel axes within a row."""
+    if not stage.is_reduction:
+        return None
+    count = prod(it.extent.as_int() for it in [it for it in stage.iters if it.kind == "par"][depth:])
+    return count if count > 1 else None
+
+
+def _bytes(program: Program, stage: Stage, depth: int) -> int:
+    b = program.buffer(stage.writes[0])
+    return prod(e.as_int() for e in b.shape[depth:]) * b.dtype.bytes
+
+
+def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
+    """Carry out a plan. Raises ScheduleError where a step is refused."""
+    root, depth = problem.root.name, problem.depth
+    prefix = root
+    outer = list(s.loops(root)[:depth])
+    rows, row = f"{prefix}_rows", f"{prefix}_row"
+    s = s.split(outer[-1], plan.rows, names=[rows, row])
+    first, *rest = (*outer[:-1], rows)
+    for n, loop in enumerate(rest):
+        s = s.fuse(first, loop, names=[f"{prefix}_block{n}"])
+        first = f"{prefix}_block{n}"
+    s = s.bind(first, "block.x")
+    for name in reversed(problem.members):
+        s = s.compute_at(name, first)
+        s = s.set_scope(s.block(name).writes[0][0], "shared")
+    for name in (*problem.members, root):
+        s = _share(s, name, first, depth, plan, problem.context.machine.gpu)
+    return s
+
+
+def _share(s: Schedule, name: str, block: str, depth: int, plan: RowsPlan, target: GpuTarget) -> Schedule:
+    """Give a stage's rows to groups of threads, and what it computes of a row to the threads of a group."""
+    node = s.block(name)
+    loops = list(s.loops(name))
+    loops = loops[loops.index(block) + 1 :]
+    kinds: dict[str, str] = {}
+    rows: list[str] = []
+    pars = 0
+    for it, bound in zip(node.iters, node.bind, strict=True):
+        pars += it.kind == "par"
+        for each in bound.vars:
+            kinds[each] = it.kind
+            if it.kind == "par" and pars <= depth and each in loops:
+                rows.append(each)
+    for loop in rows:
+        if s.loop(loop).extent != Index(1):
+            s = s.bind(loop, "thread.y")
+    columns = [loop for loop in loops if loop not in rows and kinds.get(loop, "red") == "par"]
+    if not columns:
+        return s
+    first, *rest = columns
+    for n, loop in enumerate(rest):
+        s = s.fuse(first, loop, names=[f"{name}_column{n}"])
+        first = f"{name}_column{n}"
+    extent = s.loop(first).extent.as_int()
+    if extent > plan.threads:
+        s = s.split(first, plan.threads, names=[f"{name}_turn", f"{name}_lane"])
+        first = f"{name}_lane"
+    return s.bind(first, "thread.x")
