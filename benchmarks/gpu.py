@@ -31,8 +31,8 @@ from tilewright.devices import open_device
 from tilewright.driver import DeviceFunction, compile_model, emit_model, flops, kernel_source
 from tilewright.frontend import zoo
 from tilewright.ir import Program
-from tilewright.plan import schedule_for_gpu
 from tilewright.schedule import Schedule
+from tilewright.strategies import default_schedule
 from tilewright.support import InstallationError, TargetError, read_settings
 from tilewright.target import GpuTarget, find_target
 
@@ -137,7 +137,7 @@ def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callab
 def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     """One row of a product."""
     program = product(n)
-    s = tiled(program) if kind == "tiled" else schedule_for_gpu(program, target)
+    s = tiled(program) if kind == "tiled" else default_schedule(program, target, 1)
     operations = 2.0 * n**3
     row: dict[str, Any] = {"bound_ms": bound_ms(target, operations, 3 * 4.0 * n * n), "flops": operations}
     if not has_device:

@@ -1,6 +1,7 @@
 """What things cost on a machine: its caches, bandwidths and issue, each question with one answer."""
 
 from tilewright.cost.analytic import Cost, cost_of, seconds
+from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import LAUNCH_SECONDS, ProductSize, ProductTiles, product_seconds
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
@@ -49,6 +50,7 @@ __all__ = [
     "first_ways",
     "goes_past_caches",
     "last_cache",
+    "nest_seconds",
     "page_cycles",
     "perhaps_kept",
     "reloaded_rows",

@@ -35,7 +35,7 @@ from tilewright.ir import Program
 from tilewright.plan import GraphPlan, read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.schedule import Schedule
-from tilewright.strategies import Strategy, find_strategy
+from tilewright.strategies import ON_DEVICES, Strategy, find_strategy
 from tilewright.support import (
     ArtefactError,
     InputError,
@@ -192,12 +192,7 @@ def compile_model(
     clock = _Clock()
     build: _Builder
     if isinstance(machine, GpuTarget):
-        if choices.strategy is not None or known is not None:
-            raise TargetError(
-                f"kernels for {machine.name} follow no strategy or plan yet",
-                hint="leave strategy= and plan= out for devices",
-            )
-        build = _OnDevice(machine, wanted, options, progress, checks=checks)
+        build = _OnDevice(machine, choices, wanted, options, progress, checks=checks)
     else:
         pool = pool_for(options, count, wait_policy)
         build = _OnCpu(machine, choices, wanted, options, progress, pool, memory, checks=checks)
@@ -296,13 +291,26 @@ def key_of_graph(made: GraphUnits, target: CpuTarget, options: KernelOptions) ->
 
 class _OnDevice:
     def __init__(
-        self, target: GpuTarget, precision: Precision, settings: Settings, progress: Progress, *, checks: bool
+        self,
+        target: GpuTarget,
+        options: KernelOptions,
+        precision: Precision,
+        settings: Settings,
+        progress: Progress,
+        *,
+        checks: bool,
     ) -> None:
         if precision != "f32":
             raise InputError(
                 f"precision {precision} is for CPUs", hint="models on devices store f32 values as they are"
             )
+        if options.strategy is not None and options.strategy.name not in ON_DEVICES:
+            raise TargetError(
+                f"the strategy {options.strategy.name!r} is for CPUs, and {target.name} is none",
+                hint=f"choose default, {', '.join(sorted(ON_DEVICES))}",
+            )
         self._target, self._settings, self._progress, self._checks = target, settings, progress, checks
+        self._options = options
         self._device = device_of(target)
 
     def units(self, graph: Graph) -> GraphUnits:
@@ -314,7 +322,16 @@ class _OnDevice:
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]
     ) -> Sequence[UnitKernel]:
-        return build_device_kernels(units, self._target, self._device, self._settings, self._progress)
+        options = self._options
+        return build_device_kernels(
+            units,
+            self._target,
+            self._device,
+            self._settings,
+            self._progress,
+            options.strategy,
+            options.plan,
+        )
 
     def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
         return assemble_on_device(steps, self._device, wanted, checks=self._checks)

@@ -8,21 +8,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tilewright.codegen import Memory, open_cache
+from tilewright.cost import Machine
 from tilewright.devices import DEVICE_ALIGNMENT, Device, DevicePlanBuilder
 from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
 from tilewright.driver.device_kernel import LoadedKernels, kernel_source, lowered_for, place_kernels
 from tilewright.driver.kernels import naming_unit
+from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.graph import Step, plan_memory
 from tilewright.ir import LoopFunction, Program
-from tilewright.plan import schedule_for_gpu
+from tilewright.plan import Planned, UnitPlan, build_unit
 from tilewright.runtime import BufferRef
+from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import Settings
 from tilewright.target import GpuTarget
 
+HOST_THREADS = 1
+"""Threads of the host that a run of a device takes."""
 COMPILING_THREADS = 2
 """Modules compiled at the same time: drivers compile without holding Python's lock."""
 
@@ -33,6 +38,11 @@ class DeviceKernel(UnitKernel):
 
     target: GpuTarget
     loaded: LoadedKernels
+    plan: UnitPlan
+
+    def decided(self) -> tuple[int, UnitPlan] | None:
+        """The plan that the kernel was made by; the host's threads do not matter to it."""
+        return HOST_THREADS, self.plan
 
     def lowered(self) -> LoopFunction:
         """The loop function that code generation took."""
@@ -44,9 +54,18 @@ class DeviceKernel(UnitKernel):
 
 
 def build_device_kernels(
-    units: Sequence[Unit], target: GpuTarget, device: Device, settings: Settings, progress: Progress
+    units: Sequence[Unit],
+    target: GpuTarget,
+    device: Device,
+    settings: Settings,
+    progress: Progress,
+    strategy: Strategy | None = None,
+    plans: ModelPlan | None = None,
 ) -> tuple[DeviceKernel, ...]:
-    """The kernel of each unit; units with equal programs share one. Errors name the unit."""
+    """The kernel of each unit; units with equal programs share one. Errors name the unit.
+
+    Kernels that ``plans`` has are made as it says, others by the best candidate of ``strategy``.
+    """
     first: dict[Program, Unit] = {}
     for unit in units:
         first.setdefault(unit.program, unit)
@@ -57,26 +76,39 @@ def build_device_kernels(
         for at, (program, unit) in enumerate(first.items()):
             progress("schedule", at, len(first), unit.label)
             with naming_unit(unit):
-                schedule = schedule_for_gpu(program, target)
-                source = kernel_source(schedule.func, device.language)
-            running.append((schedule, executor.submit(place_kernels, schedule.func, source, device, cache)))
+                planned = planned_for_device(program, target, strategy, plans)
+                func = planned.schedule.func
+                source = kernel_source(func, device.language)
+            running.append((planned, executor.submit(place_kernels, func, source, device, cache)))
         progress("schedule", len(first), len(first), "")
-        for at, ((program, unit), (schedule, future)) in enumerate(zip(first.items(), running, strict=True)):
+        for at, ((program, unit), (planned, future)) in enumerate(zip(first.items(), running, strict=True)):
             progress("compile", at, len(first), unit.label)
             with naming_unit(unit):
                 loaded = future.result()
             made[program] = DeviceKernel(
                 name=f"{loaded.source.kernels[0].symbol}_{at}" if loaded.source.kernels else f"nothing_{at}",
                 program=program,
-                schedule=schedule,
+                schedule=planned.schedule,
+                plan=planned.plan,
                 target=target,
-                buffers=schedule.func.buffers,
+                buffers=planned.schedule.func.buffers,
                 memory=Memory(loaded.workspace, 0),
                 flops=flops(program),
                 loaded=loaded,
             )
         progress("compile", len(first), len(first), "")
     return tuple(made[unit.program] for unit in units)
+
+
+def planned_for_device(
+    program: Program, target: GpuTarget, strategy: Strategy | None = None, plans: ModelPlan | None = None
+) -> Planned:
+    """The plan of a kernel, carried out: a known one, the best of a strategy, or the default."""
+    task = Task(program, Machine(target, HOST_THREADS))
+    known = None if plans is None else plans.find(program, HOST_THREADS)
+    if known is not None:
+        return Planned(known, build_unit(program, known, task.machine))
+    return task.default() if strategy is None else best_by_model(strategy, task)
 
 
 def assemble_on_device(

@@ -15,7 +15,7 @@ from tilewright.driver.units import Unit, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import PASSES, fuse, simplify
 from tilewright.ir import Program
-from tilewright.plan import schedule_for_gpu
+from tilewright.strategies import default_schedule
 from tilewright.support import TargetError, available_cpus
 from tilewright.target import GpuTarget
 
@@ -77,7 +77,7 @@ def emit_model(
     for at, unit in enumerate(units):
         progress("schedule", at, len(units), unit.label)
         with naming_unit(unit):
-            sources.append(kernel_source(schedule_for_gpu(unit.program, target).func, target.language))
+            sources.append(kernel_source(default_schedule(unit.program, target, 1).func, target.language))
     progress("schedule", len(units), len(units), "")
     return tuple(_emitted(units, sources, target, form, progress))
 

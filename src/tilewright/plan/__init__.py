@@ -8,8 +8,9 @@ from tilewright.plan.algorithms.choice import (
     WINOGRAD_SIZES,
     WinogradMode,
 )
-from tilewright.plan.assembly import Planned, plan_groups, plan_unit
+from tilewright.plan.assembly import plan_groups, plan_unit
 from tilewright.plan.catalog import RULES
+from tilewright.plan.clusters import Planned
 from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
@@ -17,7 +18,6 @@ from tilewright.plan.contraction.rule import ContractionProblem
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
-from tilewright.plan.gpu_default import schedule_for_gpu
 from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
@@ -42,7 +42,7 @@ from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
-from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
+from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, plan_seconds, rewritten
 
 __all__ = [
     "Combinations",
@@ -98,6 +98,7 @@ __all__ = [
     "matrix_depths",
     "plan_from_json",
     "plan_groups",
+    "plan_seconds",
     "plan_unit",
     "read_accuracy",
     "resized",
@@ -105,7 +106,6 @@ __all__ = [
     "rewritten",
     "row_chain_cost",
     "row_chain_pays",
-    "schedule_for_gpu",
     "schedule_open",
     "slice_program",
     "sliced_buffers",

@@ -48,8 +48,8 @@ def renamed_plan(plan: UnitPlan, source: Program, target: Program, machine: Mach
     Of a program with the stages ``s0`` and ``s1``: ``inline_stage("s0"); s1: elementwise, …`` becomes, for
     one with ``scale`` and ``relu``, ``inline_stage("scale"); relu: elementwise, …``.
     """
-    a = Schedule(source, operations=machine.target.operations)
-    b = Schedule(target, operations=machine.target.operations)
+    a = Schedule(source, operations=machine.on.operations)
+    b = Schedule(target, operations=machine.on.operations)
     stages: dict[str, str] = {}
     steps: list[Step] = []
     for step in plan.rewrites.steps:

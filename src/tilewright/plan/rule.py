@@ -66,6 +66,10 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
     def build(self, s: Schedule, problem: ProblemT, plan: PlanT) -> Schedule:
         """Carry out a plan. Raises ScheduleError where a step is refused."""
 
+    def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
+        """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""
+        return None
+
     def space(self, problem: ProblemT) -> Space[PlanT]:
         """All plans of a problem; of a rule that decides nothing else the default alone."""
         return Space(self.default(problem))

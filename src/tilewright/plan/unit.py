@@ -86,6 +86,21 @@ def build_unit(
     return store_past_caches(s, plan.streamed)
 
 
+def plan_seconds(
+    program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
+) -> float | None:
+    """What the rules' own models say of all nests; ``None`` where one has none. Raises ScheduleError."""
+    _, context = rewritten(program, plan, machine, constants)
+    total = 0.0
+    for nest in plan.nests:
+        rule = RULES[nest.rule]
+        found = rule.seconds(rule.match(context, nest.root, nest.stages), nest.plan)
+        if found is None:
+            return None
+        total += found
+    return total
+
+
 def rewritten(
     program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
 ) -> tuple[Schedule, Context]:
@@ -93,7 +108,7 @@ def rewritten(
 
     Raises ScheduleError where a rewrite is refused.
     """
-    s = Schedule(program, operations=machine.target.operations)
+    s = Schedule(program, operations=machine.on.operations)
     found: dict[str, object] = {}
     for step in plan.rewrites.steps:
         matcher = _MATCHERS.get(step.primitive)

@@ -1,6 +1,6 @@
 """Strategies: from programs to schedules."""
 
-from tilewright.strategies.catalog import DEFAULT, STRATEGIES, best_by_model, find_strategy
+from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_by_model, find_strategy
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
@@ -15,6 +15,7 @@ __all__ = [
     "NETWORK",
     "OPERATOR",
     "QUICK",
+    "ON_DEVICES",
     "STRATEGIES",
     "Search",
     "Status",

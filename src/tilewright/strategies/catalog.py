@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.cost import seconds, tree_of
-from tilewright.plan import Planned, UnitPlan
+from tilewright.plan import Planned, UnitPlan, plan_seconds
 from tilewright.strategies.baselines.anneal import AnnealStrategy
 from tilewright.strategies.baselines.descent import DescentStrategy
 from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
@@ -40,6 +40,8 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
 )
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"
+#: Those that vary whatever the rules of a target leave open; others reason about CPUs.
+ON_DEVICES: Final = frozenset({"random", "descent", "evolutionary", "anneal"})
 #: Candidates that are priced where nothing is measured.
 PRICED: Final = 32
 
@@ -74,6 +76,8 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
             refused = error
             continue
         price = candidate.predicted
+        if price is None:
+            price = plan_seconds(task.program, candidate.plan, task.machine, task.constants)
         if price is None:
             price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
         if best is None or price < best[0]:

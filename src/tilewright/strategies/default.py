@@ -7,19 +7,19 @@ from collections.abc import Collection, Sequence
 from tilewright.ir import Program
 from tilewright.plan import WINOGRAD_SIZES, WinogradMode, plan_unit
 from tilewright.schedule import Schedule
-from tilewright.target import Target
+from tilewright.target import GpuTarget, Target
 
 
 def default_schedule(
     program: Program,
-    target: Target,
+    target: Target | GpuTarget,
     threads: int,
     constants: Collection[str] = (),
     *,
     winograd: WinogradMode = "auto",
     sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> Schedule:
-    """Schedule a whole program for ``threads`` threads of ``target``.
+    """Schedule a whole program for ``threads`` threads of ``target`` (of a device: the host's).
 
     ``constants`` names the argument buffers whose contents are known at compile time: their layouts may be
     changed, as those of arguments in scope ``const``: the buffers of the scheduled function say how.

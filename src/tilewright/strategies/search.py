@@ -42,7 +42,7 @@ class Task:
         machine = self.machine
         return plan_unit(
             self.program,
-            machine.target,
+            machine.on,
             machine.threads,
             self.constants,
             winograd=self.winograd,
@@ -52,7 +52,7 @@ class Task:
     @property
     def key(self) -> str:
         """A digest of the program but for names, and of the machine: what records are found by."""
-        target = self.machine.target
+        target = self.machine.on
         key = f"{structural_hash(self.program)}/{target.fingerprint[:16]}/{self.machine.threads}"
         arguments = (*self.program.inputs, *self.program.outputs)
         free = ",".join(str(n) for n, b in enumerate(arguments) if b.name in self.free)
@@ -74,7 +74,7 @@ class Candidate:
         """The scheduled program. Raises ScheduleError or ArtefactError where it is refused."""
         if isinstance(self.plan, UnitPlan):
             return build_unit(task.program, self.plan, task.machine, task.constants)
-        s = Schedule(task.program, operations=task.machine.target.operations)
+        s = Schedule(task.program, operations=task.machine.on.operations)
         return s.replay(self.plan)
 
 

@@ -84,9 +84,9 @@ def test_other_texts_are_refused(text, message):
         model_plan_from_json(text)
 
 
-def test_devices_take_no_strategy_yet(model):
-    with pytest.raises(TargetError, match="follow no strategy or plan yet"):
-        tilewright.compile(model, target="pocl", strategy="random")
+def test_strategies_of_cpus_are_refused_for_devices(model):
+    with pytest.raises(TargetError, match="the strategy 'beam' is for CPUs, and c is none"):
+        tilewright.compile(model, target="c", strategy="beam")
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "bert_base"])

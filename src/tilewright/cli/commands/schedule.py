@@ -76,7 +76,7 @@ def schedule(
     made = compile_model(planned.schedule, **arguments)
     assert isinstance(made, CompiledModel)
     checked = verify_program(made, task.program, made.sample_feeds(seed))
-    machine = f"{task.machine.target.name}, {counted(task.machine.threads, 'thread')}"
+    machine = f"{task.machine.on.name}, {counted(task.machine.threads, 'thread')}"
     text = as_python(planned, f"{task.program.name} by {options.strategy}, for {machine}", times)
     if output is not None:
         write_text(output, text)

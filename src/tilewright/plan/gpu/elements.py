@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import ONE, Program, Stage, fresh_name
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
@@ -78,6 +80,21 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
         threads = tuple(dict.fromkeys((default.threads, *(n for n in BLOCKS if n <= most))))
         return Space(default, {"threads": threads, "vector": problem.vectors})
 
+    def seconds(self, problem: ElementsProblem, plan: ElementsPlan) -> float | None:
+        """By the bytes that are moved, and the threads that wait for them."""
+        program, stage = problem.context.program, problem.stage
+        count = elements(stage) or 1
+        moved = {*stage.writes, *stage.reads}
+        turns = sum(1 for _ in stage.operands) * _each(stage)
+        return nest_seconds(
+            problem.context.machine.gpu,
+            blocks=-(-count // (plan.threads * plan.vector)),
+            threads=plan.threads,
+            turns=turns,
+            access_bytes=plan.vector * program.buffer(stage.writes[0]).dtype.bytes,
+            nbytes=sum(buffer_bytes(program.buffer(name)) for name in sorted(moved)),
+        )
+
     def build(self, s: Schedule, problem: ElementsProblem, plan: ElementsPlan) -> Schedule:
         """Carry it out; what cannot be placed in the threads of its reader gets threads of its own."""
         s, home = spread(s, problem.stage.name, plan)
@@ -120,6 +137,11 @@ def elements(stage: Stage) -> int | None:
             return None
         count *= it.extent.const if it.kind == "par" else 1
     return count
+
+
+def _each(stage: Stage) -> int:
+    """Iterations that one element of a stage takes."""
+    return prod(it.extent.as_int() for it in stage.iters if it.kind != "par" and it.extent.is_const)
 
 
 def _place(s: Schedule, stage: Stage, home: str) -> Schedule | None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.cost import ProductSize, ProductTiles, product_seconds
-from tilewright.ir import Load, Program, Stage, Store, stmt_loads
+from tilewright.ir import Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
 from tilewright.plan.rule import Context, Rule
@@ -67,6 +67,10 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             "stages": (1, 2),
         }
         return Space(self.default(problem), options, lambda plan: refusal(problem.size, plan, target))
+
+    def seconds(self, problem: ProductProblem, plan: ProductTiles) -> float | None:
+        """By tiles, occupancy and waves."""
+        return product_seconds(problem.size, plan, problem.context.machine.gpu)
 
     def build(self, s: Schedule, problem: ProductProblem, plan: ProductTiles) -> Schedule:
         """Carry out the nest."""
@@ -134,7 +138,7 @@ def _nest(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> 
         if width == 1 and _reads_next(program, stage, "k") and not _reads_next(program, stage, along):
             axis = "k"
         copies.append((axis, width))
-    out = widest(program, root, axes[2], reads=False) if axes[2] is not None else 1
+    out = widest(program, root, axes[2], reads=False)
     return ProductNest(
         root=root.name,
         a=a.name,
@@ -161,7 +165,7 @@ def _reads_next(program: Program, stage: Stage, axis: str) -> bool:
 def _size(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductSize:
     root = program.stage(nest.root)
     k = program.stage(nest.product).extent("k")
-    read = {ld.buffer for stage in (a, b) for ld in stmt_loads(stage.body) if isinstance(ld, Load)}
+    read = {ld.buffer for stage in (a, b) for ld in stmt_loads(stage.body)}
     nbytes = sum(
         prod(e.as_int() for e in program.buffer(name).shape) * program.buffer(name).dtype.bytes
         for name in sorted(read)

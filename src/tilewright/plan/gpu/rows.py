@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
+from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Index, Program, Stage, condition_of, stmt_loads, stmt_writes, var
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -85,6 +86,25 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
             "threads": tuple(dict.fromkeys((default.threads, 32, 64, 128, 256))),
         }
         return Space(default, options, lambda plan: _refusal(problem, plan))
+
+    def seconds(self, problem: RowsProblem, plan: RowsPlan) -> float | None:
+        """By the bytes that are moved, and the threads that wait for them and for each other."""
+        program = problem.context.program
+        stages = [*map(program.stage, problem.members), problem.root]
+        inside = {stage.writes[0] for stage in stages[:-1]}
+        moved = {name for stage in stages for name in (*stage.reads, *stage.writes)} - inside
+        blocks = prod(it.extent.as_int() for it in problem.root.iters[: problem.depth]) // plan.rows
+        counts = [prod(it.extent.as_int() for it in stage.iters[problem.depth :]) for stage in stages]
+        return nest_seconds(
+            problem.context.machine.gpu,
+            blocks=blocks,
+            threads=plan.rows * plan.threads,
+            turns=sum(-(-n // plan.threads) for n in counts),
+            access_bytes=program.buffer(problem.root.writes[0]).dtype.bytes,
+            nbytes=sum(buffer_bytes(program.buffer(name)) for name in sorted(moved)),
+            shared_bytes=plan.rows * problem.kept_bytes,
+            barriers=len(stages),
+        )
 
     def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
         """Carry out a row."""

@@ -102,7 +102,7 @@ class BeamTaskSearch:
         default = task.default().plan
         state = from_plan(self.graph, default)
         yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
-        if not any(n.plain for n in self.graph.nodes) or not isinstance(task.machine.target, CpuTarget):
+        if not any(n.plain for n in self.graph.nodes) or not isinstance(task.machine.on, CpuTarget):
             return
         seen = {default}
         for number in range(strategy.batches):

@@ -120,11 +120,11 @@ class LoopSpace:
 def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMode | None = None) -> LoopSpace:
     """The space around the default plan of a task under layouts. Raises ScheduleError for refused ones."""
     machine = task.machine
-    laid = Schedule(task.program, operations=machine.target.operations).replay(layouts)
+    laid = Schedule(task.program, operations=machine.on.operations).replay(layouts)
     mode = task.winograd if winograd is None else winograd
     planned = plan_unit(
         laid.require_program(),
-        machine.target,
+        machine.on,
         machine.threads,
         task.constants,
         winograd=mode,

@@ -8,7 +8,7 @@ from tilewright import lang
 from tilewright.ir import For, locate, run_program
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers
-from tilewright.plan import plan_unit, schedule_for_gpu
+from tilewright.plan import plan_unit
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule
 from tilewright.support import assert_close
@@ -128,15 +128,15 @@ def test_programs_on_devices(make):
 
 
 def test_results_of_sums_stay_with_the_thread_that_reads_them():
-    s = schedule_for_gpu(chain(), H200)
+    s = plan_unit(chain(), H200, 1).schedule
     assert s.buffers()["matmul"].scope == "local"
     kinds = [place.node.kind.axis for place in locate(s.func.body, For) if place.node.kind.name == "thread"]
     assert kinds == ["block.x", "thread.x"]
 
 
 def test_what_many_read_is_computed_once():
-    s = schedule_for_gpu(softmax(), H200)
+    s = plan_unit(softmax(), H200, 1).schedule
     # the maximum and the sum of each row are kernels of their own
     axes = [place.node.kind.axis for place in locate(s.func.body, For) if place.node.kind.axis == "block.x"]
     assert len(axes) >= 3
-    assert s.trace.steps == schedule_for_gpu(softmax(), H200).trace.steps
+    assert s.trace.steps == plan_unit(softmax(), H200, 1).schedule.trace.steps
