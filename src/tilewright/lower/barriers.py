@@ -19,21 +19,26 @@ from tilewright import poly
 from tilewright.ir import (
     GLOBAL,
     NOTHING,
+    PRIVATE,
     SHARED,
     Alloc,
     Barrier,
+    Exec,
     For,
     If,
     LoopFunction,
     Pred,
     Seq,
     Stmt,
+    buffers_of,
     is_thread,
     locate,
     print_function,
     seq,
     simplify_seqs,
     stmt_children,
+    stmt_loads,
+    stmt_writes,
     walk_index,
     with_stmt_children,
 )
@@ -98,6 +103,7 @@ class _Places:
     #: there.
     depths: list[int] = field(default_factory=list)
     counts: Mapping[str, int] = field(default_factory=dict)
+    private: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         counts: dict[str, int] = {}
@@ -105,6 +111,13 @@ class _Places:
             if is_thread(p.node.kind):
                 counts[p.node.kind.axis] = max(counts.get(p.node.kind.axis, 0), _iterations(p.node) or 0)
         self.counts = counts
+        self.private = frozenset(b.name for b in buffers_of(self.func).values() if b.scope in PRIVATE)
+
+    def _carries(self, loop: For) -> bool:
+        """Whether a loop reads what it writes, of buffers that threads share: its iterations may conflict."""
+        read = {ld.buffer for ld in stmt_loads(loop.body)}
+        read |= {w.buffer for p in locate(loop.body, Exec) for w in p.node.windows if w.mode != "w"}
+        return any(name in read and name not in self.private for name, _ in stmt_writes(loop.body))
 
     def barrier(self, at: _At) -> Iterator[Stmt]:
         """A candidate, where there may be one."""
@@ -134,7 +147,8 @@ class _Places:
             case For():
                 uniform = s.kind.name in ("serial", "unroll") and at.same_for_all(s.lo.vars | s.hi.vars)
                 inner = replace(at, uniform=at.uniform and uniform and not _loads(s), depth=at.depth + 1)
-                if not isinstance(s.body, Seq | Alloc | For | If) and not self.inside:
+                if not self.inside and not self._carries(s):
+                    # what orders its iterations' accesses and others' stands before it or after it
                     return s
                 return replace(
                     s,
@@ -191,16 +205,17 @@ def _choose(model: poly.Model, places: _Places) -> tuple[dict[int, str], poly.Sy
         return {}, None
     given = [n for n, depth in enumerate(places.depths) if depth < 0]
     conflicts: list[_Conflict] = []
+    partings = poly.Partings(model)
     for race in races:
         pairs = race.pairs
         for n in given:
-            pairs = pairs.subtract(poly.parted(model, race, model.barriers[n]))
+            pairs = pairs.subtract(partings.parted(race, n))
         if pairs.is_empty():
             continue
         found: dict[int, isl.Map] = {}
         for n, depth in enumerate(places.depths):
             if depth >= 0:
-                parts = poly.parted(model, race, model.barriers[n]).intersect(pairs)
+                parts = partings.parted(race, n).intersect(pairs)
                 if not parts.is_empty():
                     found[n] = parts
         conflicts.append(_Conflict(race, pairs, found))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.symbolic import check_bounds
-    from tilewright.poly.symbolic_races import SymbolicRace, outside_of_threads, parted, thread_conflicts
+    from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree
     from tilewright.poly.violations import Violation
@@ -51,7 +51,7 @@ _EXPORTS: Final = {
     "Listing": "legality",
     "SymbolicRace": "symbolic_races",
     "outside_of_threads": "symbolic_races",
-    "parted": "symbolic_races",
+    "Partings": "symbolic_races",
     "thread_conflicts": "symbolic_races",
     "Violation": "violations",
     "check_bounds": "symbolic",
@@ -93,7 +93,7 @@ __all__ = [
     "infer_kinds",
     "list_function",
     "outside_of_threads",
-    "parted",
+    "Partings",
     "thread_conflicts",
     "tile_and_fuse",
     "tree_of",

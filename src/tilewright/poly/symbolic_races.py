@@ -26,13 +26,14 @@ class SymbolicRace:
 
 def symbolic_races(model: Model) -> Iterator[SymbolicRace]:
     """Pairs of statements with conflicting iterations; one for each loop, pair and buffer."""
+    partings = Partings(model)
     written = {w.buffer for s in model.statements for w in s.writes}
     for a_at, a in enumerate(model.statements):
         for b in model.statements[a_at:]:
             for p in _accesses(a, written):
                 for q in _accesses(b, written):
                     if p[0].buffer == q[0].buffer and (p[1] or q[1]):
-                        yield from _between(model, a, p[0], b, q[0])
+                        yield from _between(partings, a, p[0], b, q[0])
 
 
 def _accesses(s: PolyStatement, written: set[str]) -> list[tuple[PolyAccess, bool]]:
@@ -40,8 +41,9 @@ def _accesses(s: PolyStatement, written: set[str]) -> list[tuple[PolyAccess, boo
 
 
 def _between(
-    model: Model, a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyAccess
+    partings: Partings, a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyAccess
 ) -> Iterator[SymbolicRace]:
+    model = partings.model
     same = p.relation.apply_range(q.relation.reverse())
     if same.is_empty():
         return
@@ -56,8 +58,8 @@ def _between(
     among = None if p.owned and q.owned else _among_threads(model, same, a, b)
     if among is not None:
         conflict, team = among, team_of(a) or ()
-        for barrier in model.barriers:
-            conflict = conflict.subtract(_parted(model, a, b, barrier, team))
+        for number in range(len(model.barriers)):
+            conflict = conflict.subtract(partings.between(a, b, team, number))
         if not conflict.is_empty():
             yield SymbolicRace(f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, conflict)
 
@@ -124,17 +126,43 @@ def _region(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
     return s.dims[: len(team) + 1]
 
 
-def parted(model: Model, race: SymbolicRace, barrier: PolyBarrier) -> isl.Map:
-    """Pairs of a conflict among threads, in any order, that ``barrier`` stands between."""
-    return _parted(model, race.first, race.second, barrier, race.team)
+class Partings:
+    """What the barriers of a model stand between; what conflicts have in common is found once."""
 
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._before: dict[tuple[str, int, bool], isl.Map] = {}
+        self._parted: dict[tuple[str, str, int], isl.Map] = {}
 
-def _parted(
-    model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier, team: tuple[str, ...]
-) -> isl.Map:
-    if team_of(barrier) != team:
-        return isl.Map.empty(isl.Map.from_domain_and_range(a.domain, b.domain).get_space())
-    return _separated(model, a, b, barrier, team).union(_separated(model, b, a, barrier, team).reverse())
+    def parted(self, race: SymbolicRace, number: int) -> isl.Map:
+        """Pairs of a conflict among threads, in any order, that a barrier (by its number) stands between."""
+        return self.between(race.first, race.second, race.team, number)
+
+    def between(self, a: PolyStatement, b: PolyStatement, team: tuple[str, ...], number: int) -> isl.Map:
+        """Pairs of instances of two statements that a barrier of their team stands between."""
+        if team_of(self.model.barriers[number]) != team:
+            return isl.Map.empty(isl.Map.from_domain_and_range(a.domain, b.domain).get_space())
+        return self._ordered(a, b, number, team).union(self._ordered(b, a, number, team).reverse())
+
+    def _ordered(self, a: PolyStatement, b: PolyStatement, number: int, team: tuple[str, ...]) -> isl.Map:
+        key = (a.name, b.name, number)
+        if key not in self._parted:
+            before = self._side(a, number, team, first=True)
+            after = self._side(b, number, team, first=False)
+            self._parted[key] = before.apply_range(after)
+        return self._parted[key]
+
+    def _side(self, s: PolyStatement, number: int, team: tuple[str, ...], *, first: bool) -> isl.Map:
+        key = (s.name, number, first)
+        if key not in self._before:
+            model, barrier = self.model, self.model.barriers[number]
+            at, own = model.time(barrier, threads=False), model.time(s, threads=False)
+            self._before[key] = (
+                _constrained(model, own.lex_lt_map(at), s, barrier, team, [])
+                if first
+                else _constrained(model, at.lex_lt_map(own), barrier, s, team, [])
+            )
+        return self._before[key]
 
 
 def team_of(s: PolyStatement | PolyBarrier) -> tuple[str, ...] | None:
@@ -170,14 +198,3 @@ def _constrained(
         part = out.intersect(unequal)
         result = part if result is None else result.union(part)
     return result if result is not None else out
-
-
-def _separated(
-    model: Model, a: PolyStatement, b: PolyStatement, barrier: PolyBarrier, team: tuple[str, ...]
-) -> isl.Map:
-    """Pairs with the barrier of their team between them, ``a`` first."""
-    early, late = model.time(a, threads=False), model.time(b, threads=False)
-    at = model.time(barrier, threads=False)
-    before = _constrained(model, early.lex_lt_map(at), a, barrier, team, [])
-    after = _constrained(model, at.lex_lt_map(late), barrier, b, team, [])
-    return before.apply_range(after)

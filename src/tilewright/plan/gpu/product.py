@@ -127,7 +127,8 @@ def _nest(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> 
     if axes[1] is None or axes[2] is None:
         return None
     named = {axis for axis in axes if axis is not None}
-    if {it.name for it in root.iters} != named or not isinstance(root.body, Store):
+    single = tuple(it.name for it in root.iters if it.name not in named)
+    if any(root.extent(name) != 1 for name in single) or not isinstance(root.body, Store):
         return None
     copies = []
     for stage, along in ((a, "i"), (b, "j")):
@@ -145,6 +146,7 @@ def _nest(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> 
         b=b.name,
         product=product.name,
         batch=axes[0],
+        single=single,
         rows=axes[1],
         columns=axes[2],
         copy_a=copies[0],

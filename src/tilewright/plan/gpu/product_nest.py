@@ -22,7 +22,7 @@ GROUP: Final = 4
 class ProductNest:
     """The stages of a product, the axes of the result, and how many elements lie together along which axis.
 
-    ``copy_a`` and ``copy_b`` are the axis of the matrix (``i``, ``j`` or ``k``) along which its source lies,
+    ``single`` are further axes of the result, of one iteration. ``copy_a`` and ``copy_b`` are the axis of the matrix (``i``, ``j`` or ``k``) along which its source lies,
     and the elements of an access; ``store`` those of an access to the result.
     """
 
@@ -31,6 +31,7 @@ class ProductNest:
     b: str
     product: str
     batch: str | None
+    single: tuple[str, ...]
     rows: str
     columns: str
     copy_a: tuple[str, int]
@@ -48,7 +49,9 @@ def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Sche
     s = s.split(m, plan.rows, names=[f"{p}_m_o", f"{p}_m_i"], tail="mask")
     s = s.split(n, plan.columns, names=[f"{p}_n_o", f"{p}_n_i"], tail="mask")
     batch = () if nest.batch is None else (loops[nest.batch],)
-    s = s.reorder(*batch, f"{p}_m_o", f"{p}_n_o", f"{p}_m_i", f"{p}_n_i")
+    s = s.reorder(
+        *(loops[each] for each in nest.single), *batch, f"{p}_m_o", f"{p}_n_o", f"{p}_m_i", f"{p}_n_i"
+    )
     for loop, axis in (
         *((each, "block.z") for each in batch),
         (f"{p}_m_o", "block.y"),
