@@ -22,8 +22,9 @@ GROUP: Final = 4
 class ProductNest:
     """The stages of a product, the axes of the result, and how many elements lie together along which axis.
 
-    ``single`` are further axes of the result, of one iteration. ``copy_a`` and ``copy_b`` are the axis of the matrix (``i``, ``j`` or ``k``) along which its source lies,
-    and the elements of an access; ``store`` those of an access to the result.
+    ``single`` are further axes of the result, of one iteration. ``copy_a`` and ``copy_b`` are the axis of the
+    matrix (``i``, ``j`` or ``k``) along which its source lies, and the elements of an access; ``store`` those
+    of an access to the result.
     """
 
     root: str
