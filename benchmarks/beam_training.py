@@ -22,10 +22,10 @@ import numpy as np
 
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer
+from tilewright.plan import graph_of
 from tilewright.strategies import Candidate, Task
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import to_plan
-from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.network import NAMES as NETWORK
 from tilewright.strategies.beam.network import Network, Sample, error, predicted, train
 from tilewright.strategies.beam.search import Pricer, Settings, batch

@@ -7,6 +7,7 @@ from tilewright.analysis.access_table import (
     AccessTable,
     Box,
     Span,
+    around,
     extent_of,
     iterator_spans,
     table_of,
@@ -27,6 +28,7 @@ from tilewright.analysis.operator import Operand, Operator, Window, find_operato
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 
 __all__ = [
+    "around",
     "ARRAYS",
     "Access",
     "AccessTable",

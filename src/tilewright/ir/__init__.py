@@ -162,7 +162,7 @@ from tilewright.ir.rewrite import (
     substitute_pred,
 )
 from tilewright.ir.scalar_ops import UndefinedError
-from tilewright.ir.sharing import shared_nodes
+from tilewright.ir.sharing import Numbering, shared_nodes
 from tilewright.ir.sizes import buffer_at, program_at
 from tilewright.ir.stmt import (
     NOTHING,
@@ -379,6 +379,7 @@ __all__ = [
     "run_function",
     "run_program",
     "seq",
+    "Numbering",
     "shared_nodes",
     "simplify",
     "simplify_deep",

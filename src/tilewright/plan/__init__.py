@@ -32,11 +32,23 @@ from tilewright.plan.graph.propagation import (
     propagated,
     tied_values,
 )
+from tilewright.plan.inlining import inline_stages
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
+from tilewright.plan.pipeline.fuse import Choice, Fuser, Grouping, nest_of
+from tilewright.plan.pipeline.graph import (
+    CHEAP,
+    OPERATIONS,
+    Node,
+    Read,
+    StageGraph,
+    graph_of,
+    strahler,
+)
 from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
 from tilewright.plan.pipeline.nest import second_level, whole_nest
+from tilewright.plan.pipeline.price import FusionModel
 from tilewright.plan.pipeline.rule import GroupProblem
 from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
@@ -50,6 +62,18 @@ __all__ = [
     "middle",
     "points",
     "whole",
+    "CHEAP",
+    "OPERATIONS",
+    "Node",
+    "Read",
+    "StageGraph",
+    "graph_of",
+    "strahler",
+    "Choice",
+    "Fuser",
+    "FusionModel",
+    "Grouping",
+    "nest_of",
     "Group",
     "Placement",
     "Window",
@@ -58,6 +82,7 @@ __all__ = [
     "windows",
     "GroupPlan",
     "held_bytes",
+    "inline_stages",
     "invalid",
     "kept_rows",
     "tile_boxes",

@@ -16,6 +16,7 @@ from tilewright.strategies.baselines.random import RandomStrategy
 from tilewright.strategies.beam.strategy import BeamStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
+from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
 from tilewright.strategies.search import History, Strategy, Task
 from tilewright.support import InputError, ScheduleError, known_names
 
@@ -35,6 +36,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
             JointStrategy("loop-only", layouts=False),
             JointStrategy("template", actors=False),
             BeamStrategy(),
+            PolyhedralStrategy(),
         )
     }
 )

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from tilewright.cost import Machine
+from tilewright.plan import StageGraph
 from tilewright.strategies.beam.features import StageFeatures, algorithm_features
-from tilewright.strategies.beam.graph import Graph
 from tilewright.strategies.beam.network import Floats, Network, Sample
 
 #: The terms of a stage's cost, in the order of their vector.
@@ -67,7 +67,7 @@ class Seen:
 class CostModel:
     """Prices nests on a machine; ``network`` scales its coefficients, where one is given."""
 
-    graph: Graph
+    graph: StageGraph
     machine: Machine
     network: Network | None = None
 

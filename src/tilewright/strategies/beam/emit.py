@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.cost import Machine
-from tilewright.plan import GroupPlan, Nest, Planned, UnitPlan, plan_groups
-from tilewright.strategies.beam.graph import Graph
+from tilewright.plan import GroupPlan, Nest, Planned, StageGraph, UnitPlan, plan_groups
 from tilewright.strategies.beam.state import PLACEMENTS, Place, State, Tiling, kernels, start
 
 
-def to_plan(g: Graph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
+def to_plan(g: StageGraph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
     """The plan of a complete state, carried out; what it does not decide about has its default plan."""
     inlined = [g.nodes[n].name for n, place in enumerate(state.places) if place == "inline"]
     return plan_groups(g.program, machine, constants, inlined, groups(g, state))
 
 
-def from_plan(g: Graph, plan: UnitPlan) -> State | None:
+def from_plan(g: StageGraph, plan: UnitPlan) -> State | None:
     """The state of a plan, such as the default one; ``None`` where no state says what it does."""
     numbers, state = {n.name: n.index for n in g.nodes}, start(g)
     if any(step.primitive != "inline_stage" for step in plan.rewrites.steps):
@@ -44,7 +43,7 @@ def from_plan(g: Graph, plan: UnitPlan) -> State | None:
     return state
 
 
-def groups(g: Graph, state: State) -> list[Nest]:
+def groups(g: StageGraph, state: State) -> list[Nest]:
     """The nests of a state whose loops it knows."""
     out = []
     for root, tiling, members in kernels(g, state):

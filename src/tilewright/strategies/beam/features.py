@@ -14,7 +14,7 @@ from typing import Final
 
 from tilewright.analysis import Box, iterator_spans
 from tilewright.cost import Machine
-from tilewright.strategies.beam.graph import OPERATIONS, Graph, Node, Read
+from tilewright.plan import OPERATIONS, Node, Read, StageGraph
 from tilewright.strategies.beam.state import Kernel, Place
 
 #: Bytes of a cache line.
@@ -112,7 +112,7 @@ class _Nest:
         return float(sum(self.held.values()))
 
 
-def features(g: Graph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
+def features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
     """The features of each stage of a nest, the root's first."""
     root, _, members = kernel
     nest = _nest(g, kernel, machine)
@@ -132,7 +132,7 @@ def features(g: Graph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures,
     return tuple(out)
 
 
-def _nest(g: Graph, kernel: Kernel, machine: Machine) -> _Nest:
+def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
     root, tiling, members = kernel
     node, places = g.nodes[root], dict(members)
     tile, turn = tile_spans(g, kernel)
@@ -160,7 +160,7 @@ def _nest(g: Graph, kernel: Kernel, machine: Machine) -> _Nest:
     return _Nest(places, own, tiles, turns, tasks, vector, expanded, tile, turn, held, calls)
 
 
-def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, Box], dict[int, Box]]:
+def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[dict[int, Box], dict[int, Box]]:
     """What a tile amid the result needs of each stage of a nest, and what a turn of its outer loop needs."""
     root, tiling, members = kernel
     node = g.nodes[root]
@@ -178,7 +178,7 @@ def tile_spans(g: Graph, kernel: Kernel) -> tuple[dict[int, Box], dict[int, Box]
     return tile, _boxes(g, root, members, tuple(spans))
 
 
-def _boxes(g: Graph, root: int, members: Sequence[tuple[int, Place]], box: Box) -> dict[int, Box]:
+def _boxes(g: StageGraph, root: int, members: Sequence[tuple[int, Place]], box: Box) -> dict[int, Box]:
     number = {g.nodes[n].name: n for n, _ in members} | {g.nodes[root].name: root}
     found = g.table.boxes(g.nodes[root].name, box, number.keys())
     return {number[name]: each for name, each in found.items()}
@@ -223,7 +223,7 @@ def _inner(n: int, nest: _Nest) -> tuple[int, int]:
     return axis, nest.own[axis] if place == "own" else box[axis][1] - box[axis][0] + 1
 
 
-def _computing(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _computing(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is computed, how often, and where it is stored."""
     node, place = g.nodes[n], nest.places.get(n, "own")
     inlined, rooted = place == "inline", place == "own"
@@ -259,7 +259,7 @@ def _computing(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, flo
     }
 
 
-def _reading(g: Graph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is read: loads, and bytes and runs by the level that they come from."""
     node = g.nodes[n]
     lanes = machine.target.lanes(g.program.buffer(node.stage.writes[0]).dtype)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tilewright.cost import Machine
-from tilewright.plan import second_level
-from tilewright.strategies.beam.graph import Graph
+from tilewright.plan import StageGraph, second_level
 from tilewright.strategies.beam.options import COLUMNS, ROWS, SERIAL, places
 from tilewright.strategies.beam.state import State, Tiling, held, kernels, why_not
 
@@ -16,7 +15,7 @@ from tilewright.strategies.beam.state import State, Tiling, held, kernels, why_n
 MOST_PARALLEL: Final = 2
 
 
-def neighbours(g: Graph, state: State, machine: Machine) -> Iterator[State]:
+def neighbours(g: StageGraph, state: State, machine: Machine) -> Iterator[State]:
     """The states that differ in one decision, each once; none that cannot be carried out."""
     room = second_level(machine)
     for new in dict.fromkeys(_steps(g, state, machine, room)):
@@ -24,14 +23,14 @@ def neighbours(g: Graph, state: State, machine: Machine) -> Iterator[State]:
             yield new
 
 
-def _stands(g: Graph, state: State, root: int, room: int) -> bool:
+def _stands(g: StageGraph, state: State, root: int, room: int) -> bool:
     if state.places[root] != "own":
         return True
     kernel = next(k for k in kernels(g, state) if k[0] == root)
     return not why_not(g, kernel) and held(g, kernel) <= room
 
 
-def _steps(g: Graph, state: State, machine: Machine, room: int) -> Iterator[State]:
+def _steps(g: StageGraph, state: State, machine: Machine, room: int) -> Iterator[State]:
     for root, tiling, members in kernels(g, state):
         if tiling is None:
             continue

@@ -12,8 +12,8 @@ from math import ceil, inf, prod
 from typing import Final
 
 from tilewright.cost import Machine
+from tilewright.plan import CHEAP, StageGraph
 from tilewright.strategies.beam.features import LINE, tile_spans
-from tilewright.strategies.beam.graph import CHEAP, Graph
 from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, kernels, readers, why_not
 
 #: Elements of a tile along the axis in lanes, and along others.
@@ -37,7 +37,9 @@ MOST_TILES: Final = 1 << 16
 SMALL: Final = 1 << 14
 
 
-def places(g: Graph, state: State, node: int, *, fused: bool = True, room: float = inf) -> Iterator[State]:
+def places(
+    g: StageGraph, state: State, node: int, *, fused: bool = True, room: float = inf
+) -> Iterator[State]:
     """Phase 1: every place that a stage may have, of ``room`` bytes for all that a tile holds.
 
     Without ``fused`` only nests of its own, and inlining.
@@ -70,12 +72,12 @@ def places(g: Graph, state: State, node: int, *, fused: bool = True, room: float
             yield new
 
 
-def kernel_of(g: Graph, state: State, root: int) -> Kernel:
+def kernel_of(g: StageGraph, state: State, root: int) -> Kernel:
     """The nest of a root."""
     return next(k for k in kernels(g, state) if k[0] == root)
 
 
-def _grows(g: Graph, state: State, node: int) -> bool:
+def _grows(g: StageGraph, state: State, node: int) -> bool:
     """Whether a stage that a newly inlined one goes into would have too many loads."""
 
     def loads(n: int, depth: int = 0) -> int:
@@ -90,7 +92,7 @@ def _grows(g: Graph, state: State, node: int) -> bool:
     return any(loads(n) > MOST_LOADS for n in readers(g, state, node))
 
 
-def _inlines_well(g: Graph, state: State, node: int) -> bool:
+def _inlines_well(g: StageGraph, state: State, node: int) -> bool:
     """Whether inlining computes no element too often, in stages whose iterations are in no order."""
     calls = 0.0
     for reader in g.readers[node]:
@@ -101,7 +103,7 @@ def _inlines_well(g: Graph, state: State, node: int) -> bool:
     return calls <= MOST_INLINED * g.nodes[node].points
 
 
-def _is_wasteful(g: Graph, kernel: Kernel, room: float) -> bool:
+def _is_wasteful(g: StageGraph, kernel: Kernel, room: float) -> bool:
     """Whether a producer of a nest is computed too often, or all of them take too much memory."""
     root, tiling, members = kernel
     assert tiling is not None
@@ -124,7 +126,7 @@ def _is_wasteful(g: Graph, kernel: Kernel, room: float) -> bool:
     return False
 
 
-def tilings(g: Graph, node: int, machine: Machine) -> list[Tiling | None]:
+def tilings(g: StageGraph, node: int, machine: Machine) -> list[Tiling | None]:
     """Phase 2: every way to cut and order the loops of a nest; ``None``: as its rule does by default."""
     n = g.nodes[node]
     if not n.plain or n.sums > 1 or not n.extents:
@@ -161,7 +163,7 @@ def tilings(g: Graph, node: int, machine: Machine) -> list[Tiling | None]:
     return found or [None]
 
 
-def _vector_axis(g: Graph, node: int) -> int:
+def _vector_axis(g: StageGraph, node: int) -> int:
     """The axis in lanes: the last one that is long enough, whose steps move by single elements in memory."""
     n = g.nodes[node]
     last = len(n.extents) - 1

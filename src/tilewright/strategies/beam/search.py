@@ -10,10 +10,9 @@ from random import Random
 from typing import Final, TypeAlias
 
 from tilewright.cost import Machine
-from tilewright.plan import second_level
+from tilewright.plan import StageGraph, second_level
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.features import features
-from tilewright.strategies.beam.graph import Graph
 from tilewright.strategies.beam.hashing import sample, structure, token
 from tilewright.strategies.beam.network import Network, Sample, train
 from tilewright.strategies.beam.options import places, tilings
@@ -143,7 +142,7 @@ class BeamSearch:
     ``known`` are the tilings of nests that were found so far; searches may share them.
     """
 
-    graph: Graph
+    graph: StageGraph
     machine: Machine
     pricer: Pricer
     rng: Random
@@ -273,7 +272,7 @@ class BeamSearch:
 
 
 def batch(
-    g: Graph, machine: Machine, pricer: Pricer, seed: int, settings: Settings, samples: int
+    g: StageGraph, machine: Machine, pricer: Pricer, seed: int, settings: Settings, samples: int
 ) -> list[Found]:
     """One beam search and so many less one greedy ones: their best states, each once, the best first."""
     best: dict[State, float] = {}

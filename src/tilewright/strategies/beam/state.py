@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from tilewright.plan import Group, GroupPlan, Placement, held_bytes, invalid
-from tilewright.strategies.beam.graph import Graph
+from tilewright.plan import Group, GroupPlan, Placement, StageGraph, held_bytes, invalid
 
 T = TypeVar("T")
 #: ``own``: a nest of its own. The others are placements of plans; ``""``: not decided.
@@ -73,7 +72,7 @@ def _with(values: tuple[T, ...], n: int, value: T) -> tuple[T, ...]:
     return (*values[:n], value, *values[n + 1 :])
 
 
-def start(g: Graph) -> State:
+def start(g: StageGraph) -> State:
     """The state in which only stages that are not decided about have their place."""
     count = len(g.nodes)
     return State(
@@ -83,7 +82,7 @@ def start(g: Graph) -> State:
     )
 
 
-def readers(g: Graph, state: State, node: int) -> set[int]:
+def readers(g: StageGraph, state: State, node: int) -> set[int]:
     """The stages that read a stage, directly or through what is inlined."""
     out: set[int] = set()
     for r in g.readers[node]:
@@ -94,7 +93,7 @@ def readers(g: Graph, state: State, node: int) -> set[int]:
     return out
 
 
-def kernels(g: Graph, state: State) -> Iterator[Kernel]:
+def kernels(g: StageGraph, state: State) -> Iterator[Kernel]:
     """The nests of a state, those of stages not decided left out."""
     inside: dict[int, list[tuple[int, Place]]] = {}
     for n, (place, home) in enumerate(zip(state.places, state.homes, strict=True)):
@@ -109,7 +108,7 @@ def kernels(g: Graph, state: State) -> Iterator[Kernel]:
         yield root, state.tilings[root], tuple(members)
 
 
-def changed(g: Graph, state: State, node: int, before: Mapping[int, Kernel]) -> dict[int, Kernel]:
+def changed(g: StageGraph, state: State, node: int, before: Mapping[int, Kernel]) -> dict[int, Kernel]:
     """The nests that placing a stage made or changed, by their roots, of those that there were ``before``.
 
     Stages are placed after all that read them, and stand first in nests: in the program's order.
@@ -124,7 +123,7 @@ def changed(g: Graph, state: State, node: int, before: Mapping[int, Kernel]) -> 
     return {r: (r, before[r][1], ((node, place), *before[r][2])) for r in sorted(roots)}
 
 
-def group_of(g: Graph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
+def group_of(g: StageGraph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
     """A nest as a group of a plan, inlined stages among its members, and its placements."""
     root, _, members = kernel
     numbers = {n for n, _ in members}
@@ -137,7 +136,7 @@ def group_of(g: Graph, kernel: Kernel) -> tuple[Group, tuple[Placement, ...]]:
     return Group(g.nodes[root].stage, stages, MappingProxyType(reads), g.table), placements
 
 
-def why_not(g: Graph, kernel: Kernel) -> str:
+def why_not(g: StageGraph, kernel: Kernel) -> str:
     """Why a nest cannot be carried out, empty where it can."""
     _, tiling, members = kernel
     if tiling is None:
@@ -146,7 +145,7 @@ def why_not(g: Graph, kernel: Kernel) -> str:
     return invalid(group, tiling.plan(placements))
 
 
-def held(g: Graph, kernel: Kernel) -> int:
+def held(g: StageGraph, kernel: Kernel) -> int:
     """Bytes that a tile of a nest holds besides its root's."""
     _, tiling, members = kernel
     if tiling is None or not members:

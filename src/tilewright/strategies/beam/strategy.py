@@ -16,10 +16,9 @@ from itertools import islice, zip_longest
 from random import Random
 from typing import Final
 
-from tilewright.plan import UnitPlan
+from tilewright.plan import UnitPlan, graph_of
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
-from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
 from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied

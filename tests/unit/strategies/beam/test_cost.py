@@ -6,9 +6,9 @@ from tests.native_kernel import HOST
 
 from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.plan import OPERATIONS, graph_of, strahler
 from tilewright.strategies.beam.cost import TERMS, CostModel
 from tilewright.strategies.beam.features import FEATURES, algorithm_features, features
-from tilewright.strategies.beam.graph import OPERATIONS, graph_of, strahler
 from tilewright.strategies.beam.network import NAMES, Network, Sample, error, new_network, predicted, train
 from tilewright.strategies.beam.state import Tiling
 

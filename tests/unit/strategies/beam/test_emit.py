@@ -5,9 +5,9 @@ from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.plan import graph_of
 from tilewright.strategies import Task
 from tilewright.strategies.beam.emit import from_plan, to_plan
-from tilewright.strategies.beam.graph import graph_of
 
 MACHINE = Machine(HOST, 2)
 

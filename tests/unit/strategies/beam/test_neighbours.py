@@ -10,10 +10,10 @@ from tests.unit.plan.pipeline.test_rule import harris
 
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program
+from tilewright.plan import graph_of
 from tilewright.strategies import Task
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
-from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.search import BeamSearch, Pricer, Settings
 

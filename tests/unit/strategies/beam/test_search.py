@@ -12,13 +12,12 @@ from tests.unit.plan.pipeline.test_rule import harris
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, run_program
-from tilewright.plan import build_unit, plan_from_json
+from tilewright.plan import build_unit, graph_of, plan_from_json
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import to_plan
-from tilewright.strategies.beam.graph import graph_of
 from tilewright.strategies.beam.hashing import sample, structure
 from tilewright.strategies.beam.options import places
 from tilewright.strategies.beam.search import LIKELY, VARIED, BeamSearch, Pricer, Settings, batch, varied

@@ -1,4 +1,4 @@
-"""The graph of a program's stages as the search sees it: what each reads of which other, what it computes.
+"""The graph of a program's stages as searches see it: what each reads of which other, what it computes.
 
 Made once a program; states refer to stages by their number, in the program's order.
 """
@@ -26,7 +26,7 @@ from tilewright.ir import (
     stmt_exprs,
     walk,
 )
-from tilewright.plan import is_plain
+from tilewright.plan.pipeline.group import is_plain
 
 #: Kinds of operations that are counted, as in Adams et al. (SIGGRAPH 2019).
 OPERATIONS: Final = ("add", "mul", "div", "compare", "select", "cast", "call")
@@ -85,7 +85,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class StageGraph:
     """The stages, and for each those that read it."""
 
     program: Program
@@ -110,7 +110,7 @@ class Graph:
         return None not in found and len({*found}) == len(found) == len(reader.names)
 
 
-def graph_of(program: Program) -> Graph:
+def graph_of(program: Program) -> StageGraph:
     """The graph of a program."""
     table = table_of(program)
     number = {stage.name: n for n, stage in enumerate(program.stages)}
@@ -119,7 +119,7 @@ def graph_of(program: Program) -> Graph:
     readers = tuple(
         tuple(r.index for r in nodes if any(read.node == n.index for read in r.reads)) for n in nodes
     )
-    return Graph(program, table, nodes, readers)
+    return StageGraph(program, table, nodes, readers)
 
 
 def _node(
@@ -137,7 +137,7 @@ def _node(
     counts = dict.fromkeys(OPERATIONS, 0)
     for root in stmt_exprs(stage.body):
         for e in walk(root):
-            kind = _kind(e)
+            kind = kind_of(e)
             if kind:
                 counts[kind] += 1
     work = max(1.0, sum(WEIGHTS[k] * c for k, c in counts.items()))
@@ -166,7 +166,8 @@ def strahler(e: Expr, known: dict[int, int] | None = None) -> int:
     return known[id(e)]
 
 
-def _kind(e: Expr) -> str:
+def kind_of(e: Expr) -> str:
+    """Which of :data:`OPERATIONS` an expression is; empty for none."""
     if isinstance(e, Binary):
         return {"mul": "mul", "div": "div", "floordiv": "div", "mod": "div"}.get(e.op, "add")
     if isinstance(e, Unary):

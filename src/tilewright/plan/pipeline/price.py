@@ -1,0 +1,369 @@
+"""What groups cost: recomputed work, scratch against caches, traffic and parallelism, for many tiles at once.
+
+The fusion cost model. Nothing is lowered: a group grows from its root by one producer at a time, consumers
+first, and after each the seconds of the group are known for every tile of a list, as arrays::
+
+    seconds = (instructions + what scratch and neighbours' rows take of the caches) / threads x imbalance
+              + traffic of everything that the group reads and writes outside of its tiles
+
+What is not in the group yet is read from where it lies; when it joins, it is computed instead, as often as
+tiles need it (their boxes), and its bytes stay in the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.analysis import ARRAYS, Access, Box, around, iterator_spans
+from tilewright.cost import Machine, bandwidth, goes_past_caches
+from tilewright.ir import Index, Numbering, Var, stmt_exprs
+from tilewright.plan.pipeline.boxes import Numbers, points
+from tilewright.plan.pipeline.graph import WEIGHTS, Node, StageGraph, kind_of
+from tilewright.plan.pipeline.group import Placement, Window
+from tilewright.plan.pipeline.group_plan import GroupPlan
+
+Reals = npt.NDArray[np.float64]
+
+#: Vector loads that are not aligned touch two lines each: one starts in a cycle. Elements a step apart, and
+#: those that are looked up one by one (clamped, halved, by what another buffer says); stores.
+LOAD_CYCLES: Final = 1.0
+APART_CYCLES: Final = 0.5
+LOOKUP_CYCLES: Final = 1.5
+STORE_CYCLES: Final = 0.5
+#: Cycles of one row of a loop in vectors besides its vectors, of one tile, of starting a producer in a tile,
+#: of starting the threads once.
+ROW_CYCLES: Final = 12.0
+TILE_CYCLES: Final = 200.0
+PRODUCER_CYCLES: Final = 30.0
+FORK_CYCLES: Final = 6000.0
+#: Cycles until a run of elements that lie together comes, of what lies in memory, and of what lies nearer.
+RUN_CYCLES: Final = (100.0, 20.0)
+#: Parts of the first and the second cache level that are there for what a tile holds.
+FIRST_SHARE: Final = 0.75
+SECOND_SHARE: Final = 0.75
+#: Parts of a nest that each thread should have, so that uneven ones even out.
+TASKS_PER_THREAD: Final = 4
+#: Cycles a second of a machine that does not say.
+CLOCK_HZ: Final = 3.0e9
+#: Part of the shorter of computing and memory that does not go on beside the longer.
+OVERLAP: Final = 0.3
+#: How often the elements of a producer may be computed, on average.
+MOST_RECOMPUTED: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """Numbers of one stage on a machine: lanes of a vector, cycles of one, rows that one row reads."""
+
+    lanes: int
+    vector_cycles: float
+    rows: Mapping[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class FusionModel:
+    """Prices groups of a program on a machine."""
+
+    graph: StageGraph
+    machine: Machine
+    _facts: dict[int, Facts] = field(default_factory=dict)
+
+    @property
+    def hz(self) -> float:
+        """Cycles a second."""
+        return self.machine.target.clock_hz or CLOCK_HZ
+
+    def level(self, number: int) -> int:
+        """Bytes of a cache level, of the last one where there are fewer."""
+        sizes = [lv.size for lv in self.machine.target.memory if lv.size is not None]
+        return sizes[min(number, len(sizes) - 1)] if sizes else 0
+
+    def facts(self, n: int) -> Facts:
+        """The numbers of a stage."""
+        found = self._facts.get(n)
+        if found is None:
+            found = self._facts[n] = _facts(self.graph.nodes[n], self.machine)
+        return found
+
+    def alone(self, n: int) -> float:
+        """Seconds of a stage that has a nest of its own, as its rule does it."""
+        g = Growth.start(self, n, tuple(np.array([e]) for e in self.graph.nodes[n].extents), whole=True)
+        return float(g.seconds()[0])
+
+    def nest(self, root: int, members: Mapping[int, Placement], plan: GroupPlan) -> float:
+        """Seconds of a nest as planned; producers ahead of it are counted by themselves."""
+        ahead = sum(self.alone(n) for n, place in members.items() if place == "root")
+        if not any(plan.tile) and {*members.values()} <= {"root"}:
+            return ahead + self.alone(root)
+        return ahead + float(self.growth(root, members, plan).seconds()[0])
+
+    def growth(self, root: int, members: Mapping[int, Placement], plan: GroupPlan) -> Growth:
+        """The group of a nest as planned, for its one tile, without the producers ahead of it."""
+        own = tuple(np.array([t]) for t in plan.own(self.graph.nodes[root].extents))
+        shared = [axis for axis in plan.order if plan.tile[axis]][: plan.parallel]
+        step = plan.expand[plan.row]
+        growth = Growth.start(self, root, own, shared=shared, row=plan.row, step=step)
+        for n in sorted(members, reverse=True):
+            if members[n] != "root":
+                growth.join(n, members[n])
+        return growth
+
+    def moved(self, total: Reals, size: int, runs: Reals) -> tuple[Reals, Reals]:
+        """Cycles that reading ``total`` bytes of a buffer of ``size`` takes: of each thread, of memory.
+
+        They come in so many ``runs``.
+        """
+        threads, target = self.machine.threads, self.machine.target
+        rate = bandwidth(target, size / threads, threads)
+        once, again = np.minimum(total, size), np.maximum(total - size, 0)
+        zero = np.zeros_like(total)
+        if rate > target.memory[-1].bandwidth or len(target.memory) < 3:
+            return total / rate + runs * RUN_CYCLES[1], zero
+        return again / target.memory[-2].bandwidth + runs * RUN_CYCLES[0], once / rate
+
+
+def _facts(node: Node, machine: Machine) -> Facts:
+    target = machine.target
+    widths = [node.width, *(r.access.width for r in node.reads)]
+    lanes = max(1, target.preferred_vector_bits // 8 // max(widths))
+    inner = node.names[-1] if node.names else ""
+    loads, rows = 0.0, dict[str, int]()
+    for read in node.reads:
+        access = read.access
+        steps = access.steps(inner)
+        if steps is None:
+            affine = all(reach.tag == "affine" for reaches in access.dims for reach in reaches)
+            each = (APART_CYCLES if affine else LOOKUP_CYCLES) * lanes
+        else:
+            each = LOAD_CYCLES if steps == 1 else LOAD_CYCLES / 2
+        loads += each * read.count
+        rows[access.buffer] = prod(sum(r.last - r.first + 1 for r in dim) for dim in access.dims[:-1])
+    # what occurs more than once in a stage is computed once
+    distinct = Numbering(stmt_exprs(node.stage.body)).nodes
+    work = sum(WEIGHTS.get(kind_of(e), 0.0) for e in distinct)
+    cycles = max(work / target.fma_per_cycle, loads) + STORE_CYCLES / node.sums
+    return Facts(lanes, cycles * node.sums, rows)
+
+
+@dataclass(slots=True, eq=False)
+class Growth:
+    """A group while it grows, for many tiles at once: entries of arrays are tiles.
+
+    ``spans`` are the boxes that a tile needs of each member, ``outside`` those of buffers that it reads from
+    outside, ``held`` the bytes that members take, ``near`` those that lie between writing and reading them.
+    """
+
+    model: FusionModel
+    root: int
+    tiles: Reals
+    waste: Reals
+    members: list[int] = field(default_factory=list)
+    spans: dict[int, Box] = field(default_factory=dict)
+    outside: dict[str, Box] = field(default_factory=dict)
+    cycles: dict[int, Reals] = field(default_factory=dict)
+    second: dict[int, Reals] = field(default_factory=dict)
+    starts: Reals = field(default_factory=lambda: np.zeros(1))
+    held: dict[int, Reals] = field(default_factory=dict)
+    near: dict[int, Reals] = field(default_factory=dict)
+    computed: dict[int, Reals] = field(default_factory=dict)
+    places: dict[int, Placement] = field(default_factory=dict)
+    windows: dict[int, Window | None] = field(default_factory=dict)
+    step: int = 1
+
+    @staticmethod
+    def start(
+        model: FusionModel,
+        root: int,
+        own: Sequence[Numbers],
+        *,
+        shared: Sequence[int] = (),
+        whole: bool = False,
+        row: int = 0,
+        step: int = 1,
+    ) -> Growth:
+        """The group of a root alone, in tiles of ``own`` elements along each axis.
+
+        Threads share the loops over tiles of the axes ``shared``, or the whole nest evenly. Rows are those of
+        the axis ``row``, ``step`` of them a turn.
+        """
+        node, threads = model.graph.nodes[root], model.machine.threads
+        counts = [-(-n // t) for n, t in zip(node.extents, own, strict=True)]
+        tiles: Any = np.ones(1)
+        for c in counts:
+            tiles = tiles * c
+        tasks: Any = np.ones(1)
+        for axis in shared:
+            tasks = tasks * counts[axis]
+        waste = np.ceil(tasks / threads) * threads / tasks if not whole else np.ones(1)
+        g = Growth(model, root, np.asarray(tiles, float), np.asarray(waste, float), step=step)
+        g.windows[root] = Window(row, 0, step - 1)
+        first = [n // t // 2 * t for n, t in zip(node.extents, own, strict=True)]
+        box = tuple((f, np.minimum(f + t, n) - 1) for f, t, n in zip(first, own, node.extents, strict=True))
+        # parts of tiles at the end count for what they are
+        g._enter(root, box, float(node.points))
+        g.starts = TILE_CYCLES * g.tiles
+        return g
+
+    def can_join(self, n: int) -> bool:
+        """Whether all that reads a stage is in the group."""
+        inside = {self.root, *self.members}
+        return bool(self.model.graph.readers[n]) and inside.issuperset(self.model.graph.readers[n])
+
+    def place_of(self, n: int) -> Placement:
+        """The deepest place that keeps rows of a producer instead of all that a tile needs, or the tile."""
+        graph = self.model.graph
+        at = {self.places[r] for r in graph.readers[n] if r != self.root}
+        window = self._window(n)
+        if "tile" in at or window is None or graph.nodes[n].sums > 1:
+            return "tile"
+        if window.rows > self.step:
+            return "slide"
+        return "tile" if "slide" in at else "row"
+
+    def join(self, n: int, place: Placement = "tile") -> None:
+        """Compute a producer inside of the tiles, too."""
+        graph, step = self.model.graph, self.step
+        node = graph.nodes[n]
+        made = node.stage.writes[0]
+        box = self.outside.pop(made)
+        window = self._window(n)
+        self.members.append(n)
+        self.places[n], self.windows[n] = place, None
+        if window is not None and place in ("row", "slide"):
+            new = Window(window.axis, window.last - step + 1, window.last)
+            self.windows[n] = new if place == "slide" else window
+        rows = window.rows if window is not None else step
+        self._enter(n, box, None, rows / step if place == "row" else 1.0)
+        self.starts = self.starts + PRODUCER_CYCLES * self.tiles
+        inside: Any = points(box) * node.width
+        near = inside + sum(points(self.spans[r]) * graph.nodes[r].width for r in graph.readers[n])
+        if place != "tile" and len(box) > 1:
+            # a window of rows; line buffers have a power of two of them
+            axis = window.axis if window is not None else len(box) - 2
+            height = box[axis][1] - box[axis][0] + 1
+            kept = 1 << (rows - 1).bit_length() if place == "slide" else rows
+            inside = inside / height * np.minimum(height, kept)
+            near = inside
+            self.starts = self.starts + PRODUCER_CYCLES * self.tiles * height / step
+        self.held[n], self.near[n] = inside, near
+
+    def _window(self, n: int) -> Window | None:
+        """The rows that one turn of the loop over rows needs of a producer, where they move one by one."""
+        graph = self.model.graph
+        made = graph.nodes[n].stage.writes[0]
+        out: Window | None = None
+        for r in graph.readers[n]:
+            if self.places.get(r) == "tile":
+                continue
+            own = self.windows[r]
+            access = next(read.access for read in graph.nodes[r].reads if read.access.buffer == made)
+            found = None if own is None else _moved(access, graph.nodes[r].names[own.axis], own)
+            if found is None or (out is not None and out.axis != found.axis):
+                return None
+            first = found.first if out is None else min(out.first, found.first)
+            out = Window(found.axis, first, found.last if out is None else max(out.last, found.last))
+        return out
+
+    def _enter(self, n: int, box: Box, count: float | None, again: float = 1.0) -> None:
+        """Count a stage's instructions for a box, and widen what is read from outside."""
+        model = self.model
+        node, facts = model.graph.nodes[n], model.facts(n)
+        self.spans[n] = box
+        each = points(box)
+        total = each * self.tiles * again if count is None else np.full_like(self.tiles, count)
+        self.computed[n] = total
+        width: Any = box[-1][1] - box[-1][0] + 1 if box else np.ones(1)
+        vectors = np.ceil(width / facts.lanes)
+        rows = total / width
+        self.cycles[n] = rows * (vectors * facts.vector_cycles + ROW_CYCLES * node.sums)
+        # rows that are read again and again: of the first level where they fit there, else of the second
+        near: Any = np.zeros(1)
+        env = iterator_spans(node.stage, box)
+        for access in (read.access for read in node.reads):
+            near = near + facts.rows[access.buffer] * access.width * width
+            new, old = access.box(env, ARRAYS), self.outside.get(access.buffer)
+            self.outside[access.buffer] = new if old is None else around(old, new, ARRAYS)
+        self.second[n] = np.where(near > FIRST_SHARE * model.level(0), near * rows, 0.0)
+
+    def seconds(self) -> Reals:
+        """Of the group with all that joined so far, for each tile; infinite where no cache holds one."""
+        model = self.model
+        graph, threads = model.graph, model.machine.threads
+        target = model.machine.target
+        cycles: Any = self.starts
+        memory: Any = np.zeros(1)
+        total: Any
+        accesses = [read.access for n in (self.root, *self.members) for read in graph.nodes[n].reads]
+        known = {access.buffer: access for access in accesses}
+        for name, box in self.outside.items():
+            total = points(box) * known[name].width * self.tiles
+            own, shared = model.moved(total, known[name].bytes, _runs(box) * self.tiles)
+            cycles, memory = cycles + own, memory + shared
+        root = graph.nodes[self.root]
+        runs = _runs(self.spans[self.root]) * self.tiles
+        own, shared = model.moved(np.full_like(self.tiles, float(root.bytes)), root.bytes, runs)
+        # a line that is not stored past the caches is read before
+        past = goes_past_caches(root.bytes, target)
+        cycles, memory = cycles + own, memory + (1 if past else 2) * shared
+        room = FIRST_SHARE * model.level(0)
+        total = np.zeros(1)
+        far = dict(self.second)
+        for n in self.members:
+            total = total + self.held[n]
+            moved = self.computed[n] * graph.nodes[n].width
+            # written to the second level, and read from there by whoever reads it
+            for at in (n, *graph.readers[n]):
+                far[at] = far[at] + np.where(self.near[n] > room, moved, 0.0)
+        second = target.memory[min(1, len(target.memory) - 1)].bandwidth
+        for n, own in self.cycles.items():
+            cycles = cycles + np.maximum(own, far[n] / second)
+        cycles = cycles / threads * self.waste
+        seconds = (np.maximum(cycles, memory) + OVERLAP * np.minimum(cycles, memory) + FORK_CYCLES) / model.hz
+        return np.where(total > SECOND_SHARE * model.level(1), np.inf, seconds)
+
+    def recomputed(self) -> Reals:
+        """How often the elements of the producer are computed that is computed most often."""
+        out: Any = np.ones(1)
+        for n in self.members:
+            out = np.maximum(out, self.computed[n] / self.model.graph.nodes[n].points)
+        return np.asarray(out, float)
+
+
+def prefixes(
+    growth: Growth, allowed: Sequence[bool], most: int, *, sliding: bool = False
+) -> Iterator[Growth]:
+    """The group after each producer that joins it: consumers before producers, in the program's order.
+
+    The same object each time. Where rows are ``sliding``, producers keep them as far as they can. Ends
+    where every tile repeats too much or fits no cache.
+    """
+    for n in range(growth.root - 1, -1, -1):
+        if len(growth.members) == most:
+            return
+        if not allowed[n] or not growth.can_join(n):
+            continue
+        growth.join(n, growth.place_of(n) if sliding else "tile")
+        if not bool(np.any(np.isfinite(growth.seconds()) & (growth.recomputed() <= MOST_RECOMPUTED))):
+            return
+        yield growth
+
+
+def _runs(box: Box) -> Any:
+    """Rows of a box: as if none lay right behind the one before."""
+    return points(box[:-1]) if box else np.ones(1)
+
+
+def _moved(access: Access, row: str, window: Window) -> Window | None:
+    """The rows of a buffer that are read for a window of the reader's rows; ``None`` for other rates."""
+    along = [d for d, dim in enumerate(access.dims) if any(row in Index(0, r.terms).vars for r in dim)]
+    if len(along) != 1 or any(r.terms != ((Var(row), 1),) for r in access.dims[along[0]]):
+        return None
+    reaches = access.dims[along[0]]
+    low, high = min(r.first for r in reaches), max(r.last for r in reaches)
+    return Window(along[0], window.first + low, window.last + high)
