@@ -122,7 +122,7 @@ class PolyhedralSearch:
         yield from self._planned(sorted(found, key=lambda each: each[0]))
 
     def _begins_near(self) -> bool:
-        """Go on with the neighbours of the fastest plan whose neighbours were not proposed; if there is one."""
+        """Go on with the neighbours of the fastest plan that has none proposed yet, if there is one."""
         best = sorted((t, n, p) for n, (p, t) in enumerate(self._measured.items()) if p in self._known)
         for _, _, plan in best[:NEAR]:
             if plan in self._tried:
