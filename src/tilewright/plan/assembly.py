@@ -23,6 +23,7 @@ from tilewright.plan.contraction.padding import pad_for_matrices
 from tilewright.plan.contraction.precision import contraction_of as contraction_named
 from tilewright.plan.contraction.precision import round_weights
 from tilewright.plan.contraction.register_tiling import is_tileable
+from tilewright.plan.contraction.run_time_panels import store_in_groups
 from tilewright.plan.contraction.split_k import split_deep
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.fused.bands import find_band
@@ -115,7 +116,7 @@ def _plan_clusters(
             return chained
     except ScheduleError as error:
         s = fell_back(s, "no chain, step by step", error)
-    s, general = gather_general(s, target)
+    s, general = gather_general(store_in_groups(s, target, constants), target)
     try:
         changed, along = split_reductions(s, target, threads, constants, general)
         if along:

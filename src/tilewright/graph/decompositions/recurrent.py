@@ -80,7 +80,12 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
             product = parts.add("Add", (product, outside), f"{at}sum")
         series = parts.reshape(product, (steps, batch, rows), f"{at}series")
         recurrence = _slice(parts, inputs[_R], d, 0, f"{at}r")
-        recurrence = parts.reshape(recurrence, (1, rows, hidden), f"{at}r/one")
+        own = ""
+        if _two_products(node):
+            # A product each, a tensor each: both are packed when compiling.
+            recurrence, own = parts.split(recurrence, (rows - hidden, hidden), 0)
+            own = parts.reshape(own, (1, hidden, hidden), f"{at}r/own")
+        recurrence = parts.reshape(recurrence, (1, rows - hidden if own else rows, hidden), f"{at}r/one")
         zero = np.zeros((batch, hidden), dtype_of(parts.type(_X).dtype).numpy)
         state = [
             _slice(parts, initial, d, int(layer.batch_first), f"{at}initial{s}")
@@ -96,7 +101,7 @@ def recurrent_steps(parts: Parts, *given: str) -> bool:
         if layer.activations:
             count = cell.activations
             attributes["activations"] = layer.activations[d * count : (d + 1) * count]
-        reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra)
+        reads = (series, recurrence, *state, clock, inputs[_LENGTHS], extra, own)
         first = 1 if clock else 0
         repeat = Repeat(
             steps,
@@ -171,13 +176,18 @@ def _biases(parts: Parts, row: str, hidden: int, rows: int) -> tuple[str, str]:
     With `linear_before_reset` the bias of a GRU's state is multiplied by a gate before it is added.
     """
     node = parts.ctx.node
-    if node.op != "GRU" or not node.attributes.get("linear_before_reset", 0):
+    if node.op != "GRU" or _two_products(node):
         return parts.add("Add", parts.split(row, (rows, rows), 0)), ""
     gates, of_input, of_gates, of_state = parts.split(row, (2 * hidden, hidden, 2 * hidden, hidden), 0)
     outside = parts.add("Concat", (parts.add("Add", (gates, of_gates)), of_input), axis=0)
     before = parts.constant(np.zeros(rows + 2 * hidden, dtype_of(parts.type(_B).dtype).numpy))
     inside = parts.add("Concat", (before, of_state), axis=0)
     return outside, parts.reshape(inside, (1, 2 * rows))
+
+
+def _two_products(node: Node) -> bool:
+    """Whether a step has a product of the state, and then one of the state times a gate."""
+    return node.op == "GRU" and not node.attributes.get("linear_before_reset", 0)
 
 
 def _slice(parts: Parts, value: str, at: int, axis: int, output: str) -> str:

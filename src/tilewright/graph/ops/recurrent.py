@@ -48,6 +48,8 @@ class _Layer:
     clip: float
     products: Operand | None = None
     """Of a single step: the products of all inputs, biases included."""
+    candidate: Operand | None = None
+    """Of a single step: the last gate's rows of `r` as a tensor of their own, which then lacks them."""
 
     @property
     def steps(self) -> int:
@@ -75,10 +77,12 @@ class _Layer:
         """State R^T for some gates: [batch, their rows]."""
         rows = gates or range(self.gates)
         k = lang.reduce_axis(self.hidden, "k")
-        first = rows.start * self.hidden
+        apart = self.candidate is not None and rows.start == self.gates - 1
+        weights = self.candidate if apart and self.candidate is not None else self.r
+        first = 0 if apart else rows.start * self.hidden
         return compute(
             (self.batch, len(rows) * self.hidden),
-            lambda n, j: lang.sum(state[(n, k)] * self.r[(d, j + first, k)], axis=k),
+            lambda n, j: lang.sum(state[(n, k)] * weights[(d, j + first, k)], axis=k),
             name=f"{name}_h",
         )
 
@@ -369,14 +373,19 @@ def _step(
     b: Operand | None = None,
     clock: Operand | None = None,
     lengths: Operand | None = None,
+    candidate: Operand | None = None,
 ) -> list[Operand]:
     """One step: products [batch, gates * hidden] of inputs, weights [1, gates * hidden, hidden].
+
+    With `candidate` these lack the last gate's rows.
 
     With lengths, sequences that are shorter than the step that `clock` tells keep their state, and the first
     output is that of the step: the new state, or zero where there is none.
     """
     hidden = r.shape[2]
-    layer = _Layer(ctx, products, r, r, b, None, hidden, gates, True, ctx.real("clip", 0.0), products)
+    layer = _Layer(
+        ctx, products, r, r, b, None, hidden, gates, True, ctx.real("clip", 0.0), products, candidate
+    )
     made = step(layer, 0, 0, state, _activations(ctx, 1, defaults)[0])
     if clock is None or lengths is None:
         return list(made)
@@ -420,9 +429,13 @@ def gru_of_one_step(
     clock: Operand | None = None,
     lengths: Operand | None = None,
     b: Operand | None = None,
+    candidate: Operand | None = None,
 ) -> list[Operand]:
-    """The next state of gated recurrent units; `b` are the biases that are not in the products."""
-    return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b, clock, lengths)
+    """The next state of gated recurrent units; `b` are the biases that are not in the products.
+
+    `candidate` are the weights of the new state's product, where that is a product of its own.
+    """
+    return _step(ctx, 3, products, r, (h,), _gru_step, ["sigmoid", "tanh"], b, clock, lengths, candidate)
 
 
 @operator("LSTMStep", kind=Kind.OPAQUE, domain=OWN)

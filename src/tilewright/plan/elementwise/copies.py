@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir import (
+    GLOBAL,
+    LOCAL,
     PARALLEL,
     Block,
     Exec,
     FloorDiv,
     Index,
+    IndexMap,
     Mod,
     Program,
     Stage,
@@ -51,30 +54,64 @@ def split_by_divisors(
 
 
 def schedule_panels(s: Schedule, stage: Stage, program: Program, threads: int) -> Schedule | None:
-    """A stage that makes a matrix' pieces in panels of columns, by groups; ``None`` for other stages.
+    """A stage that makes matrices in panels of columns, by groups of rows; ``None`` for other stages.
 
-    A few rows are read as they lie, for one panel after the other; vectors run along whole groups.
+    ``[column // n][...][row // g][...][column % n][row % g]``: a few rows are read as they lie, for one panel
+    after the other; vectors run along whole groups.
     """
     buffer = next((b for b in program.temps if b.name in stage.writes), None)
     layout = None if buffer is None else buffer.layout
-    sizes = [it.extent for it in stage.iters]
-    if layout is None or len(layout.exprs) != len(sizes) + 2 or any(not e.is_const for e in layout.shape):
+    loops = s.loops(stage.name)
+    if buffer is None or layout is None or stage.is_reduction or len(loops) != len(layout.dims):
         return None
-    _, groups, _, width, group = (e.as_int() for e in layout.shape)
+    found = _panels_of(layout)
+    if found is None or any(not e.is_const for e in (*layout.shape, *buffer.shape)):
+        return None
+    width, group = (e.as_int() for e in layout.shape[-2:])
+    columns, depth = (buffer.shape[d].as_int() for d in found[:2])
+    if columns % width or depth % group:
+        return None
+    column, k, outside, inside = loops[found[0]], loops[found[1]], found[2], found[3]
+    rows = max(n for n in range(1, PANEL_GROUPS + 1) if depth // group % n == 0)
+    block, panel, vector = f"{k}_block", f"{column}_panel", f"{column}_{k}_own"
+    s = s.split(k, [rows, group], names=[block, f"{k}_group", f"{k}_own"])
+    s = s.split(column, width, names=[panel, f"{column}_own"])
+    around, within = ([loops[d] for d in dims] for dims in (outside, inside))
+    s = s.reorder(*around, block, panel, f"{k}_group", *within, f"{column}_own", f"{k}_own")
+    s = s.fuse(f"{column}_own", f"{k}_own", names=[vector]).vectorize(vector)
+    for loop in within:
+        s = s.unroll(loop)
+    shared = next((loops[d] for d in outside if buffer.shape[d].as_int() >= threads), block)
+    if threads == 1 or (shared == block and depth == rows * group):
+        return s
+    if buffer.scope == LOCAL:
+        s = s.set_scope(buffer.name, GLOBAL)
+    return s.parallel(shared)
+
+
+def _panels_of(layout: IndexMap) -> tuple[int, int, list[int], list[int]] | None:
+    """Which dimensions are columns and rows, which are outside of a panel's rows and which inside."""
+    if len(layout.exprs) != len(layout.dims) + 2:
+        return None
     dims = [var(d) for d in layout.dims]
-    wanted = (
-        floordiv(dims[1], width), floordiv(dims[0], group), dims[2], mod(dims[1], width), mod(dims[0], group)
-    )  # fmt: skip
-    if layout.exprs != wanted:
+    width, group = layout.shape[-2:]
+    if not (width.is_const and group.is_const):
         return None
-    k, column, piece = s.loops(stage.name)
-    rows = max(n for n in range(1, PANEL_GROUPS + 1) if groups % n == 0)
-    s = s.split(k, [rows, group], names=[f"{k}_block", f"{k}_group", f"{k}_own"])
-    s = s.split(column, width, names=[f"{column}_panel", f"{column}_own"])
-    vector = f"{column}_{k}_own"
-    s = s.reorder(f"{k}_block", f"{column}_panel", f"{k}_group", piece, f"{column}_own", f"{k}_own")
-    s = s.fuse(f"{column}_own", f"{k}_own", names=[vector]).unroll(piece).vectorize(vector)
-    return s.parallel(f"{k}_block") if threads > 1 and groups > rows else s
+    n, g = width.as_int(), group.as_int()
+    for column, i in enumerate(dims):
+        for k, j in enumerate(dims):
+            if (
+                k == column
+                or layout.exprs[-2:] != (mod(i, n), mod(j, g))
+                or layout.exprs[0] != floordiv(i, n)
+            ):
+                continue
+            rest = list(layout.exprs[1:-2])
+            if floordiv(j, g) not in rest or any(x not in dims for x in rest if x != floordiv(j, g)):
+                continue
+            at = rest.index(floordiv(j, g))
+            return column, k, [dims.index(x) for x in rest[:at]], [dims.index(x) for x in rest[at + 1 :]]
+    return None
 
 
 def threads_of_reader(s: Schedule, stage: Stage) -> str | None:
