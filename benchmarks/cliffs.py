@@ -38,11 +38,15 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """A model of one node or few, its inputs, and the ratio to onnxruntime that it should have at most."""
+    """A model of one node or few, its inputs, and the ratio to onnxruntime that it should have at most.
+
+    ``exact`` is the result where onnxruntime's own is not always right.
+    """
 
     make: Callable[[], tuple[list[onnx.NodeProto], Arrays, Arrays]]
     aim: float
     opset: int = 21
+    exact: Callable[[Arrays], np.ndarray] | None = None
     most_compile_seconds: float | None = None
 
 
@@ -142,6 +146,13 @@ def scatter_add() -> tuple[list[onnx.NodeProto], Arrays, Arrays]:
     return made, {"x": normal(2000, 64), "u": normal(12000, 64), "i": places}, {}
 
 
+def added(given: Arrays) -> np.ndarray:
+    """What :func:`scatter_add` comes to."""
+    out = given["x"].copy()
+    np.add.at(out, given["i"][:, 0], given["u"])
+    return out
+
+
 def fourier(size: int) -> Any:
     """Real Fourier transforms of rows."""
     return lambda: (
@@ -168,7 +179,8 @@ CLIFFS: Final[dict[str, Cliff]] = {
     "qlinear_matmul": Cliff(quantised_product, 0.8),
     "attention_4_of_1000": Cliff(attention(8, 4, 1000), 0.8),
     "attention_windows": Cliff(attention(8, 256, 256, 32), 0.8),
-    "scatter_add": Cliff(scatter_add, 0.9),
+    # with several threads onnxruntime loses updates of one row now and then
+    "scatter_add": Cliff(scatter_add, 0.9, exact=added),
     "dft_400": Cliff(fourier(400), 0.9, opset=20),
     "dft_1024": Cliff(fourier(1024), 1.0, opset=20),
     "lstm_50": Cliff(recurrent("LSTM", 50, 128), 0.9, most_compile_seconds=2),
@@ -230,6 +242,8 @@ def measure(name: str, cliff: Cliff, threads: int, rounds: int, seconds: float) 
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     wanted, found = session.run(None, feeds)[0], compiled.run(None, feeds)[0]
+    if cliff.exact is not None:
+        wanted = cliff.exact(feeds)
     largest = max(1e-9, float(np.abs(wanted.astype(np.float64)).max()))
     wrong = float(np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()) / largest
     ours, theirs = turns(

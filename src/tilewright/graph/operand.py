@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -106,14 +106,13 @@ def updated(
     extents: Sequence[int],
     step: Callable[..., lang.Write | Sequence[lang.Write]],
     name: str,
-    free: int = 0,
+    free: Collection[int] = (),
 ) -> Operand:
     """The operand after ordered writes: `step(target, i, j, ...)` gives one or several, done one after
     another.
 
     The steps run over `extents` in row-major order; `target` is the operand as it stands. `base` is a tensor.
-    The first `free` axes may run in any order: all that a step reads and writes of the target has their
-    indices.
+    The axes `free` may run in any order: all that a step reads and writes of the target has their indices.
     """
     assert base.tensor is not None
 
@@ -121,7 +120,7 @@ def updated(
         return step(Operand(base.shape, base.dtype, target), *i)
 
     axes = [
-        (lang.axis if at < free else lang.ordered_axis)(extent, f"s{at}") for at, extent in enumerate(extents)
+        (lang.axis if at in free else lang.ordered_axis)(extent, f"s{at}") for at, extent in enumerate(extents)
     ]
     tensor = lang.update(base.tensor, axes, write, role=name, hint=name)
     return Operand(base.shape, base.dtype, tensor)

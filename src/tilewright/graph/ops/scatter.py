@@ -43,7 +43,8 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
         place = (*i[:axis], chosen(i), *i[axis + 1 :])
         return lang.write(place, combine(target[place], updates[i]))
 
-    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
+    free = [at for at in range(rank) if at != axis]
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), free)
 
 
 @operator("ScatterND", kind=Kind.OPAQUE)
@@ -60,7 +61,7 @@ def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> 
         place = (*named, *i[outer:])
         return lang.write(place, combine(target[place], updates[i]))
 
-    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx))
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), range(outer, len(updates.shape)))
 
 
 @operator("TensorScatter", kind=Kind.GATHER)

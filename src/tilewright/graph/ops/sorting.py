@@ -160,7 +160,7 @@ def _ranked(
         place = (*i[:-1], clamped(lang.cast(ranks[i], "i32"), count))
         return lang.write(place, index_value(i[-1], "i32"), where=ranks[i] < number(count, "f32"))
 
-    return updated(empty, keys.shape, put, f"{stem(ctx)}_put", free=len(rows))
+    return updated(empty, keys.shape, put, f"{stem(ctx)}_put", free=range(len(rows)))
 
 
 def _sorted(ctx: Context, keys: Operand, passes: int) -> Operand:
@@ -173,7 +173,7 @@ def _sorted(ctx: Context, keys: Operand, passes: int) -> Operand:
         places: list[Place] = [(*i[:-1], at, _digit(keys[i], at)) for at in range(passes)]
         return [lang.write(place, target[place] + number(1, "i32")) for place in places]
 
-    counts = updated(none, keys.shape, count, f"{stem(ctx)}_counts", free=len(rows))
+    counts = updated(none, keys.shape, count, f"{stem(ctx)}_counts", free=range(len(rows)))
 
     def start(made: Operand, *i: Ix) -> Scalar:
         behind = (*i[:-1], i[-1] - 1)
@@ -212,7 +212,7 @@ def _pass(ctx: Context, keys: Operand, order: Operand | None, starts: Operand, a
         place = (*i[:-1], clamped(target[counter], size) + _DIGITS)
         return [lang.write(place, entry), lang.write(counter, target[counter] + number(1, "i32"))]
 
-    placed = updated(begin, keys.shape, put, f"{stem(ctx)}_pass", free=len(rows))
+    placed = updated(begin, keys.shape, put, f"{stem(ctx)}_pass", free=range(len(rows)))
     return compute(keys.shape, lambda *i: placed[(*i[:-1], i[-1] + _DIGITS)], name=f"{stem(ctx)}_order")
 
 

@@ -120,7 +120,10 @@ def schedule_elementwise(
             pars = [blocks_of if loop == inner else loop for loop in pars]
             inner = lanes
         pars = [loop for loop in pars if loop != inner]
-        own = _own_parts(s, pars, inner, total, threads, plan.share) if run is None else None
+        ordered = any(it.kind == "ord" for it in stage.iters)
+        # each part takes all the ordered steps: as few parts as threads
+        share = 1 if ordered else plan.share
+        own = _own_parts(s, pars, inner, total, threads, share) if run is None else None
         if own is not None:
             # nothing else for threads to share
             part = f"{inner}_part"
@@ -128,7 +131,6 @@ def schedule_elementwise(
             inner = f"{inner}_own"
             loops[vector : vector + 1] = [part, inner]
             pars.append(part)
-        ordered = any(it.kind == "ord" for it in stage.iters)
         outer = [*pars, *(loop for loop in loops if loop not in pars and loop != inner)]
         if not ordered:
             outer = [loop for loop in loops if loop != inner]
