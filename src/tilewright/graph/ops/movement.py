@@ -302,6 +302,10 @@ def _folded(at: Ix, size: int, before: int, after: int, mode: str) -> At:
         return inner % left + first
     if left == 1:
         return at * 0 + first
+    if max(before, after) < left:
+        # mirrored once: no division, and the middle is as it was
+        low = lang.maximum(inner, -inner) if before > 0 else inner
+        return (lang.minimum(low, 2 * (left - 1) - low) if after > 0 else low) + first
     around = inner % (2 * (left - 1))
     return lang.minimum(around, 2 * (left - 1) - around) + first
 

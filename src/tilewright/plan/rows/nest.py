@@ -26,7 +26,7 @@ from tilewright.ir import (
 )
 from tilewright.plan.contraction.microkernel import fed_by, loops_below
 from tilewright.plan.elementwise.blocked_transpose import square_of, transpose_in_squares
-from tilewright.plan.elementwise.copies import split_by_divisors, threads_of_reader
+from tilewright.plan.elementwise.copies import folds, split_by_divisors, threads_of_reader
 from tilewright.plan.fallback import fell_back
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -142,6 +142,13 @@ def schedule_elementwise(
             s = s.reorder(*outer, inner)
         for loop in choosing:
             s = s.unroll(loop)
+        if loops.index(inner) == vector and run is None:
+            cuts = folds(stage, stage.iters[found[0]].name)
+            if cuts:
+                pieces = [inner, *(f"{inner}_{n}" for n in range(1, len(cuts) + 1))]
+                s = s.partition(inner, cuts, names=pieces[1:])
+                for piece in pieces[1:]:
+                    s = s.vectorize(piece)
         s = s.vectorize(inner)
     return parallelise(s, pars, total, threads, plan.share)
 
