@@ -120,7 +120,8 @@ def updated(
         return step(Operand(base.shape, base.dtype, target), *i)
 
     axes = [
-        (lang.axis if at in free else lang.ordered_axis)(extent, f"s{at}") for at, extent in enumerate(extents)
+        (lang.axis if at in free else lang.ordered_axis)(extent, f"s{at}")
+        for at, extent in enumerate(extents)
     ]
     tensor = lang.update(base.tensor, axes, write, role=name, hint=name)
     return Operand(base.shape, base.dtype, tensor)

@@ -51,15 +51,18 @@ def test_every_iteration_runs_once_in_even_contiguous_chunks(pool, kernels, n):
         assert (marks["begin"] <= np.arange(n)).all() and (np.arange(n) < marks["end"]).all()
 
 
-def test_each_chunk_has_a_thread_and_scratch_of_its_own(pool, kernels):
+def test_each_chunk_has_scratch_of_its_own_and_a_worker_or_the_caller(pool, kernels):
+    """The caller does what no worker has begun; no worker does two chunks of a loop."""
     n = 10
     marks, _ = run_trace(trace_plan(pool, kernels, n, scratch_bytes=100), n)
     chunks = {(mark["begin"], mark["thread"], mark["scratch"]) for mark in marks}
-    assert len({thread for _, thread, _ in chunks}) == len(chunks) == pool.threads
+    caller = threading.get_native_id()
+    workers = [thread for _, thread, _ in chunks if thread != caller]
+    assert len(set(workers)) == len(workers) < len(chunks) == pool.threads
     scratch = sorted(int(address) for _, _, address in chunks)
     assert all(address % 64 == 0 and address for address in scratch)
     assert all(right - left >= 100 for left, right in itertools.pairwise(scratch))
-    assert marks["thread"][0] == threading.get_native_id()
+    assert marks["thread"][0] == caller
 
 
 def test_scratch_is_null_where_no_kernel_asks_for_it(pool, kernels):
@@ -176,8 +179,10 @@ def test_a_forked_child_has_threads_of_its_own(pool, kernels):
 
     def child(queue):
         marks, counts = run_trace(plan, 40)
+        tasks = len(os.listdir("/proc/self/task"))
         pool.close()
-        queue.put((counts.tolist(), sorted(set(marks["thread"].tolist())), os.getpid()))
+        ended = tasks - len(os.listdir("/proc/self/task"))
+        queue.put((counts.tolist(), set(marks["thread"].tolist()), ended, os.getpid()))
 
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
@@ -188,9 +193,9 @@ def test_a_forked_child_has_threads_of_its_own(pool, kernels):
     if alive:
         process.kill()
     assert not alive, "the child hangs"
-    counts, threads, pid = queue.get()
+    counts, threads, ended, pid = queue.get()
     assert counts == [1] * 40
-    assert len(threads) == pool.threads
+    assert ended == pool.threads - 1
     assert pid in threads
     # And the parent's threads are as they were.
     _, counts = run_trace(plan, 40)
@@ -210,26 +215,28 @@ def test_workers_leave_signals_to_the_program(pool):
 
 
 def test_pinned_workers_are_bound_and_the_caller_is_not(kernels):
-    before = os.sched_getaffinity(0)
+    before, tasks = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
     with ThreadPool(PoolOptions(threads=3, pin=True)) as pool:
-        marks, _ = run_trace(trace_plan(pool, kernels, 3), 3)
-        me = threading.get_native_id()
-        for thread in set(marks["thread"].tolist()) - {me}:
-            assert len(os.sched_getaffinity(thread)) == 1
+        run_trace(trace_plan(pool, kernels, 3), 3)
+        workers = set(os.listdir("/proc/self/task")) - tasks
+        assert len(workers) == 2
+        for thread in workers:
+            assert len(os.sched_getaffinity(int(thread))) == 1
         assert os.sched_getaffinity(0) == before
 
 
 @pytest.mark.skipif(available_cpus() < 2, reason="needs two CPUs")
 def test_a_sleeping_worker_is_woken_away_from_its_caller(kernels):
-    allowed = os.sched_getaffinity(0)
+    allowed, tasks = os.sched_getaffinity(0), set(os.listdir("/proc/self/task"))
     with ThreadPool(PoolOptions(threads=2, spin_ns=1_000)) as pool:
+        (worker,) = set(os.listdir("/proc/self/task")) - tasks
         plan = trace_plan(pool, kernels, 2)
         try:
             for cpu in sorted(allowed)[:2]:
                 os.sched_setaffinity(0, {cpu})
                 time.sleep(0.01)
-                marks, _ = run_trace(plan, 2)
-                assert os.sched_getaffinity(int(marks["thread"][1])) == allowed - {cpu}
+                run_trace(plan, 2)
+                assert os.sched_getaffinity(int(worker)) == allowed - {cpu}
         finally:
             os.sched_setaffinity(0, allowed)
 

@@ -142,7 +142,7 @@ def schedule_elementwise(
             s = s.reorder(*outer, inner)
         for loop in choosing:
             s = s.unroll(loop)
-        if loops.index(inner) == vector and run is None:
+        if run is None and own is None:
             cuts = folds(stage, stage.iters[found[0]].name)
             if cuts:
                 pieces = [inner, *(f"{inner}_{n}" for n in range(1, len(cuts) + 1))]

@@ -2,8 +2,9 @@
  *
  * Every worker has a mailbox. The caller of a parallel loop takes the pool (`busy`), fills the mailboxes of as many
  * workers as there are chunks, raises their `posted` counts, runs the first chunk itself and waits until each worker's
- * `finished` count has caught up. Counts, not flags: nothing has to be reset, and a late worker cannot mistake an old
- * loop for a new one. Both sides sleep on these counts by futex; the side that raises a count wakes the other only if it
+ * `finished` count has caught up. A worker claims a chunk (`claimed`) before it looks into the mailbox; a caller that is
+ * done claims what no worker has begun, because it sleeps still or another process has its CPU, and does it itself.
+ * Counts, not flags: nothing has to be reset, and a late worker cannot mistake an old loop for a new one. Both sides sleep on these counts by futex; the side that raises a count wakes the other only if it
  * has announced its sleep, so a loop whose threads all spin makes no system call.
  *
  * No lost wake-up: the sleeper announces, then reads the count; the other raises the count, then reads the announcement;
@@ -35,8 +36,9 @@ typedef struct {
     void *closure;
     int64_t begin, end;
     void *scratch;
-    /* Written by the worker. */
+    /* Written by the worker, or by the holder that does its chunk. */
     _Alignas(CACHE_LINE) _Atomic uint32_t finished; /* loops done so far */
+    _Atomic uint32_t claimed;                       /* loops begun so far, by whomever */
     _Atomic uint32_t asleep;                        /* sleeping, or about to, on `posted` */
     /* Constant while the thread lives. */
     _Alignas(CACHE_LINE) tw_pool *pool;
@@ -115,7 +117,7 @@ static uint32_t sleep_on(_Atomic uint32_t *count, uint32_t old, _Atomic uint32_t
 
 /* A worker that spins or wakes on its caller's CPU waits until the kernel moves one of them, which can take tens of
  * milliseconds (yielding makes it worse: two threads that yield to each other never look like too many for one CPU). So
- * where a worker sleeps, or keeps its caller waiting for long, it is kept from the CPU that the caller runs on. */
+ * where a worker sleeps, has not begun or keeps its caller waiting for long, it is kept from the CPU that the caller runs on. */
 static void keep_away(tw_pool *pool, worker *w) {
     int here = sched_getcpu();
     if (!pool->placed || here < 0 || here == w->avoided) return;
@@ -139,6 +141,13 @@ static cpu_set_t first_cpus(const tw_pool *pool, worker *w) {
 
 /* ---- workers ---- */
 
+/* Whether the chunk of loop `number` is the caller's of this function to run: of one of them. */
+static bool claim(worker *w, uint32_t number) {
+    uint32_t before = number - 1;
+    return atomic_compare_exchange_strong_explicit(&w->claimed, &before, number, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
 static void *worker_main(void *argument) {
     worker *self = argument;
     tw_pool *pool = self->pool;
@@ -149,6 +158,7 @@ static void *worker_main(void *argument) {
         uint32_t last = seen;
         seen = spin(&self->posted, last, pool->spin_ns);
         if (seen == last) seen = sleep_on(&self->posted, last, &self->asleep);
+        if (!claim(self, seen)) continue;
         if (!self->body) return NULL;
         self->body(self->closure, self->begin, self->end, self->scratch);
         atomic_store_explicit(&self->finished, seen, memory_order_release);
@@ -157,10 +167,18 @@ static void *worker_main(void *argument) {
     }
 }
 
-/* Waits until the worker has done what was posted. */
+/* Does what was posted if the worker has not begun, else waits until it has done it. */
 static void await(tw_pool *pool, worker *w) {
     uint32_t posted = atomic_load_explicit(&w->posted, memory_order_relaxed);
     if (atomic_load_explicit(&w->finished, memory_order_acquire) == posted) return;
+    if (claim(w, posted)) {
+        keep_away(pool, w);
+        body_depth++;
+        w->body(w->closure, w->begin, w->end, w->scratch);
+        body_depth--;
+        atomic_store_explicit(&w->finished, posted, memory_order_relaxed);
+        return;
+    }
     uint32_t last = posted - 1;
     if (spin(&w->finished, last, pool->spin_ns) == posted) return;
     keep_away(pool, w);
@@ -204,6 +222,7 @@ static bool start_workers(tw_pool *pool) {
         worker *w = &pool->workers[started];
         atomic_store(&w->posted, 0);
         atomic_store(&w->finished, 0);
+        atomic_store(&w->claimed, 0);
         atomic_store(&w->asleep, 0);
         cpu_set_t cpus = first_cpus(pool, w);
         pthread_attr_t attributes;
