@@ -10,7 +10,7 @@ takes one that is slower than the other by more than ``WORST`` allows.
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,7 @@ import onnx
 import torch
 from arguments import add_models, names, parser_of
 from torch_exports import export
-from torch_models import TorchModel
-from torch_networks import NETWORKS, Decoder, model_of
+from torch_networks import NETWORKS
 
 import tilewright
 from tilewright.driver import CompiledModel
@@ -38,32 +37,12 @@ SHORTEST: Final = 2e-3
 """Kernels of fewer milliseconds are reported and not judged."""
 
 
-def language_model(width: int, tokens: int, words: int) -> Callable[[], TorchModel]:
-    """A decoder whose vocabulary is as large as those of language models are."""
-    return lambda: model_of(Decoder(width, tokens, 2, words), x=torch.randint(0, 1000, (1, tokens)))
-
-
-LANGUAGE_MODELS: Final = {
-    f"decoder_{width}x{tokens}x{words}": language_model(width, tokens, words)
-    for width, tokens, words in (
-        (256, 1, 32000),
-        (256, 16, 32000),
-        (256, 128, 32000),
-        (384, 64, 50257),
-        (512, 1, 32000),
-        (512, 32, 32000),
-        (512, 128, 8000),
-        (768, 8, 32000),
-    )
-}
-
-
 def network(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray] | None]:
     """A network, and its inputs where they are not any."""
     if name.startswith("zoo:"):
         return zoo.FULL[name.removeprefix("zoo:")](), None
     torch.manual_seed(0)
-    made = {**NETWORKS, **LANGUAGE_MODELS}[name]()
+    made = NETWORKS[name]()
     return export(made, 17), {key: tensor.numpy() for key, tensor in made.inputs.items()}
 
 
@@ -129,7 +108,7 @@ def measure(name: str, threads: int, rounds: int, runs: int) -> Iterator[dict[st
 def main() -> int:
     """Measure and print; 1 if the default takes what is slower."""
     parser = parser_of(__doc__)
-    add_models(parser, [*NETWORKS, *LANGUAGE_MODELS, *(f"zoo:{name}" for name in zoo.FULL)])
+    add_models(parser, [*NETWORKS, *(f"zoo:{name}" for name in zoo.FULL)])
     parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of a run")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each version")
     parser.add_argument("--runs", type=int, default=20, help="runs a turn")

@@ -278,6 +278,48 @@ class SuperResolution(nn.Module):
         return self.body(x) + large
 
 
+class ShiftedWindows(nn.Module):
+    """Layers of attention within windows, each second one shifted, with masks and relative positions."""
+
+    def __init__(self, width: int = 96, count: int = 3, window: int = 7, depth: int = 2) -> None:
+        super().__init__()
+        self.patches, self.window = nn.Conv2d(3, width, 4, 4), window
+        self.layers = Layers(EncoderLayer(width, count) for _ in range(depth))
+        self.table = nn.Parameter(torch.randn(depth, (2 * window - 1) ** 2, count))
+        at = torch.stack(torch.meshgrid(*[torch.arange(window)] * 2, indexing="ij")).flatten(1)
+        apart = (at[:, :, None] - at[:, None, :]) + window - 1
+        self.register_buffer("places", apart[0] * (2 * window - 1) + apart[1])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def _mask(self, height: int, width: int) -> Tensor:
+        """Minus infinity, nearly, between parts of a window that were not neighbours before the shift."""
+        w, shift = self.window, self.window // 2
+        parts = torch.zeros(height, width)
+        spans = (slice(0, -w), slice(-w, -shift), slice(-shift, None))
+        for n, (rows, columns) in enumerate((a, b) for a in spans for b in spans):
+            parts[rows, columns] = n
+        cut = parts.view(height // w, w, width // w, w).permute(0, 2, 1, 3).reshape(-1, w * w)
+        return (cut[:, None, :] != cut[:, :, None]).float() * -100.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).permute(0, 2, 3, 1)
+        batch, height, width, channels = x.shape
+        w = self.window
+        for n, layer in enumerate(self.layers):
+            shift = w // 2 if n % 2 else 0
+            bias = self.table[n][self.places.flatten()].view(w * w, w * w, -1).permute(2, 0, 1)[None]
+            if shift:
+                x = torch.roll(x, (-shift, -shift), (1, 2))
+                bias = bias + self._mask(height, width)[:, None]
+            x = x.reshape(batch, height // w, w, width // w, w, channels).permute(0, 1, 3, 2, 4, 5)
+            x = layer(x.reshape(-1, w * w, channels), bias)
+            x = x.view(batch, height // w, width // w, w, w, channels).permute(0, 1, 3, 2, 4, 5)
+            x = x.reshape(batch, height, width, channels)
+            if shift:
+                x = torch.roll(x, (shift, shift), (1, 2))
+        return self.head(self.norm(x).mean((1, 2)))
+
+
 class Decoder(nn.Module):
     """A decoder with rotary positions, keys shared by heads, and gated layers."""
 
@@ -388,6 +430,25 @@ def _image(size: int = 224, channels: int = 3) -> Tensor:
     return torch.randn(1, channels, size, size)
 
 
+def _decoder(width: int, tokens: int, words: int) -> Callable[[], TorchModel]:
+    return lambda: model_of(Decoder(width, tokens, 2, words), x=torch.randint(0, 1000, (1, tokens)))
+
+
+LANGUAGE_MODELS: dict[str, Callable[[], TorchModel]] = {
+    f"decoder_{width}x{tokens}x{words}": _decoder(width, tokens, words)
+    for width, tokens, words in (
+        (256, 1, 32000),
+        (256, 16, 32000),
+        (256, 128, 32000),
+        (384, 64, 50257),
+        (512, 1, 32000),
+        (512, 32, 32000),
+        (512, 128, 8000),
+        (768, 8, 32000),
+    )
+}
+"""Decoders whose vocabulary is as large as those of language models are: width, tokens, words."""
+
 NETWORKS: dict[str, Callable[[], TorchModel]] = {
     "vision_transformer": lambda: model_of(VisionTransformer(), x=_image()),
     "unet": lambda: model_of(UNet(), x=_image(192)),
@@ -454,5 +515,8 @@ NETWORKS: dict[str, Callable[[], TorchModel]] = {
         sequences.GraphConvolution(), x=torch.randn(500, 32), edges=torch.randint(0, 500, (2, 3000))
     ),
     "tokens": lambda: model_of(sequences.Tokens(), x=torch.randint(0, 1000, (2, 64))),
+    "shifted_windows": lambda: model_of(ShiftedWindows(), x=_image()),
+    "shifted_windows_wide": lambda: model_of(ShiftedWindows(192, 6, 8, 4), x=_image(256)),
+    **LANGUAGE_MODELS,
 }
 """The networks by name."""
