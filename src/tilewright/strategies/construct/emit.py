@@ -51,6 +51,11 @@ class Construction:
             forms = [*(replace(ordered, block=block) for block in self._blocks(state)), *forms]
         return next(form for form in forms if is_plan(self.plans, form))
 
+    def tile_of(self, plan: Any) -> Tile | None:
+        """The register tile that a plan has; ``None`` where it is of another form."""
+        same = (tile for tile, own in self.tile_plans.items() if is_same_tile(own, plan))
+        return next(same, None)
+
     def _blocks(self, state: State) -> Iterator[tuple[str, int]]:
         """Blocks of rows: what a cache keeps of an axis, where that is not all, the second level's first."""
         whole = self.tilings.of(self.tilings.extents)
@@ -58,6 +63,11 @@ class Construction:
             for axis, size in self.tilings.of(tile).items():
                 if axis not in self.tilings.sums and size < whole[axis]:
                     yield axis, size
+
+
+def is_same_tile(plan: Any, other: Any) -> bool:
+    """Whether two plans are of one form, and equal in their register tiles."""
+    return type(plan) is type(other) and (plan.rows, plan.vectors) == (other.rows, other.vectors)
 
 
 def is_plan(plans: Space[Any], plan: Any) -> bool:
@@ -114,7 +124,13 @@ def construction(problem: object, plans: Space[Any], machine: Machine) -> Constr
         levels=levels,
         memory=memory,
         registers=frozenset(by_tile),
-        core=Core(lanes, target.fma_per_cycle, target.fma_latency, max(1, plans.default.threads)),
+        core=Core(
+            lanes,
+            target.fma_per_cycle,
+            target.fma_latency,
+            max(1, plans.default.threads),
+            target.vector_registers,
+        ),
     )
     return Construction(tilings, plans, MappingProxyType(by_tile), row) if tilings.is_feasible else None
 

@@ -36,13 +36,15 @@ class Level:
 class Core:
     """What the loops of a nest run on.
 
-    Lanes of its vectors, instructions a cycle, cycles of one, and the threads that share the result.
+    Lanes of its vectors, instructions a cycle, cycles of one, the threads that share the result, and its
+    vector registers.
     """
 
     lanes: int
     per_cycle: float
     latency: float
     threads: int = 1
+    registers: int = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,31 @@
 """The strategy ``construct``: the default plan, then constructed ones, the fastest by the model first.
 
-Nothing is compiled and nothing is timed. On CPUs only, and of each unit only contractions by register tiles
-and general reductions are constructed; the other nests keep their default plan.
+Nothing is compiled and nothing is timed here; where somebody measures the first ones, plans around the
+fastest follow, one field changed (a descent, which the paper does not have). On CPUs only, and of each unit
+only contractions by register tiles and general reductions are constructed; the other nests keep their
+default plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from tilewright.plan import RULES, UnitPlan, rewritten
+from tilewright.plan import RULES, Space, UnitPlan, rewritten
 from tilewright.strategies.construct.benefit import PAPER, REPAIRED, Forms
-from tilewright.strategies.construct.emit import Construction, construction
+from tilewright.strategies.construct.emit import Construction, construction, is_plan
 from tilewright.strategies.construct.exact import MOST_TILES, exact_states, tile_count
 from tilewright.strategies.construct.tree import tree_states
 from tilewright.strategies.construct.walk import WALKS, best_states
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+
+#: Candidates in the order of the model before those around the fastest measured one, where any was measured.
+FIRST: Final = 8
+#: Options of a field, in their order, on either side of a plan's own that such a candidate may have.
+NEAR: Final = 2
 
 Method: TypeAlias = Literal["auto", "exact", "walk", "tree"]
 """How states are found; ``auto``: exactly where there are few tiles, else by walks."""
@@ -68,23 +76,62 @@ class _ConstructSearch:
         self._default = task.default().plan
         _, context = rewritten(task.program, self._default, task.machine, task.constants)
         self._nests: list[list[Any]] = []
+        self._spaces: list[Space[Any] | None] = []
         for nest in self._default.nests:
             rule = RULES[nest.rule]
             problem = rule.match(context, nest.root, nest.stages)
             made = construction(problem, rule.space(problem), task.machine)
             plans = [] if made is None else strategy.plans(made, rng)
+            self._spaces.append(None if made is None else made.plans)
             self._nests.append([plan for plan in plans if plan != nest.plan] or [nest.plan])
+        self._seen: set[UnitPlan] = set()
         self._left = self._candidates()
+        self._best: tuple[float, UnitPlan] | None = None
+        self._centre: UnitPlan | None = None
+        self._around: Iterator[UnitPlan] = iter(())
 
     def propose(self, count: int) -> Sequence[Candidate]:
-        return [candidate for _, candidate in zip(range(count), self._left, strict=False)]
+        """What construction ranks first; where trials were observed, plans around the fastest then."""
+        found: list[Candidate] = []
+        while len(found) < count:
+            if self._best is not None and len(self._seen) >= FIRST and self._centre != self._best[1]:
+                self._centre = self._best[1]
+                self._around = self._neighbours(self._centre)
+            unit = next((unit for unit in self._around if unit not in self._seen), None)
+            candidate = next(self._left, None) if unit is None else Candidate("construct descent", unit)
+            if candidate is None:
+                break
+            if isinstance(candidate.plan, UnitPlan):
+                self._seen.add(candidate.plan)
+            found.append(candidate)
+        return found
 
     def observe(self, trials: Sequence[Trial]) -> None:
-        """Nothing is learned."""
+        """Remember the fastest plan."""
+        for trial in trials:
+            plan = trial.candidate.plan
+            best = inf if self._best is None else self._best[0]
+            if trial.status == "ok" and isinstance(plan, UnitPlan) and trial.best < best:
+                self._best = trial.best, plan
 
     def expected_gain(self) -> float:
         """Not known."""
         return 0.0
+
+    def _neighbours(self, unit: UnitPlan) -> Iterator[UnitPlan]:
+        """Plans that differ from one in one field of one constructed nest, by a nearby option."""
+        for at, (nest, space) in enumerate(zip(unit.nests, self._spaces, strict=True)):
+            if space is None:
+                continue
+            for name, options in space.options.items():
+                had = getattr(nest.plan, name, None)
+                place = options.index(had) if had in options else 0
+                near = options[max(0, place - NEAR) : place + NEAR + 1]
+                for option in near if hasattr(nest.plan, name) else ():
+                    plan = replace(nest.plan, **{name: option})
+                    if is_plan(space, plan):
+                        nests = (*unit.nests[:at], replace(nest, plan=plan), *unit.nests[at + 1 :])
+                        yield replace(unit, nests=nests)
 
     def _candidates(self) -> Iterator[Candidate]:
         """The default, then the best plans of all nests together, the second ones …
@@ -92,11 +139,9 @@ class _ConstructSearch:
         They say no seconds: the model compares tilings of one nest, and not with the default's.
         """
         yield Candidate("construct", self._default)
-        seen: set[UnitPlan] = {self._default}
         for n in range(max(map(len, self._nests), default=0)):
             plans = (each[min(n, len(each) - 1)] for each in self._nests)
             nests = zip(self._default.nests, plans, strict=True)
             unit = replace(self._default, nests=tuple(replace(nest, plan=plan) for nest, plan in nests))
-            if unit not in seen:
-                seen.add(unit)
+            if unit not in self._seen and unit != self._default:
                 yield Candidate("construct", unit)

@@ -12,7 +12,7 @@ from tests.unit.strategies.test_default import check_schedule
 
 from tilewright.cost import Machine
 from tilewright.plan import plan_unit
-from tilewright.strategies import STRATEGIES, History, Task, best_by_model
+from tilewright.strategies import STRATEGIES, Candidate, History, Task, Trial, best_by_model, catalog
 
 
 def candidates(name, count, seed=0, threads=2):
@@ -64,3 +64,31 @@ def test_the_model_chooses_among_them():
     task, found = candidates("product", 1000)
     chosen = best_by_model(STRATEGIES["construct"], task, count=4)
     assert chosen.plan in {candidate.plan for candidate in found}
+
+
+def test_what_was_measured_is_gone_on_from():
+    task = Task(PROGRAMS["general"], Machine(HOST, 2))
+    search = STRATEGIES["construct"].start(task, History(), Random(0))
+    seen = []
+    best = None
+    for _ in range(12):
+        candidates = search.propose(4)
+        # few vectors and many rows are the fastest here
+        trials = [Trial(c, "ok", (abs(c.plan.nests[0].plan.vectors - 1) + 1.0,)) for c in candidates]
+        search.observe(trials)
+        seen += [c.plan for c in candidates]
+        best = min((best, *trials), key=lambda t: t.best) if best else min(trials, key=lambda t: t.best)
+    assert len(set(seen)) == len(seen)
+    assert best.candidate.plan.nests[0].plan.vectors == 1
+    followed = [c for c in seen[8:] if c.nests[0].plan.vectors == 1]
+    assert followed
+    check_schedule(task.program, Candidate("construct", seen[-1]).schedule(task))
+
+
+def test_the_model_must_see_a_gain_above_the_margin(monkeypatch):
+    task, found = candidates("min-plus", 8)
+    prices = iter([1.0] + [1 / 1.2] * 7)
+    monkeypatch.setattr(catalog, "seconds", lambda *_: next(prices))
+    assert best_by_model(STRATEGIES["construct"], task, count=8).plan == found[0].plan
+    prices = iter([1.0, 1 / 1.2, 1 / 1.6, 1 / 1.5] + [1.0] * 4)
+    assert best_by_model(STRATEGIES["construct"], task, count=8).plan == found[2].plan
