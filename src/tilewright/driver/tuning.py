@@ -177,6 +177,9 @@ def _checked(
     whole = None
     while found:
         tuned = recompile(_plan(base, found.values()))
+        if all(each.known for each in found.values()):
+            # they were compared when they were found
+            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, layouts)
         slower = _slower(base, tuned, found)
         if slower:
             for key in slower:
@@ -185,9 +188,8 @@ def _checked(
         whole = compared(base, tuned)
         if whole.faster:
             return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, layouts)
-        for result in found.values():
-            records.demote(result.task.key)
-        found = {}
+        for key in [key for key, each in found.items() if not each.known]:
+            records.demote(found.pop(key).task.key)
     return Tuned(_as_kept(results, found), base.plan(), base, whole, layouts)
 
 

@@ -24,8 +24,8 @@ OPTIMISM: Final = 0.2
 IMPROVED: Final = 0.005
 #: Batches in vain after which a task is given up.
 MOST_STALE: Final = 12
-#: The largest part of a task's time that a search can expect to save: what it says before it knows anything.
-MOST_EXPECTED: Final = 0.5
+#: What a search says that knows nothing yet.
+UNKNOWN: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,9 @@ class TaskState:
         """Seconds of one run of the model that the next trials may save."""
         if self.over:
             return 0.0
-        known = 0.0 if self.search is None else min(self.search.expected_gain(), MOST_EXPECTED)
-        return self.total * max(known, OPTIMISM / (1 + self.stale))
+        known = UNKNOWN if self.search is None else self.search.expected_gain()
+        hoped = OPTIMISM / (1 + self.stale)
+        return self.total * (hoped if known >= UNKNOWN else max(known, hoped))
 
     def observe(self, trials: Sequence[Trial]) -> None:
         """Remember what counts of trials: the best few."""
