@@ -80,7 +80,7 @@ class Plenty:
 def tuned(measurer, trials=20, database=None, strategy="random", **more):
     records = database or Database(":memory:")
     chosen = AUTO if strategy == "auto" else STRATEGIES.get(strategy, strategy)
-    return tune_task(TASK, "Conv", chosen, measurer, records, Budget(trials, time.monotonic() + 60), **more)
+    return tune_task(TASK, "Conv", chosen, measurer, records, Budget(trials, time.monotonic() + 600), **more)
 
 
 def test_the_default_is_measured_first_and_a_faster_plan_wins():

@@ -8,15 +8,13 @@ from random import Random
 from typing import Final
 
 from tilewright.plan import UnitPlan
-from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, loop_space
+from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, adopted, loop_space
 from tilewright.strategies.search import Candidate, History, Task, Trial
 
 #: Points in a row that are no plans, or known ones, after which a search is taken for exhausted.
 MOST_REPEATS: Final = 256
 #: What a search saved over so many of its last trials, it is expected to save over the next.
 WINDOW: Final = 24
-#: Plans of other tasks that a search begins with, at most.
-ADOPTED: Final = 4
 
 
 class PointSearch(ABC):
@@ -82,20 +80,6 @@ class PointSearch(ABC):
             return 1.0
         before = self._curve[-1 - WINDOW]
         return 1.0 if before == float("inf") else 1.0 - self._curve[-1] / before
-
-
-def adopted(space: LoopSpace, history: History) -> list[LoopPoint]:
-    """The best points of a history in a space, best first: its plans, as far as they fit."""
-    found: dict[LoopPoint, None] = {}
-    ok = [trial for trial in history.trials if trial.status == "ok"]
-    for trial in sorted(ok, key=lambda trial: trial.best):
-        plan = trial.candidate.plan
-        point = space.nearest(plan) if isinstance(plan, UnitPlan) else None
-        if point is not None and point != space.default:
-            found[point] = None
-        if len(found) == ADOPTED:
-            break
-    return list(found)
 
 
 def near(space: LoopSpace, point: LoopPoint, parameter: int) -> Iterable[LoopPoint]:

@@ -15,6 +15,8 @@ TREES: Final = 60
 DEPTH: Final = 3
 SHRINKAGE: Final = 0.2
 LEAF: Final = 2
+#: The least that a split must take of the sum of squared errors.
+LEAST_SPLIT: Final = 1e-12
 #: Places at which a feature may be split, at most: quantiles of its values.
 CUTS: Final = 16
 
@@ -60,10 +62,14 @@ def boosted(x: Array, y: Array) -> Boosted:
     mean = float(y.mean())
     left = y - mean
     cuts = [_cuts(x[:, f]) for f in range(x.shape[1])]
+    feature = np.repeat(np.arange(len(cuts)), [len(places) for places in cuts])
+    cut = np.concatenate(cuts)
+    # of each sample whether it is on the low side of each cut: the same for all trees
+    low = (x[:, feature] <= cut).astype(np.float64)
     trees: list[_Tree] = []
     for _ in range(TREES):
         tree = _Tree([], [], [], [], [])
-        _grow(tree, x, left, np.arange(len(y)), cuts, DEPTH)
+        _grow(tree, low, left, np.arange(len(y)), feature, cut, DEPTH)
         if tree.feature[0] < 0:
             break
         trees.append(tree)
@@ -79,33 +85,32 @@ def _cuts(column: Array) -> Array:
     return middle
 
 
-def _grow(tree: _Tree, x: Array, y: Array, rows: npt.NDArray[np.int64], cuts: list[Array], depth: int) -> int:
-    """Add the node of some samples; its number."""
-    node = len(tree.value)
-    own = y[rows]
+def _grow(
+    tree: _Tree,
+    low: Array,
+    y: Array,
+    rows: npt.NDArray[np.int64],
+    feature: npt.NDArray[np.int64],
+    cut: Array,
+    depth: int,
+) -> int:
+    """Add the node of some samples; its number. ``low`` says for each cut which samples are below it."""
+    node, own, count = len(tree.value), y[rows], len(rows)
     for values, first in ((tree.feature, -1), (tree.left, 0), (tree.right, 0)):
         values.append(first)
     tree.cut.append(0.0)
     tree.value.append(float(own.mean()))
-    best = (1e-12, -1, 0.0)
-    total, count = own.sum(), len(rows)
-    for f, places in enumerate(cuts) if depth and count >= 2 * LEAF else ():
-        if not len(places):
-            continue
-        low = x[rows, f][:, None] <= places
-        n = low.sum(0)
-        s = (low * own[:, None]).sum(0)
-        fine = (n >= LEAF) & (count - n >= LEAF)
-        gain = np.where(
-            fine, s * s / np.maximum(n, 1) + (total - s) ** 2 / np.maximum(count - n, 1) - total**2 / count, 0
-        )
-        at = int(gain.argmax())
-        if gain[at] > best[0]:
-            best = (float(gain[at]), f, float(places[at]))
-    _, feature, cut = best
-    if feature >= 0:
-        low = x[rows, feature] <= cut
-        tree.feature[node], tree.cut[node] = feature, cut
-        tree.left[node] = _grow(tree, x, y, rows[low], cuts, depth - 1)
-        tree.right[node] = _grow(tree, x, y, rows[~low], cuts, depth - 1)
+    if not depth or count < 2 * LEAF or not len(cut):
+        return node
+    side = low[rows]
+    below, part, total = side.sum(0), own @ side, float(own.sum())
+    fine = (below >= LEAF) & (count - below >= LEAF)
+    above = np.maximum(count - below, 1)
+    gain = np.where(fine, part**2 / np.maximum(below, 1) + (total - part) ** 2 / above, -np.inf)
+    at = int(gain.argmax())
+    if gain[at] - total**2 / count > LEAST_SPLIT:
+        tree.feature[node], tree.cut[node] = int(feature[at]), float(cut[at])
+        split = side[:, at] > 0
+        tree.left[node] = _grow(tree, low, y, rows[split], feature, cut, depth - 1)
+        tree.right[node] = _grow(tree, low, y, rows[~split], feature, cut, depth - 1)
     return node

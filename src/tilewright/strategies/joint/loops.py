@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tilewright.plan import RULES, Combinations, Space, UnitPlan, WinogradMode, plan_unit, rewritten
 from tilewright.schedule import Schedule, Step, Trace
-from tilewright.strategies.search import Task
+from tilewright.strategies.search import History, Task
+
+#: Plans of other tasks that a search begins with, at most.
+ADOPTED: Final = 4
 
 LoopPoint: TypeAlias = tuple[int, ...]
 """For each parameter the number of its option."""
@@ -160,6 +163,20 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMod
                     parameters.append(parameter)
                     default.append(parameter.options.index(parameter.of(own)))
     return LoopSpace(layouts, base, tuple(spaces), tuple(parameters), tuple(default))
+
+
+def adopted(space: LoopSpace, history: History) -> list[LoopPoint]:
+    """The best points of a history in a space, best first: its plans, as far as they fit."""
+    found: dict[LoopPoint, None] = {}
+    ok = [trial for trial in history.trials if trial.status == "ok"]
+    for trial in sorted(ok, key=lambda trial: trial.best):
+        plan = trial.candidate.plan
+        point = space.nearest(plan) if isinstance(plan, UnitPlan) else None
+        if point is not None and point != space.default:
+            found[point] = None
+        if len(found) == ADOPTED:
+            break
+    return list(found)
 
 
 def _ordered(values: Sequence[Any]) -> tuple[Any, ...]:

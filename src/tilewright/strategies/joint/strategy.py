@@ -12,7 +12,7 @@ from tilewright.analysis import find_operator
 from tilewright.plan import ALGORITHM_STEPS, UnitPlan
 from tilewright.schedule import Step
 from tilewright.strategies.joint.layouts import LayoutAgent
-from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, loop_space
+from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, adopted, loop_space
 from tilewright.strategies.joint.model import CostModel
 from tilewright.strategies.joint.ppo import Critic, Learner
 from tilewright.strategies.joint.settings import (
@@ -43,8 +43,8 @@ class JointStrategy:
     actors: bool = True
 
     def start(self, task: Task, history: History, rng: Random) -> Search:
-        """Begin with the default plan."""
-        return _JointSearch(task, rng, self)
+        """Begin with the default plan, then the best of the history under the layouts that the task has."""
+        return _JointSearch(task, history, rng, self)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class _Layout:
 
 
 class _JointSearch:
-    def __init__(self, task: Task, rng: Random, strategy: JointStrategy) -> None:
+    def __init__(self, task: Task, history: History, rng: Random, strategy: JointStrategy) -> None:
         self._task, self._rng, self._strategy = task, rng, strategy
         self._numbers = np.random.default_rng(rng.getrandbits(64))
         self._model = CostModel()
@@ -74,6 +74,7 @@ class _JointSearch:
         self._learner = Learner(Critic(self._numbers, size))
         self._agent = LayoutAgent(self._space, self._learner, self._numbers, size)
         self._layouts = [_Layout((), {}, first, None)]
+        self._adopted = adopted(first, history)
         self._current = self._layouts[0]
         # its trial may be told before it is proposed
         self._pending: dict[UnitPlan, tuple[_Layout, LoopPoint]] = {
@@ -95,7 +96,7 @@ class _JointSearch:
             return [Candidate(self._strategy.name, self._current.loops.base)]
         settings = self._strategy.settings
         count = min(count, settings.measured)
-        out: list[Candidate] = []
+        out = self._of_history(count)
         for _ in range(MOST_REFUSED):
             if len(out) == count:
                 break
@@ -110,11 +111,38 @@ class _JointSearch:
                 self._exhausted += 1
         return out
 
+    def _of_history(self, count: int) -> list[Candidate]:
+        """Plans that were good for tasks like this one."""
+        layout = self._layouts[0]
+        out: list[Candidate] = []
+        while self._adopted and len(out) < count:
+            point = self._adopted.pop(0)
+            plan = layout.loops.plan(point)
+            if plan is None or plan in self._plans:
+                continue
+            self._plans.add(plan)
+            layout.asked.add(point)
+            self._pending[plan] = (layout, point)
+            out.append(Candidate(self._strategy.name, plan))
+        return out
+
+    def _of_others(self, plan: UnitPlan) -> tuple[_Layout, LoopPoint] | None:
+        """Where a plan that somebody else proposed is among those under the layouts that the task has."""
+        layout = self._layouts[0]
+        point = layout.loops.nearest(plan)
+        if point is None or layout.loops.plan(point) != plan:
+            return None
+        self._plans.add(plan)
+        layout.asked.add(point)
+        return layout, point
+
     def observe(self, trials: Sequence[Trial]) -> None:
-        """Each trial is a sample for the model, and a reward for the actors."""
+        """Each trial is a sample for the model, and a reward for the actors; those of others as well."""
         for trial in trials:
             plan = trial.candidate.plan
-            found = self._pending.pop(plan, None) if isinstance(plan, UnitPlan) else None
+            found = None
+            if isinstance(plan, UnitPlan):
+                found = self._pending.pop(plan, None) or self._of_others(plan)
             ok = trial.status == "ok"
             if found is not None and self._untuned is None and ok:
                 self._untuned = trial.best
@@ -206,7 +234,8 @@ class _JointSearch:
         drawn = [loops.default, *(loops.sample(self._rng) for _ in range(settings.batch))]
         drawn = list(dict.fromkeys((*layout.known, *drawn)))
         visited = list(drawn)
-        if self._strategy.actors:
+        if self._strategy.actors and self._model.ready:
+            # before, all points are alike to the model: there is nothing to walk to
             start = min(zip(price(drawn), drawn, strict=True))[1]
             walked = walk(
                 self._learner,
