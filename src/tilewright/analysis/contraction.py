@@ -44,8 +44,7 @@ class Contraction:
     ``vector`` is the iterator along which the result lies contiguously, in runs of ``run`` elements
     (``None``: as a whole). ``a`` and ``b`` are the operands with physical indices; ``b`` is ``None`` for
     reductions of one operand, ``b_logical`` is the load as the stage has it. Terms count where ``guard``
-    holds. ``dot`` names the instruction that does its products, if one does: the groups that it sums are
-    then taken out of the indices of ``b``. Where ``a`` moves along ``vector`` in steps of ``group`` elements
+    holds. Where ``a`` moves along ``vector`` in steps of ``group`` elements
     only, as in a grouped convolution, that axis is ``n``: within a group it is. Where ``b`` moves so along
     an axis that ``a`` moves along by elements, that one is ``m``, in groups of ``rows``.
     """
@@ -59,7 +58,6 @@ class Contraction:
     write: Access
     b_logical: Load | None
     guard: Pred = ()
-    dot: str = ""
     group: int | None = None
     rows: int | None = None
 

@@ -22,9 +22,21 @@ from tilewright.cost.machine import (
     whole_cache,
 )
 from tilewright.cost.occupancy import Occupancy, occupancy
+from tilewright.cost.products import (
+    execution_cycles,
+    is_fast,
+    multiply_add_cycles,
+    product_rate,
+    products_rate,
+)
 from tilewright.cost.tree import Access, Loop, LoopTree, Work, tree_of
 
 __all__ = [
+    "execution_cycles",
+    "is_fast",
+    "multiply_add_cycles",
+    "product_rate",
+    "products_rate",
     "Access",
     "Cost",
     "Loop",

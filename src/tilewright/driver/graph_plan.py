@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
+from tilewright.cost import is_fast
 from tilewright.driver.units import Precision, Unit, UnitMaker, flow_of, make_units
 from tilewright.graph import (
     Array,
@@ -31,8 +32,7 @@ from tilewright.plan import (
     choose_layouts,
     choose_parts,
     fits_together,
-    is_fast,
-    matrix_depths,
+    matrix_runs,
     row_chain_pays,
     with_layouts,
 )
@@ -49,7 +49,7 @@ def choose_passes(machine: Target, precision: Precision, winograd: WinogradMode)
     fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
     narrow, inputs = (BF16, BF16, F32), None
     if precision == "bf16" and narrow in depth:
-        deepest = max(matrix_depths(BF16, machine), default=0)
+        deepest = max(matrix_runs(BF16, machine), default=0)
         inputs = NarrowInputs(BF16.name, depth[narrow], deepest)
     return PassPlan((U8, I8, I32) in depth, fill, MergeGroups(lanes), inputs)
 

@@ -21,7 +21,7 @@ from tilewright.mapping.mapping import (
     PadNeed,
     Statement,
 )
-from tilewright.mapping.match import Match
+from tilewright.mapping.match import Match, match_form
 from tilewright.mapping.needle import Needle, NeedleAxis
 from tilewright.mapping.search import Outcome, Transformed, search_mappings
 from tilewright.mapping.steps import tensorized
@@ -50,6 +50,7 @@ __all__ = [
     "Transformation",
     "Transformed",
     "find_mappings",
+    "match_form",
     "search_mappings",
     "system",
     "tensorized",

@@ -32,7 +32,7 @@ def chained(program: Program, needle: Needle, first: Match) -> Match:
                 place = f"readers of {buffer}"
                 failures.append(Failure(needle.name, before.stage, 0, between, place, "one stage", found))
                 continue
-            after = match_form(program, needle, three_operand_form(readers[0]), part=part)
+            after = match_form(needle, three_operand_form(readers[0]), part=part)
             nodes += after.nodes
             failures.extend(after.failures)
             joined = [_joined(before, each, between) for each in after.mappings]

@@ -54,7 +54,7 @@ def find_mappings(
                 Failure(needle.name, each.name, 0, "", "stage", "operations on elements", error.what)
             )
             continue
-        found = match_form(program, needle, form, bundle=bundle)
+        found = match_form(needle, form, bundled=program if bundle else None)
         nodes += found.nodes
         if len(needle.forms) > 1:
             found = chained(program, needle, found)

@@ -114,9 +114,12 @@ class Solved:
 
 
 def match_form(
-    program: Program, needle: Needle, form: ThreeOperandForm, *, part: int = 0, bundle: bool = False
+    needle: Needle, form: ThreeOperandForm, *, part: int = 0, bundled: Program | None = None
 ) -> Match:
-    """The mappings of one of a needle's stages onto one of the program's."""
+    """The mappings of one of a needle's stages onto one of a program's.
+
+    With the program (``bundled``) also those in which an axis of the instruction is several of its axes.
+    """
     mappings: list[Mapping] = []
     failures: list[Failure] = []
     nodes = 0
@@ -143,8 +146,8 @@ def match_form(
                 exchanged=number > 0,
             )
             try:
-                for made in bundles_of(program, own, form, pairs, names, several=bundle):
-                    mappings.append(needs_of(base, own, form, pairs, made, program))
+                for made in bundles_of(bundled, own, form, pairs, names):
+                    mappings.append(needs_of(base, own, form, pairs, made, bundled))
             except UnmetError as unmet:
                 failures.append(Failure(needle.name, form.stage, len(own.operations) - 1, *unmet.reason))
         for r in solved.reasons:

@@ -50,18 +50,16 @@ class UnmetError(Exception):
 
 
 def bundles_of(
-    program: Program,
+    program: Program | None,
     own: ThreeOperandForm,
     form: ThreeOperandForm,
     pairs: Sequence[Pair],
     names: Dict[str, str],
-    *,
-    several: bool,
 ) -> Iterator[Axes]:
-    """The choice itself; with ``several`` also as many axes as lie behind one another, and all by copies."""
+    """The choice itself; with the program also as many axes as lie side by side, and all by copies."""
     base: Axes = {a: (x,) if x else () for a, x in names.items()}
     yield base
-    if not several:
+    if program is None:
         return
     alike = {a: _alike(form, pairs, names, x[0]) if x else () for a, x in base.items()}
     made = [base]
@@ -73,7 +71,7 @@ def bundles_of(
 
 def needs_of(
     mapping: Mapping, own: ThreeOperandForm, form: ThreeOperandForm, pairs: Sequence[Pair], axes: Axes,
-    program: Program,
+    program: Program | None,
 ) -> Mapping:  # fmt: skip
     """The mapping for a choice of axes, with its needs. Raises :class:`UnmetError` where it cannot be."""
     needle = mapping.instruction
@@ -237,7 +235,12 @@ def _lies_so(program: Program, form: ThreeOperandForm, p: Pair, axes: Sequence[s
 
 
 def _copies(
-    program: Program, own: ThreeOperandForm, form: ThreeOperandForm, p: Pair, axes: Axes, mapped: set[str]
+    program: Program | None,
+    own: ThreeOperandForm,
+    form: ThreeOperandForm,
+    p: Pair,
+    axes: Axes,
+    mapped: set[str],
 ) -> Iterator[Need]:
     guard = p.theirs.guard
     if guard is not None:
@@ -248,7 +251,7 @@ def _copies(
         else:
             yield ConditionNeed(guard.axes, str(guard).strip())
     for chosen in axes.values():
-        if len(chosen) > 1 and not _lies_so(program, form, p, chosen):
+        if len(chosen) > 1 and program is not None and not _lies_so(program, form, p, chosen):
             windows = _shares_dimensions(form, p, chosen, mapped)
             yield CopyNeed(p.operand, p.theirs.buffer, "windows" if windows else "rows", chosen)
 

@@ -11,7 +11,13 @@ from tilewright.plan.algorithms.choice import (
 from tilewright.plan.assembly import plan_groups, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.clusters import Planned
-from tilewright.plan.contraction.dot_products import is_fast, matrix_depths
+from tilewright.plan.contraction.instructions import (
+    InstructionUse,
+    Priced,
+    instruction_uses,
+    matrix_runs,
+    select_instruction,
+)
 from tilewright.plan.contraction.nest import TilePlan
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.rule import ContractionProblem
@@ -119,8 +125,12 @@ __all__ = [
     "choose_parts",
     "graph_plan_from_data",
     "fits_together",
-    "is_fast",
-    "matrix_depths",
+    "InstructionUse",
+    "Priced",
+    "instruction_uses",
+    "matrix_runs",
+    "neighbours",
+    "select_instruction",
     "plan_from_json",
     "plan_groups",
     "plan_seconds",
@@ -142,7 +152,6 @@ __all__ = [
     "VARIANTS",
     "Variant",
     "assign",
-    "neighbours",
     "owned_values",
     "propagated",
     "tied_values",

@@ -13,9 +13,9 @@ from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, Wi
 from tilewright.plan.algorithms.rule import StrassenPlan, WinogradPlan
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
 from tilewright.plan.clusters import Cluster, Planned, carry_out
-from tilewright.plan.contraction.dot_products import find_matrix
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
+from tilewright.plan.contraction.instructions import select_instruction
 from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
 from tilewright.plan.contraction.narrow_windows import find_planes
 from tilewright.plan.contraction.output_order import find_in_order
@@ -329,4 +329,5 @@ def _is_for_matrices(program: Program, stage: Stage, target: Target) -> bool:
     """Whether a stage makes what only contractions by instructions for whole matrices read."""
     readers = {r.name for made in stage.writes for r in program.consumers(made)} if target.tiles else ()
     found = [contraction_named(program, name, target) for name in readers]
-    return bool(found) and all(c is not None and find_matrix(c, target) is not None for c in found)
+    uses = [None if c is None else select_instruction(c, target) for c in found]
+    return bool(uses) and all(use is not None and use.tile is not None for use in uses)

@@ -17,7 +17,7 @@ from tilewright.cost import bandwidth
 from tilewright.ir import BF16, F32, Program, Stage
 from tilewright.lang import SumMatch, match_sum
 from tilewright.plan.algorithms.choice import PRODUCT_EFFICIENCY, with_weights
-from tilewright.plan.contraction.dot_products import Matrix, find_matrix, matrix_instructions
+from tilewright.plan.contraction.instructions import InstructionUse, matrix_instruction, select_instruction
 from tilewright.plan.contraction.matrix_tiles import products_cost
 from tilewright.plan.contraction.nest import threads_for
 from tilewright.plan.contraction.padding import store_for_matrices
@@ -54,7 +54,7 @@ def choose_bf16x3(
     s: Schedule, stage: Stage, target: Target, threads: int, constants: Collection[str] = ()
 ) -> Bf16x3Choice | None:
     """The method for a stage of a program, ``None`` for stages that it cannot do."""
-    if not target.tiles or not matrix_instructions(BF16, target):
+    if not target.tiles or matrix_instruction(BF16, target) is None:
         return None
     match = match_sum(s.require_program(), stage)
     if match is None or not (match.constant or _is_plain(match)):
@@ -63,8 +63,8 @@ def choose_bf16x3(
         made = _in_pieces(s, match, target, constants, ())
         if made is not None and not match.constant:
             found = _matrix(made, stage, target)
-            assert found is not None
-            panels = (found.tile.columns * found.tile.column_tiles, found.instruction.together)
+            assert found is not None and found.tile is not None
+            panels = (found.tile.columns * found.tile.column_tiles, found.group)
             made = _in_pieces(s, match, target, constants, panels)
     except ScheduleError as error:
         _log.info("stage %s: %s", stage.name, error.what)
@@ -85,12 +85,13 @@ def _cycles(
     units = min(threads_for(match.stage, threads), target.units)
     c = contraction_of(made.require_program(), match.stage.name, target)
     assert c is not None and c.b is not None
-    found = find_matrix(c, target)
+    found = _matrix(made, match.stage, target)
     row = row_axis(c)
     assert found is not None and row is not None
+    instruction = target.operations[found.instruction]
     depth = prod(c.extent(a) for a in c.axes("k", "window"))
     others = prod(c.extent(a) for a in c.axes("batch", "m", "n") if a not in (row, c.vector))
-    count = products_cost(found.instruction, c.extent(row), c.extent(c.vector), depth)
+    count = products_cost(instruction, c.extent(row), c.extent(c.vector), depth)
     assert count is not None
     before, after = s.require_program(), made.require_program()
     weights = F32.bytes * _elements(before, match.other.buffer)
@@ -106,7 +107,7 @@ def _cycles(
     stored = moved / bandwidth(target, moved / units, units) + results / target.memory[1].bandwidth
     rest = START_CYCLES + gathered + stored / units
     nbytes = weights if match.constant else 0
-    products = count * others / found.instruction.per_cycle / units
+    products = count * others / instruction.per_cycle / units
     rate = target.lanes(F32) * target.fma_per_cycle * units * PRODUCT_EFFICIENCY
     direct = prod(it.extent.as_int() for it in match.stage.iters) / rate
     return (
@@ -129,10 +130,11 @@ def _in_pieces(
     return s if _matrix(s, match.stage, target) is not None else None
 
 
-def _matrix(s: Schedule, stage: Stage, target: Target) -> Matrix | None:
+def _matrix(s: Schedule, stage: Stage, target: Target) -> InstructionUse | None:
     """How instructions for matrices do a stage's products; ``None`` where none does."""
     c = contraction_of(s.require_program(), stage.name, target)
-    return None if c is None else find_matrix(c, target)
+    use = None if c is None else select_instruction(c, target)
+    return use if use is not None and use.tile is not None else None
 
 
 def _is_plain(match: SumMatch) -> bool:

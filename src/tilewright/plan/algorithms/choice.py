@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tilewright.cost import bandwidth
+from tilewright.cost import bandwidth, products_rate
 from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.plan.algorithms.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
-from tilewright.plan.contraction.dot_products import products_rate
 from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]

@@ -46,6 +46,7 @@ from tilewright.cost import (
     whole_cache,
 )
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below, reduce_tile
 from tilewright.plan.contraction.register_tiling import (
     MAX_ROWS,
@@ -106,7 +107,14 @@ def plain_product(program: Program, c: Contraction, constants: Collection[str]) 
 
     ``a`` and ``b`` are matrices given at run time as they are; columns are vectors, other axes have one step.
     """
-    if c.b is None or c.dot or c.guard or c.run is not None or c.axes("window") or len(c.axes("k")) != 1:
+    if (
+        c.b is None
+        or use_of(c) is not None
+        or c.guard
+        or c.run is not None
+        or c.axes("window")
+        or len(c.axes("k")) != 1
+    ):
         return None
     row, (k,) = row_axis(c), c.axes("k")
     wide = [name for name in c.axes("batch", "m", "n") if c.extent(name) > 1]

@@ -24,6 +24,7 @@ from typing import Final
 from tilewright.analysis import Contraction, run_length
 from tilewright.cost import exceeds_caches
 from tilewright.ir import CONST, Buffer, Load, Program
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.split_reduction import share_reductions
@@ -55,7 +56,7 @@ def is_stream(
 ) -> bool:
     """Whether a contraction reads each row of a large operand once, for few rows of the result."""
     # a part of a reduction that rfactor cut is no window
-    if c.dot or c.guard or c.run is not None or len(c.axes("k", "window")) != 1:
+    if use_of(c) is not None or c.guard or c.run is not None or len(c.axes("k", "window")) != 1:
         return False
     (k,) = c.axes("k", "window")
     read = c.a if c.b is None else c.b

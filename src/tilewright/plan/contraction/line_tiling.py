@@ -12,6 +12,7 @@ from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import shared_cycles
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, RegisterTile, rows_in_registers
 from tilewright.target import Target
 
@@ -36,7 +37,14 @@ def lines_beside(
     divide, else, if what is outside is shared ``balanced``, those of the nearest one.
     """
     row = row_axis(c)
-    if c.b is None or row is None or c.vector in c.axes("batch") or c.dot or c.group or c.rows:
+    if (
+        c.b is None
+        or row is None
+        or c.vector in c.axes("batch")
+        or use_of(c) is not None
+        or c.group
+        or c.rows
+    ):
         return None
     count = min(MAX_ROWS, rows_in_registers(target, tile.vectors, True)) // tile.rows
     if c.extent(row) != tile.rows or count < 2:

@@ -11,7 +11,7 @@ from math import prod
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
 from tilewright.cost import KEPT_SHARE
 from tilewright.ir import TILE, Index, Stage, Var
-from tilewright.plan.contraction.dot_products import find_matrix
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.matrix_tiles import MatrixTile
 from tilewright.plan.contraction.microkernel import fed_by, loops_below
 from tilewright.schedule import Schedule
@@ -21,9 +21,9 @@ from tilewright.target import Target
 
 def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str, target: Target) -> Schedule:
     """The nest inside of ``around``: products in tile registers, stored for the epilogue, or as they are."""
-    found = find_matrix(c, target)
-    if found is None:
-        raise InternalError(f"{c.stage.name} is done by {c.dot}, but there is no way to cut it")
+    found = use_of(c)
+    if found is None or found.tile is None:
+        raise InternalError(f"{c.stage.name} is done by no instruction for whole matrices")
     tile = found.tile
     block, result = c.stage.name, c.stage.writes[0]
     stored = f"{block}_rows"
@@ -56,7 +56,7 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     s = s.decompose_init(block, outer[0])
     for loop in (*pieces, *front):
         s = s.unroll(loop)
-    s = s.tensorize(rows[-1], c.dot)
+    s = s.tensorize(rows[-1], found.instruction)
     s = _ask_for_columns(s, c, outer, tile, target)
     s = _move(s, c, f"{block}_init", around, tile, found.clear)
     s = _move(s, c, stored, around, tile, found.store)

@@ -44,8 +44,7 @@ def matrix_tile(
     ``rows`` and ``columns`` are extents of the result, ``depth`` the reduction's run that lies together;
     ``panel`` are columns that must be done together, ``run`` those that lie together in the result.
     """
-    most = dict(instruction.axes)
-    m, n, k = (most[axis] for axis in ("m", "n", "k"))
+    m, n, k = (extent for _, extent in matrix_axes(instruction))
     group = instruction.b.group
     deep = max((d for d in range(group, k + 1, group) if depth % d == 0), default=0)
     if not deep:
@@ -67,6 +66,13 @@ def matrix_tile(
         return None
     tile = best[1]
     return tile if tile.rows * tile.columns * tile.depth >= LEAST_USE * m * n * k else None
+
+
+def matrix_axes(row: Instruction) -> tuple[tuple[str, int], ...]:
+    """An instruction's axes for whole matrices with their extents: rows, columns, the reduction."""
+    inner = dict(row.inner_axes)
+    spanned = [axis for axis in row.result.axes if axis in inner]
+    return tuple((axis, inner[axis]) for axis in (*spanned, *(a for a in inner if a not in spanned)))
 
 
 def products_cost(instruction: Instruction, rows: int, columns: int, depth: int) -> float | None:

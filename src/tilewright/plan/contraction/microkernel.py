@@ -9,9 +9,10 @@ from typing import Final
 
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
 from tilewright.cost import reloaded_rows
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.register_tiling import RegisterTile, shared_windows
 from tilewright.schedule import Schedule
-from tilewright.target import Target, find_instruction
+from tilewright.target import Target
 
 #: Multiply-adds of one turn of the innermost reduction loop, at most: more lets the register allocator spill.
 MAX_FMAS_PER_TURN: Final = 120
@@ -23,6 +24,12 @@ MAX_STEPS_PER_COPY: Final = 2
 FMAS_PER_COPY: Final = 24
 #: Windows up to this many taps are expanded in the micro-kernel where there is no k axis.
 MAX_EXPANDED_TAPS: Final = 25
+
+
+def _together(c: Contraction) -> int:
+    """Steps of the reduction that are done at once."""
+    use = use_of(c)
+    return 1 if use is None else use.depth
 
 
 def loops_below(s: Schedule, block: str, loop: str) -> list[str]:
@@ -84,7 +91,7 @@ class Turn:
 def is_expanded(c: Contraction) -> bool:
     """Whether a micro-kernel has its windows expanded, and no loop over steps."""
     taps = math.prod(c.extent(a) for a in c.axes("window"))
-    return not c.axes("k") and not c.dot and taps <= MAX_EXPANDED_TAPS
+    return not c.axes("k") and use_of(c) is None and taps <= MAX_EXPANDED_TAPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ def innermost_of(c: Contraction, fmas: int, reds: Collection[str] | None = None)
     if run is not None and run >= c.extent(last):
         run = None
     steps = c.extent(last) if run is None else run
-    return Innermost(last, run, steps // find_instruction(c.dot).depth if c.dot else steps, outside)
+    return Innermost(last, run, steps // _together(c), outside)
 
 
 def default_turn(
@@ -131,7 +138,7 @@ def default_turn(
     last, steps = inner.axis, inner.steps
     apart = _steps_apart(c, last, 1 if row is None else min(tile.rows, c.extent(row)))
     fmas *= math.prod(c.extent(axis) for axis in masking)
-    cached = c.dot or masking or c.vector in c.axes("batch")
+    cached = use_of(c) is not None or masking or c.vector in c.axes("batch")
     again = 0 if cached else reloaded_rows(target, tile.rows, tile.vectors)
     few = not again and any(axis != last for axis in _met_by_rows(c, known))
     most = min(MAX_STEPS_PER_COPY, -(-FMAS_PER_COPY // fmas)) if few else MAX_STEPS_PER_TURN
@@ -194,10 +201,10 @@ def reduce_tile(
             front.insert(0, f"{last}_o")
             last = f"{last}_i"
         group: list[str] = []
-        if c.dot:
+        use = use_of(c)
+        if use is not None:
             # innermost, the neighbours that an instruction takes together
-            depth = find_instruction(c.dot).depth
-            s = s.split(last, depth)
+            s = s.split(last, use.depth)
             group, last = [f"{last}_i"], f"{last}_o"
         red = [*front, last]
         order = [*red, *masking, *pars, *group]
@@ -205,8 +212,8 @@ def reduce_tile(
         s = s.decompose_init(block, red[0])
         for loop in masking:
             s = s.unroll(loop)
-        if c.dot:
-            s = s.tensorize(group[0], c.dot)
+        if use is not None:
+            s = s.tensorize(group[0], use.instruction)
         if turn.unroll > 1:
             s = s.annotate(last, "unroll", str(turn.unroll))
         if turn.reload:
@@ -239,7 +246,7 @@ def _masking(c: Contraction, reds: Collection[str], fmas: int) -> list[str]:
     tied = {v for cond in c.guard if c.vector in cond.vars for v in cond.vars}
     axes = [a for a in c.axes("window") if a in tied and a in reds]
     few = math.prod(c.extent(a) for a in axes) * fmas <= MAX_FMAS_PER_TURN
-    return axes if few and len(axes) < len(reds) and not c.dot else []
+    return axes if few and len(axes) < len(reds) and use_of(c) is None else []
 
 
 def _met_by_rows(c: Contraction, reds: Collection[str]) -> list[str]:
@@ -257,7 +264,7 @@ def _steps_apart(c: Contraction, axis: str, rows: int) -> int:
     row = row_axis(c)
     if row is None or c.b is None:
         return MAX_STEPS_PER_TURN
-    depth = find_instruction(c.dot).depth if c.dot else 1
+    depth = _together(c)
     found = [MAX_STEPS_PER_TURN]
     for i in c.a.indices:
         if not {axis, row} <= i.vars:

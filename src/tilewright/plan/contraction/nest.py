@@ -29,7 +29,7 @@ from tilewright.cost import bandwidth
 from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, RowBlock, choose_row_block
-from tilewright.plan.contraction.dot_products import is_matrix
+from tilewright.plan.contraction.instructions import InstructionUse, tile_of, use_of
 from tilewright.plan.contraction.line_tiling import Beside, lines_beside
 from tilewright.plan.contraction.matrix_nests import fill_matrix
 from tilewright.plan.contraction.microkernel import (
@@ -74,7 +74,8 @@ class TilePlan:
     cache while all panels of the other operand pass (``None``: no blocks). ``columns_inside`` says whether
     tiles follow one another along the vectors first. ``turn`` is that of the reduction's innermost loop
     (``None``: the default one); with ``prefetch`` what comes next is asked for where the machine's figures
-    say that it pays.
+    say that it pays. ``instruction`` does the products, and says how operands must lie for that
+    (``None``: multiply-adds do).
     """
 
     rows: int
@@ -86,6 +87,7 @@ class TilePlan:
     columns_inside: bool = False
     turn: Turn | None = None
     prefetch: bool = True
+    instruction: InstructionUse | None = None
 
     @property
     def tile_rows(self) -> int:
@@ -162,7 +164,7 @@ def default_tiles(p: TileProblem, target: Target, threads: int) -> TilePlan:
         tiled |= {} if lines is None else {lines.axis: lines.count}
         block = choose_row_block(c, target, tiled, columns, cut, threads, _owns_rows(p, cut, threads))
     plan = _plan(p, target, threads, chosen, cut, lines, block)
-    if is_matrix(c):
+    if tile_of(c) is not None:
         return plan
     return replace(plan, turn=default_turn(c, replace(chosen, rows=plan.tile_rows), target))
 
@@ -190,6 +192,7 @@ def _plan(
         None if lines is None else (lines.axis, lines.count),
         None if block is None else (block.axis, block.size),
         _columns_inside(p.c, p.last, p.outputs, target),
+        instruction=use_of(p.c),
     )
 
 
@@ -269,7 +272,7 @@ def _fill(
     turn: Turn | None = None,
 ) -> Schedule:
     """The micro-kernel: the reduction in registers, and what becomes of its result."""
-    if is_matrix(c):
+    if tile_of(c) is not None:
         return fill_matrix(s, c, epilogue, tile.around, target)
     block = c.stage.name
     if epilogue is not None:

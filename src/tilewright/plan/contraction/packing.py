@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.analysis import Contraction
 from tilewright.ir import CONST, Index, Load, Mod, Program, Var, stmt_loads
-from tilewright.plan.contraction.dot_products import Matrix, find_dot
+from tilewright.plan.contraction.instructions import select_instruction
 from tilewright.plan.contraction.register_tiling import choose_tile, vector_width
 from tilewright.target import Target
 
@@ -37,7 +37,7 @@ def panel_layout(
     elements = 1
     for extent in buffer.shape:
         elements *= extent.as_int() if extent.is_const else 0
-    found = find_dot(c, target)
+    found = select_instruction(c, target)
     if len(uses) != 1 or (elements < MIN_PACKED_ELEMENTS and found is None):
         return None
     along = [d for d, i in enumerate(ld.indices) if c.vector in i.vars]
@@ -45,7 +45,7 @@ def panel_layout(
         return None
     n = along[0]
     width = vector_width(c, target)
-    if isinstance(found, Matrix):
+    if found is not None and found.tile is not None:
         width = found.tile.columns * found.tile.column_tiles
     elif c.vector not in c.axes("batch"):
         width *= choose_tile(c, target).vectors if vectors is None else vectors
@@ -67,7 +67,7 @@ def panel_layout(
     layout = [f"d{n}//{width}", *phases, *outer, *inner, f"d{n}%{width}"]
     if found is not None:
         # the neighbours that an instruction sums innermost; what it counts is groups of them
-        depth = found.instruction.together
+        depth = found.group
         d = next(d for d, i in enumerate(ld.indices) if i.as_var() == found.axis)
         at = max(
             p for p, term in enumerate(layout) if term.startswith((f"d{d}%", f"d{d}/")) or term == f"d{d}"

@@ -9,8 +9,8 @@ from typing import Final
 from tilewright.analysis import Contraction
 from tilewright.cost import bandwidth
 from tilewright.ir import Stage
-from tilewright.plan.contraction.dot_products import find_matrix, matrix_depths, matrix_instructions
-from tilewright.plan.contraction.matrix_tiles import RESULTS, products_cost
+from tilewright.plan.contraction.instructions import matrix_instruction, matrix_runs, select_instruction
+from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_axes, products_cost
 from tilewright.plan.contraction.precision import contraction_of, round_weights
 from tilewright.plan.fallback import fell_back
 from tilewright.schedule import Schedule
@@ -57,7 +57,8 @@ def store_for_matrices(
         return fell_back(s, f"stage {stage} reads its operand as it is", error)
     for candidate in dict.fromkeys((made, padded if c.guard or always else made)):
         then = contraction_of(round_weights(candidate, target, constants).require_program(), stage, target)
-        if then is not None and find_matrix(then, target) is not None:
+        use = None if then is None else select_instruction(then, target)
+        if use is not None and use.tile is not None:
             return candidate
     return s
 
@@ -68,17 +69,17 @@ def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
     The results of one line are stored once more, and read again.
     """
     axes = [a for a in c.axes("m") if a != c.vector]
-    if len(axes) < 2 or not matrix_depths(c.a.dtype, target):
+    if len(axes) < 2 or not matrix_runs(c.a.dtype, target):
         return None
     lines, line = axes[-2:]
     steps = _steps(c, axes[-2:])
     if min(steps) < 1 or (max(steps) > 1 and not c.axes("window")):
         # steps without a window: the copy takes longer than what it saves (256-512 at 14 pixels 20 -> 23 us)
         return None
-    found = next(iter(matrix_instructions(c.a.dtype, target)), None)
+    found = matrix_instruction(c.a.dtype, target)
     if found is None:
         return None
-    rows = dict(found.axes)[found.a.axes[0]] * RESULTS // 2
+    rows = matrix_axes(found)[0][1] * RESULTS // 2
     taps = [_taps(c, axis) for axis in axes[-2:]]
     # a window's steps go from phase to phase: what is left of it are whole steps
     pitch = c.extent(line) + taps[1] // steps[1]
@@ -133,5 +134,5 @@ def _place(stage: Stage, c: Contraction, target: Target) -> tuple[int, str, tupl
     along = max(sums, key=lambda d: c.extent(load.indices[d].as_var() or ""))
     order = (*(d for d in range(len(load.indices)) if d != along), along)
     extent = c.extent(load.indices[along].as_var() or "")
-    block = next((d for d in matrix_depths(c.a.dtype, target) if extent % d == 0 and extent > d), 0)
+    block = next((d for d in matrix_runs(c.a.dtype, target) if extent % d == 0 and extent > d), 0)
     return found[0], f"{stage.name}_padded", order, block

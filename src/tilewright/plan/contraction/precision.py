@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tilewright.analysis import Contraction, pointwise_reader
 from tilewright.ir import CONST, Program
-from tilewright.plan.contraction.dot_products import find_dot
+from tilewright.plan.contraction.instructions import select_instruction
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -30,7 +30,7 @@ def round_weights(s: Schedule, target: Target, constants: Collection[str]) -> Sc
         if c.a.dtype.is_float and len(now.consumers(buffer.name)) == 1:
             rounded = s.store_as(buffer.name, c.a.dtype.name)
             then = contraction_of(rounded.require_program(), stage.name, target)
-            if then is not None and find_dot(then, target) is not None:
+            if then is not None and select_instruction(then, target) is not None:
                 s = rounded
     return s
 

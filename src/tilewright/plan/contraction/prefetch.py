@@ -29,7 +29,7 @@ from typing import Final
 from tilewright.analysis import Contraction, contiguous_reduction, footprint
 from tilewright.cost import exceeds_caches, goes_past_caches
 from tilewright.ir import CONST, FloorDiv, Index, buffers_of
-from tilewright.plan.contraction.dot_products import find_matrix, is_matrix
+from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -66,7 +66,7 @@ def ask_ahead(
     if blocks is None:
         # an instruction does all of it
         return s
-    near = target.next_blocks and not c.dot and not c.axes("window")
+    near = target.next_blocks and use_of(c) is None and not c.axes("window")
     if near and (apart := _blocks_apart(s, c, axis, step)) > 0:
         return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
     rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
@@ -111,18 +111,18 @@ def ask_for_panels(
         waiting = panel / target.memory[-1].bandwidth
         if tiles > 1 and waiting > LEAST_WAIT * tiles * steps * step:
             # what matrices use is read a line a cycle: room in the first level is for that
-            level = ":2" if is_matrix(c) else ""
+            level = ":2" if tile_of(c) is not None else ""
             return s.annotate(panels, "prefetch", f"{buffer.name}@spread{level}"), panels
     return s, None
 
 
 def _cycles_of_step(c: Contraction, tile: RegisterTile, target: Target) -> float:
     """Cycles of a tile for one step of the reduction."""
-    found = find_matrix(c, target) if is_matrix(c) else None
-    if found is None:
+    found = use_of(c)
+    if found is None or found.tile is None:
         return tile.rows * tile.vectors / target.fma_per_cycle
     together = found.tile.row_tiles * found.tile.column_tiles
-    return together / (found.instruction.per_cycle * found.tile.depth)
+    return together / (target.operations[found.instruction].per_cycle * found.tile.depth)
 
 
 def _elements_apart(s: Schedule, c: Contraction, loop: str, axis: str) -> int:

@@ -9,8 +9,7 @@ from typing import Final
 from tilewright.analysis import Contraction, match_contraction, row_axis, run_length
 from tilewright.cost import first_ways, last_cache, rows_collide
 from tilewright.ir import I32, Load, Program, Stage
-from tilewright.plan.contraction.dot_products import Matrix, find_matrix, is_matrix, without_groups
-from tilewright.support import InternalError
+from tilewright.plan.contraction.instructions import stored_for_instruction, tile_of
 from tilewright.target import Target
 
 #: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
@@ -144,7 +143,7 @@ def is_tileable(
     c = match_contraction(program, stage, last)
     if c is None:
         return None
-    c = without_groups(c, target)
+    c = stored_for_instruction(c, target)
     total = c.write.value.dtype
     if not total.is_float and total != I32 and (c.b is not None or total.kind == "bool"):
         return None
@@ -173,8 +172,9 @@ def _moving(ld: Load) -> frozenset[str]:
 
 def vector_width(c: Contraction, target: Target) -> int:
     """Lanes of the vectors along the contiguous axis of the result; columns of a matrix."""
-    if is_matrix(c):
-        return _matrix(c, target).tile.columns
+    matrix = tile_of(c)
+    if matrix is not None:
+        return matrix.columns
     lanes = target.lanes(c.write.value.dtype)
     if c.run is not None:
         return min(lanes, c.run)
@@ -185,18 +185,11 @@ def vector_width(c: Contraction, target: Target) -> int:
     return lanes
 
 
-def _matrix(c: Contraction, target: Target) -> Matrix:
-    found = find_matrix(c, target)
-    if found is None:
-        raise InternalError(f"{c.stage.name} is done by {c.dot}, but there is no way to cut it")
-    return found
-
-
 def choose_tile(c: Contraction, target: Target) -> RegisterTile:
     """Rows and vectors of the register tile: what packed panels say, else the model's choice."""
-    if is_matrix(c):
-        tile = _matrix(c, target).tile
-        return RegisterTile(tile.rows * tile.row_tiles, tile.column_tiles, 0.0)
+    matrix = tile_of(c)
+    if matrix is not None:
+        return RegisterTile(matrix.rows * matrix.row_tiles, matrix.column_tiles, 0.0)
     width = vector_width(c, target)
     whole = -(-c.extent(c.vector) // width)
     rows = row_axis(c)

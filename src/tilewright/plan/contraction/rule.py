@@ -9,9 +9,9 @@ from typing import ClassVar, TypeAlias
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.ir import Program, Stage
-from tilewright.plan.contraction.dot_products import is_matrix
 from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
+from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.match import contraction_before, contraction_of, panels_of
 from tilewright.plan.contraction.microkernel import Turn, innermost_of, is_expanded
 from tilewright.plan.contraction.nest import (
@@ -152,7 +152,7 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         default = self.default(problem)
         target, threads = problem.context.machine.target, problem.context.machine.threads
         c = problem.tiles().c
-        if is_matrix(c) or c.dot:
+        if use_of(c) is not None:
             # the instruction decides about tiles
             return Space(default)
         tiles = default if isinstance(default, TilePlan) else default_tiles(problem.tiles(), target, threads)
@@ -243,7 +243,7 @@ def _rows_maker(
     """
     makers = program.producers(c.a.buffer)
     windows = [axis for axis in c.axes("window") if c.extent(axis) > 1]
-    if ordered is not None or windows or not is_matrix(c) or len(makers) != 1 or makers[0].is_reduction:
+    if ordered is not None or windows or tile_of(c) is None or len(makers) != 1 or makers[0].is_reduction:
         return None
     if program.consumers(c.a.buffer) != (c.stage,):
         return None

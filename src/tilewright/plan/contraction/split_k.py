@@ -28,6 +28,7 @@ from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import buffer_bytes, whole_cache
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.plan.contraction.gemm import is_plain_input
+from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import accumulate_tile, cut_whole
 from tilewright.plan.contraction.register_tiling import register_tile, vector_width
 from tilewright.plan.contraction.split_reduction import share_reductions
@@ -64,7 +65,7 @@ def is_deep(
 
     Each of the ``threads`` must have a part of the reduction.
     """
-    if c.b is None or c.dot or c.run is not None or len(c.axes("k", "window")) != 1:
+    if c.b is None or use_of(c) is not None or c.run is not None or len(c.axes("k", "window")) != 1:
         return False
     row, (k,) = row_axis(c), c.axes("k", "window")
     if not all(_ends(cond, c, k) for cond in c.guard) or _least(c, k) < 1:

@@ -34,7 +34,7 @@ from tilewright.ir import (
     store,
     var,
 )
-from tilewright.plan.contraction.dot_products import matrix_depths
+from tilewright.plan.contraction.instructions import matrix_runs
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.schedule import rename_buffers, with_layout
 from tilewright.target import Target
@@ -297,7 +297,7 @@ def preferred_block(
     # narrower floats are computed with in f32: a block is a vector there
     lanes = target.lanes(output.dtype if output.dtype.bytes > F32.bytes else F32)
     sizes = [lanes >> k for k in range(SMALLEST_PART)]
-    sizes[:0] = [n for n in matrix_depths(output.dtype, target) if n > lanes]
+    sizes[:0] = [n for n in matrix_runs(output.dtype, target) if n > lanes]
     if wanted.size in sizes and extent.as_int() % wanted.size == 0:
         return wanted
     size = next((n for n in sizes if extent.as_int() % n == 0), None)

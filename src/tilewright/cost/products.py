@@ -1,0 +1,42 @@
+"""What products by instructions cost, beside multiply-adds of f32: rates and cycles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.ir import F32, DType
+from tilewright.target import Instruction, Target
+
+#: Instructions of a multiply-add of narrow integers: both are widened, multiplied, added.
+WIDENED: Final = 4.0
+
+
+def product_rate(row: Instruction, target: Target) -> float:
+    """Products of an instruction in the time of one multiply-add of f32."""
+    return row.products * row.per_cycle / (target.fma_per_cycle * target.lanes(F32))
+
+
+def products_rate(factor: DType, total: DType, target: Target) -> float:
+    """How many times faster products of two such factors are than multiply-adds of f32, at least 1."""
+    best = 1.0
+    for row in target.contractions:
+        types = {row.a.dtype, row.b.dtype}
+        if types == {factor} and row.result.dtype == total:
+            best = max(best, product_rate(row, target))
+    return best
+
+
+def is_fast(row: Instruction, target: Target) -> bool:
+    """Whether an instruction's products are faster than multiply-adds of the same numbers."""
+    return product_rate(row, target) * (1.0 if row.result.dtype.is_float else WIDENED) > 1
+
+
+def multiply_add_cycles(count: int, total: DType, target: Target) -> float:
+    """Cycles of so many multiply-adds one by one, in full vectors; factors are widened to ``total``."""
+    each = 1.0 if total.is_float else WIDENED
+    return count * each / (target.fma_per_cycle * target.lanes(total))
+
+
+def execution_cycles(row: Instruction, count: float) -> float:
+    """Cycles of so many executions of an instruction that do not wait for one another."""
+    return count / row.per_cycle
