@@ -26,6 +26,7 @@ from tilewright.cost.products import (
     execution_cycles,
     is_fast,
     multiply_add_cycles,
+    packing_cycles,
     product_rate,
     products_rate,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "execution_cycles",
     "is_fast",
     "multiply_add_cycles",
+    "packing_cycles",
     "product_rate",
     "products_rate",
     "Access",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
-from tilewright.ir import F32, DType
+from tilewright.ir import F32, Buffer, DType
 from tilewright.target import Instruction, Target
 
 #: Instructions of a multiply-add of narrow integers: both are widened, multiplied, added.
 WIDENED: Final = 4.0
+#: Cycles of a vector of 32-bit lanes' worth of elements that is packed, with its shuffles.
+PACKED: Final = 4.0
 
 
 def product_rate(row: Instruction, target: Target) -> float:
@@ -35,6 +38,12 @@ def multiply_add_cycles(count: int, total: DType, target: Target) -> float:
     """Cycles of so many multiply-adds one by one, in full vectors; factors are widened to ``total``."""
     each = 1.0 if total.is_float else WIDENED
     return count * each / (target.fma_per_cycle * target.lanes(total))
+
+
+def packing_cycles(b: Buffer, target: Target) -> float:
+    """Cycles of putting a matrix into panels of groups: each vector of it is loaded, shuffled and stored."""
+    elements = prod(e.as_int() if e.is_const else 0 for e in b.shape)
+    return PACKED * elements / target.lanes(F32)
 
 
 def execution_cycles(row: Instruction, count: float) -> float:

@@ -81,15 +81,18 @@ def tile_of(c: Contraction) -> MatrixTile | None:
     return c.use.tile if isinstance(c, Mapped) else None
 
 
-def select_instruction(c: Contraction, target: Target) -> InstructionUse | None:
-    """The instruction with the fewest cycles for a contraction; ``None`` where multiply-adds take fewer."""
+def select_instruction(c: Contraction, target: Target, packing: float = 0.0) -> InstructionUse | None:
+    """The instruction with the fewest cycles for a contraction; ``None`` where multiply-adds take fewer.
+
+    ``packing`` are the cycles, at run time, until ``b`` is stored as instructions need it.
+    """
     found = instruction_uses(c, target)
     best = min(found, key=lambda each: each.cycles, default=None)
     if best is None:
         return None
     total = c.write.value.dtype
     plain = multiply_add_cycles(prod(it.extent.as_int() for it in c.stage.iters), total, target)
-    return best.use if best.cycles < plain else None
+    return best.use if best.cycles + packing < plain else None
 
 
 def instruction_uses(c: Contraction, target: Target) -> tuple[Priced, ...]:

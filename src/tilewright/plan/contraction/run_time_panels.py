@@ -13,12 +13,11 @@ Granite Rapids, 1.46 -> 0.09 ms (constant operand 0.06).
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import prod
-from typing import Final
 
 from tilewright.analysis import Contraction
+from tilewright.cost import packing_cycles
 from tilewright.ir import CONST, Program, fresh_name
-from tilewright.plan.contraction.dot_products import find_dot
+from tilewright.plan.contraction.instructions import select_instruction, use_of
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.precision import contraction_of
 from tilewright.plan.fallback import fell_back
@@ -26,16 +25,15 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
-MIN_ROWS: Final = 8
-"""Rows of the result from which on the copy pays: each of its elements is used so often."""
-
 
 def store_in_groups(s: Schedule, target: Target, constants: Collection[str]) -> Schedule:
-    """Copy operands of contractions that are no constants where an instruction then does the products."""
+    """Copy operands of contractions that are no constants where an instruction then saves more than that."""
     for stage in s.require_program().stages:
         now = s.require_program()
         c = contraction_of(now, stage.name, target)
-        if c is None or not _is_open(now, c, constants) or find_dot(c, target) is None:
+        if c is None or c.b is None or not _is_open(now, c, constants):
+            continue
+        if select_instruction(c, target, packing_cycles(now.buffer(c.b.buffer), target)) is None:
             continue
         try:
             s = _stored(s, c, target)
@@ -45,15 +43,19 @@ def store_in_groups(s: Schedule, target: Target, constants: Collection[str]) -> 
 
 
 def _is_open(program: Program, c: Contraction, constants: Collection[str]) -> bool:
-    """Whether the operand with the vector axis is given at run time, as it is, and read often enough."""
-    if c.dot or c.b_logical is None or c.vector not in c.axes("n") or c.axes("window") or c.guard:
+    """Whether the operand with the vector axis is given at run time, as it is."""
+    if (
+        use_of(c) is not None
+        or c.b_logical is None
+        or c.vector not in c.axes("n")
+        or c.axes("window")
+        or c.guard
+    ):
         return False
     buffer = program.buffer(c.b_logical.buffer)
     if buffer.layout is not None or buffer.scope == CONST or buffer.name in constants:
         return False
-    if any(i.as_var() is None for i in c.b_logical.indices):
-        return False
-    return prod(c.extent(axis) for axis in c.axes("m")) >= MIN_ROWS
+    return all(i.as_var() is not None for i in c.b_logical.indices)
 
 
 def _stored(s: Schedule, c: Contraction, target: Target) -> Schedule:
@@ -71,4 +73,4 @@ def _stored(s: Schedule, c: Contraction, target: Target) -> Schedule:
         return s
     made = made.layout_place(*layout)
     done = contraction_of(made.require_program(), name, target)
-    return made if done is not None and done.dot else s
+    return s if done is None or use_of(done) is None else made
