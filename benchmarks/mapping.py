@@ -2,6 +2,7 @@
 
     python benchmarks/mapping.py --json > results.jsonl
     python benchmarks/mapping.py --only /10
+    python benchmarks/mapping.py --only products    # on this machine, beside onnxruntime: sign_pairs.py
 
 One line a kernel: cycles, the fraction of the roofline (matrix units or high-bandwidth memory, whichever
 allows less), the use of each, seconds of scheduling, and the cycles of a hand-scheduled baseline beside.
@@ -18,6 +19,7 @@ import resource
 import time
 from typing import Any
 
+import sign_pairs
 from arguments import parser_of
 
 from tilewright import lang
@@ -214,8 +216,12 @@ def gru_row(batch: int, hidden: int, steps: int, machine: system.SystemGraph) ->
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--json", action="store_true", help="a JSON document a line")
-    parser.add_argument("--only", default="all", help="all, gemm, gru, or /N: every Nth GEMM")
+    parser.add_argument("--only", default="all", help="all, gemm, gru, products, or /N: every Nth GEMM")
     options = parser.parse_args()
+    if options.only == "products":
+        for found in sign_pairs.rows():
+            show(found, options.json)
+        return
     machine = system.load_machine("clusters")
     shapes = SHAPES[:: int(options.only[1:])] if options.only.startswith("/") else SHAPES
     rows = []

@@ -22,7 +22,7 @@ from tilewright.codegen import compile_ir, emit_kernel, load_object
 from tilewright.ir import TILE, evaluate_index
 from tilewright.lower import lower
 from tilewright.runtime import address_of, guarded_array
-from tilewright.target import detect
+from tilewright.target import BUILT_IN, detect
 
 HOST = detect()
 #: This machine without tile registers, its instructions for lanes at a rate that pays, as on all machines.
@@ -52,10 +52,12 @@ class _Context(ctypes.Structure):
 class Native:
     """A function compiled for this machine; calls run in a child process and return the outputs by name."""
 
-    def __init__(self, func, vector_bits=HOST.preferred_vector_bits):
+    def __init__(self, func, vector_bits=HOST.preferred_vector_bits, operations=BUILT_IN):
         self.func = func
         self.lowered = lower(func, native=HOST.functions)
-        self.text = emit_kernel(self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits)
+        self.text = emit_kernel(
+            self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits, operations=operations
+        )
         self._code = load_object(compile_ir(self.text.text, HOST))
 
     def __call__(self, arrays, params=None, *, seed=0, isolated=True):

@@ -7,7 +7,7 @@ import pytest
 from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.mapping import find_mappings
-from tilewright.plan.contraction.dot_products import find_dot
+from tilewright.plan.contraction.instructions import select_instruction
 from tilewright.plan.contraction.match import contraction_of
 from tilewright.plan.contraction.precision import round_weights
 from tilewright.plan.inlining import inline_stages
@@ -39,11 +39,11 @@ def test_an_instruction_wherever_there_is_one(name, target):
         made = round_weights(inline_stages(Schedule(program)), target, constants).require_program()
         for stage in made.stages:
             c = contraction_of(made, stage, target)
-            found = None if c is None else find_dot(c, target)
+            found = None if c is None else select_instruction(c, target)
             if found is None:
                 continue
             asked += 1
-            match = find_mappings(made, found.instruction, c.stage.name)
+            match = find_mappings(made, target.operations[found.instruction], c.stage.name)
             assert match.mappings, (made.name, c.stage.name, match.failures[:3])
             assert match.nodes < 1000
     # the small TinyBERT's extents are no multiples of what any instruction takes together

@@ -6,14 +6,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from native_kernel import LANES, Native
+from native_kernel import HOST, LANES, Native
 from tilewright import lang
 from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import BF16, CONST, run_function, verify
+from tilewright.plan import plan_unit
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import derived_constants, with_layout
 from tilewright.strategies import default_schedule
-from tilewright.target import INTERPRETED, X86_AVX2, X86_AVX512, find_instruction
+from tilewright.target import INTERPRETED, X86_AVX2, X86_AVX512, find_instruction, x86_amx
 from unit.schedule.loop.test_tensorize import KINDS, arrays, expected, product
 
 SIZES = [(3, 32, 16), (16, 48, 64), (17, 40, 52), (29, 200, 24), (1, 64, 16), (5, 9, 128), (13, 19, 68)]
@@ -115,3 +116,66 @@ def test_convolutions(channels, results, size, window, stride, pad, winograd):
     made = unpack(Native(s.func)(arrays)["Y"], s.func.buffer("Y")).astype(np.float64)
     scale = np.abs(wanted.astype(np.float64)).max()
     np.testing.assert_allclose(made, wanted.astype(np.float64), rtol=0, atol=2.0**-7 * scale)
+
+
+def integers(left, right, m, n, k, how):
+    """Products of two tensors given at run time: matrices, a batch of them, the second one transposed."""
+    batch = (2,) if how == "batched" else ()
+    A = lang.placeholder((*batch, m, k), left, name="A")
+    B = lang.placeholder((n, k) if how == "transposed" else (*batch, k, n), right, name="B")
+    r = lang.reduce_axis(k, "r")
+
+    def term(*at):
+        *around, i, j = at
+        other = B[j, r] if how == "transposed" else B[(*around, r, j)]
+        return lang.cast(A[(*around, i, r)], "i32") * lang.cast(other, "i32")
+
+    return lang.program([A, B], [lang.compute((*batch, m, n), lambda *at: lang.sum(term(*at), r), name="C")])
+
+
+TILED = replace(
+    X86_AVX512,
+    features=X86_AVX512.features | {f for row in x86_amx.INSTRUCTIONS for f in row.features},
+    instructions=(*x86_amx.INSTRUCTIONS, *X86_AVX512.instructions),
+    moves=x86_amx.MOVES,
+    tiles=x86_amx.TILES,
+)
+
+
+@pytest.mark.parametrize("how", ["plain", "batched", "transposed"])
+@pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("i8", "i8"), ("i8", "u8"), ("u8", "u8")])
+@pytest.mark.parametrize("target", [TILED, X86_AVX512], ids=["tiles", "lanes"])
+def test_operands_given_at_run_time_are_packed(target, left, right, how):
+    program = integers(left, right, 32, 64, 64, how)
+    planned = plan_unit(program, target, 2)
+    s = planned.schedule
+    use = next(n.plan.instruction for n in planned.plan.nests if n.root == "C")
+    # the one dot product of bytes by lanes takes an unsigned and a signed one
+    assert (use is not None) == (target is TILED or left != right)
+    assert ("C_groups" in s.blocks()) == (use is not None)
+    verify(s.func)
+    rng = np.random.default_rng(3)
+    given = {}
+    for b in program.inputs:
+        low = -128 if b.dtype.kind == "int" else 0
+        given[b.name] = rng.integers(low, low + 256, [e.as_int() for e in b.shape]).astype(b.dtype.numpy)
+    other = given["B"].T if how == "transposed" else given["B"]
+    wanted = given["A"].astype("i4") @ other.astype("i4")
+    if target.features <= HOST.features:
+        np.testing.assert_array_equal(Native(s.func)(given)["C"], wanted)
+
+
+def test_few_products_are_not_worth_packing():
+    planned = plan_unit(integers("u8", "i8", 1, 64, 64, "plain"), TILED, 1)
+    assert all(getattr(nest.plan, "instruction", None) is None for nest in planned.plan.nests)
+    assert "C_groups" not in planned.schedule.blocks()
+
+
+def test_packed_products_in_the_interpreter():
+    program = integers("u8", "i8", 16, 32, 16, "plain")
+    s = plan_unit(program, TILED, 1).schedule
+    assert "C_groups" in s.blocks()
+    rng = np.random.default_rng(4)
+    given = {"A": rng.integers(0, 255, (16, 16), "u1"), "B": rng.integers(-128, 127, (16, 32), "i1")}
+    made = run_function(s.func, given, instructions=INTERPRETED)["C"]
+    np.testing.assert_array_equal(made, given["A"].astype("i4") @ given["B"].astype("i4"))
