@@ -90,8 +90,9 @@ def select_instruction(c: Contraction, target: Target, packing: float = 0.0) -> 
     best = min(found, key=lambda each: each.cycles, default=None)
     if best is None:
         return None
-    total = c.write.value.dtype
-    plain = multiply_add_cycles(prod(it.extent.as_int() for it in c.stage.iters), total, target)
+    assert c.b is not None
+    products = prod(it.extent.as_int() for it in c.stage.iters)
+    plain = multiply_add_cycles(products, c.b.dtype, c.write.value.dtype, target)
     return best.use if best.cycles + packing < plain else None
 
 

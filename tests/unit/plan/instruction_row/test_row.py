@@ -104,5 +104,5 @@ def test_no_row_where_multiply_adds_are_cheaper():
     c = contraction_of(program("halves"), program("halves").stage("C"), table(slow))
     assert instruction_uses(c, table(slow)) == ()
     executions = 5 * (48 // 16) * (32 // 2)
-    assert multiply_add_cycles(5 * 48 * 32, F32, table(slow)) < execution_cycles(slow, executions)
+    assert multiply_add_cycles(5 * 48 * 32, F32, F32, table(slow)) < execution_cycles(slow, executions)
     assert "pairs_of_halves(" not in str(plan_unit(program("halves"), table(slow), 1, ("B",)).schedule)
