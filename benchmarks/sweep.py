@@ -115,7 +115,7 @@ def judge(case: Case, *, timed: bool = False, threads: int = 1) -> Outcome:
             return Outcome("wrong", f"output {at} {problem}")
     if not timed:
         return Outcome("ok", case.excuse)
-    bound = model.bind({name: np.ascontiguousarray(array) for name, array in case.feeds.items()})
+    bound = model.bind({name: np.asarray(array, order="C") for name, array in case.feeds.items()})
     return Outcome("ok", case.excuse, *fastest(bound.run, theirs))
 
 

@@ -135,11 +135,24 @@ def _fold(kind: Kind, x: ValueLike, axis: Axis | Sequence[Axis], where: Scalar |
         )
     if not boolean and kind in ("any", "all"):
         raise problem(f"lang.{kind} of values of type {value.dtype}", "compare them with something")
+    if value.dtype in (ir.F16, ir.BF16):
+        wide = result(_reduction(kind, (_in_f32(value),), axes, where))
+        return Scalar(ir.Cast(wide.expr, value.dtype))
     return result(_reduction(kind, (value,), axes, where))
 
 
+def _in_f32(e: Expr) -> Expr:
+    """A value of half precision in f32; products and sums of others are not rounded first."""
+    if isinstance(e, ir.Binary) and e.op in ("add", "sub", "mul"):
+        return ir.Binary(e.op, _in_f32(e.a), _in_f32(e.b))
+    return ir.Cast(e, ir.F32)
+
+
 def sum(x: ValueLike, axis: Axis | Sequence[Axis], where: Scalar | None = None) -> Scalar:
-    """The sum over ``axis`` of the elements for which ``where`` holds, in their own type; 0 for none."""
+    """The sum over ``axis`` of the elements for which ``where`` holds, in their own type; 0 for none.
+
+    Of f16 and bf16, here as in the other reductions, in f32, and rounded once at the end.
+    """
     return _fold("sum", x, axis, where)
 
 

@@ -26,6 +26,8 @@ from tilewright.support import ResourceError
 MAX_ELEMENTS = 20_000_000
 """Limit on the listed accesses of one function: beyond it the symbolic mode is the tool."""
 
+MAX_CELLS = 1 << 27
+"""Limit on the memory cells of all executions of all allocations: tables have a few numbers for each."""
 
 AXIS_BITS = 12
 """A hardware axis has fewer threads than this many bits count."""
@@ -89,6 +91,20 @@ class Memory:
         if self.elements > MAX_ELEMENTS:
             raise ResourceError(
                 f"more than {MAX_ELEMENTS} values to list, at {what}",
+                hint="check smaller sizes, or use the symbolic mode",
+            )
+
+    def check_cells(self) -> None:
+        """ResourceError where there are too many cells for a table of them."""
+        largest, total = "", 0
+        for name, buffer in self.buffers.items():
+            cells = self.size(buffer) * self.executions.get(name, 1)
+            total += cells
+            if not largest or cells > self.size(self.buffers[largest]) * self.executions.get(largest, 1):
+                largest = name
+        if total > MAX_CELLS:
+            raise ResourceError(
+                f"{total} cells of memory to follow, at most {MAX_CELLS} are; {largest!r} has the most",
                 hint="check smaller sizes, or use the symbolic mode",
             )
 
@@ -165,6 +181,7 @@ class Memory:
         for x, extent in zip(w.offsets, w.extents, strict=True):
             base = np.broadcast_to(np.asarray(evaluate(x, env), np.int64), (f.n,))[rows]
             m = len(rows)
+            self.spend(m * extent, f"a window of {w.buffer}")
             rows = np.repeat(rows, extent)
             logical = [np.repeat(v, extent) for v in logical]
             logical.append(np.repeat(base, extent) + np.tile(np.arange(extent, dtype=np.int64), m))

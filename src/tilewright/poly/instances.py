@@ -346,8 +346,9 @@ class _Lister:
 def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) -> Instances:
     """Execute the loops of ``func`` for the given parameters and list every statement instance.
 
-    Raises :class:`~tilewright.support.ResourceError` beyond :data:`MAX_ELEMENTS` listed values, ``KeyError``
-    for a parameter without a value and for data-dependent loop bounds.
+    Raises :class:`~tilewright.support.ResourceError` beyond :data:`MAX_ELEMENTS` listed values and
+    :data:`MAX_CELLS` cells of memory, ``KeyError`` for a parameter without a value and for data-dependent loop
+    bounds.
     """
     given = dict(params or {})
     lister = _Lister(func, given)
@@ -355,6 +356,7 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
     timed = lister.visit(func.body, frame, _Place("", "", "body", (), (), [0]))
     times = dict(timed.events)
     memory = lister.memory
+    memory.check_cells()
     base: dict[str, int] = {}
     size: dict[str, int] = {}
     total = 0

@@ -185,3 +185,22 @@ def test_assumptions_are_checked_when_called():
     assert np.array_equal(made(short, long)[0], short * 2)
     with pytest.raises(InputError, match="it assumes"):
         made(long, short)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("shape", [(8, 100), (4, 1000), (1, 5000), (64, 64)])
+def test_reductions_of_half_precision_are_made_in_f32_and_rounded_once(dtype, shape):
+    X = lang.placeholder(shape, name="X", dtype=dtype)
+    k = lang.reduce_axis(shape[1], "k")
+    sums = lang.compute((shape[0],), lambda i: lang.sum(X[i, k] * X[i, k], axis=k), name="S")
+    largest = lang.compute((shape[0],), lambda i: lang.max(X[i, k], axis=k), name="M")
+    program = lang.program([X], [sums, largest])
+    given = RNG.standard_normal(shape).astype(program.inputs[0].dtype.numpy)
+    made, most = tilewright.compile(program, threads=1)(given)
+    exact = (given.astype(np.float64) ** 2).sum(1)
+    assert made.dtype == given.dtype
+    assert (
+        np.abs(made.astype(np.float64) - exact)
+        <= exact * np.float64(2.0**-8 if dtype == "bf16" else 2.0**-11)
+    ).all()
+    assert np.array_equal(most, given.max(1))

@@ -87,6 +87,14 @@ def test_a_function_too_large_to_list_is_refused(monkeypatch):
     assert "smaller sizes" in caught.value.hint
 
 
+def test_memory_without_bounds_is_refused_before_tables_of_it_are_made(monkeypatch):
+    f = to_function(copy())
+    monkeypatch.setattr("tilewright.poly.frames.MAX_CELLS", 100)
+    with pytest.raises(ResourceError, match="cells of memory to follow, at most 100 are") as caught:
+        list_function(f, {"n": 64})
+    assert "smaller sizes" in caught.value.hint
+
+
 def test_isl_cannot_run_away():
     p = product()
     f = to_function(p)
