@@ -347,8 +347,8 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
     """Execute the loops of ``func`` for the given parameters and list every statement instance.
 
     Raises :class:`~tilewright.support.ResourceError` beyond :data:`MAX_ELEMENTS` listed values and
-    :data:`MAX_CELLS` cells of memory, ``KeyError`` for a parameter without a value and for data-dependent loop
-    bounds.
+    :data:`MAX_CELLS` cells of memory, ``KeyError`` for a parameter without a value and for loop bounds that
+    depend on data.
     """
     given = dict(params or {})
     lister = _Lister(func, given)

@@ -13,6 +13,9 @@ from tilewright.graph.registry import Context, Kind, operator
 
 #: Sums are made in double precision: the elements of a transform cancel.
 _INNER = "f64"
+#: Lengths from which on transforms are made in two steps, and the least factor of those.
+_LEAST_LENGTH = 128
+_LEAST_FACTOR = 8
 
 
 def _tables(ctx: Context, rows: int, terms: int, length: int, inverse: bool) -> tuple[Operand, Operand]:
@@ -40,6 +43,9 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
     if inverse and onesided:
         return _real_inverse(ctx, x, along, count)
     bins = count // 2 + 1 if onesided else count
+    factor = _factor(count)
+    if factor and count <= size:
+        return _in_two_steps(ctx, x, along, factor, count // factor, bins, inverse)
     cosines, sines = _tables(ctx, bins, count, count, inverse)
     k = lang.reduce_axis(count, "k")
 
@@ -56,6 +62,79 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
     real = compute(shape, lambda *i: total(i, False), name=f"{stem(ctx)}_real")
     imaginary = compute(shape, lambda *i: total(i, True), name=f"{stem(ctx)}_imaginary")
     return _joined(ctx, real, imaginary, 1.0 / count if inverse else 1.0, x.dtype)
+
+
+def _factor(count: int) -> int:
+    """The factor of a length nearest to its root, for two steps; 0 where there is no good one, or one will do."""
+    best = next((p for p in range(math.isqrt(count), _LEAST_FACTOR - 1, -1) if count % p == 0), 0)
+    return best if count >= _LEAST_LENGTH else 0
+
+
+def _in_two_steps(ctx: Context, x: Operand, along: int, p: int, q: int, bins: int, inverse: bool) -> Operand:
+    """The transform of length ``p q`` by transforms of lengths p and q (Cooley and Tukey, 1965).
+
+    With ``n = q n1 + n2`` and ``k = p k2 + k1``, and w(m) the m-th root of one::
+
+        inner[n2, k1] = sum(x[q n1 + n2] w(p)^(n1 k1), n1) w(p q)^(n2 k1)
+        y[p k2 + k1] = sum(inner[n2, k1] w(q)^(n2 k2), n2)
+
+    Real and imaginary parts are rows of the tables, so that each sum is a product of matrices.
+    """
+    count, name, parts = p * q, stem(ctx), x.shape[-1]
+    lead, trail = x.shape[:along], x.shape[along + 1 : -1]
+    sign = 1.0 if inverse else -1.0
+
+    def root(rows: int, terms: int, length: int) -> np.ndarray:
+        turns = np.arange(rows)[:, None] * np.arange(terms)[None, :] % length
+        return np.exp(sign * 2j * math.pi * turns / length)
+
+    # [n1, part of x, part of inner, k1]
+    first = root(p, p, p)
+    columns = np.stack([first, 1j * first][:parts], axis=1)
+    first_table = ctx.table(np.stack([columns.real, columns.imag], axis=2).reshape(p, parts, 2 * p), "first")
+    n1, part = lang.reduce_axis(p, "n1"), lang.reduce_axis(parts, "part")
+
+    def inner(*i: Ix) -> Scalar:
+        n2, column = i[along], i[along + 1]
+        element = _read(x, (*i[:along], n1 * q + n2, *i[along + 2 :], part), False)
+        return lang.sum(element * first_table[(n1, part, column)], axis=(n1, part))
+
+    summed = compute((*lead, q, 2 * p, *trail), inner, name=f"{name}_inner")
+    turn = root(q, p, count)
+    # real = real * cos - imaginary * sin, imaginary = imaginary * cos + real * sin
+    own = ctx.table(np.stack([turn.real, turn.real]), "turned")
+    other = ctx.table(np.stack([-turn.imag, turn.imag]), "crossed")
+
+    def turned(*i: Ix) -> Scalar:
+        which, n2, k1 = i[along], i[along + 1], i[along + 2]
+        rest = i[along + 3 :]
+        here = summed[(*i[:along], n2, which * p + k1, *rest)]
+        there = summed[(*i[:along], n2, (1 - which) * p + k1, *rest)]
+        return here * own[(which, n2, k1)] + there * other[(which, n2, k1)]
+
+    middle = compute((*lead, 2, q, p, *trail), turned, name=f"{name}_turned")
+    rows = -(-bins // p)
+    second = root(rows, q, q)
+    real = np.stack([second.real, -second.imag], axis=1)
+    imaginary = np.stack([second.imag, second.real], axis=1)
+    # [part of y, k2, part of inner, n2]
+    second_table = ctx.table(np.stack([real, imaginary]).reshape(2 * rows, 2, q), "second")
+    n2, which = lang.reduce_axis(q, "n2"), lang.reduce_axis(2, "which")
+
+    def outer(*i: Ix) -> Scalar:
+        row, k1 = i[along], i[along + 1]
+        element = middle[(*i[:along], which, n2, k1, *i[along + 2 :])]
+        return lang.sum(second_table[(row, which, n2)] * element, axis=(which, n2))
+
+    made = compute((*lead, 2 * rows, p, *trail), outer, name=f"{name}_outer")
+    scale = number(1.0 / count if inverse else 1.0, _INNER)
+
+    def of(*i: Ix) -> Scalar:
+        k = i[along]
+        element = made[(*i[:along], i[-1] * rows + k // p, k % p, *i[along + 1 : -1])]
+        return cast(element * scale, _INNER, x.dtype)
+
+    return compute((*lead, bins, *trail, 2), of, name=name)
 
 
 def _read(x: Operand, place: tuple[At, ...], beyond: bool) -> Scalar:
