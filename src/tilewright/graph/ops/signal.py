@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright import lang
 from tilewright.graph.operand import At, Ix, Operand, bounded, compute
@@ -65,7 +66,7 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
 
 
 def _factor(count: int) -> int:
-    """The factor of a length nearest to its root, for two steps; 0 where there is no good one, or one will do."""
+    """The factor of a length nearest to its root, for two steps; 0 where there is none, or one step will do."""
     best = next((p for p in range(math.isqrt(count), _LEAST_FACTOR - 1, -1) if count % p == 0), 0)
     return best if count >= _LEAST_LENGTH else 0
 
@@ -84,9 +85,9 @@ def _in_two_steps(ctx: Context, x: Operand, along: int, p: int, q: int, bins: in
     lead, trail = x.shape[:along], x.shape[along + 1 : -1]
     sign = 1.0 if inverse else -1.0
 
-    def root(rows: int, terms: int, length: int) -> np.ndarray:
+    def root(rows: int, terms: int, length: int) -> npt.NDArray[np.complex128]:
         turns = np.arange(rows)[:, None] * np.arange(terms)[None, :] % length
-        return np.exp(sign * 2j * math.pi * turns / length)
+        return np.asarray(np.exp(sign * 2j * math.pi * turns / length), np.complex128)
 
     # [n1, part of x, part of inner, k1]
     first = root(p, p, p)
