@@ -66,7 +66,7 @@ def dft(ctx: Context, x: Operand, length: Operand | None = None, axis: Operand |
 
 
 def _factor(count: int) -> int:
-    """The factor of a length nearest to its root, for two steps; 0 where there is none, or one step will do."""
+    """The factor of a length nearest to its root; 0 where there is none, or one step will do."""
     best = next((p for p in range(math.isqrt(count), _LEAST_FACTOR - 1, -1) if count % p == 0), 0)
     return best if count >= _LEAST_LENGTH else 0
 
