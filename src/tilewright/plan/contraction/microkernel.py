@@ -22,8 +22,8 @@ MAX_STEPS_PER_TURN: Final = 4
 MAX_STEPS_PER_COPY: Final = 2
 #: Multiply-adds of one turn that are enough there: more are no faster (28 and 56 measured, to 0.5%).
 FMAS_PER_COPY: Final = 24
-#: Windows up to this many taps are expanded in the micro-kernel where there is no k axis: rows share what they
-#: load (Granite Rapids, depthwise 7x7, 2 threads: 96 at 56 pixels 179 -> 100 us, 384 at 14 58 -> 33).
+#: Windows up to this many taps are expanded in the micro-kernel where there is no k axis: rows share what
+#: they load (Granite Rapids, depthwise 7x7, 2 threads: 96 at 56 pixels 179 -> 100 us, 384 at 14 58 -> 33).
 MAX_EXPANDED_TAPS: Final = 49
 
 
