@@ -30,7 +30,20 @@ from tilewright.cost.products import (
     product_rate,
     products_rate,
 )
-from tilewright.cost.tree import Access, Loop, LoopTree, Work, tree_of
+from tilewright.cost.tree import (
+    Access,
+    Loop,
+    LoopTree,
+    Node,
+    Place,
+    Term,
+    Work,
+    access,
+    loop,
+    operations_of,
+    terms_of,
+    tree_of,
+)
 
 __all__ = [
     "execution_cycles",
@@ -47,7 +60,14 @@ __all__ = [
     "ProductSize",
     "ProductTiles",
     "product_seconds",
+    "Node",
+    "Place",
+    "Term",
     "Work",
+    "access",
+    "loop",
+    "operations_of",
+    "terms_of",
     "Occupancy",
     "cost_of",
     "occupancy",

@@ -7,7 +7,7 @@ shares; else it comes again from further out (the usual model of nests over a hi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -61,39 +61,52 @@ def seconds(tree: LoopTree, machine: Machine) -> float:
 
 def cost_of(tree: LoopTree, machine: Machine) -> Cost:
     """The terms of a tree."""
-    total = Cost()
+    total = [0.0] * 6
+    started: dict[str, float] = {}
     for loops, work in tree.works():
-        total += _cost(loops, work, machine)
-    return total + _threads(tree, machine)
+        for n, value in enumerate(_cost(loops, work, machine)):
+            total[n] += value
+        if machine.threads > 1:
+            count = 1.0
+            for loop in loops:
+                if loop.kind == "parallel":
+                    started[loop.name] = count
+                count *= loop.extent
+    issue, latency, second, third, memory, turns = total
+    forks = FORK_CYCLES * sum(started.values())
+    return Cost(issue, latency, second, third, memory, turns, forks)
 
 
-def _cost(loops: Sequence[Loop], work: Work, machine: Machine) -> Cost:
+def _cost(loops: Sequence[Loop], work: Work, machine: Machine) -> tuple[float, ...]:
     target = machine.target
-    share = _share(loops, machine)
-    trips = 1.0
-    for loop in loops:
-        trips *= loop.extent
-    trips *= share
-    lanes = _lanes(loops, work, machine)
+    shared = next((loop for loop in loops if loop.kind == "parallel"), None)
+    share = 1.0
+    if shared is not None:
+        # the part of all iterations that the busiest thread has
+        threads = min(machine.threads, shared.extent)
+        share = -(-shared.extent // threads) / shared.extent
     # the expanded loops inside, among whose copies loads are shared
     expanded = [loop for loop in loops if loop.kind in ("unroll", "vector")]
-    steps = trips / _product(expanded)
-    vectors = _product(expanded) / lanes
+    left = [loop for loop in loops if loop.kind in ("serial", "parallel")]
+    copies, turns = _product(expanded), share * _product(left)
+    trips = copies * turns
+    lanes = _lanes(expanded, work, machine)
     if work.instruction:
-        operations = _instruction_cycles(work, machine)
-        issue = trips * operations
-        latency = 0.0
+        issue, latency = trips * _instruction_cycles(work, machine), 0.0
     else:
-        loads = sum(_instances(a, work, expanded, lanes) for a in work.accesses if not (a.kept or a.writes))
-        stores = sum(_instances(a, work, expanded, lanes) for a in work.accesses if a.writes and not a.kept)
-        operations = vectors * work.operations / target.fma_per_cycle
-        issue = steps * max(operations, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
+        loads = stores = 0.0
+        for a in work.accesses:
+            if not a.kept:
+                count = _instances(a, expanded, lanes)
+                loads, stores = (loads, stores + count) if a.writes else (loads + count, stores)
+        operations = copies / lanes * work.operations / target.fma_per_cycle
+        issue = turns * max(operations, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
         # each step of a sum waits for the one before, all sums of a tile side by side
-        summed = any(a.writes and a.kept for a in work.accesses) and _carries(loops, work)
-        latency = steps * target.fma_latency if summed else 0.0
-    levels = _traffic(loops, work, machine)
-    turns = share * _product([x for x in loops if x.kind in ("serial", "parallel")])
-    return Cost(issue, latency, levels[0], levels[1], levels[2], turns * LOOP_CYCLES)
+        summed = left and any(a.writes and a.kept for a in work.accesses)
+        carries = summed and any(a.writes and left[-1].name not in a.loops for a in work.accesses)
+        latency = turns * target.fma_latency if carries else 0.0
+    second, third, memory = _traffic(loops, work, machine, share, shared is not None)
+    return issue, latency, second, third, memory, turns * LOOP_CYCLES
 
 
 def _instruction_cycles(work: Work, machine: Machine) -> float:
@@ -110,104 +123,74 @@ def _product(loops: Sequence[Loop]) -> float:
     return out
 
 
-def _share(loops: Sequence[Loop], machine: Machine) -> float:
-    """The part of all iterations that the busiest thread has."""
-    for loop in loops:
-        if loop.kind == "parallel":
-            threads = min(machine.threads, loop.extent)
-            return -(-loop.extent // threads) / loop.extent
-    return 1.0
-
-
-def _lanes(loops: Sequence[Loop], work: Work, machine: Machine) -> float:
+def _lanes(expanded: Sequence[Loop], work: Work, machine: Machine) -> float:
     """Iterations of the vector loop that one instruction does; 1 without such a loop."""
-    vector = next((loop for loop in loops if loop.kind == "vector"), None)
+    vector = next((loop for loop in expanded if loop.kind == "vector"), None)
     if vector is None:
         return 1.0
     full = max(1, machine.target.preferred_vector_bits // 8 // work.element)
     return vector.extent / -(-vector.extent // full)
 
 
-def _instances(a: Access, work: Work, expanded: Sequence[Loop], lanes: float) -> float:
+def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """Instructions that an access takes in one turn of the innermost loop that is left."""
     count = 1.0
     for loop in expanded:
-        moved = frozenset(name for name, at in work.binding.items() if loop.name in at.vars)
-        if not a.moves(moved):
-            continue
-        if loop.kind == "vector":
-            together = all(a.is_contiguous(name) for name in moved if a.moves(frozenset((name,))))
+        if loop.name in a.loops:
+            together = loop.kind == "vector" and loop.name in a.together
             count *= loop.extent / lanes if together else loop.extent
-        else:
-            count *= loop.extent
     return count
 
 
-def _carries(loops: Sequence[Loop], work: Work) -> bool:
-    """Whether the innermost loop that is left adds to what it has just written."""
-    left = [loop for loop in loops if loop.kind in ("serial", "parallel") and loop.extent > 1]
-    if not left:
-        return False
-    moved = frozenset(name for name, at in work.binding.items() if left[-1].name in at.vars)
-    return any(a.writes and not a.moves(moved) for a in work.accesses)
-
-
-def _traffic(loops: Sequence[Loop], work: Work, machine: Machine) -> list[float]:
+def _traffic(
+    loops: Sequence[Loop], work: Work, machine: Machine, share: float, parallel: bool
+) -> tuple[float, float, float]:
     """Cycles that the second level, the third one and memory take to deliver what a thread reads."""
     target = machine.target
-    share = _share(loops, machine)
     outside = [a for a in work.accesses if not a.kept]
     out = [0.0, 0.0, 0.0]
     # footprints for all loops from each depth on
     inner: dict[str, int] = {}
-    tables: list[list[int]] = []
+    row = [a.width for a in outside]
+    tables = [row]
     for loop in reversed(loops):
-        tables.append([work.footprint(a, inner) for a in outside])
         inner[loop.name] = loop.extent
-    tables.append([work.footprint(a, inner) for a in outside])
+        name = loop.name
+        row = [a.footprint(inner) if name in a.loops else n for a, n in zip(outside, row, strict=True)]
+        tables.append(row)
     tables.reverse()
+    totals = [sum(row) for row in tables]
     for at, level in enumerate(target.memory[:-1]):
         if level.size is None:
             continue
-        parallel = any(loop.kind == "parallel" for loop in loops)
         sharing = min(machine.threads, level.shared_by) if parallel else 1
         room = KEPT * level.size / sharing
-        if sum(tables[0]) <= room:
+        if totals[0] <= room:
             # from the run before
             break
-        moved = sum(_misses(loops, work, outside, tables, room)) * share
+        moved = _misses(loops, outside, tables, totals, room) * share
         out[min(at, 2)] += moved / target.memory[at + 1].bandwidth
-    return out
+    return out[0], out[1], out[2]
 
 
 def _misses(
     loops: Sequence[Loop],
-    work: Work,
     accesses: Sequence[Access],
     tables: Sequence[Sequence[int]],
+    totals: Sequence[int],
     room: float,
-) -> list[float]:
-    """Bytes of each access that a level of so much ``room`` does not have when they are read."""
-    depth = next((d for d in range(len(loops) + 1) if sum(tables[d]) <= room), len(loops))
+) -> float:
+    """Bytes that a level of so much ``room`` does not have when they are read."""
+    depth = next((d for d in range(len(loops) + 1) if totals[d] <= room), len(loops))
     found = [float(n) for n in tables[depth]]
     for at in range(depth - 1, -1, -1):
         loop = loops[at]
-        moved = frozenset(name for name, i in work.binding.items() if loop.name in i.vars)
-        kept = sum(tables[at + 1]) <= room
+        kept = totals[at + 1] <= room
         for n, a in enumerate(accesses):
-            if not (kept and not a.moves(moved)):
+            if loop.name in a.loops:
                 # the union where iterations overlap, each anew where they do not stay
                 each = found[n] * loop.extent
                 found[n] = min(each, float(tables[at][n])) if kept else each
-    return found
-
-
-def _threads(tree: LoopTree, machine: Machine) -> Cost:
-    """What starting threads costs."""
-    started: Mapping[str, float] = {
-        loop.name: _product(loops[:at])
-        for loops, _ in tree.works()
-        for at, loop in enumerate(loops)
-        if loop.kind == "parallel" and machine.threads > 1
-    }
-    return Cost(threads=FORK_CYCLES * sum(started.values()))
+            elif not kept:
+                found[n] *= loop.extent
+    return sum(found)

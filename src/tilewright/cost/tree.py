@@ -1,17 +1,17 @@
 """Loop trees: what a cost model sees of a scheduled function, or of a plan before it is scheduled.
 
 A tree has loops and, as leaves, works: blocks of a function with what each instance reads, writes and
-computes. Iterators of a work are indices over the loops around it, so that footprints at any depth follow
-from the extents of the loops inside.
+computes. Places of accesses are sums of terms over the loops around them, so that footprints at any depth
+follow from the extents of the loops inside. Loops of one iteration are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
-from tilewright.analysis import footprint, run_length, span
 from tilewright.ir import (
     REGISTER,
     TILE,
@@ -21,77 +21,122 @@ from tilewright.ir import (
     Call,
     Exec,
     Expr,
+    FloorDiv,
     For,
     If,
     Index,
-    Load,
     LoopFunction,
+    MinMax,
+    Mod,
     Select,
     Seq,
     Stmt,
     Store,
     Unary,
+    Var,
+    blocks,
     buffers_of,
+    int_upper,
+    loop_env,
+    simplify,
     stmt_loads,
+    substitute_index,
+    var,
 )
 from tilewright.target import Operations
 
 #: Scalar operations that an elementary function counts as: about the terms of its polynomial.
 CALL_OPERATIONS = 20
+#: Iterations that a loop of an extent known only at run time counts as.
+UNKNOWN_EXTENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """``stride * ((sum of coefficients times loops) // quotient % modulus)``; a modulus of 0 is none."""
+
+    stride: int
+    inner: tuple[tuple[int, str], ...]
+    quotient: int = 1
+    modulus: int = 0
+
+    def span(self, extents: Mapping[str, int]) -> int:
+        """The largest value less the smallest, while loops take so many values each."""
+        reach = 0
+        for c, name in self.inner:
+            n = extents.get(name)
+            if n is not None:
+                reach += abs(c) * (n - 1)
+        if self.quotient > 1:
+            reach //= self.quotient
+        if self.modulus:
+            reach = min(reach, self.modulus - 1)
+        return abs(self.stride) * reach
+
+
+Place: TypeAlias = tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access of a work: where it lies in memory, by the work's iterators.
+    """An access of a work: one place a dimension of the buffer in memory, that of the longest stride first.
 
-    ``kept`` says that its buffer is in registers.
+    ``width`` are bytes of an element; ``kept`` says that the buffer is in registers. ``loops`` are those that
+    it moves with, ``together`` those that move it by single elements.
     """
 
-    load: Load
+    buffer: str
+    places: tuple[Place, ...]
+    width: int
     writes: bool
-    kept: bool = False
+    kept: bool
+    loops: frozenset[str]
+    together: frozenset[str]
 
-    @property
-    def buffer(self) -> str:
-        """The name of the buffer."""
-        return self.load.buffer
+    def footprint(self, extents: Mapping[str, int]) -> int:
+        """Bytes that it takes in a cache while the loops ``extents`` run.
 
-    def moves(self, names: frozenset[str]) -> bool:
-        """Whether it moves with one of some iterators."""
-        return any(names & i.vars for i in self.load.indices)
+        Strides along the last two dimensions count as what they span: of a cache with few ways, every other
+        line takes as much room as all of them.
+        """
+        out, last = self.width, len(self.places) - 2
+        for n, place in enumerate(self.places):
+            if not place:
+                continue
+            if n >= last:
+                out *= 1 + sum(term.span(extents) for term in place)
+            else:
+                spans = [term.span(extents) for term in place]
+                values = prod(s // (abs(t.stride) or 1) + 1 for s, t in zip(spans, place, strict=True))
+                out *= min(1 + sum(spans), values)
+        return out
 
-    def is_contiguous(self, name: str) -> bool:
-        """Whether steps of an iterator move it by single elements, in runs at least."""
-        return run_length(self.load, name) != 0
+
+def access(buffer: str, places: Sequence[Place], width: int, writes: bool, kept: bool = False) -> Access:
+    """An access with what its places say about loops."""
+    loops = {name for place in places for term in place for _, name in term.inner}
+    once = {
+        name
+        for term in (places[-1] if places else ())
+        for c, name in term.inner
+        if abs(c * term.stride) == 1 and term.quotient == 1
+    }
+    outside = {name for place in places[:-1] for term in place for _, name in term.inner}
+    return Access(buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(once - outside))
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A block: its iterators over the loops around it, what it accesses, operations an instance.
+    """A block: what it accesses, operations an instance, bytes of an element of its result.
 
-    ``products`` are multiply-adds of an instruction that does several at once (0: plain operations).
+    ``instruction`` names one that does several operations at once (empty: plain operations).
     """
 
     name: str
-    binding: Mapping[str, Index] = field(compare=True)
     accesses: tuple[Access, ...]
     operations: int
     element: int
     instruction: str = ""
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.accesses, self.operations))
-
-    def spans(self, inner: Mapping[str, int]) -> dict[str, int]:
-        """Values that each iterator takes while the loops ``inner`` run."""
-        return {
-            name: 1 + sum(abs(c) * span(atom, inner) for atom, c in at.terms)
-            for name, at in self.binding.items()
-        }
-
-    def footprint(self, access: Access, inner: Mapping[str, int]) -> int:
-        """Bytes that an access touches while the loops ``inner`` run."""
-        return footprint(access.load, self.spans(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +162,10 @@ class LoopTree:
         """Each work with the loops around it, outermost first."""
         return _works(self.nests, ())
 
+    def canonical(self) -> tuple[object, ...]:
+        """The tree but for names and for the order of neighbours and accesses: equal ones cost the same."""
+        return tuple(sorted((_canonical(node, {}) for node in self.nests), key=repr))
+
 
 def _works(nodes: tuple[Node, ...], around: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Work]]:
     for node in nodes:
@@ -126,8 +175,73 @@ def _works(nodes: tuple[Node, ...], around: tuple[Loop, ...]) -> Iterator[tuple[
             yield from _works(node.body, (*around, node))
 
 
-#: Iterations that a loop of an extent known only at run time counts as.
-UNKNOWN_EXTENT = 64
+def _canonical(node: Node, depth: Mapping[str, int]) -> tuple[object, ...]:
+    if isinstance(node, Loop):
+        inside = {**depth, node.name: len(depth)}
+        return node.kind, node.extent, tuple(sorted((_canonical(n, inside) for n in node.body), key=repr))
+    accesses = sorted(
+        (
+            a.writes,
+            a.kept,
+            a.width,
+            tuple(
+                tuple(
+                    sorted(
+                        (
+                            abs(t.stride),
+                            t.quotient,
+                            t.modulus,
+                            *sorted((abs(c), depth[n]) for c, n in t.inner),
+                        )
+                        for t in place
+                    )
+                )
+                for place in a.places
+                if not a.kept and place
+            ),
+            tuple(sorted(depth[n] for n in a.loops)),
+        )
+        for a in node.accesses
+    )
+    return node.operations, node.element, node.instruction, tuple(accesses)
+
+
+def loop(name: str, extent: int, kind: str, body: Sequence[Node]) -> tuple[Node, ...]:
+    """A loop around nodes; of one iteration, the nodes alone."""
+    return (Loop(name, extent, kind, tuple(body)),) if extent > 1 and body else tuple(body)
+
+
+def terms_of(x: Index, loops: frozenset[str] | None = None) -> Place:
+    """The terms of an index, of the names ``loops`` alone. Clamps count as what they limit."""
+    out: list[Term] = []
+    for atom, c in x.terms:
+        match atom:
+            case Var():
+                out.append(Term(c, ((1, atom.name),)))
+            case FloorDiv(Index(const=0, terms=((Mod() as mod, 1),)), d):
+                out.append(Term(c, _linear(mod.arg), d, max(1, mod.divisor // d)))
+            case FloorDiv():
+                out.append(Term(c, _linear(atom.arg), atom.divisor))
+            case Mod(Index(const=0, terms=((FloorDiv() as div, 1),)), m):
+                out.append(Term(c, _linear(div.arg), div.divisor, m))
+            case Mod():
+                out.append(Term(c, _linear(atom.arg), 1, atom.divisor))
+            case MinMax():
+                widest = max(atom.args, key=lambda i: len(i.vars))
+                out += [Term(c * t.stride, t.inner, t.quotient, t.modulus) for t in terms_of(widest)]
+            case _:
+                pass
+    if loops is not None:
+        out = [Term(t.stride, kept, t.quotient, t.modulus) for t in out if (kept := _of(t, loops))]
+    return tuple(out)
+
+
+def _of(term: Term, loops: frozenset[str]) -> tuple[tuple[int, str], ...]:
+    return tuple((c, n) for c, n in term.inner if n in loops)
+
+
+def _linear(x: Index) -> tuple[tuple[int, str], ...]:
+    return tuple((t.stride * c, n) for t in terms_of(x) for c, n in t.inner)
 
 
 def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTree:
@@ -137,27 +251,37 @@ def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTre
     """
     found = buffers_of(func)
     kept = {name for name, b in found.items() if b.scope in (REGISTER, TILE)}
+    one = Index(1)
 
-    def visit(s: Stmt) -> tuple[Node, ...]:
+    def visit(s: Stmt, env: dict[str, tuple[Index, Index]], around: frozenset[str]) -> tuple[Node, ...]:
         if isinstance(s, Seq):
-            return tuple(node for each in s.stmts for node in visit(each))
+            return tuple(node for each in s.stmts for node in visit(each, env, around))
         if isinstance(s, Alloc):
-            return visit(s.body)
+            return visit(s.body, env, around)
         if isinstance(s, If):
-            return (*visit(s.then), *(visit(s.orelse) if s.orelse is not None else ()))
+            return (
+                *visit(s.then, env, around),
+                *(visit(s.orelse, env, around) if s.orelse is not None else ()),
+            )
         if isinstance(s, For):
-            extent = s.extent.as_int() if s.extent.is_const else UNKNOWN_EXTENT
-            return (Loop(s.var, max(1, extent), s.kind.name, visit(s.body)),)
-        return (work(s),) if isinstance(s, Block) else ()
+            extent = _turns(s, env) if s.extent.is_const and s.lo.is_const else UNKNOWN_EXTENT
+            inside = around | {s.var} if extent > 1 else around
+            body = visit(s.body, {**env, s.var: (s.lo, s.hi - 1)}, inside)
+            return loop(s.var, extent, s.kind.name, body)
+        return (work(s, env, around),) if isinstance(s, Block) else ()
 
-    def physical(load: Load) -> Load:
-        b = found.get(load.buffer)
-        if b is None:
-            return load
-        places = zip(b.physical(load.indices), b.physical_shape, strict=True)
-        return Load(load.buffer, tuple(i for i, n in places if n != Index(1)), load.dtype)
+    def placed(
+        name: str, indices: Sequence[Index], s: Block, env: Mapping[str, tuple[Index, Index]],
+        around: frozenset[str], writes: bool,
+    ) -> Access:  # fmt: skip
+        b, binding = found[name], s.binding()
+        physical = zip(b.physical(tuple(indices)), b.physical_shape, strict=True)
+        places = [
+            terms_of(simplify(substitute_index(i, binding), env), around) for i, n in physical if n != one
+        ]
+        return access(name, places, b.dtype.bytes, writes, name in kept)
 
-    def work(s: Block) -> Work:
+    def work(s: Block, env: Mapping[str, tuple[Index, Index]], around: frozenset[str]) -> Work:
         accesses: dict[Access, None] = {}
         count, element, instruction = 0, 4, ""
         body = s.body
@@ -166,20 +290,39 @@ def tree_of(func: LoopFunction, operations: Operations | None = None) -> LoopTre
             known = operations.get(instruction) if operations is not None else None
             count = 0 if known is None else known.products
             for w in body.windows:
-                load = Load(w.buffer, w.offsets, found[w.buffer].dtype)
-                accesses[Access(physical(load), w.mode != "r", w.buffer in kept)] = None
+                accesses[placed(w.buffer, w.offsets, s, env, around, w.mode != "r")] = None
         else:
             for store in _stores(body):
                 for a in store.writes:
-                    count += _operations(a.value)
+                    count += operations_of(a.value)
                     element = a.value.dtype.bytes
-                    load = Load(a.buffer, a.indices, found[a.buffer].dtype)
-                    accesses[Access(physical(load), True, a.buffer in kept)] = None
+                    accesses[placed(a.buffer, a.indices, s, env, around, True)] = None
             for ld in stmt_loads(body):
-                accesses[Access(physical(ld), False, ld.buffer in kept)] = None
-        return Work(s.name, s.binding(), tuple(accesses), max(1, count), element, instruction)
+                accesses[placed(ld.buffer, ld.indices, s, env, around, False)] = None
+        return Work(s.name, tuple(accesses), max(1, count), element, instruction)
 
-    return LoopTree(visit(func.body))
+    return LoopTree(visit(func.body, {}, frozenset()))
+
+
+def _turns(s: For, env: Mapping[str, tuple[Index, Index]]) -> int:
+    """Iterations of a loop in which some block below runs: of a partial tile those that are left."""
+    extent = s.extent.as_int()
+    found = 0
+    for place in blocks(s.body):
+        most = extent
+        around = None
+        for c in place.node.where:
+            step = 0 if c.index is None or c.op != "ge" else c.index.coefficient(s.var)
+            if c.index is None or step >= 0:
+                continue
+            around = around or {**env, s.var: (s.lo, s.hi - 1), **loop_env(place.loops)}
+            rest = int_upper(c.index - var(s.var) * step, around)
+            if rest is not None:
+                most = min(most, rest // -step + 1 - s.lo.as_int())
+        found = max(found, most)
+        if found == extent:
+            break
+    return max(1, found)
 
 
 def _stores(s: Stmt) -> Iterator[Store]:
@@ -194,15 +337,15 @@ def _stores(s: Stmt) -> Iterator[Store]:
             yield from _stores(each)
 
 
-def _operations(e: Expr) -> int:
+def operations_of(e: Expr) -> int:
     """Scalar operations of an expression; a product that is added is one."""
     if isinstance(e, Binary):
         fused = e.op == "add" and any(isinstance(x, Binary) and x.op == "mul" for x in (e.a, e.b))
-        return _operations(e.a) + _operations(e.b) + (0 if fused and e.dtype.is_float else 1)
+        return operations_of(e.a) + operations_of(e.b) + (0 if fused and e.dtype.is_float else 1)
     if isinstance(e, Unary):
-        return _operations(e.a) + 1
+        return operations_of(e.a) + 1
     if isinstance(e, Select):
-        return _operations(e.a) + _operations(e.b) + 2
+        return operations_of(e.a) + operations_of(e.b) + 2
     if isinstance(e, Call):
-        return sum(map(_operations, e.args)) + CALL_OPERATIONS
+        return sum(map(operations_of, e.args)) + CALL_OPERATIONS
     return 0

@@ -60,7 +60,7 @@ from tilewright.plan.renaming import renamed_plan
 from tilewright.plan.rule import Context, Nest, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.plan.unit import MAX_BYTES as PLAN_BYTES
-from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, plan_seconds, rewritten
+from tilewright.plan.unit import UnitPlan, build_unit, plan_from_json, rewritten
 
 __all__ = [
     "Combinations",
@@ -133,7 +133,6 @@ __all__ = [
     "select_instruction",
     "plan_from_json",
     "plan_groups",
-    "plan_seconds",
     "plan_unit",
     "read_accuracy",
     "resized",

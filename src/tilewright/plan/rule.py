@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, Node
 from tilewright.ir import Program
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -68,6 +68,10 @@ class Rule(ABC, Generic[ProblemT, PlanT]):
 
     def seconds(self, problem: ProblemT, plan: PlanT) -> float | None:
         """What the rule's own model says of a plan; ``None`` where the loops that it becomes are priced."""
+        return None
+
+    def tree(self, problem: ProblemT, plan: PlanT) -> tuple[Node, ...] | None:
+        """The loops that :meth:`build` would make, without scheduling; ``None`` where only it can tell."""
         return None
 
     def space(self, problem: ProblemT) -> Space[PlanT]:

@@ -86,21 +86,6 @@ def build_unit(
     return store_past_caches(s, plan.streamed)
 
 
-def plan_seconds(
-    program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
-) -> float | None:
-    """What the rules' own models say of all nests; ``None`` where one has none. Raises ScheduleError."""
-    _, context = rewritten(program, plan, machine, constants)
-    total = 0.0
-    for nest in plan.nests:
-        rule = RULES[nest.rule]
-        found = rule.seconds(rule.match(context, nest.root, nest.stages), nest.plan)
-        if found is None:
-            return None
-        total += found
-    return total
-
-
 def rewritten(
     program: Program, plan: UnitPlan, machine: Machine, constants: Collection[str] = ()
 ) -> tuple[Schedule, Context]:

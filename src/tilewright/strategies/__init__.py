@@ -4,6 +4,7 @@ from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
+from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Status, Strategy, Task, Trial
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "JointStrategy",
     "NETWORK",
     "OPERATOR",
+    "Prices",
     "QUICK",
     "ON_DEVICES",
     "STRATEGIES",

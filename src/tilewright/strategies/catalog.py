@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.cost import seconds, tree_of
-from tilewright.plan import Planned, UnitPlan, plan_seconds
+from tilewright.plan import Planned, UnitPlan
 from tilewright.strategies.baselines.anneal import AnnealStrategy
 from tilewright.strategies.baselines.descent import DescentStrategy
 from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
@@ -17,6 +17,7 @@ from tilewright.strategies.beam.strategy import BeamStrategy
 from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
+from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import History, Strategy, Task
 from tilewright.support import InputError, ScheduleError, known_names
 
@@ -73,19 +74,22 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
     ScheduleError where all are.
     """
     search = strategy.start(task, History(), Random(seed))
+    candidates = [c for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
+    prices = Prices(task)
+    priced = [(prices.seconds(c.plan) if c.predicted is None else c.predicted, c) for c in candidates]
+    # the default, those whose price is known by scheduling only, then the others until none can be cheaper
+    ordered = sorted(priced[1:], key=lambda each: -1.0 if each[0] is None else each[0])
     best: tuple[float, Planned] | None = None
     refused: ScheduleError | None = None
-    for candidate in search.propose(count):
-        if not isinstance(candidate.plan, UnitPlan):
-            continue
+    for price, candidate in (*priced[:1], *ordered):
+        if best is not None and price is not None and best[0] <= price:
+            break
+        assert isinstance(candidate.plan, UnitPlan)
         try:
             s = candidate.schedule(task)
         except ScheduleError as error:
             refused = error
             continue
-        price = candidate.predicted
-        if price is None:
-            price = plan_seconds(task.program, candidate.plan, task.machine, task.constants)
         if price is None:
             price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
         if best is None or price < best[0]:

@@ -50,14 +50,13 @@ from tilewright.plan.contraction.output_order import (
 from tilewright.plan.contraction.prefetch import ask_ahead, ask_for_panels
 from tilewright.plan.contraction.register_tiling import RegisterTile, choose_tile, vector_width
 from tilewright.plan.streaming_stores import is_mostly_stored
+from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 #: Register tiles that must use a panel of weights, for each thread to read all panels: the first one waits.
 TILES_PER_PANEL: Final = 24
-#: Parallel iterations for each thread from which on a remainder does not matter.
-BALANCED_ITERATIONS: Final = 16
 #: Products below which a contraction stays on one thread: 2 to 4 us of it, against 1 to 3 to start others.
 MIN_PARALLEL_PRODUCTS: Final = 1 << 18
 #: Results from which on storing them takes as long: lines that the other cores wrote last come from there.
@@ -155,7 +154,7 @@ def default_tiles(p: TileProblem, target: Target, threads: int) -> TilePlan:
     if p.panels is None and p.in_order is None:
         shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
         shared *= -(-c.extent(c.vector) // columns)
-        balanced = cut is not None or _is_balanced(shared, threads)
+        balanced = cut is not None or is_balanced(shared, threads)
         lines = lines_beside(c, chosen, target, cut, threads, balanced)
     block = None
     if p.panels is None:
@@ -546,17 +545,12 @@ def _nests(s: Schedule, outer: str, inner: str) -> bool:
     return s.loop(outer).body is s.loop(inner)
 
 
-def _is_balanced(iterations: int, threads: int) -> bool:
-    """Whether threads have about as many of parallel iterations each."""
-    return iterations % threads == 0 or iterations >= BALANCED_ITERATIONS * threads
-
-
 def _fuse(s: Schedule, loops: Sequence[str], wanted: int, threads: int) -> tuple[Schedule, str]:
     """Fuse the first ``wanted`` loops as far as they nest perfectly, more while threads would be unequal."""
     name = loops[0]
     count = s.loop(name).extent.as_int()
     for n, inner in enumerate(loops[1:], start=1):
-        if not _nests(s, name, inner) or (n >= wanted and _is_balanced(count, threads)):
+        if not _nests(s, name, inner) or (n >= wanted and is_balanced(count, threads)):
             break
         count *= s.loop(inner).extent.as_int()
         fused = f"{name}_{inner}"[:60]

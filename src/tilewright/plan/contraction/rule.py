@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, TypeAlias
 
 from tilewright.analysis import Contraction, row_axis
+from tilewright.cost import Node
 from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.gemm import GemmPlan, is_large_product, plan_gemm, schedule_gemm
 from tilewright.plan.contraction.gemv import GemvPlan, is_stream, plan_gemv, schedule_gemv
@@ -31,6 +32,7 @@ from tilewright.plan.contraction.register_tiling import (
 )
 from tilewright.plan.contraction.skinny_gemm import SkinnyPlan, is_wide, plan_skinny, schedule_skinny
 from tilewright.plan.contraction.split_k import SplitKPlan, is_deep, plan_split_k, schedule_split_k
+from tilewright.plan.contraction.tree import tiles_tree
 from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -76,6 +78,10 @@ class ContractionProblem:
 
     def tiles(self, vectors: int | None = None) -> TileProblem:
         """The problem with the constant operand in panels. Raises ScheduleError where no tile reads those."""
+        return self.laid_out(vectors)[0]
+
+    def laid_out(self, vectors: int | None = None) -> tuple[TileProblem, Program]:
+        """:meth:`tiles`, and the program with the constant operand in panels."""
         target, program, c = self.context.machine.target, self.program, self.c
         packed = self.layout(vectors)
         if packed is not None:
@@ -88,7 +94,7 @@ class ContractionProblem:
             c = found
         panels = None if packed is not None else self.panels
         rows = _rows_maker(program, c, self.ordered)
-        return TileProblem(c, self.epilogue, program.outputs, panels, self.ordered, rows)
+        return TileProblem(c, self.epilogue, program.outputs, panels, self.ordered, rows), program
 
 
 class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
@@ -207,6 +213,13 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
 
         others = () if default is tiles else (default,)
         return Space(tiles, options, refusal, others)
+
+    def tree(self, problem: ContractionProblem, plan: ContractionPlan) -> tuple[Node, ...] | None:
+        """Loops over register tiles; other forms are known by scheduling only."""
+        if not isinstance(plan, TilePlan):
+            return None
+        tiles, program = problem.laid_out(plan.vectors)
+        return tiles_tree(tiles, program, plan, problem.context.machine.target)
 
     def build(self, s: Schedule, problem: ContractionProblem, plan: ContractionPlan) -> Schedule:
         """Carry out the nest; an epilogue of a special nest is one of its own."""

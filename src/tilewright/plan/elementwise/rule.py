@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from tilewright.cost import Node
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.copies import schedule_panels
 from tilewright.plan.rows.nest import ElementwisePlan, default_elementwise, schedule_elementwise
+from tilewright.plan.rows.tree import elementwise_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -61,6 +63,13 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
             return ""
 
         return Space(default, options, refusal)
+
+    def tree(self, problem: StageProblem, plan: ElementwisePlan) -> tuple[Node, ...] | None:
+        """The loops of a stage by itself."""
+        machine, program = problem.context.machine, problem.context.program
+        if any(b.layout is not None for b in program.temps if b.name in problem.stage.writes):
+            return None
+        return elementwise_tree(program, problem.stage, plan, machine.target, machine.threads)
 
     def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
         """Carry out the loops, unless the stage is computed where it is used already."""

@@ -9,7 +9,6 @@ from tilewright.analysis import Contraction, row_axis
 from tilewright.ir import Index, Program, Stage, var
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import (
-    BALANCED_ITERATIONS,
     TileProblem,
     default_tiles,
     schedule_contraction,
@@ -21,6 +20,7 @@ from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, i
 from tilewright.plan.fused.bands import Band, channel_block, summed_axis
 from tilewright.plan.fused.chain import Chain, Link, chain_of, find_links, treats_channels_apart
 from tilewright.plan.rows.nest import elements, parallelise, schedule_inner_rows
+from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -38,7 +38,7 @@ def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) 
     batch = [loop[a] for a in chain.outer]
     threads = threads_for(tail.stage, threads)
     heads = prod(last.extent(a) for a in chain.outer)
-    even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
+    even = is_balanced(heads, threads)
     tile = choose_tile(first, target).rows if row_axis(first) else 1
     if not even:
         tile = _shared_tile(last.extent(tail.axis), heads, threads)

@@ -20,10 +20,11 @@ from tilewright.analysis import row_axis
 from tilewright.cost import bandwidth, buffer_bytes, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
-from tilewright.plan.contraction.nest import BALANCED_ITERATIONS, threads_for
+from tilewright.plan.contraction.nest import threads_for
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
 from tilewright.plan.fused.chain import Chain, Link, find_chain
 from tilewright.plan.inlining import inline_stages
+from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -81,7 +82,7 @@ def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:
     threads = threads_for(tail.stage, threads)
     heads = prod(tail.c.extent(a) for a in chain.outer)
     rows = tail.c.extent(tail.axis)
-    even = heads % threads == 0 or heads >= BALANCED_ITERATIONS * threads
+    even = is_balanced(heads, threads)
     first = is_tileable(head.program, head.stage, target, head.epilogue) or head.c
     height = min(rows, choose_tile(first, target).rows if row_axis(first) else 1)
     tiles = -(-rows // height)

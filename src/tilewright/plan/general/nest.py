@@ -191,7 +191,7 @@ def default_general(r: Reduction, machine: Machine) -> GeneralPlan:
 
 def tiles_of(r: Reduction, target: Target, threads: int) -> list[GeneralPlan]:
     """All register tiles of a reduction, with the steps that are unrolled in each."""
-    whole = -(-r.stage.extent(r.vector) // target.lanes(_dtype(r)))
+    whole = -(-r.stage.extent(r.vector) // target.lanes(dtype_of(r)))
     axes = [*r.rows[::-1]]
     chosen: list[tuple[tuple[str, int], ...]] = [()]
     chosen += [((a, n),) for a in axes for n in SIZES[1:] if n <= r.stage.extent(a)]
@@ -240,7 +240,7 @@ def cycles_per_step(r: Reduction, plan: GeneralPlan, target: Target) -> float:
     step = max(work, read / LOADS_PER_CYCLE, latency) + LOOP_OVERHEAD_CYCLES / plan.unroll
     # partial tiles count as whole ones
     waste = prod(-(-r.stage.extent(a) // n) * n / r.stage.extent(a) for a, n in sizes.items())
-    lanes = target.lanes(_dtype(r)) * plan.vectors
+    lanes = target.lanes(dtype_of(r)) * plan.vectors
     extent = r.stage.extent(r.vector)
     waste *= -(-extent // lanes) * lanes / extent
     return step * waste / plan.accumulators
@@ -252,7 +252,7 @@ def schedule_general(s: Schedule, r: Reduction, plan: GeneralPlan, target: Targe
     Loops of both are those of the unscheduled program. Raises ScheduleError where a step is refused.
     """
     stage, last = r.stage, r.last
-    lanes = target.lanes(_dtype(r))
+    lanes = target.lanes(dtype_of(r))
     own = [it.name for it in stage.iters if it.kind == "par"]
     pars = [it.name for it in last.iters if it.kind == "par"]
     loop_of = dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
@@ -330,7 +330,8 @@ def _expand(s: Schedule, r: Reduction, block: str, loops: Sequence[str]) -> Sche
     return s.vectorize(vector)
 
 
-def _dtype(r: Reduction) -> DType:
+def dtype_of(r: Reduction) -> DType:
+    """The type of a reduction's result."""
     _, body = condition_of(r.stage.body)
     assert isinstance(body, Store)
     return body.writes[0].value.dtype

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.analysis import pointwise_reader, reads_in_place
+from tilewright.cost import Node
 from tilewright.ir import Program, Stage
 from tilewright.plan.contraction.match import panels_of
 from tilewright.plan.contraction.register_tiling import is_tileable
@@ -22,6 +23,7 @@ from tilewright.plan.general.nest import (
     strided_operands,
     tiles_of,
 )
+from tilewright.plan.general.tree import general_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -75,6 +77,11 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
             return ""
 
         return Space(default, options, refusal)
+
+    def tree(self, problem: GeneralProblem, plan: GeneralPlan) -> tuple[Node, ...] | None:
+        """Loops over tiles, partial ones apart."""
+        context = problem.context
+        return general_tree(problem.reduction, context.program, plan, context.machine.target)
 
     def build(self, s: Schedule, problem: GeneralProblem, plan: GeneralPlan) -> Schedule:
         """Carry out the nest."""

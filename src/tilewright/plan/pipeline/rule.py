@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from tilewright.cost import Machine
+from tilewright.cost import Machine, Node
 from tilewright.ir import Program, Stage
 from tilewright.plan.pipeline.group import Group, find_group, placements_of
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -18,6 +19,7 @@ from tilewright.plan.pipeline.nest import (
     schedule_group,
     whole_nest,
 )
+from tilewright.plan.pipeline.tree import Member, group_tree, members_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Combinations, Space
 from tilewright.schedule import Schedule
@@ -28,13 +30,18 @@ TILES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 EXPANDED: Final = (1, 2, 3, 4, 8)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class GroupProblem:
     """A group, and the plan that is taken by default."""
 
     context: Context
     group: Group
     plan: GroupPlan
+
+    @cached_property
+    def known(self) -> dict[str, Member] | None:
+        """What cost models ask of its stages."""
+        return members_of(self.group, self.context.program, self.context.machine)
 
 
 class PipelineRule(Rule[GroupProblem, GroupPlan]):
@@ -82,6 +89,13 @@ class PipelineRule(Rule[GroupProblem, GroupPlan]):
             "parallel": tuple(range(min(rank, 2) + 1)) if machine.threads > 1 else (0,),
         }
         return Space(default, options, lambda plan: refusal(g, program, machine, plan))
+
+    def tree(self, problem: GroupProblem, plan: GroupPlan) -> tuple[Node, ...] | None:
+        """Tiles of the root with what they need of its producers."""
+        context, known = problem.context, problem.known
+        if known is None:
+            return None
+        return group_tree(problem.group, context.program, plan, context.machine, known)
 
     def build(self, s: Schedule, problem: GroupProblem, plan: GroupPlan) -> Schedule:
         """Carry out the nest."""

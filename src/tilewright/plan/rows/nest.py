@@ -100,7 +100,7 @@ def schedule_elementwise(
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
     s, parts = split_by_divisors(s, stage, loops, inner)
-    chosen = _choosing_axes(stage)
+    chosen = choosing_axes(stage)
     choosing = [
         loop for loop, it in zip(loops, stage.iters, strict=True) if it.name in chosen and loop != inner
     ]
@@ -161,7 +161,7 @@ def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> 
     s = s.compute_at(stage.name, loop, keep_storage=True)
     loops = loops_below(s, stage.name, loop)
     of = {axis: fed for fed, axis in fed_by(s, stage.name, loops).items()}
-    chosen = [of[axis] for axis in _choosing_axes(stage) if axis in of]
+    chosen = [of[axis] for axis in choosing_axes(stage) if axis in of]
     found = best_vector_axis(program, stage)
     if found is None or stage.iters[found[0]].name not in of:
         return s
@@ -178,7 +178,7 @@ def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> 
     return s.vectorize(inner)
 
 
-def _choosing_axes(stage: Stage) -> frozenset[str]:
+def choosing_axes(stage: Stage) -> frozenset[str]:
     """Short axes of the result along which no operand moves: what is read is used for all their elements."""
     if stage.is_reduction:
         return frozenset()
@@ -239,7 +239,7 @@ def schedule_rows(
     for stage in reversed(stages):
         s = s.compute_at(stage.name, row)
     folded: set[str] = set()
-    for reduction, producer in _folded_at_once(stages).items() if together == 1 and plan.fold else ():
+    for reduction, producer in folded_at_once(stages).items() if together == 1 and plan.fold else ():
         loop = s.loops(producer)[-1]
         try:
             s = s.reverse_compute_at(reduction, loop).decompose_init(reduction, loop)
@@ -319,7 +319,7 @@ def _in_registers(s: Schedule, stage: Stage, within: str) -> Schedule:
         return fell_back(s, f"the sums of {stage.name} stay in memory", error)
 
 
-def _folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
+def folded_at_once(stages: Sequence[Stage]) -> dict[str, str]:
     """Reductions of what a point-wise stage has just stored, each with that stage: one pass, not two."""
     found: dict[str, str] = {}
     makers = {st.writes[0]: st for st in stages if not st.is_reduction and isinstance(st.body, Store)}
@@ -493,7 +493,7 @@ def parallelise(
         if not _directly_inside(s, name, inner):
             break
         outer, extent = inner, extents[inner]
-        parts = _parts(count, extent, wanted, threads) if inner == loops[-1] else None
+        parts = parts_of(count, extent, wanted, threads) if inner == loops[-1] else None
         if parts is not None:
             # runs of iterations: no division an iteration
             outer = f"{inner}_part"
@@ -512,11 +512,11 @@ def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: in
     *outer, extent = (e.as_int() for e in extents)
     if prod(outer) >= threads:
         return None
-    parts = _parts(prod(outer), extent, threads * share, threads)
+    parts = parts_of(prod(outer), extent, threads * share, threads)
     return extent // parts if parts is not None else -(-extent // threads)
 
 
-def _parts(count: int, extent: int, wanted: int, threads: int) -> int | None:
+def parts_of(count: int, extent: int, wanted: int, threads: int) -> int | None:
     """Equal parts of a loop that make enough iterations with those around it; ``None`` without a few such."""
     least = -(-wanted // count)
     fits = (p for p in range(least, min(8 * least, extent - 1) + 1) if extent % p == 0)

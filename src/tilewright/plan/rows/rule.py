@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from tilewright.cost import Node
 from tilewright.ir import Stage
 from tilewright.plan.elementwise.rule import SHARES, StageProblem
 from tilewright.plan.rows.match_rows import shared_depth
 from tilewright.plan.rows.nest import RowsPlan, default_rows, schedule_rows
 from tilewright.plan.rows.reduction import LaneReduction, schedule_lanes
 from tilewright.plan.rows.split_rows import schedule_parts
+from tilewright.plan.rows.tree import rows_tree
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
@@ -73,6 +75,11 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
             "share": tuple(dict.fromkeys((default.share, *SHARES))),
         }
         return Space(default, options)
+
+    def tree(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Node, ...] | None:
+        """The row loop with a nest a stage."""
+        context = problem.context
+        return rows_tree(context.program, problem.stages, problem.last, plan, context.machine.threads)
 
     def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
         """Compute all stages of a row inside its loop."""

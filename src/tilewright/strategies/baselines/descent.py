@@ -8,6 +8,7 @@ from typing import Final
 
 from tilewright.strategies.baselines.points import PointSearch, near
 from tilewright.strategies.joint.loops import LoopPoint
+from tilewright.strategies.pricing import by_price
 from tilewright.strategies.search import History, Search, Task
 
 #: Options of a field that are tried before those of the next field: on both sides, two each.
@@ -55,8 +56,14 @@ class _DescentSearch(PointSearch):
             self._centre = point
 
     def _around(self, centre: LoopPoint) -> list[LoopPoint]:
-        """The points around one, the last first: of each field its nearest options, then the others."""
+        """The points around one, the last first: of each field its nearest options, then the others.
+
+        The cheaper ones by the model before the others.
+        """
         ways = [list(near(self._space, centre, n)) for n in self._order]
-        found = [point for way in ways for point in way[:FIRST]]
-        found += [point for way in ways for point in way[FIRST:]]
-        return found[::-1]
+        nearest = [point for way in ways for point in way[:FIRST]]
+        others = [point for way in ways for point in way[FIRST:]]
+        return [*by_price(self._price, nearest), *others][::-1]
+
+    def _price(self, point: LoopPoint) -> float | None:
+        return self._prices.seconds(self._space.plan(point))

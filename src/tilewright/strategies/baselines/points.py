@@ -9,6 +9,7 @@ from typing import Final
 
 from tilewright.plan import UnitPlan
 from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, adopted, loop_space
+from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Task, Trial
 
 #: Points in a row that are no plans, or known ones, after which a search is taken for exhausted.
@@ -32,6 +33,7 @@ class PointSearch(ABC):
         self._proposed: set[UnitPlan] = set()
         self._curve: list[float] = []
         self._exhausted = False
+        self._prices = Prices(task)
         self._first = [self._space.default, *adopted(self._space, history)]
         self._first.reverse()
 

@@ -1,0 +1,72 @@
+"""Prices of plans by the analytic model, without scheduling: what searches rank candidates by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.cost import LoopTree, seconds
+from tilewright.plan import RULES, Nest, UnitPlan, rewritten
+from tilewright.strategies.search import Task
+
+
+class Prices:
+    """Seconds of a task's plans by the model.
+
+    Programs and problems are matched once for all plans with the same rewrites; of a plan nothing is kept.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._problems: dict[tuple[Any, ...], list[Any]] = {}
+
+    def tree(self, plan: UnitPlan) -> LoopTree | None:
+        """The loops of a plan; ``None`` where a nest of it is known by scheduling only."""
+        nodes: list[Any] = []
+        for nest, problem in zip(plan.nests, self._matched(plan), strict=True):
+            if problem is None:
+                return None
+            made = RULES[nest.rule].tree(problem, nest.plan)
+            if made is None:
+                return None
+            nodes += made
+        return LoopTree(tuple(nodes))
+
+    def seconds(self, plan: object) -> float | None:
+        """The time of a plan, by the rules' own models where they all have one.
+
+        ``None`` for one that is known by scheduling only, and for traces. Raises ScheduleError where a
+        rewrite is refused.
+        """
+        if not isinstance(plan, UnitPlan):
+            return None
+        own = [
+            None if problem is None else RULES[nest.rule].seconds(problem, nest.plan)
+            for nest, problem in zip(plan.nests, self._matched(plan), strict=True)
+        ]
+        if own and None not in own:
+            return sum(each for each in own if each is not None)
+        tree = self.tree(plan)
+        return None if tree is None else seconds(tree, self._task.machine)
+
+    def _matched(self, plan: UnitPlan) -> list[Any]:
+        if any(map(_decides_match, plan.nests)):
+            return [None] * len(plan.nests)
+        key = (plan.rewrites, *((n.rule, n.root, n.stages) for n in plan.nests))
+        if key not in self._problems:
+            task = self._task
+            _, context = rewritten(task.program, plan, task.machine, task.constants)
+            self._problems[key] = [RULES[n.rule].match(context, n.root, n.stages) for n in plan.nests]
+        return self._problems[key]
+
+
+def _decides_match(nest: Nest) -> bool:
+    """Whether a nest's plan says what its rule matches: then problems differ from plan to plan."""
+    return nest.rule == "lanes" or hasattr(nest.plan, "of")
+
+
+def by_price(prices: Callable[[Any], float | None], items: list[Any]) -> list[Any]:
+    """Items the cheapest first, those without a price after them as they stand."""
+    priced = [(price, n) for n, item in enumerate(items) if (price := prices(item)) is not None]
+    order = [n for _, n in sorted(priced)]
+    return [items[n] for n in (*order, *(n for n in range(len(items)) if n not in {*order}))]
