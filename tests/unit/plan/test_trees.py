@@ -24,9 +24,9 @@ def product(m, n, k):
 
 def biased(m, n, k):
     a, b, c = (lang.placeholder(s, name=x) for s, x in (((m, k), "A"), ((k, n), "B"), ((n,), "C")))
-    return lang.program(
-        [a, b, c], [lang.compute((m, n), lambda i, j, P=ops.matmul(a, b): lang.maximum(P[i, j] + c[j], 0.0))]
-    )
+    products = ops.matmul(a, b)
+    result = lang.compute((m, n), lambda i, j: lang.maximum(products[i, j] + c[j], 0.0))
+    return lang.program([a, b, c], [result])
 
 
 def convolution():
