@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -13,11 +14,13 @@ from tilewright.analysis import find_operator
 from tilewright.driver import LocalMeasurer, tasks_of
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
-from tilewright.strategies import QUICK, JointStrategy, Strategy, Task
-from tilewright.tune import Budget, Database, TaskResult, tune_task
+from tilewright.strategies import QUICK, Candidate, JointStrategy, Strategy, Task
+from tilewright.tune import Budget, Database, TaskResult, TrialLimits, tune_task
 
 #: Part of the trials that choose layouts: 300 of 1000 in the paper.
 JOINT_SHARE = 0.3
+#: Rounds in which the plans that were found are compared in the end.
+ROUNDS = 13
 
 
 def strategies(trials: int, levels: int = 1) -> Mapping[str, JointStrategy]:
@@ -73,17 +76,24 @@ def tuned(
         return tune_task(task, strategy.name, strategy, measurer, records, limit, seed)
 
 
-def best_of(
-    task: Task, name: str, strategy: JointStrategy, trials: int, measurer: LocalMeasurer, seed: int = 0
-) -> TaskResult:
-    """The better of the strategy under the plain layouts and under channels last, each for all the trials.
-
-    The joint search chooses layouts itself: it is run once.
-    """
-    if name != "loop-only":
-        return tuned(freed(task), strategy, trials, measurer, seed)
-    found = [tuned(each, strategy, trials, measurer, seed) for each in {task: 0, channels_last(task): 0}]
-    return min(found, key=lambda result: result.best)
+def gains(task: Task, found: Mapping[str, TaskResult], measurer: LocalMeasurer) -> dict[str, float]:
+    """How many times faster each search's plan is than the default: medians over rounds taken in turns."""
+    plans = [result.plan for result in found.values() if result.plan is not None]
+    if not plans:
+        return dict.fromkeys(found, 1.0)
+    default = Candidate("default", task.default().plan)
+    candidates = [default, *(Candidate("tuned", plan) for plan in plans)]
+    first, *others = measurer.measure(task, candidates, TrialLimits(rounds=ROUNDS))
+    ratios = {
+        trial.candidate.plan: median(a / b for a, b in zip(first.seconds, trial.seconds, strict=True))
+        for trial in others
+        if trial.status == first.status == "ok"
+    }
+    return {
+        name: 1.0 if result.plan is None else ratios[result.plan]
+        for name, result in found.items()
+        if result.plan is None or result.plan in ratios
+    }
 
 
 def as_data(result: TaskResult) -> dict[str, Any]:

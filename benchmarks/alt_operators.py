@@ -6,9 +6,10 @@
 Batch sizes are 1 or 16 and channels of data are drawn from {3, 16, 32, 64, 512, 960, 1280} as in the paper;
 what it does not say (images, windows, steps, results) is drawn from the lists below, by one seed, and a
 configuration of more than MOST_FLOPS is drawn again. The searches are `joint`, `template` (its fixed
-layouts, no actors) and `loop-only`, each for ``--trials``, the last on channels first and last with the
-better reported. One line a configuration: microseconds untuned and tuned, gains, layouts, and with
-``--against`` the best other engine's time over ours, untuned and tuned. In the end geometric means. The
+layouts, no actors) and `loop-only`, each for ``--trials``; what they found is compared in one process, in
+turns, on the layouts that the operator has (``--channels-last`` tunes loops under NHWO, too). One line a
+configuration: microseconds untuned and tuned, gains over the default, layouts, and with ``--against`` the
+best other engine's time over ours, untuned and tuned. In the end geometric means. The
 paper's budget is 1000 trials.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from alt_common import as_data, best_of, single_task, strategies
+from alt_common import as_data, channels_last, freed, gains, single_task, strategies, tuned
 from arguments import names, parser_of
 from convolutions import convolution, transposed
 from operators import matmul
@@ -84,18 +85,22 @@ def measure(
     threads: int,
     measurer: LocalMeasurer,
     beside: SideBySide | None,
+    last: bool = False,
 ) -> dict[str, Any]:
     """One line: each search's result, and the other engines."""
     case = operator.make(operator.name)
     task = single_task(case.model, threads)
+    free = freed(task)
     found = {
-        search: best_of(task, search, strategy, trials, measurer)
+        search: tuned(task if search == "loop-only" else free, strategy, trials, measurer)
         for search, strategy in strategies(trials).items()
     }
-    untuned = found["joint"].untuned
     row: dict[str, Any] = {"configuration": name, "operator": operator.name, "flops": case.flops}
     row |= {search: as_data(result) for search, result in found.items()}
-    row["gain"] = {search: untuned / result.best for search, result in found.items() if result.best > 0}
+    row["gain"] = gains(free, found, measurer)
+    if last:
+        other = tuned(channels_last(task), strategies(trials)["loop-only"], trials, measurer)
+        row["loop-only, channels last"] = as_data(other)
     if beside is not None:
         peers = beside.measure(case)
         row["engines"] = peers["engines"]
@@ -115,10 +120,10 @@ def text(row: dict[str, Any]) -> str:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Geometric means over the configurations."""
-    gains = {
+    found = {
         search: [row["gain"][search] for row in rows if search in row["gain"]] for search in rows[0]["gain"]
     }
-    out: dict[str, Any] = {f"gain {search}": geomean(values) for search, values in gains.items()}
+    out: dict[str, Any] = {f"gain {search}": geomean(values) for search, values in found.items()}
     both = [row["gain"] for row in rows if {"joint", "loop-only"} <= set(row["gain"])]
     out["joint over loop-only"] = geomean([gain["joint"] / gain["loop-only"] for gain in both])
     for key in ("best_peer_to_untuned", "best_peer_to_tuned"):
@@ -133,6 +138,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="configurations or kinds, by commas: C2D:0,GMM")
     parser.add_argument("--trials", type=int, default=64, help="of each search, a configuration")
+    parser.add_argument("--channels-last", action="store_true", help="loops alone under NHWO, too")
     add_options(parser)
     arguments = parser.parse_args()
     wanted = set(names(arguments.only))
@@ -143,7 +149,17 @@ def main() -> None:
             for name, operator in configurations():
                 if wanted and not wanted & {name, name.partition(":")[0]}:
                     continue
-                rows.append(measure(name, operator, arguments.trials, arguments.threads, measurer, beside))
+                rows.append(
+                    measure(
+                        name,
+                        operator,
+                        arguments.trials,
+                        arguments.threads,
+                        measurer,
+                        beside,
+                        arguments.channels_last,
+                    )
+                )
                 print(json.dumps(rows[-1]) if arguments.json else text(rows[-1]), flush=True)
     finally:
         if beside is not None:
