@@ -100,6 +100,22 @@ def test_a_wrong_result_is_seen():
     assert "by the untuned plan" in answer["reason"]
 
 
+def test_without_the_untuned_plan_nothing_can_be_checked():
+    plan = default().plan
+    bad = replace(plan, nests=tuple(replace(n, plan=replace(n.plan, rows=999)) for n in plan.nests))
+    request = {
+        "program": print_program(TASK.program),
+        "reference": bad.to_json(),
+        "threads": 1,
+        "form": "plan",
+        "candidate": plan.to_json(),
+        "slow": 20.0,
+    }
+    told = ran(Runner(HOST), request)
+    assert told["status"] == "uncompilable"
+    assert "the untuned plan is refused" in told["reason"]
+
+
 def test_traces_are_candidates(measurer):
     trials = measurer.measure(TASK, [Candidate("x", TASK.default().schedule.trace), Candidate("x", Trace())])
     assert [trial.status for trial in trials] == ["ok", "ok"]

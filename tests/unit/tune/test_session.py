@@ -293,6 +293,7 @@ def test_auto_asks_all_its_searches_and_stays_with_those_that_find():
 def test_memory_stays_flat_over_thousands_of_trials(monkeypatch):
     """What a session holds of a trial that is no leader is the digest of its plan."""
     monkeypatch.setattr("tilewright.tune.task.MOST_STALE", 1 << 30)
+    monkeypatch.setattr("tilewright.tune.session.LEAST_WORTH", -1.0)
     held = {}
 
     class Quiet(Told):
