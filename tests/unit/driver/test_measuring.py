@@ -230,17 +230,23 @@ def test_no_process_outlives_the_one_that_tunes(tmp_path):
     """However that ends: its children are told by the kernel."""
     code = (
         "import sys, time\n"
-        "sys.path[:0] = ['tests', '.']\n"
-        "from tests.unit.driver.test_measuring import TASK, default\n"
+        "from tilewright.cost import Machine\n"
         "from tilewright.driver import LocalMeasurer\n"
-        "measurer = LocalMeasurer(workers=2)\n"
-        "measurer.measure(TASK, [default(), default()])\n"
+        "from tilewright.ir import parse_program\n"
+        "from tilewright.strategies import Candidate, Task\n"
+        "from tilewright.target import detect\n"
+        f"task = Task(parse_program({print_program(TASK.program)!r}), Machine(detect(), 1))\n"
+        "measurer = LocalMeasurer(workers=1)\n"
+        "measurer.measure(task, [Candidate('default', task.default().plan)])\n"
         "print(*measurer.processes, flush=True)\n"
         "time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as tuner:
         pids = [int(n) for n in tuner.stdout.readline().split()]
         assert pids and all(Path(f"/proc/{pid}").exists() for pid in pids)
+        for pid in pids:
+            # they cannot notice by themselves
+            os.kill(pid, signal.SIGSTOP)
         tuner.kill()
         tuner.wait()
     for _ in range(100):
