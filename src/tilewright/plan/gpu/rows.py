@@ -129,21 +129,34 @@ def _row_counts(problem: RowsProblem) -> list[int]:
 
 
 def row_depth(program: Program, root: Stage) -> int | None:
-    """How many axes of ``root`` count rows, where it is or reads a reduction along the others."""
+    """How many axes of ``root`` count rows, where it is or follows from a reduction along the others."""
     if any(it.kind == "ord" or not it.extent.is_const for it in root.iters):
         return None
-    candidates = [root] if root.is_reduction else []
-    if not candidates:
-        made = [p for name in root.reads for p in program.producers(name)]
-        candidates = [p for p in made if p.is_reduction and len(program.producers(p.writes[0])) == 1]
-    for stage in candidates:
-        pars = [it for it in stage.iters if it.kind == "par"]
-        while pars and pars[-1].extent == Index(1):
+    own = [it.extent for it in root.iters if it.kind == "par"]
+    found: list[int] = []
+    for stage in (root, *_before(program, root)):
+        if not stage.is_reduction:
+            continue
+        pars = [it.extent for it in stage.iters if it.kind == "par"]
+        while pars and pars[-1] == Index(1):
             pars.pop()
-        own = [it.extent for it in root.iters if it.kind == "par"][: len(pars)]
-        if pars and own == [it.extent for it in pars]:
-            return len(pars)
-    return None
+        if pars and own[: len(pars)] == pars:
+            found.append(len(pars))
+    return min(found, default=None)
+
+
+def _before(program: Program, root: Stage) -> list[Stage]:
+    """The stages whose results reach ``root`` through intermediate tensors of one producer each."""
+    temps = {b.name for b in program.temps}
+    found: list[Stage] = []
+    todo = [root]
+    while todo:
+        for name in todo.pop().reads:
+            made = program.producers(name) if name in temps else ()
+            if len(made) == 1 and made[0] not in found:
+                found.append(made[0])
+                todo.append(made[0])
+    return found
 
 
 def row_members(program: Program, root: Stage, depth: int, free: Collection[str]) -> tuple[str, ...]:
