@@ -7,9 +7,9 @@ every thread's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.codegen.clike.dialect import Dialect
@@ -40,14 +40,17 @@ from tilewright.ir import (
     Barrier,
     Buffer,
     Exec,
+    Expr,
     For,
     Index,
     Load,
     LoopFunction,
+    Select,
     Seq,
     Stmt,
     Store,
     Window,
+    children,
     loads,
     simplify,
     stmt_exprs,
@@ -322,11 +325,29 @@ class _Kernel(Statements):
         if lanes is None or not s.lo.is_const or s.step != 1 or not 1 < lanes <= 64:
             return False
         stores = [part for part in parts if isinstance(part, Store) and len(part.writes) == 1]
-        if len(stores) != len(parts) or not all(self._together(st, s, lanes) for st in stores):
+        if len(stores) != len(parts):
+            return False
+        if not all(self._together(st, s, lanes) or self._reads_together(st, s, lanes) for st in stores):
             return False
         for part in stores:
-            self._wide(part, s, lanes)
+            self._by_cases(part, s, lanes)
         return True
+
+    def _by_cases(self, part: Store, s: For, lanes: int) -> None:
+        """Write a store of many elements; conditions that all of them share become branches."""
+        (w,) = part.writes
+        cond = w.value.cond if isinstance(w.value, Select) else None
+        if cond is None or s.var in cond.vars:
+            self._wide(part, s, lanes)
+            return
+        assert isinstance(w.value, Select)  # it has a condition
+        yes, no = (Store((replace(w, value=value),)) for value in (w.value.a, w.value.b))
+        with self.statement([cond]):
+            text = self.value(cond)
+        with self.writer.block(f"if ({text})"):
+            self._by_cases(yes, s, lanes)
+        with self.writer.block("else"):
+            self._by_cases(no, s, lanes)
 
     def _pieces(self, lanes: int, nbytes: int) -> list[int]:
         """Widths of the accesses that ``lanes`` elements take."""
@@ -352,23 +373,38 @@ class _Kernel(Statements):
         (w,) = part.writes
         return self._aligned(w.buffer, w.indices, s, lanes)
 
+    def _reads_together(self, part: Store, s: For, lanes: int) -> bool:
+        """Whether what is read lies together, if only what is written does not."""
+        (w,) = part.writes
+        value = w.value
+        while isinstance(value, Select) and s.var not in value.cond.vars:
+            value = value.a
+        return any(
+            s.var in ld.vars and self._aligned(ld.buffer, ld.indices, s, lanes) for ld in _certain(value)
+        )
+
     def _wide(self, part: Store, s: For, lanes: int) -> None:
         (w,) = part.writes
         place = self.place(w.buffer)
         known: dict[Load, str] = {}
-        for load in dict.fromkeys(loads(w.value)):
+        # what only one side of a selection reads may not be there
+        for load in dict.fromkeys(_certain(w.value)):
             if s.var in load.vars and self._aligned(load.buffer, load.indices, s, lanes):
                 self._wide_load(load, s, lanes, known)
         outer, self.known = self.known, {**self.known, **known}
+        together = self._together(part, s, lanes)
         values: list[str] = []
         for lane in range(s.lo.const, s.lo.const + lanes):
             one = substitute(part, {s.var: Index(lane)})
             assert isinstance(one, Store)
+            if not together:
+                self.store(one)
+                continue
             with self.statement(stmt_exprs(one)):
                 values.append(self.stored(self.value(one.writes[0].value), place.buffer.dtype))
         self.known = outer
         at = 0
-        for width in self._pieces(lanes, place.buffer.dtype.bytes):
+        for width in self._pieces(lanes, place.buffer.dtype.bytes) if together else ():
             indices = _at(w.indices, s.var, s.lo.const + at)
             pointer = f"&{self.element(w.buffer, indices)}"
             space = self._space(w.buffer)
@@ -435,6 +471,14 @@ class _Kernel(Statements):
 
     def execute(self, s: Exec) -> None:
         raise TargetError(f"{self.dialect.name} has no instruction {s.instr}")
+
+
+def _certain(e: Expr) -> Iterator[Load]:
+    """The loads of an expression that are made whatever its selections choose."""
+    if isinstance(e, Load):
+        yield e
+    for child in (e.cond,) if isinstance(e, Select) else children(e):
+        yield from _certain(child)
 
 
 def _at(indices: tuple[Index, ...], name: str, value: int) -> tuple[Index, ...]:
