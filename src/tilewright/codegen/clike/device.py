@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Final
 
 from tilewright.codegen.clike.dialect import Dialect
@@ -39,9 +40,11 @@ from tilewright.ir import (
     Along,
     Barrier,
     Buffer,
+    Condition,
     Exec,
     Expr,
     For,
+    If,
     Index,
     Load,
     LoopFunction,
@@ -321,6 +324,14 @@ class _Kernel(Statements):
     def _vector(self, s: For) -> bool:
         """Write a vector loop as wide accesses, if it is stores of elements that lie together."""
         lanes = constant_extent(s)
+        if isinstance(s.body, If) and s.body.orelse is None and all(_alike(c, s) for c in s.body.cond):
+            first = {s.var: s.lo}
+            text = self.conditions(tuple(_where(c, first) for c in s.body.cond))
+            inner = replace(s, body=s.body.then)
+            with self.writer.block(f"if ({text})") if text else nullcontext():
+                if not self._vector(inner):
+                    super().loop(inner)
+            return True
         parts = s.body.stmts if isinstance(s.body, Seq) else (s.body,)
         if lanes is None or not s.lo.is_const or s.step != 1 or not 1 < lanes <= 64:
             return False
@@ -471,6 +482,26 @@ class _Kernel(Statements):
 
     def execute(self, s: Exec) -> None:
         raise TargetError(f"{self.dialect.name} has no instruction {s.instr}")
+
+
+def _alike(c: Condition, s: For) -> bool:
+    """Whether a condition holds in all iterations of a loop or in none, whatever is around it."""
+    if s.var not in c.vars:
+        return True
+    if c.op != "ge" or c.index is None or not (s.lo.is_const and s.hi.is_const):
+        return False
+    step = c.index.coefficient(s.var)
+    rest = c.index - var(s.var) * step
+    if s.var in rest.vars:
+        return False
+    # values are a constant plus multiples of what all other coefficients are multiples of
+    unit = gcd(*(n for _, n in rest.terms))
+    ends = (s.lo.const, s.hi.const - 1)
+    return unit > 0 and len({(rest.const + step * at) // unit for at in ends}) == 1
+
+
+def _where(c: Condition, values: dict[str, Index]) -> Condition:
+    return c if c.index is None else replace(c, index=substitute_index(c.index, values))
 
 
 def _certain(e: Expr) -> Iterator[Load]:

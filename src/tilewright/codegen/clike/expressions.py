@@ -156,13 +156,24 @@ class Expressions(Indices):
             case Binary():
                 return self._binary(e.op, self.value(e.a), self.value(e.b), e.dtype)
             case Compare():
-                return f"({self.value(e.a)} {_COMPARISONS[e.op]} {self.value(e.b)})"
+                a, b = self._as_index(e.a), self._as_index(e.b)
+                if a is None or b is None:
+                    a, b = self.value(e.a), self.value(e.b)
+                return f"({a} {_COMPARISONS[e.op]} {b})"
             case Select():
                 return self._select(e)
             case Cast():
                 return self._converted(self.value(e.a), e.a.dtype, e.dtype, e.mode)
             case Call():
                 return self._call(e.fn, [self.value(a) for a in e.args], e.args[0].dtype)
+
+    def _as_index(self, e: Expr) -> str | None:
+        """An index, or a number that is no larger, in the type of indices; ``None`` of other expressions."""
+        if isinstance(e, OfIndex) and e.dtype.bits >= I64.bits:
+            return self.index(e.index)
+        if isinstance(e, Const) and e.dtype.is_integer and abs(int(e.value)) < 1 << 31:
+            return str(int(e.value))
+        return None
 
     def loaded(self, element: str, dtype: DType) -> str:
         """The value of an element in memory."""

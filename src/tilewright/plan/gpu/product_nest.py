@@ -16,6 +16,8 @@ from tilewright.support import ScheduleError
 
 #: Elements of a group of a thread's rows or columns: one access of 128 bits of f32 numbers.
 GROUP: Final = 4
+#: Rounds of a copy that are written out: each holds a register or four until it is stored.
+MOST_ROUNDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,9 @@ def _copy(s: Schedule, block: str, axis: str, width: int, threads: tuple[int, in
         s = s.reorder(other, k)
     last = s.loops(block)[-1]
     vector = gcd(width, _steps(s, last))
-    return s.cooperative_copy(block, threads, vector=vector)
+    s = s.cooperative_copy(block, threads, vector=vector)
+    # all reads of a round are under way before the first is stored
+    return s.unroll(f"{block}_s") if _steps(s, f"{block}_s") <= MOST_ROUNDS else s
 
 
 def _steps(s: Schedule, loop: str) -> int:
