@@ -19,6 +19,8 @@ from tilewright.target import GpuTarget
 #: Registers of a thread besides its sums and operands: addresses, counters, copies under way. NVRTC takes
 #: 24 to 28 for products and convolutions of 4x4 to 8x8 results a thread (sm_80, sm_90).
 OTHER_REGISTERS: Final = 28
+#: Registers that hold what a thread copies, at most: four accesses of 128 bits for each operand.
+MOST_COPIED: Final = 32
 #: Instructions of a step along the sums besides products and reads: loop, addresses.
 STEP_OVERHEAD: Final = 16
 #: Threads that read one address together get it at once: the part of their reads that is left.
@@ -48,7 +50,13 @@ class ProductTiles:
     def registers(self) -> int:
         """Registers of a thread, about."""
         sums = self.thread_rows * self.thread_columns
-        return sums + 2 * (self.thread_rows + self.thread_columns) + OTHER_REGISTERS
+        operands = 2 * (self.thread_rows + self.thread_columns)
+        return sums + max(operands, min(self.copied, MOST_COPIED)) + OTHER_REGISTERS
+
+    @property
+    def copied(self) -> int:
+        """Elements of both operands that a thread copies in a step."""
+        return -(-(self.rows + self.columns) * self.depth // self.threads)
 
     def shared_bytes(self, element: int) -> int:
         """Bytes of shared memory of a block."""
@@ -92,7 +100,7 @@ def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -
     """Instructions of a warp that a multiprocessor starts a cycle."""
     read_bytes = tiles.threads * (tiles.thread_rows + tiles.thread_columns) * size.element * BROADCAST
     reads = (tiles.thread_rows + tiles.thread_columns) / 4
-    arithmetic = (tiles.depth * (products + reads) + STEP_OVERHEAD) * warps / issue
+    arithmetic = (tiles.depth * (products + reads) + tiles.copied + STEP_OVERHEAD) * warps / issue
     shared = tiles.depth * read_bytes / target.level("shared").bandwidth
     slices = (tiles.rows + tiles.columns) * tiles.depth * size.element
     caches = [level for level in target.memory if level.name in ("l2", "l3")]

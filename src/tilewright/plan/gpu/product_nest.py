@@ -16,7 +16,7 @@ from tilewright.support import ScheduleError
 
 #: Elements of a group of a thread's rows or columns: one access of 128 bits of f32 numbers.
 GROUP: Final = 4
-#: Rounds of a copy that are written out: each holds a register or four until it is stored.
+#: Rounds of a copy that are under way at once: each holds a register or four until it is stored.
 MOST_ROUNDS: Final = 4
 
 
@@ -124,8 +124,11 @@ def _copy(s: Schedule, block: str, axis: str, width: int, threads: tuple[int, in
     last = s.loops(block)[-1]
     vector = gcd(width, _steps(s, last))
     s = s.cooperative_copy(block, threads, vector=vector)
-    # all reads of a round are under way before the first is stored
-    return s.unroll(f"{block}_s") if _steps(s, f"{block}_s") <= MOST_ROUNDS else s
+    rounds = f"{block}_s"
+    if _steps(s, rounds) <= MOST_ROUNDS:
+        return s.unroll(rounds)
+    # compilers write out more, and spend all registers on it
+    return s.annotate(rounds, "unroll", str(MOST_ROUNDS))
 
 
 def _steps(s: Schedule, loop: str) -> int:
