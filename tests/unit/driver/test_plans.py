@@ -170,3 +170,18 @@ def test_a_kernel_is_joined_once(model):
     data["graph"]["joins"] = [run, run]
     with pytest.raises(ArtefactError, match="twice"):
         tilewright.compile(model, threads=2, plan=json.dumps(data))
+
+
+def test_a_strategy_varies_kernels_of_devices():
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    inputs = [onnx_models.tensor(name, shape) for name, shape in (("x", (24, 40)), ("w", (40, 48)))]
+    made = onnx_models.model([node], inputs, [onnx_models.tensor("y", (24, 48))])
+    compiled = tilewright.compile(made, target="c", strategy="random")
+    feeds = compiled.sample_feeds()
+    (got,) = compiled.run(None, feeds)
+    np.testing.assert_allclose(got, feeds["x"] @ feeds["w"], atol=1e-4)
+    # plans of kernels on devices are plans: they can be kept, and make the same kernels
+    again = tilewright.compile(made, target="c", plan=compiled.plan().to_json())
+    assert [g.kernel.schedule.trace for g in again.groups()] == [
+        g.kernel.schedule.trace for g in compiled.groups()
+    ]

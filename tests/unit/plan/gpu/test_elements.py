@@ -1,0 +1,85 @@
+"""Elements on GPUs: wide accesses, blocks of all sizes, what stays in order, scans, gathers and scatters."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from devices import LANGUAGES, on_device
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.driver import kernel_source
+from tilewright.ir import run_program
+from tilewright.lang import ops
+from tilewright.plan import build_unit, plan_unit
+from tilewright.support import assert_close
+from tilewright.target import A100, POCL
+
+RNG = np.random.default_rng(6)
+
+
+def compare(program, schedule, languages=LANGUAGES):
+    given = {}
+    for b in program.inputs:
+        shape = [e.as_int() for e in b.shape]
+        whole = RNG.integers(0, 5, shape) if b.dtype.is_integer else RNG.standard_normal(shape)
+        given[b.name] = whole.astype(b.dtype.numpy)
+    want = run_program(program, given)
+    for language in languages:
+        got = on_device(schedule.func, language)(given)
+        for name, value in want.items():
+            assert_close(got[name], value, terms=16)
+
+
+def scaled(*shape, dtype="f32"):
+    x = lang.placeholder(shape, dtype, name="X")
+    return lang.program([x], [lang.compute(shape, lambda *i: x[i] * 2 + 1, name="Y")])
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 4), ("f64", 2), ("f16", 8)])
+def test_accesses_are_wide_where_there_are_enough(dtype, lanes):
+    program = scaled(1024, 4096, dtype=dtype)
+    planned = plan_unit(program, A100, 1)
+    (nest,) = planned.plan.nests
+    assert nest.plan.vector == lanes
+    assert f"const tw_{dtype}x{lanes} v_" in kernel_source(planned.schedule.func, "cuda").text
+    # few elements: a thread for each
+    (small,) = plan_unit(scaled(16, 64, dtype=dtype), A100, 1).plan.nests
+    assert small.plan.vector == 1
+
+
+@pytest.mark.parametrize(("threads", "vector"), [(32, 4), (64, 2), (256, 1)])
+def test_points_of_the_space(threads, vector):
+    program = scaled(7, 64)
+    plan = plan_unit(program, POCL, 1).plan
+    (nest,) = plan.nests
+    other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, threads=threads, vector=vector)),))
+    s = build_unit(program, other, Machine(POCL, 1))
+    (kernel,) = kernel_source(s.func, "opencl").kernels
+    assert kernel.grid.threads[0].as_int() == threads
+    compare(program, s, ["c"])
+
+
+def scan():
+    x = lang.placeholder((5, 9), name="X")
+    y = lang.scan((5, 9), lambda y, i, j: lang.select(j == 0, x[i, 0], y[i, j - 1] + x[i, j]), axis=1)
+    return lang.program([x], [y])
+
+
+def scatter():
+    x, u = lang.placeholder((7, 3), name="X"), lang.placeholder((4, 3), name="U")
+    i = lang.placeholder((4, 1), "i64", name="I")
+    return lang.program([x, i, u], [ops.scatter_nd(x, i, u, "add")])
+
+
+def depthwise():
+    x, w = lang.placeholder((1, 5, 11, 7), name="X"), lang.placeholder((5, 1, 3, 3), name="W")
+    return lang.program([x, w], [ops.depthwise_conv(x, w)])
+
+
+@pytest.mark.parametrize("make", [depthwise, scan, scatter], ids=lambda f: f.__name__)
+def test_what_is_no_product(make):
+    program = make()
+    planned = plan_unit(program, POCL, 1)
+    assert {nest.rule for nest in planned.plan.nests} == {"gpu_elements"}
+    compare(program, planned.schedule)

@@ -1,0 +1,92 @@
+"""Rows on GPUs: chains of reductions in one kernel, rows side by side, long rows, sums across rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from devices import LANGUAGES, checked_by_nvrtc, on_device
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.driver import kernel_source
+from tilewright.ir import run_program
+from tilewright.lang import ops
+from tilewright.plan import build_unit, plan_unit
+from tilewright.support import ArtefactError, assert_close
+from tilewright.target import A100, POCL
+
+RNG = np.random.default_rng(4)
+
+
+def softmax(*shape):
+    x = lang.placeholder(shape, name="X")
+    return lang.program([x], [ops.softmax(x, axis=-1)])
+
+
+def norm(rows, columns):
+    x = lang.placeholder((rows, columns), name="X")
+    g, b = (lang.placeholder((columns,), name=name) for name in "GB")
+    return lang.program([x, g, b], [ops.layer_norm(x, g, b)])
+
+
+def summed(shape, axes):
+    x = lang.placeholder(shape, name="X")
+    return lang.program([x], [ops.reduce("sum", x, axes)])
+
+
+def compare(program, schedule, languages=LANGUAGES):
+    given = {
+        b.name: RNG.standard_normal([e.as_int() for e in b.shape]).astype(np.float32) for b in program.inputs
+    }
+    want = run_program(program, given)
+    for language in languages:
+        got = on_device(schedule.func, language)(given)
+        for name, value in want.items():
+            assert_close(got[name], value, terms=1024)
+
+
+@pytest.mark.parametrize("program", [softmax(2, 12, 67), norm(3, 131)], ids=["softmax", "norm"])
+def test_chains_are_one_kernel(program):
+    planned = plan_unit(program, POCL, 1)
+    assert [nest.rule for nest in planned.plan.nests] == ["gpu_rows"]
+    assert len(kernel_source(planned.schedule.func, "opencl").kernels) == 1
+    compare(program, planned.schedule)
+    checked_by_nvrtc(planned.schedule.func, registers=64)
+
+
+def test_rows_side_by_side():
+    program = softmax(2, 4, 67)
+    plan = plan_unit(program, POCL, 1).plan
+    (nest,) = plan.nests
+    for rows, threads in ((1, 64), (4, 32)):
+        other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, rows=rows, threads=threads)),))
+        s = build_unit(program, other, Machine(POCL, 1))
+        (kernel,) = kernel_source(s.func, "opencl").kernels
+        assert [n.as_int() for n in kernel.grid.threads][:2] == [threads, rows]
+        compare(program, s, ["c"])
+    few = replace(plan, nests=(replace(nest, plan=replace(nest.plan, rows=3)),))
+    with pytest.raises(ArtefactError, match="rows is 3"):
+        build_unit(program, few, Machine(POCL, 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "rules"),
+    [
+        ((5, 7, 7), (1, 2), ["gpu_rows"]),
+        ((3000, 40), (0,), ["gpu_elements", "gpu_elements"]),
+        ((9, 5000), (1,), ["gpu_rows"]),
+    ],
+    ids=["planes", "columns", "long"],
+)
+def test_sums(shape, axes, rules):
+    program = summed(shape, axes)
+    planned = plan_unit(program, A100, 1)
+    assert [nest.rule for nest in planned.plan.nests] == rules
+    compare(program, planned.schedule, ["c"])
+
+
+def test_rows_beyond_shared_memory_are_kept_in_memory():
+    planned = plan_unit(softmax(2, 50257), A100, 1)
+    assert len(planned.plan.nests) > 1
+    for kernel in kernel_source(planned.schedule.func, "cuda").kernels:
+        assert kernel.shared_bytes <= 48 << 10

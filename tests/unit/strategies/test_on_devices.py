@@ -1,0 +1,37 @@
+"""Searches over plans of GPUs: the default first, candidates that can be scheduled, the best by price."""
+
+from random import Random
+
+import pytest
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.driver import kernel_source
+from tilewright.lang import ops
+from tilewright.plan import plan_seconds
+from tilewright.strategies import ON_DEVICES, STRATEGIES, History, Task, best_by_model
+from tilewright.target import A100
+
+
+def attention():
+    q, k = lang.placeholder((4, 48, 32), name="Q"), lang.placeholder((4, 32, 48), name="K")
+    return lang.program([q, k], [ops.softmax(ops.matmul(q, k), axis=-1)])
+
+
+@pytest.mark.parametrize("name", sorted(ON_DEVICES))
+def test_candidates(name):
+    task = Task(attention(), Machine(A100, 1))
+    found = STRATEGIES[name].start(task, History(), Random(5)).propose(5)
+    assert found[0].plan == task.default().plan
+    assert len({candidate.plan for candidate in found}) == len(found) == 5
+    scheduled = [candidate.schedule(task) for candidate in found]
+    assert kernel_source(scheduled[-1].func, "cuda").kernels
+
+
+def test_the_best_by_the_model_is_no_worse_than_the_default():
+    task = Task(attention(), Machine(A100, 1))
+    best = best_by_model(STRATEGIES["random"], task, count=8).plan
+    machine = task.machine
+    assert plan_seconds(task.program, best, machine) <= plan_seconds(
+        task.program, task.default().plan, machine
+    )
