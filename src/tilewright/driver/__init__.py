@@ -27,6 +27,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.programs import CompiledProgram
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, timed_in_turns
 from tilewright.driver.samples import model_samples
 from tilewright.driver.tuning import Tuned, seconds_of, tasks_of, tune_model
@@ -51,6 +52,7 @@ __all__ = [
     "BenchResult",
     "CompiledModel",
     "CompiledProgram",
+    "cluster_measurer",
     "DynamicModel",
     "DeviceFunction",
     "ENGINES",

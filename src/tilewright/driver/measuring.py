@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import TracebackType
@@ -169,14 +169,7 @@ class LocalMeasurer:
     ) -> list[Trial]:
         """One trial a candidate, in order. Raises TargetError for a task of another machine."""
         limits = self._limits if limits is None else limits
-        if task != self._task:
-            if task.machine.target.fingerprint != detect().fingerprint:
-                raise TargetError(f"tasks for {task.machine.target.name!r} cannot be timed on this machine")
-            self._task = task
-            self._known = _Known(print_program(task.program), task.default().plan.to_json())
-        requests = [self._request(task, candidate, limits) for candidate in candidates]
-        trials: list[Trial | None] = [None] * len(candidates)
-        places = self._build(requests, trials, candidates, limits)
+        requests, trials, places = self._prepared(task, candidates, limits)
         if limits.rounds > 1:
             self._take_turns(requests, trials, candidates, places, limits)
         else:
@@ -184,6 +177,28 @@ class LocalMeasurer:
                 if trials[n] is None:
                     trials[n] = self._run(requests[n], candidate, places[n], limits)
         return [trial for trial in trials if trial is not None]
+
+    def prepare(
+        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
+    ) -> list[Trial | None]:
+        """Only build, for :meth:`measure` to run soon: a trial for each that will not be run.
+
+        Raises TargetError for a task of another machine.
+        """
+        return self._prepared(task, candidates, self._limits if limits is None else limits)[1]
+
+    def _prepared(
+        self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits
+    ) -> tuple[list[dict[str, Any]], list[Trial | None], list[int]]:
+        """What is asked of each candidate, trials of those that will not be run, where each was built."""
+        if task != self._task:
+            if task.machine.target.fingerprint != detect().fingerprint:
+                raise TargetError(f"tasks for {task.machine.target.name!r} cannot be timed on this machine")
+            self._task = task
+            self._known = _Known(print_program(task.program), task.default().plan.to_json())
+        requests = [self._request(task, candidate, limits) for candidate in candidates]
+        trials: list[Trial | None] = [None] * len(candidates)
+        return requests, trials, self._build(requests, trials, candidates, limits)
 
     def _request(self, task: Task, candidate: Candidate, limits: TrialLimits) -> dict[str, Any]:
         memory = limits.memory_bytes or int(physical_memory() * MEMORY_SHARE)
@@ -265,7 +280,7 @@ class LocalMeasurer:
     ) -> Trial | None:
         """The trial of a candidate that will not be run; ``None`` for one that will."""
         try:
-            trial = _trial(candidate, answer)
+            trial = trial_from(candidate, answer)
         except ValueError as error:
             return self._failed(candidate, at, error)
         if trial.status != "ok":
@@ -288,7 +303,7 @@ class LocalMeasurer:
             worker.send({"do": "run", "candidates": [request], "rounds": 1})
             answer = worker.wait(limits.run_seconds + limits.build_seconds)
             (told,) = _answers(answer, 1)
-            trial = _trial(candidate, told, timed=True)
+            trial = trial_from(candidate, told, timed=True)
         except (TimeoutError, _EndedError, ValueError) as error:
             return self._failed(candidate, at, error, limits.run_seconds)
         if trial.status == "ok":
@@ -317,7 +332,7 @@ class LocalMeasurer:
             worker.send({"do": "run", "candidates": [requests[n] for n in left], "rounds": limits.rounds})
             told = _answers(worker.wait(limits.run_seconds * limits.rounds), len(left))
             for n, each in zip(left, told, strict=True):
-                trials[n] = _trial(candidates[n], each, timed=True)
+                trials[n] = trial_from(candidates[n], each, timed=True)
         except (TimeoutError, _EndedError, ValueError) as error:
             for n in left:
                 trials[n] = self._failed(candidates[n], at, error, limits.run_seconds)
@@ -355,7 +370,7 @@ def _answers(answer: dict[str, Any], count: int) -> list[dict[str, Any]]:
     return found
 
 
-def _trial(candidate: Candidate, told: dict[str, Any], *, timed: bool = False) -> Trial:
+def trial_from(candidate: Candidate, told: Mapping[str, Any], *, timed: bool = False) -> Trial:
     """The trial that an answer tells of. Raises ValueError where it cannot be true."""
     status, seconds, load = told.get("status"), told.get("seconds", []), told.get("load")
     if status not in STATUSES or not isinstance(seconds, list) or not isinstance(told.get("reason"), str):

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.cost import Machine
+from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.layout_tuning import LayoutTuning, with_tuned_layouts
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan, graph_key, unit_key
+from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, ratios_inside
 from tilewright.frontend import Source
 from tilewright.ir import Program
@@ -29,6 +31,7 @@ from tilewright.tune import (
     Database,
     Event,
     GraphRecord,
+    Measurer,
     TaskResult,
     TaskUse,
     tune_tasks,
@@ -100,6 +103,7 @@ def tune_model(
     strategy: str | Strategy = AUTO,
     database: Path | str | None = None,
     seed: int = 0,
+    cluster: str | None = None,
     watch: Callable[[Event], None] = lambda _: None,
     settings: Settings | None = None,
     **options: Any,
@@ -113,7 +117,8 @@ def tune_model(
     and a winner is kept only where it is faster beyond doubt: alone, inside of the network, and the network
     in a fresh process. ``database`` keeps all trials (default: the settings' one, ``off`` for none); later
     compilations take the winners from it, and tasks that it has finished are not tuned again. ``watch`` is
-    told what happens. Ctrl-C ends the search: what was found by then is kept and compiled.
+    told what happens. ``cluster`` names who measures: ``local[2]``, or the address of a cluster of Ray (by
+    default this process' own children). Ctrl-C ends the search: what was found by then is kept and compiled.
 
     Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
     TargetError for a device, and what compiling raises.
@@ -134,7 +139,7 @@ def tune_model(
 
     default = recompile(None)
     uses = tasks_of(default)
-    with Database(_path(database, settings)) as records, LocalMeasurer() as measurer:
+    with Database(_path(database, settings)) as records, measurer_of(cluster) as measurer:
         layouts = None
         base = default
         if isinstance(chosen, JointStrategy) and given is None and not isinstance(model, Program):
@@ -142,6 +147,11 @@ def tune_model(
             uses = tasks_of(base)
         results = tune_tasks(uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch)
         return _checked(base, results, recompile, records, layouts)
+
+
+def measurer_of(cluster: str | None) -> LocalMeasurer | ClusterMeasurer:
+    """Who measures: this machine's processes, or a cluster. Raises what :func:`cluster_measurer` does."""
+    return LocalMeasurer() if cluster is None else cluster_measurer(cluster)
 
 
 def find_tuner(strategy: str | Strategy) -> Strategy:
@@ -216,7 +226,7 @@ def _laid_out(
     default: CompiledModel,
     source: Source,
     recompile: Callable[[ModelPlan | None], CompiledModel],
-    measurer: LocalMeasurer,
+    measurer: Measurer,
     records: Database,
     until: float,
     options: Mapping[str, Any],

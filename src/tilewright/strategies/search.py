@@ -83,7 +83,7 @@ class Trial:
     """What became of a candidate: seconds a run where it is ``ok``, else the reason.
 
     ``func`` is the digest of its scheduled function, ``load`` others' part of the CPUs' time meanwhile, where
-    that was noticed.
+    that was noticed; ``host`` the machine that ran it, where it was another one.
     """
 
     candidate: Candidate
@@ -93,6 +93,7 @@ class Trial:
     func: str = ""
     build_seconds: float = 0.0
     load: float | None = None
+    host: str = ""
 
     @property
     def best(self) -> float:

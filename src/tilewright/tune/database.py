@@ -28,7 +28,7 @@ from tilewright.support import ArtefactError, get_logger
 
 _log = get_logger(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 #: In place of a path: nothing is kept.
 MEMORY: Final = ":memory:"
 #: How many times faster than the default plan a record may say that it is: what says more was edited.
@@ -53,7 +53,7 @@ CREATE TABLE sessions (
 CREATE TABLE trials (
     id INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks(key), session INTEGER NOT NULL,
     origin TEXT NOT NULL, status TEXT NOT NULL, seconds REAL, reason TEXT NOT NULL, plan TEXT NOT NULL,
-    func TEXT NOT NULL, build REAL NOT NULL, load REAL);
+    func TEXT NOT NULL, build REAL NOT NULL, load REAL, host TEXT NOT NULL);
 CREATE TABLE records (
     task TEXT NOT NULL REFERENCES tasks(key), rank INTEGER NOT NULL, plan TEXT NOT NULL, func TEXT NOT NULL,
     seconds REAL NOT NULL, untuned REAL NOT NULL, PRIMARY KEY (task, rank));
@@ -75,6 +75,7 @@ COLUMNS: Final = {
         "func",
         "build",
         "load",
+        "host",
     ),
     "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
     "graphs": ("key", "plan", "seconds", "untuned"),
@@ -210,9 +211,10 @@ class Database:
 
     def add(self, task: str, trials: Sequence[Trial], session: int = 0) -> None:
         """Add trials of a task that was declared, all or none."""
+        places = ", ".join("?" * len(COLUMNS["trials"]))
         with self._reading(), self._connection:
             self._connection.executemany(
-                f"INSERT INTO trials ({', '.join(COLUMNS['trials'])}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO trials ({', '.join(COLUMNS['trials'])}) VALUES ({places})",
                 [
                     (
                         task,
@@ -225,6 +227,7 @@ class Database:
                         trial.func,
                         trial.build_seconds,
                         trial.load,
+                        trial.host,
                     )
                     for trial in trials
                 ],

@@ -16,7 +16,7 @@ def lines(tmp_path):
 
 
 def test_the_first_line_says_what_they_are(lines):
-    assert json.loads(lines[0]) == {"format": "tilewright-records", "version": 2}
+    assert json.loads(lines[0]) == {"format": "tilewright-records", "version": 3}
     assert [json.loads(line)["table"] for line in lines[1:]] == [
         "tasks",
         "trials",

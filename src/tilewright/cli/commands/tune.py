@@ -25,6 +25,11 @@ from tilewright.tune import AUTO, LOADED, Event, TaskResult
     type=click.Path(dir_okay=False),
     help="Write the plan there, for `tilewright compile --plan`.",
 )
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Who builds and measures: local[2], or HOST:PORT of a cluster of Ray. Default: this process.",
+)
 @compile_options
 @common_options
 def tune(
@@ -34,6 +39,7 @@ def tune(
     trials: int,
     seed: int,
     output: str | None,
+    cluster: str | None,
     options: CompileOptions,
 ) -> None:
     """Search for faster plans of MODEL's kernels by measuring, the default plan first.
@@ -56,6 +62,7 @@ def tune(
         strategy=strategy,
         database=options.records,
         seed=seed,
+        cluster=cluster,
         watch=lambda event: _watch(state, event),
         **arguments,
     )

@@ -1,0 +1,228 @@
+"""Clusters: whatever workers do, each candidate is one trial, and no machine runs two at once."""
+
+import random
+
+import pytest
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.driver import cluster as under_test
+from tilewright.driver import cluster_measurer
+from tilewright.driver.cluster import ClusterMeasurer, WorkerLostError
+from tilewright.strategies import Candidate, Task
+from tilewright.support import InputError, ResourceError, TargetError
+from tilewright.target import X86_AVX512, detect
+from tilewright.tune import TrialLimits
+
+
+def product(size=24):
+    A, B = (lang.placeholder((size, size), name=n) for n in "AB")
+    return lang.program([A, B], [lang.ops.matmul(A, B, name="C")])
+
+
+TASK = Task(product(), Machine(X86_AVX512, 1))
+DEFAULT = TASK.default().plan
+LIMITS = TrialLimits(build_seconds=0.05, run_seconds=0.05)
+
+
+class Pool:
+    """Workers that are functions of a request; ``None`` for no answer at all, WorkerLostError for an end."""
+
+    def __init__(self, *workers):
+        self.workers = list(workers)
+        self.dropped = []
+        self.said = []
+
+    @property
+    def size(self):
+        return len(self.workers)
+
+    def send(self, worker, request):
+        assert worker not in self.dropped
+        self.said.append((worker, request["do"], len(request.get("candidates", ()))))
+        try:
+            return [worker, self.workers[worker](request)]
+        except WorkerLostError as error:
+            return [worker, error]
+
+    def ready(self, tickets, seconds):
+        return [ticket for ticket in tickets if ticket[1] is not None]
+
+    def answer(self, ticket):
+        if isinstance(ticket[1], WorkerLostError):
+            raise ticket[1]
+        return ticket[1]
+
+    def drop(self, worker):
+        self.dropped.append(worker)
+
+    def close(self):
+        self.dropped = list(range(len(self.workers)))
+
+
+def trial(seconds=1.0, **more):
+    return {"status": "ok", "seconds": [seconds], "reason": "", "func": "f", "build_seconds": 0.0, **more}
+
+
+def good(request, seconds=1.0):
+    if request["do"] == "describe":
+        return {"fingerprint": X86_AVX512.fingerprint}
+    count = len(request["candidates"])
+    return {"trials": [None if request["do"] == "build" else trial(seconds)] * count}
+
+
+def after(requests, then):
+    """Good for so many requests, the first being what it is; ``then`` for all that follow."""
+    left = [requests]
+
+    def answer(request):
+        left[0] -= 1
+        return good(request) if left[0] >= 0 else then(request)
+
+    return answer
+
+
+def dies(request):
+    raise WorkerLostError("killed")
+
+
+FAILURES = {
+    "ends": dies,
+    "is late": lambda request: None,
+    "talks nonsense": lambda request: {"trials": ["fast"] * len(request.get("candidates", ()))},
+    "says too little": lambda request: {"trials": []},
+    "says times that are none": lambda request: {"trials": [trial(-1.0)] * len(request["candidates"])},
+    "is another machine": lambda request: {"other": "0123"},
+    "answers by a number": lambda request: 7,
+}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(under_test, "GRACE", 0.05)
+
+
+def candidates(count):
+    return [Candidate(f"c{n}", DEFAULT) for n in range(count)]
+
+
+@pytest.mark.parametrize("requests", [1, 2, 4])
+@pytest.mark.parametrize("how", FAILURES)
+def test_others_measure_what_a_lost_worker_had(how, requests):
+    pool = Pool(after(requests, FAILURES[how]), good, good)
+    with ClusterMeasurer(pool, ["a", "a", "b"], LIMITS) as measurer:
+        trials = measurer.measure(TASK, candidates(9))
+        assert [t.candidate.origin for t in trials] == [f"c{n}" for n in range(9)]
+        assert {t.status for t in trials} == {"ok"}
+        assert {t.host for t in trials} <= {"a", "b"}
+        assert measurer.workers == 2 and pool.dropped == [0]
+
+
+def test_a_candidate_with_which_workers_end_is_a_trial():
+    """Whoever gets the third candidate ends: it is not given to everyone."""
+
+    def fragile(request):
+        if any(each["origin"] == "c2" for each in request.get("candidates", ())):
+            raise WorkerLostError("killed")
+        return good(request)
+
+    measurer = ClusterMeasurer(Pool(*[fragile] * 5), ["a"] * 5, LIMITS)
+    trials = measurer.measure(TASK, candidates(6))
+    assert [t.status for t in trials] == ["ok", "ok", "crashed", "ok", "ok", "ok"]
+    assert measurer.workers == 3
+
+
+def test_tasks_go_to_their_machines():
+    def other(request):
+        assert request["do"] == "describe"
+        return {"fingerprint": "another"}
+
+    pool = Pool(other, good)
+    measurer = ClusterMeasurer(pool, ["a", "b"], LIMITS)
+    assert {t.host for t in measurer.measure(TASK, candidates(5))} == {"b"}
+    here = Task(product(), Machine(detect(), 1))
+    if detect().fingerprint != X86_AVX512.fingerprint:
+        with pytest.raises(TargetError, match="no worker of the cluster is a"):
+            measurer.measure(here, candidates(1))
+
+
+def test_one_runs_at_a_time_on_a_machine_and_none_while_others_build():
+    """Requests are answered at once here, so what is asked in one go is what would overlap."""
+    pool = Pool(*[good] * 4)
+    measurer = ClusterMeasurer(pool, ["a", "a", "b", "b"], LIMITS)
+    pool.said.clear()
+    asked = []
+    hear = measurer._hear
+
+    def watched(batch):
+        asked.append({worker: run for worker, (_, _, run, _) in batch.asked.items()})
+        hear(batch)
+
+    measurer._hear = watched
+    measurer.measure(TASK, candidates(8))
+    for running in asked:
+        assert len(set(running.values())) == 1
+        if all(running.values()):
+            assert len({worker // 2 for worker in running}) == len(running)
+    assert [count for _, do, count in pool.said if do == "measure"] == [2, 2, 2, 2]
+
+
+def test_turns_are_taken_by_one_worker_that_stays():
+    pool = Pool(good, good)
+    measurer = ClusterMeasurer(pool, ["a", "b"], LIMITS)
+    for _ in range(3):
+        measurer.measure(TASK, candidates(3), TrialLimits(0.05, 0.05, rounds=4))
+    assert len({worker for worker, do, _ in pool.said if do == "measure"}) == 1
+    assert all(count == 3 for _, do, count in pool.said if do == "measure")
+
+
+def test_nobody_is_left():
+    pool = Pool(after(2, dies))
+    measurer = ClusterMeasurer(pool, ["a"], LIMITS)
+    with pytest.raises(TargetError, match="no worker of the cluster is a"):
+        measurer.measure(TASK, candidates(4))
+    with pytest.raises(TargetError, match="no worker of the cluster answers"):
+        ClusterMeasurer(Pool(lambda request: None), ["a"], LIMITS)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_failures_lose_nothing(seed):
+    print("seed", seed)
+    r = random.Random(seed)
+    failing = [after(r.randrange(1, 9), FAILURES[r.choice(list(FAILURES))]) for _ in range(r.randrange(5))]
+    workers = [*failing, good]
+    r.shuffle(workers)
+    hosts = [r.choice("abc") for _ in workers]
+    measurer = ClusterMeasurer(Pool(*workers), hosts, LIMITS)
+    for _ in range(3):
+        count = r.randrange(1, 12)
+        trials = measurer.measure(TASK, candidates(count))
+        assert [t.candidate.origin for t in trials] == [f"c{n}" for n in range(count)]
+        assert all(t.status in ("ok", "crashed") for t in trials)
+    assert measurer.workers >= 1
+
+
+def test_what_is_no_cluster():
+    for name in ("local[0]", "local[99]", "local", "example", "", "local[2]; rm"):
+        with pytest.raises(InputError):
+            cluster_measurer(name)
+
+
+def test_actors_of_ray_one_killed_meanwhile():
+    """Two workers on this machine measure a real task; one is killed between two batches."""
+    task = Task(product(), Machine(detect(), 1))
+    plan = task.default().plan
+    with cluster_measurer("local[2]") as measurer:
+        assert measurer.workers == 2
+        (first, again) = measurer.measure(task, [Candidate("default", plan), Candidate("again", plan)])
+        assert first.status == again.status == "ok" and first.seconds and first.host
+        pool = measurer._pool
+        pool._ray.kill(pool.actors[0])
+        trials = measurer.measure(task, [Candidate(f"c{n}", plan) for n in range(3)])
+        assert [t.status for t in trials] == ["ok"] * 3
+        assert measurer.workers == 1
+
+
+def test_a_cluster_that_is_not_there():
+    with pytest.raises(ResourceError, match="cannot be reached"):
+        cluster_measurer("localhost:1")
