@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.cost import LoopTree, seconds
 from tilewright.plan import RULES, Nest, UnitPlan, rewritten
 from tilewright.strategies.search import Task
+from tilewright.support import ScheduleError
 
 
 class Prices:
@@ -35,8 +36,7 @@ class Prices:
     def seconds(self, plan: object) -> float | None:
         """The time of a plan, by the rules' own models where they all have one.
 
-        ``None`` for one that is known by scheduling only, and for traces. Raises ScheduleError where a
-        rewrite is refused.
+        ``None`` for one that is known by scheduling only or whose rewrites are refused, and for traces.
         """
         if not isinstance(plan, UnitPlan):
             return None
@@ -55,8 +55,14 @@ class Prices:
         key = (plan.rewrites, *((n.rule, n.root, n.stages) for n in plan.nests))
         if key not in self._problems:
             task = self._task
-            _, context = rewritten(task.program, plan, task.machine, task.constants)
-            self._problems[key] = [RULES[n.rule].match(context, n.root, n.stages) for n in plan.nests]
+            try:
+                _, context = rewritten(task.program, plan, task.machine, task.constants)
+            except ScheduleError:
+                # scheduling it says why
+                self._problems[key] = [None] * len(plan.nests)
+            else:
+                matched = [RULES[n.rule].match(context, n.root, n.stages) for n in plan.nests]
+                self._problems[key] = matched
         return self._problems[key]
 
 

@@ -9,7 +9,7 @@ from tilewright import lang
 from tilewright.cost import Machine, tree_of
 from tilewright.lang import ops
 from tilewright.plan import RULES, Nest, UnitPlan, build_unit, rewritten
-from tilewright.schedule import Trace
+from tilewright.schedule import Step, Trace
 from tilewright.strategies import Prices, Task
 from tilewright.support import UserError
 from tilewright.target import find_target
@@ -130,3 +130,15 @@ def test_partial_tiles_count_what_is_left():
                 count *= each.extent
             products += count
     assert products == 100 * 90 * 40
+
+
+def test_plans_whose_rewrites_are_refused_have_no_price():
+    task = Task(product(100, 90, 40), Machine(HOST, 1), winograd="off")
+    base = task.default().plan
+    (stage,) = task.program.stages
+    refused = replace(base, rewrites=Trace((Step("inline_stage", (stage.name,)),)))
+    with pytest.raises(UserError):
+        build_unit(task.program, refused, task.machine)
+    prices = Prices(task)
+    assert prices.seconds(refused) is None
+    assert prices.seconds(base) is not None
