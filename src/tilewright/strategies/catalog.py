@@ -49,7 +49,7 @@ ON_DEVICES: Final = frozenset({"random", "descent", "evolutionary", "anneal"})
 PRICED: Final = 32
 #: How many times faster than the default plan the analytic model must say that another one is, for it to be
 #: taken unmeasured. Of 32 shapes and stages, plans with predicted gains of 1.02 to 1.24 were 0.68 to
-#: 1.6 times as fast as the default, those from 1.7 on 1.03 to 1.14
+#: 1.6 times as fast as the default, those from 1.7 on, two, 0.66 to 1.14
 #: (``benchmarks/construct.py``, decision 0224).
 MARGIN: Final = 1.3
 

@@ -38,7 +38,7 @@ def compute_cycles(space: TilingSpace, tile: Tile) -> float:
     """Cycles of the busiest thread's register tiles: products, loads, or sums that wait for one another.
 
     What registers do not hold is stored and loaded again (three factors 512^3, 24 accumulators 2.07 ms, 16
-    1.42; sums of minima 4.1 and 2.2; in the assembly 38 to 130 such stores from 18 accumulators on).
+    1.42; sums of minima 4.1 and 2.2; in the assembly of 24 accumulators 38 to 130 such stores).
     """
     core, sizes = space.core, space.of(tile)
     held = accumulators(space, tile)
