@@ -3,7 +3,9 @@
 The names below are loaded on first use, so that importing the package stays cheap.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -61,3 +63,16 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """The public names, loaded or not."""
     return sorted({*globals(), *_EXPORTS})
+
+
+class _Package(ModuleType):
+    """The package itself: importing a part of it does not hide a public name that is called the same."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute, but for the package ``tilewright.tune``: the name is the function's."""
+        if name in _EXPORTS and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

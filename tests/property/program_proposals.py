@@ -385,6 +385,17 @@ def flatten_rows(draw, s):
     return (*chosen, draw(st.integers(1, 16)), name), {}
 
 
+def as_matrices(draw, s):
+    """Any reduction: what is no product of matrices is refused."""
+    if s.program is None:
+        return None
+    chosen = pick(draw, [stage.name for stage in s.program.stages if stage.is_reduction], "stage")
+    if chosen is None:
+        return None
+    multiples = tuple(draw(st.integers(1, 5), label="multiple") for _ in range(3))
+    return (chosen, multiples, fresh_name("M", {b.name for b in s.program.buffers})), {}
+
+
 def _lines(stage, load, loads, steps=False):
     """Dimensions of a load that iterators move by single elements, which move no other load, and those.
 

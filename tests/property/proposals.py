@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from property.program_proposals import (
     TILES,
+    as_matrices,
     bf16x3,
     decouple_at,
     factor_out,
@@ -640,6 +641,7 @@ PROPOSERS = {
     "pad_operand": pad_operand,
     "split_phases": split_phases,
     "flatten_rows": flatten_rows,
+    "as_matrices": as_matrices,
     "rfactor": rfactor,
     "layout_split": layout_split,
     "layout_reorder": layout_reorder,

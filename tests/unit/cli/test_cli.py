@@ -386,7 +386,7 @@ def test_saved_models_are_explained_verified_and_timed(call, path, tmp_path):
 
 def test_the_doctor_says_what_needs_a_compiler(call):
     _, out, _ = call("doctor")
-    assert "needed to save models" in out
+    assert "needed to write models for C and to install from source" in out
 
 
 def test_tables_fit_120_columns(call, tmp_path):

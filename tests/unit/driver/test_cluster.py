@@ -1,6 +1,7 @@
 """Clusters: whatever workers do, each candidate is one trial, and no machine runs two at once."""
 
 import random
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from tilewright.driver import cluster as under_test
 from tilewright.driver import cluster_measurer
 from tilewright.driver.cluster import ClusterMeasurer, WorkerLostError
 from tilewright.strategies import Candidate, Task
-from tilewright.support import InputError, ResourceError, TargetError
+from tilewright.support import InputError, InstallationError, ResourceError, TargetError
 from tilewright.target import X86_AVX512, detect
 from tilewright.tune import TrialLimits
 
@@ -206,6 +207,12 @@ def test_what_is_no_cluster():
     for name in ("local[0]", "local[99]", "local", "example", "", "local[2]; rm"):
         with pytest.raises(InputError):
             cluster_measurer(name)
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InstallationError, match="a cluster needs Ray"):
+        cluster_measurer("local[2]")
 
 
 def test_actors_of_ray_one_killed_meanwhile():

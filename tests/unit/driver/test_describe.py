@@ -13,12 +13,12 @@ from tests.unit.strategies.test_default import blocked, constant, conv_program, 
 import onnx_models as tiny
 import tilewright
 from tilewright import lang
+from tilewright.cost import is_fast
 from tilewright.driver import Limits, describe
 from tilewright.driver.describe import layout_name
 from tilewright.driver.work import moved_bytes
 from tilewright.ir import BF16, F32, Buffer, Index, to_function
 from tilewright.lang import ops
-from tilewright.plan import is_fast
 from tilewright.plan.contraction import rule as default
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import Schedule, with_layout

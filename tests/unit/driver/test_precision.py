@@ -7,10 +7,10 @@ from onnx import TensorProto, helper
 import onnx_models as tiny
 import tilewright
 from onnx_models import tensor
+from tilewright.cost import is_fast
 from tilewright.driver import verify_model
 from tilewright.frontend import zoo
 from tilewright.ir import BF16, F32
-from tilewright.plan import is_fast
 from tilewright.support import InputError
 from tilewright.target import detect
 

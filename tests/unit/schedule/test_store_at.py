@@ -102,8 +102,10 @@ def test_kernels_of_models_take_it():
         "threads": 1,
         "form": "plan",
         "candidate": plan.to_json(),
+        "memory": 1 << 32,
+        "slow": 100.0,
     }
-    answer = Runner(HOST).answer(request)
+    (answer,) = Runner(HOST).answer({"do": "run", "candidates": [request], "rounds": 1})["trials"]
     assert answer["status"] == "ok", answer["reason"]
     assert Machine(HOST, 1).threads == 1 and tilewright.__version__
 

@@ -8,8 +8,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.driver import kernel_source
 from tilewright.lang import ops
-from tilewright.plan import plan_seconds
-from tilewright.strategies import ON_DEVICES, STRATEGIES, History, Task, best_by_model
+from tilewright.strategies import ON_DEVICES, STRATEGIES, History, Prices, Task, best_by_model
 from tilewright.target import A100
 
 
@@ -31,7 +30,5 @@ def test_candidates(name):
 def test_the_best_by_the_model_is_no_worse_than_the_default():
     task = Task(attention(), Machine(A100, 1))
     best = best_by_model(STRATEGIES["random"], task, count=8).plan
-    machine = task.machine
-    assert plan_seconds(task.program, best, machine) <= plan_seconds(
-        task.program, task.default().plan, machine
-    )
+    prices = Prices(task)
+    assert prices.seconds(best) <= prices.seconds(task.default().plan)

@@ -87,8 +87,12 @@ def test_what_was_measured_is_gone_on_from():
 
 def test_the_model_must_see_a_gain_above_the_margin(monkeypatch):
     task, found = candidates("min-plus", 8)
-    prices = iter([1.0] + [1 / 1.2] * 7)
-    monkeypatch.setattr(catalog, "seconds", lambda *_: next(prices))
+    gains = [1.0] + [1.2] * 7
+
+    def price(_, plan):
+        return 1 / gains[[c.plan for c in found].index(plan)]
+
+    monkeypatch.setattr(catalog.Prices, "seconds", price)
     assert best_by_model(STRATEGIES["construct"], task, count=8).plan == found[0].plan
-    prices = iter([1.0, 1 / 1.2, 1 / 1.6, 1 / 1.5] + [1.0] * 4)
+    gains[2:4] = 1.6, 1.5
     assert best_by_model(STRATEGIES["construct"], task, count=8).plan == found[2].plan
