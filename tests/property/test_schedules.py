@@ -43,7 +43,7 @@ MORE = {
     "split_phases": 2,
     "flatten_rows": 2,
     "tensorize-tiles": 2,
-    "swizzle": 2,
+    "swizzle": 4,
     "shift_factor": 2,
 }
 
@@ -81,7 +81,7 @@ START = {
     "pad_operand": (("padconv", "conv", "matmul"),),
     "split_phases": (("conv", "strided"),),
     "flatten_rows": (("padconv", "conv"),),
-    "as_matrices": (("padconv", "conv", "matmul"),),
+    "as_matrices": (("images", "quarters", "dots", "matmul"),),
     "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
     **dict.fromkeys(("tensorize", "tensorize-tiles"), (("dots",),)),

@@ -93,6 +93,7 @@ def test_sequences_that_grow_and_shrink():
             "one element",
         ),
         ([("SplitToSequence", ["x", "none"], "y")], ModelError, "parts of 0 elements"),
+        ([("SplitToSequence", ["long"], "y")], UnsupportedOperatorError, "1025 parts; at most 1024 are made"),
     ],
     ids=str,
 )
@@ -103,6 +104,6 @@ def test_what_sequences_cannot_be(nodes, error, message):
         constants["x"] = X
         given = {}
     else:
-        given = {"x": TensorType("f32", X.shape)}
+        given = {"x": TensorType("f32", X.shape), "long": TensorType("f32", (1025, 1))}
     with pytest.raises(error, match=message):
         typed_graph(given, ["y"], made, constants)

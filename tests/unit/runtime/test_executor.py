@@ -233,6 +233,8 @@ def test_a_failed_entry_check_is_explained(builder, kernels):
     plan.run(*arrays, [0])
     with pytest.raises(InputError, match=r"'conv\\n1' cannot run: N must be a multiple of 4"):
         plan.run(*arrays, [1])
+    with pytest.raises(InputError, match=r"'conv\\n1' cannot run: N must be a multiple of 4"):
+        plan.run_within(*arrays, [1])
     with pytest.raises(InternalError, match="returned 2"):
         plan.run(*arrays, [2])
     plan.run(*arrays, [0])

@@ -15,7 +15,7 @@ from tilewright.ir import canonical_program, structural_hash
 from tilewright.plan import build_unit
 from tilewright.strategies import STRATEGIES, Candidate, History, Task, Trial
 from tilewright.strategies.joint.loops import loop_space
-from tilewright.tune import AUTO, Budget, Database, Record, TaskUse, tune_task, tune_tasks
+from tilewright.tune import AUTO, Budget, Database, Record, TaskUse, session, task, tune_task, tune_tasks
 from tilewright.tune.transfer import neighbours_of
 
 TASK = Task(canonical_program(PROGRAMS["convolution"]), Machine(HOST, 1))
@@ -130,7 +130,7 @@ def test_candidates_that_fail_are_trials_with_a_reason(status):
 
 
 def test_a_thousand_failures_of_every_kind_abort_nothing(monkeypatch):
-    monkeypatch.setattr("tilewright.tune.task.MOST_STALE", 1 << 30)
+    monkeypatch.setattr(task, "MOST_STALE", 1 << 30)
     rng = Random(1)
     kinds = {}
     measurer = Told(
@@ -292,8 +292,8 @@ def test_auto_asks_all_its_searches_and_stays_with_those_that_find():
 
 def test_memory_stays_flat_over_thousands_of_trials(monkeypatch):
     """What a session holds of a trial that is no leader is the digest of its plan."""
-    monkeypatch.setattr("tilewright.tune.task.MOST_STALE", 1 << 30)
-    monkeypatch.setattr("tilewright.tune.session.LEAST_WORTH", -1.0)
+    monkeypatch.setattr(task, "MOST_STALE", 1 << 30)
+    monkeypatch.setattr(session, "LEAST_WORTH", -1.0)
     held = {}
 
     class Quiet(Told):
