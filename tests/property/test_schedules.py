@@ -81,7 +81,7 @@ START = {
     "pad_operand": (("padconv", "conv", "matmul"),),
     "split_phases": (("conv", "strided"),),
     "flatten_rows": (("padconv", "conv"),),
-    "as_matrices": (("images", "quarters", "dots", "matmul"),),
+    "as_matrices": (("images", "quarters", "dots"),),
     "reverse_compute_at": (ELEMENTWISE, ("pointwise", "padded")),
     **dict.fromkeys(("slide", "roll"), (ELEMENTWISE, ("window", "rows"))),
     **dict.fromkeys(("tensorize", "tensorize-tiles"), (("dots",),)),

@@ -76,13 +76,19 @@ def roles_of(stage: Stage) -> Roles | str:
 
 
 def guards_of(roles: Roles) -> tuple[list[Condition], list[Condition]] | str:
-    """The conditions of the sum, by the factor that they make zero; or why neither can hide one."""
+    """The conditions of the sum, by the factor that they make zero; or why neither can hide one.
+
+    Those on terms and batch alone make both zero: where they do not hold, neither factor may be there to read.
+    """
     common = {it.name for it in (*roles.batch, *roles.sums)}
     left: list[Condition] = []
     right: list[Condition] = []
     for c in roles.guard:
         names: Set[str] = set(c.vars)
-        if names <= common | {it.name for it in roles.columns}:
+        if names <= common:
+            left.append(c)
+            right.append(c)
+        elif names <= common | {it.name for it in roles.columns}:
             right.append(c)
         elif names <= common | {it.name for it in roles.rows}:
             left.append(c)

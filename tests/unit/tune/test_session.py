@@ -346,8 +346,8 @@ def test_plans_of_tasks_that_are_alike_come_first():
 def test_other_operators_and_losers_are_no_neighbours():
     near, new = product(64), product(96)
     records = Database(":memory:")
-    for task, seconds in ((near, 2.0), (TASK, 1.0)):
-        plan = task.default().plan
-        records.declare(task, "x", task.key)
-        records.keep(task.key, [Record(task.key, plan, "f", seconds, 2.0)])
+    for given, seconds in ((near, 2.0), (TASK, 1.0)):
+        plan = given.default().plan
+        records.declare(given, "x", given.key)
+        records.keep(given.key, [Record(given.key, plan, "f", seconds, 2.0)])
     assert neighbours_of(new, new.key, records) == ()

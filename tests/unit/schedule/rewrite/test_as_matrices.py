@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import run_program
+from tilewright.ir import run_function, run_program
 from tilewright.lang import ops
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError, assert_close
@@ -63,3 +63,15 @@ def test_what_it_refuses():
     vector = lang.compute((4,), lambda i: lang.sum(x[i, k] * y[k], axis=k), name="V")
     with pytest.raises(ScheduleError, match="no axis moves the"):
         Schedule(lang.program([x, y], [vector])).as_matrices("V", (1, 1, 1), "P")
+
+
+def test_a_condition_on_terms_alone_keeps_both_factors_inside_their_arrays():
+    A, B = lang.placeholder((4, 1), name="A"), lang.placeholder((1, 3), name="B")
+    k = lang.reduce_axis(1, "k")
+    C = lang.compute((4, 3), lambda i, j: lang.sum(A[i, k] * B[k, j], axis=k), name="C")
+    schedule = Schedule(lang.program([A, B], [C])).rfactor("C", "k", 2)  # a second part that has no terms
+    part = next(stage.name for stage in schedule.program.stages if len(stage.iters) > 3)
+    done = schedule.as_matrices(part, (1, 1, 1), "P")
+    a, b = np.arange(4, dtype=np.float32).reshape(4, 1), np.ones((1, 3), np.float32)
+    found = run_function(done.func, {"A": a, "B": b})
+    np.testing.assert_array_equal(found["C"], a @ b)
