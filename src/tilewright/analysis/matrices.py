@@ -78,7 +78,7 @@ def roles_of(stage: Stage) -> Roles | str:
 def guards_of(roles: Roles) -> tuple[list[Condition], list[Condition]] | str:
     """The conditions of the sum, by the factor that they make zero; or why neither can hide one.
 
-    Those on terms and batch alone make both zero: where they do not hold, neither factor may be there to read.
+    Those on terms and batch alone make both zero: where one fails, neither factor may be there to read.
     """
     common = {it.name for it in (*roles.batch, *roles.sums)}
     left: list[Condition] = []
