@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tilewright.ir import (
     REGISTER,
@@ -51,8 +50,7 @@ CALL_OPERATIONS = 20
 UNKNOWN_EXTENT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """``stride * ((sum of coefficients times loops) // quotient % modulus)``; a modulus of 0 is none."""
 
     stride: int
@@ -77,8 +75,7 @@ class Term:
 Place: TypeAlias = tuple[Term, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """An access of a work: one place a dimension of the buffer in memory, that of the longest stride first.
 
     ``width`` are bytes of an element; ``kept`` says that the buffer is in registers. ``loops`` are those that
@@ -101,14 +98,19 @@ class Access:
         """
         out, last = self.width, len(self.places) - 2
         for n, place in enumerate(self.places):
-            if not place:
-                continue
-            if n >= last:
-                out *= 1 + sum(term.span(extents) for term in place)
-            else:
-                spans = [term.span(extents) for term in place]
-                values = prod(s // (abs(t.stride) or 1) + 1 for s, t in zip(spans, place, strict=True))
-                out *= min(1 + sum(spans), values)
+            whole, values = 1, 1
+            for stride, inner, quotient, modulus in place:
+                reach = 0
+                for c, name in inner:
+                    if name in extents:
+                        reach += abs(c) * (extents[name] - 1)
+                if quotient > 1:
+                    reach //= quotient
+                if modulus and reach >= modulus:
+                    reach = modulus - 1
+                whole += abs(stride) * reach
+                values *= reach + 1
+            out *= whole if n >= last else min(whole, values)
         return out
 
 
@@ -125,8 +127,7 @@ def access(buffer: str, places: Sequence[Place], width: int, writes: bool, kept:
     return Access(buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(once - outside))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A block: what it accesses, operations an instance, bytes of an element of its result.
 
     ``instruction`` names one that does several operations at once (empty: plain operations).
@@ -139,8 +140,7 @@ class Work:
     instruction: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     """A loop, its kind, and what is inside."""
 
     name: str

@@ -5,19 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright.cost import Machine, Node
 from tilewright.ir import Program
 from tilewright.plan.space import Space
+from tilewright.plan.trees import Bodies
 from tilewright.schedule import Schedule
 
 ProblemT = TypeVar("ProblemT")
 PlanT = TypeVar("PlanT")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Context:
     """A program after its rewrites, and the machine that it is planned for.
 
@@ -29,6 +31,11 @@ class Context:
     machine: Machine
     constants: frozenset[str] = frozenset()
     matches: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        """What cost models ask of the program's stages."""
+        return Bodies(self.program)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost import Access, Node, Place, Term, Work, access, loop, operations_of, terms_of
 from tilewright.ir import Atom, Index, Program, Stage, Store, condition_of, loads, stmt_loads
@@ -15,8 +15,7 @@ BALANCED_ITERATIONS: Final = 16
 _NOTHING: Final[Mapping[str, frozenset[str]]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(NamedTuple):
     """What an instance accesses of one buffer: places over the stage's iterators."""
 
     buffer: str
@@ -25,8 +24,7 @@ class Touched:
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A stage for cost models: its accesses, operations an instance, bytes of an element of its result.
 
     ``start`` is the same of the start of its reduction.
@@ -42,6 +40,20 @@ class Body:
     def writes(self) -> tuple[Touched, ...]:
         """The accesses that write."""
         return tuple(t for t in self.touched if t.writes)
+
+
+class Bodies:
+    """The bodies of a program's stages, each made once."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._known: dict[str, Body | None] = {}
+
+    def of(self, stage: Stage) -> Body | None:
+        """A stage's body; ``None`` for one that is no plain definition of one buffer."""
+        if stage.name not in self._known:
+            self._known[stage.name] = body_of(self._program, stage)
+        return self._known[stage.name]
 
 
 def body_of(program: Program, stage: Stage) -> Body | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar, TypeAlias
 
@@ -36,13 +37,14 @@ from tilewright.plan.contraction.tree import tiles_tree
 from tilewright.plan.rows.nest import schedule_copy_at, schedule_elementwise
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
+from tilewright.plan.trees import Bodies
 from tilewright.schedule import Schedule, with_layout
 from tilewright.support import ScheduleError
 
 ContractionPlan: TypeAlias = TilePlan | GemmPlan | SkinnyPlan | SplitKPlan | GemvPlan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ContractionProblem:
     """A contraction ``c`` as it stands, and the stages that go with it.
 
@@ -79,6 +81,11 @@ class ContractionProblem:
     def tiles(self, vectors: int | None = None) -> TileProblem:
         """The problem with the constant operand in panels. Raises ScheduleError where no tile reads those."""
         return self.laid_out(vectors)[0]
+
+    @cached_property
+    def known(self) -> dict[int, tuple[TileProblem, Bodies]]:
+        """What cost models ask of :meth:`laid_out`, by the vectors of a tile."""
+        return {}
 
     def laid_out(self, vectors: int | None = None) -> tuple[TileProblem, Program]:
         """:meth:`tiles`, and the program with the constant operand in panels."""
@@ -218,8 +225,11 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         """Loops over register tiles; other forms are known by scheduling only."""
         if not isinstance(plan, TilePlan):
             return None
-        tiles, program = problem.laid_out(plan.vectors)
-        return tiles_tree(tiles, program, plan, problem.context.machine.target)
+        if plan.vectors not in problem.known:
+            tiles, program = problem.laid_out(plan.vectors)
+            problem.known[plan.vectors] = tiles, Bodies(program)
+        tiles, bodies = problem.known[plan.vectors]
+        return tiles_tree(tiles, bodies, plan, problem.context.machine.target)
 
     def build(self, s: Schedule, problem: ContractionProblem, plan: ContractionPlan) -> Schedule:
         """Carry out the nest; an epilogue of a special nest is one of its own."""

@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node, Place
-from tilewright.ir import Program
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import innermost_of, is_expanded
 from tilewright.plan.contraction.nest import TilePlan, TileProblem
 from tilewright.plan.contraction.register_tiling import vector_width
-from tilewright.plan.trees import Step, around, body_of, one, placed, started, stored, tiled
+from tilewright.plan.trees import Bodies, Step, around, one, placed, started, stored, tiled
 from tilewright.target import Target
 
 
-def tiles_tree(p: TileProblem, program: Program, plan: TilePlan, target: Target) -> tuple[Node, ...] | None:
+def tiles_tree(p: TileProblem, bodies: Bodies, plan: TilePlan, target: Target) -> tuple[Node, ...] | None:
     """The nests of a plan in a program whose constant operand is laid out for it.
 
     ``None`` for forms that are known by scheduling only: instructions that sum groups, borders, windows that
@@ -27,7 +26,7 @@ def tiles_tree(p: TileProblem, program: Program, plan: TilePlan, target: Target)
         not (use_of(c) is not None or plan.instruction is not None or c.guard or is_expanded(c))
         and plan.lines is None
     )
-    body, last = body_of(program, c.stage), body_of(program, p.last)
+    body, last = bodies.of(c.stage), bodies.of(p.last)
     if not plain or p.in_order is not None or p.panels is not None or p.rows is not None:
         return None
     if body is None or last is None:

@@ -81,7 +81,7 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
     def tree(self, problem: GeneralProblem, plan: GeneralPlan) -> tuple[Node, ...] | None:
         """Loops over tiles, partial ones apart."""
         context = problem.context
-        return general_tree(problem.reduction, context.program, plan, context.machine.target)
+        return general_tree(problem.reduction, context.bodies, plan, context.machine.target)
 
     def build(self, s: Schedule, problem: GeneralProblem, plan: GeneralPlan) -> Schedule:
         """Carry out the nest."""

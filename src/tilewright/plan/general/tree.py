@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.cost import Node, Place
-from tilewright.ir import Program
 from tilewright.plan.general.nest import GeneralPlan, Reduction, dtype_of
-from tilewright.plan.trees import Step, around, body_of, one, placed, started, stored, tiled
+from tilewright.plan.trees import Bodies, Step, around, one, placed, started, stored, tiled
 from tilewright.target import Target
 
 
-def general_tree(
-    r: Reduction, program: Program, plan: GeneralPlan, target: Target
-) -> tuple[Node, ...] | None:
+def general_tree(r: Reduction, bodies: Bodies, plan: GeneralPlan, target: Target) -> tuple[Node, ...] | None:
     """The nests of a plan; ``None`` where panels make them known by scheduling only."""
     stage = r.stage
-    body, last = body_of(program, stage), body_of(program, r.last)
+    body, last = bodies.of(stage), bodies.of(r.last)
     if r.panels or body is None or last is None:
         return None
     own = [it.name for it in stage.iters if it.kind == "par"]

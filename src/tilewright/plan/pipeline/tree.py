@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.analysis import Access, Span
@@ -316,7 +316,7 @@ def _inlined(g: Group, known: Mapping[str, Member], inlined: Mapping[str, str]) 
                             )
                             for place in other.places
                         )
-                        touched[replace(other, places=spots)] = None
-            body = replace(body, touched=tuple(touched), operations=max(1, operations))
+                        touched[other._replace(places=spots)] = None
+            body = body._replace(touched=tuple(touched), operations=max(1, operations))
         out[stage.name] = body
     return out

@@ -79,7 +79,7 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
     def tree(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Node, ...] | None:
         """The row loop with a nest a stage."""
         context = problem.context
-        return rows_tree(context.program, problem.stages, problem.last, plan, context.machine.threads)
+        return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine.threads)
 
     def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
         """Compute all stages of a row inside its loop."""

@@ -20,7 +20,7 @@ from tilewright.plan.rows.nest import (
     folded_at_once,
     parts_of,
 )
-from tilewright.plan.trees import Body, around, body_of, one, placed, started
+from tilewright.plan.trees import Bodies, Body, around, body_of, one, placed, started
 from tilewright.target import Target
 
 Loops = list[tuple[str, int, str]]
@@ -118,13 +118,13 @@ def elementwise_tree(
 
 
 def rows_tree(
-    program: Program, stages: Sequence[Stage], last: Stage, plan: RowsPlan, threads: int
+    known: Bodies, stages: Sequence[Stage], last: Stage, plan: RowsPlan, threads: int
 ) -> tuple[Node, ...] | None:
     """The nest of a chain over rows; ``None`` for vectors across rows, and for rows of sizes not known."""
     chain = (*stages, last)
     if plan.across or not all(it.extent.is_const for st in chain for it in st.iters):
         return None
-    bodies = {st.name: body_of(program, st) for st in chain}
+    bodies = {st.name: known.of(st) for st in chain}
     if any(b is None for b in bodies.values()):
         return None
     depth = plan.depth
