@@ -156,7 +156,7 @@ def _traffic(
     for loop in reversed(loops):
         inner[loop.name] = loop.extent
         name = loop.name
-        row = [a.footprint(inner) if name in a.loops else n for a, n in zip(outside, row, strict=True)]
+        row = [a.footprint(inner) if name in a.loops else n for a, n in zip(outside, row, strict=False)]
         tables.append(row)
     tables.reverse()
     totals = [sum(row) for row in tables]

@@ -116,15 +116,21 @@ class Access(NamedTuple):
 
 def access(buffer: str, places: Sequence[Place], width: int, writes: bool, kept: bool = False) -> Access:
     """An access with what its places say about loops."""
-    loops = {name for place in places for term in place for _, name in term.inner}
-    once = {
-        name
-        for term in (places[-1] if places else ())
-        for c, name in term.inner
-        if abs(c * term.stride) == 1 and term.quotient == 1
-    }
-    outside = {name for place in places[:-1] for term in place for _, name in term.inner}
-    return Access(buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(once - outside))
+    loops: set[str] = set()
+    for place in places[:-1]:
+        for term in place:
+            for _, name in term[1]:
+                loops.add(name)
+    together: set[str] = set()
+    if places:
+        moved: set[str] = set()
+        for stride, inner, quotient, _ in places[-1]:
+            for c, name in inner:
+                moved.add(name)
+                if quotient == 1 and name not in loops and c * stride in (1, -1):
+                    together.add(name)
+        loops |= moved
+    return Access(buffer, tuple(places), width, writes, kept, frozenset(loops), frozenset(together))
 
 
 class Work(NamedTuple):

@@ -143,19 +143,22 @@ def _access(
     for place in t.places:
         found: list[Term] = []
         for term in place:
-            if term.quotient == 1 and not term.modulus:
-                for c, name in term.inner:
-                    found += [
-                        Term(term.stride * c * b.stride, b.inner, b.quotient, b.modulus)
-                        for b in binding.get(name, ())
-                    ]
-            else:
+            stride, inner, quotient, modulus = term
+            if quotient > 1 or modulus:
                 found += _divided(term, binding, extents)
+                continue
+            for c, name in inner:
+                moved, by = binding.get(name, ()), stride * c
+                if by == 1:
+                    found += moved
+                else:
+                    found += [Term(by * s, loops, q, m) for s, loops, q, m in moved]
         if below is not None:
             # storage of its own: it begins where the loops around it are
-            found = [term for term in found if any(name in below for _, name in term.inner)]
-        if found or below is None:
-            places.append(tuple(found))
+            found = [term for term in found if any(name in below for _, name in term[1])]
+            if not found:
+                continue
+        places.append(tuple(found))
     return access(t.buffer, places, t.width, t.writes, t.buffer in kept)
 
 
