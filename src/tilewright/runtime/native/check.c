@@ -4,10 +4,17 @@
 /* From so many numbers on threads share them. */
 enum { MANY = 1 << 16 };
 
+/* In the widest vectors that the CPU has, chosen when the library is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WIDEST
+#endif
+
 /* The sign of (n - low) | (high - 1 - n) says whether n is out of range, an overflow included: additions and a bitwise or,
  * which compilers put into vectors for every x86-64. */
 #define SCAN(name, type)                                                                           \
-    static int name(const void *numbers, int64_t begin, int64_t end, int64_t stride, int64_t low, int64_t high) { \
+    WIDEST static int name(const void *numbers, int64_t begin, int64_t end, int64_t stride, int64_t low, int64_t high) { \
         const type *n = numbers;                                                                   \
         uint64_t signs = 0;                                                                        \
         if (stride == 1) {                                                                         \
