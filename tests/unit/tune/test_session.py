@@ -1,8 +1,11 @@
 """Sessions of tuning, against a measurer that says what it is told to."""
 
 import math
+import subprocess
+import sys
 import time
 import tracemalloc
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -20,6 +23,7 @@ from tilewright.tune.transfer import neighbours_of
 
 TASK = Task(canonical_program(PROGRAMS["convolution"]), Machine(HOST, 1))
 OTHER = Task(canonical_program(PROGRAMS["product"]), Machine(HOST, 1))
+ROOT = Path(__file__).parents[3]
 FAILURES = ["refused", "uncompilable", "crashed", "hung", "wrong", "memory", "slow"]
 
 
@@ -216,6 +220,43 @@ def test_a_run_that_was_killed_goes_on_where_it_was():
         plans = [t.candidate.plan for t in trials if t.candidate.origin != "default"]
         assert len(plans) == len(set(plans)) == 19
         assert kept <= after + 8
+
+
+CHILD = """
+import sys
+sys.path[:0] = ["tests", "."]
+from tests.unit.tune.test_session import Told, tuned
+from tilewright.tune import Database
+
+class Saying(Told):
+    def measure(self, task, candidates, limits):
+        print(len(candidates), flush=True)
+        sys.stdin.readline()
+        return super().measure(task, candidates, limits)
+
+with Database(sys.argv[1]) as records:
+    tuned(Saying(lambda n, _: 2.0 - (n % 5) * 0.2), trials=20, seed=3, database=records)
+"""
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_process_that_was_killed_leaves_what_it_had_measured(tmp_path, batches):
+    """Killed for good while a batch is measured: a later run makes the rest, and nothing twice."""
+    path = tmp_path / "r.db"
+    command = [sys.executable, "-c", CHILD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as tuner:
+        asked = 0
+        for _ in range(batches):
+            asked += int(tuner.stdout.readline())
+            tuner.stdin.write(b"\n")
+            tuner.stdin.flush()
+        tuner.stdout.readline()
+        tuner.kill()
+    with Database(path) as records:
+        assert sum(records.counts(TASK.key).values()) == asked
+        tuned(Told(lambda n, _: 2.0 - (n % 5) * 0.2), trials=20, seed=3, database=records)
+        plans = [t.candidate.plan for t in records.history(TASK.key) if t.candidate.origin != "default"]
+        assert len(plans) == len(set(plans)) == 19
 
 
 class Killed:
