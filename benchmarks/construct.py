@@ -6,7 +6,7 @@
 Gensor's Table IV with twenty shapes of ours, and ten general stages (`construct_shapes.py`); those of
 more than `--most` operations are left out and said so. For each: seconds of construction, the model's gain
 over the default (`predicted`), and in turns in one process the milliseconds of the default, of what the model
-(`construct`), of the best constructed plan whatever the model says of it (`first`), of the tree, of the
+chose (`construct`), of the best constructed plan whatever the model says of it (`first`), of the tree, of the
 evolutionary search after as much time (at least two seconds), and of torch. `regret` is the roofline of walks
 over the exact one, also without the fill and with other powers of footprints (the ablation).
 

@@ -117,12 +117,19 @@ class DynamicModel(HoldsCode):
         self._ranges: dict[_RangeKey, dict[int, ModelKernel]] = {}
         self._plans: dict[_RangeKey, RangePlan | None] = {}
         self._aside = Aside()
+        # where the sizes of the last run were: mostly those of the next one are there, too
+        self._last: _RangeKey = tuple((hi + 1, hi) for _, hi in ranges.values())
+        self._ahead: set[tuple[_RangeKey, tuple[bool, ...]]] = set()
         self._used: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._single: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
         self.sizes = dict(ranges)
         """The least and the largest value of each open size."""
         self.inputs = {name: self._declared(name, type_) for name, type_ in model.inputs().items()}
         """The type of each input; sizes that are open are names."""
+        self._places = [
+            (name, type_.rank, [(axis, dim) for axis, dim in enumerate(type_.shape) if isinstance(dim, str)])
+            for name, type_ in self.inputs.items()
+        ]
         self.target = compiler.target
         """The machine that the model was compiled for."""
         self.threads = compiler.options.threads
@@ -166,7 +173,9 @@ class DynamicModel(HoldsCode):
         if single is not None:
             return single.run(output_names, feeds, out=out)
         self._count(sizes)
-        ranges = self._range(sizes)
+        ranges = self._last
+        if not all(lo <= n <= hi for n, (lo, hi) in zip(sizes, ranges, strict=True)):
+            ranges = self._last = self._range(sizes)
         plan = self._plans.get(ranges)
         if plan is not None:
             self._look_ahead(sizes, ranges)
@@ -221,8 +230,28 @@ class DynamicModel(HoldsCode):
         """The sizes that arrays show, checked."""
         if not isinstance(feeds, Mapping):
             raise InputError(f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}")
+        known = self._seen(feeds)
+        if known is not None:
+            return known
         found = read_open_sizes(self.inputs, {name: np.shape(a) for name, a in feeds.items()})
         return tuple(self._checked(name, found[name]) for name in self.sizes)
+
+    def _seen(self, feeds: Mapping[str, Array]) -> tuple[int, ...] | None:
+        """The sizes of arrays that fit; ``None`` where something does not, or is no array."""
+        found: dict[str, int] = {}
+        try:
+            for name, rank, places in self._places:
+                shape = feeds[name].shape
+                if len(shape) != rank:
+                    return None
+                for axis, size in places:
+                    if found.setdefault(size, shape[axis]) != shape[axis]:
+                        return None
+            sizes = tuple(found[name] for name in self.sizes)
+        except (KeyError, AttributeError):
+            return None
+        within = all(lo <= n <= hi for n, (lo, hi) in zip(sizes, self.sizes.values(), strict=True))
+        return sizes if within else None
 
     def _given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes by name as a caller gives them, checked."""
@@ -324,8 +353,9 @@ class DynamicModel(HoldsCode):
 
     def _look_ahead(self, sizes: tuple[int, ...], ranges: _RangeKey) -> None:
         """Have the range after this one planned before sizes that grow come there."""
-        upper = [2 * n > lo + hi for n, (lo, hi) in zip(sizes, ranges, strict=True)]
-        if any(upper):
+        upper = tuple([2 * n > lo + hi for n, (lo, hi) in zip(sizes, ranges, strict=True)])
+        if (ranges, upper) not in self._ahead:
+            self._ahead.add((ranges, upper))
             most = (hi for _, hi in self.sizes.values())
             after = [
                 min(hi + 1, end) if far else n

@@ -7,7 +7,7 @@ looked up for a further size: a run computes the shapes of its results, and call
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
@@ -26,8 +26,10 @@ Extent: TypeAlias = tuple[int, ...]
 
 def extent_at(extent: Extent, sizes: Sequence[int]) -> int:
     """The value of an extent at some sizes."""
-    const, *factors = extent
-    return const + sum(c * n for c, n in zip(factors, sizes, strict=True))
+    total = extent[0]
+    for at, n in enumerate(sizes, 1):
+        total += extent[at] * n
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,25 @@ class SizedTensor:
     name: str
     dtype: np.dtype[Any]
     extents: tuple[Extent, ...]
+    _known: TensorInfo = field(init=False, repr=False, compare=False)
+    _moving: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # most dimensions of most tensors are the same at all sizes, and small models run for microseconds
+        object.__setattr__(
+            self, "_known", TensorInfo(self.name, self.dtype, tuple(e[0] for e in self.extents))
+        )
+        moving = (axis for axis, (_, *factors) in enumerate(self.extents) if any(factors))
+        object.__setattr__(self, "_moving", tuple(moving))
 
     def at(self, sizes: Sequence[int]) -> TensorInfo:
         """What it is at some sizes."""
-        return TensorInfo(self.name, self.dtype, tuple(extent_at(e, sizes) for e in self.extents))
+        if not self._moving:
+            return self._known
+        shape = list(self._known.shape)
+        for axis in self._moving:
+            shape[axis] = extent_at(self.extents[axis], sizes)
+        return TensorInfo(self.name, self.dtype, tuple(shape))
 
 
 class RangePlan:
