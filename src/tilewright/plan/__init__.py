@@ -38,10 +38,9 @@ from tilewright.plan.graph.propagation import (
     propagated,
     tied_values,
 )
-from tilewright.plan.inlining import inline_stages
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
-from tilewright.plan.pipeline.fuse import Choice, Fuser, Grouping, nest_of
+from tilewright.plan.pipeline.fusion import Fused, FusionSearch, fused_of, inlined, variants
 from tilewright.plan.pipeline.graph import (
     CHEAP,
     OPERATIONS,
@@ -53,6 +52,7 @@ from tilewright.plan.pipeline.graph import (
 )
 from tilewright.plan.pipeline.group import Group, Placement, Window, find_group, is_plain, windows
 from tilewright.plan.pipeline.group_plan import GroupPlan, held_bytes, invalid, kept_rows, tile_boxes
+from tilewright.plan.pipeline.grouping import Choice, Fuser, Grouping, nest_of
 from tilewright.plan.pipeline.nest import second_level, whole_nest
 from tilewright.plan.pipeline.price import FusionModel
 from tilewright.plan.pipeline.rule import GroupProblem
@@ -76,7 +76,12 @@ __all__ = [
     "graph_of",
     "strahler",
     "Choice",
+    "Fused",
     "Fuser",
+    "FusionSearch",
+    "fused_of",
+    "inlined",
+    "variants",
     "FusionModel",
     "Grouping",
     "nest_of",
@@ -88,7 +93,6 @@ __all__ = [
     "windows",
     "GroupPlan",
     "held_bytes",
-    "inline_stages",
     "invalid",
     "kept_rows",
     "tile_boxes",

@@ -62,7 +62,7 @@ def plan_unit(
     s = inline_stages(Schedule(program, operations=target.operations))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
-            changed, choices = apply_algorithms(s, target, threads, winograd, sizes, constants)
+            changed, choices = apply_algorithms(s, target, threads, winograd, sizes, known)
             if changed is not s:
                 return _plan_clusters(changed, machine, known, choices)
         except ScheduleError as error:

@@ -16,18 +16,20 @@ from tilewright.plan import (
     FusionModel,
     build_unit,
     find_group,
+    fused_of,
     graph_of,
     held_bytes,
+    inlined,
     nest_of,
     plan_from_json,
     plan_groups,
+    variants,
 )
-from tilewright.plan.pipeline import fuse
+from tilewright.plan.pipeline import grouping
 from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule
 from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
-from tilewright.strategies.polyhedral.inlining import inlined, variants
-from tilewright.strategies.polyhedral.strategy import MARGIN, PolyhedralSearch, fused_of
+from tilewright.strategies.polyhedral.strategy import PolyhedralSearch
 
 MACHINE = Machine(HOST, 2)
 
@@ -49,8 +51,8 @@ def chain(count, h=600, w=800, dtype="f32"):
 @pytest.mark.parametrize("seed", range(24))
 def test_whatever_the_model_may_choose_is_carried_out_and_right(seed, monkeypatch):
     """Tiles that divide nothing; every number of producers, kept in tiles or in rows."""
-    monkeypatch.setattr(fuse, "ROWS", (2, 3, 4, 5))
-    monkeypatch.setattr(fuse, "COLUMNS", (0, 2, 3))
+    monkeypatch.setattr(grouping, "ROWS", (2, 3, 4, 5))
+    monkeypatch.setattr(grouping, "COLUMNS", (0, 2, 3))
     monkeypatch.setattr("tilewright.plan.space.Space.check", lambda *given: None)
     rng = Random(seed)
     program = random_program(rng, 6)
@@ -106,7 +108,7 @@ def test_the_default_plan_is_priced_as_its_own_tiles():
     (default,) = search.propose(1)
     fused = fused_of(task.program, default.plan)
     (nest,) = fused.nests
-    assert nest.stages and default.predicted == (1 - MARGIN) * search.seconds(fused)
+    assert nest.stages and default.predicted == search.fusion.seconds(fused)
 
 
 def test_long_chains_are_cut_where_tiles_would_repeat_too_much():
@@ -151,10 +153,10 @@ def test_several_results_have_nests_of_their_own():
     b = lang.compute((398, 300), lambda y, i: a[y, i] + a[y + 2, i], name="b")
     c = lang.compute((398, 298), lambda y, i: a[y, i + 2] - b[y, i], name="c")
     fuser = Fuser(FusionModel(graph_of(lang.program([x], [b, c])), MACHINE))
-    for grouping in fuser.run():
-        roots = {fuser.graph.nodes[choice.root].name for choice in grouping.nests}
+    for found in fuser.run():
+        roots = {fuser.graph.nodes[choice.root].name for choice in found.nests}
         assert {"b", "c"} <= roots
-        assert all(0 not in choice.members for choice in grouping.nests)  # two results read it
+        assert all(0 not in choice.members for choice in found.nests)  # two results read it
 
 
 def test_neighbours_of_what_was_fast_follow():
