@@ -31,6 +31,7 @@ from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.general.rule import gather_general, reduction_before
 from tilewright.plan.gpu.assembly import plan_on_gpu
 from tilewright.plan.inlining import inline_stages
+from tilewright.plan.pipeline.fusion import better_fusion
 from tilewright.plan.pipeline.rule import pipeline_before
 from tilewright.plan.rows.match import ending_stage
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
@@ -54,11 +55,34 @@ def plan_unit(
     winograd: WinogradMode = "auto",
     sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> Planned:
-    """The default plan of a program, carried out; the arguments are those of ``default_schedule``."""
-    machine, known = Machine(on, threads), frozenset(constants)
+    """The default plan of a program, carried out; the arguments are those of ``default_schedule``.
+
+    Pipelines are fused as wholes where the fusion model says that this is faster than nest by nest.
+    """
+    machine = Machine(on, threads)
     if isinstance(on, GpuTarget):
         return plan_on_gpu(program, machine)
-    target = on
+    planned = plan_stages(program, on, threads, constants, winograd=winograd, sizes=sizes)
+    fused = better_fusion(program, machine, planned.plan)
+    if fused is None:
+        return planned
+    try:
+        return plan_groups(program, machine, constants, fused.inlined, fused.nests)
+    except ScheduleError as error:
+        return Planned(planned.plan, fell_back(planned.schedule, "nest by nest", error))
+
+
+def plan_stages(
+    program: Program,
+    target: Target,
+    threads: int,
+    constants: Collection[str] = (),
+    *,
+    winograd: WinogradMode = "auto",
+    sizes: Sequence[int] = WINOGRAD_SIZES,
+) -> Planned:
+    """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
+    machine, known = Machine(target, threads), frozenset(constants)
     s = inline_stages(Schedule(program, operations=target.operations))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
