@@ -40,7 +40,7 @@ from tilewright.plan.graph.propagation import (
 )
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
-from tilewright.plan.pipeline.fusion import Fused, FusionSearch, fused_of, inlined, variants
+from tilewright.plan.pipeline.fusion import MARGIN, Fused, FusionSearch, fused_of, inlined, variants
 from tilewright.plan.pipeline.graph import (
     CHEAP,
     OPERATIONS,
@@ -79,6 +79,7 @@ __all__ = [
     "Fused",
     "Fuser",
     "FusionSearch",
+    "MARGIN",
     "fused_of",
     "inlined",
     "variants",

@@ -13,7 +13,7 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from tilewright.plan import RULES, Context, Fused, FusionSearch, UnitPlan, fused_of, plan_groups
+from tilewright.plan import MARGIN, RULES, Context, Fused, FusionSearch, UnitPlan, fused_of, plan_groups
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -71,7 +71,7 @@ class PolyhedralSearch:
             yield Candidate(self._name, plan)
             return
         self._known[plan] = default
-        yield Candidate(self._name, plan, self.fusion.seconds(default))
+        yield Candidate(self._name, plan, (1 - MARGIN) * self.fusion.seconds(default))
         yield from self._planned(self.fusion.run())
 
     def _begins_near(self) -> bool:
