@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from tilewright.cli.state import State
-from tilewright.driver import PRECISIONS
+from tilewright.driver import NEST_STRATEGIES, PRECISIONS
 from tilewright.plan import WINOGRAD_MODES
 from tilewright.strategies import DEFAULT, STRATEGIES
 from tilewright.support import WaitPolicy, configure_logging, read_settings
@@ -36,6 +36,7 @@ class CompileOptions:
     plan: str | None = None
     records: str | None = None
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -91,7 +92,7 @@ def compile_options(command: _F) -> _F:
     """Add what decides how a model is compiled, and pass it as the command's ``options``.
 
     These are ``--target``, ``--threads``, ``--precision``, ``--accuracy``, ``--no-checks``, ``--strategy``,
-    ``--plan``, ``--records``, ``--wait-policy`` and ``--shape``.
+    ``--plan``, ``--records``, ``--wait-policy``, ``--shape`` and ``-D``.
     """
 
     @wraps(command)
@@ -108,6 +109,7 @@ def compile_options(command: _F) -> _F:
         plan_file: str | None,
         records: str | None,
         shapes: tuple[str, ...],
+        defines: tuple[str, ...],
         **others: object,
     ) -> object:
         options = CompileOptions(
@@ -122,11 +124,19 @@ def compile_options(command: _F) -> _F:
             None if plan_file is None else Path(plan_file).read_text(),
             records,
             parse_shapes(shapes),
+            parse_defines(defines),
         )
         return command(*arguments, options=options, **others)
 
     made: Any = bundled
     for option in (
+        click.option(
+            "-D",
+            "defines",
+            multiple=True,
+            metavar="NAME[=TEXT]",
+            help="Define a macro of a nest in C. May be given several times.",
+        ),
         click.option(
             "--shape",
             "shapes",
@@ -169,10 +179,11 @@ def compile_options(command: _F) -> _F:
         ),
         click.option(
             "--strategy",
-            type=click.Choice((DEFAULT, *STRATEGIES)),
+            type=click.Choice(tuple(dict.fromkeys((DEFAULT, *STRATEGIES, *NEST_STRATEGIES)))),
             default=DEFAULT,
             show_default=True,
-            help="What chooses the plan of each kernel; nothing is measured, the analytic model decides.",
+            help="What chooses the plan of each kernel; nothing is measured, the analytic model decides. "
+            "Nests in C: polyhedral (also by default), or as-written.",
         ),
         click.option(
             "--plan",
@@ -234,6 +245,17 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...] | int]:
         numbers = tuple(int(part) for part in parts)
         shapes[name] = numbers if len(numbers) > 1 else numbers[0]
     return shapes
+
+
+def parse_defines(texts: tuple[str, ...]) -> dict[str, str]:
+    """``NAME[=TEXT]`` options as macros; 1 where there is no text. Raises UsageError for no name."""
+    macros: dict[str, str] = {}
+    for text in texts:
+        name, equals, body = text.partition("=")
+        if not name.isidentifier():
+            raise click.UsageError(f"-D takes NAME or NAME=TEXT, got {text!r}")
+        macros[name] = body if equals else "1"
+    return macros
 
 
 def parse_assignments(texts: tuple[str, ...], option: str) -> dict[str, str]:

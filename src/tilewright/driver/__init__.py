@@ -21,7 +21,7 @@ from tilewright.driver.limits import Limits, copying, measure_limits, read_rate,
 from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
-from tilewright.driver.nests import Nest, scop
+from tilewright.driver.nests import NEST_STRATEGIES, Nest, scop
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.profile import KernelProfile, Profile
@@ -79,6 +79,7 @@ __all__ = [
     "Tuned",
     "tune_model",
     "ModelKernel",
+    "NEST_STRATEGIES",
     "Nest",
     "scop",
     "OURS",

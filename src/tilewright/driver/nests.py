@@ -1,23 +1,39 @@
-"""Nests as callables: compiled when first called, on numpy arrays in place."""
+"""Nests as callables: scheduled and compiled for the sizes they are called at, on numpy arrays in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright import poly
+from tilewright.codegen import ALL_CALLS, emit_c
+from tilewright.driver.choices import chosen_threads
 from tilewright.driver.kernel import Array, Kernel
+from tilewright.driver.sizes import read_sizes
 from tilewright.frontend import nests
-from tilewright.ir import Buffer, LoopFunction, evaluate_index
+from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
+from tilewright.lower import lower
 from tilewright.runtime import aligned_copy
-from tilewright.support import InputError, known_names, quoted
+from tilewright.strategies import ScheduledNest, schedule_nest
+from tilewright.support import InputError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
+
+AS_WRITTEN: Final = "as-written"
+"""The name of the strategy that leaves nests in their order, on one thread."""
+NEST_STRATEGIES: Final = ("polyhedral", AS_WRITTEN)
+KERNELS_KEPT: Final = 8
+"""Of a nest, the kernels for so many combinations of sizes are kept: the last used."""
+MAX_BYTES: Final = 1 << 40
+"""Largest array that a nest of fixed sizes may have."""
 
 
 class Nest:
-    """A nest that runs on numpy arrays in place, as it is written.
+    """A nest that runs on numpy arrays in place, in an order that a strategy finds for the sizes of a call.
 
     ``nest(A, x, alpha=1.5)``: arguments in the order of the loop function's buffers, or by name; scalars are
     numbers. Sizes are read off shapes; those that no shape shows are given by name. Arrays that are written
@@ -25,18 +41,73 @@ class Nest:
     are copied to and fro. Raises InputError for other arguments.
     """
 
-    def __init__(self, func: LoopFunction, target: Target | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        func: LoopFunction,
+        target: Target | None = None,
+        threads: int | None = None,
+        strategy: str = NEST_STRATEGIES[0],
+    ) -> None:
+        if strategy not in NEST_STRATEGIES:
+            hint = known_names(strategy, NEST_STRATEGIES, "strategies of nests")
+            raise InputError(f"there is no strategy {strategy!r} of nests", hint=hint)
         self.func = func
+        self.strategy = strategy
         self._target, self._threads = target, threads
-        self._kernel: Kernel | None = None
+        self._kernels: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()
         self._checked: set[tuple[tuple[str, int], ...]] = set()
 
     @property
-    def kernel(self) -> Kernel:
-        """The compiled function."""
-        if self._kernel is None:
-            self._kernel = Kernel(self.func, self._target or detect(), self._threads)
-        return self._kernel
+    def target(self) -> Target:
+        """The machine that the nest is compiled for."""
+        return self._target or detect()
+
+    @property
+    def threads(self) -> int:
+        """Threads that a run uses."""
+        return chosen_threads(self._threads, read_settings())
+
+    def scheduled(self, sizes: Mapping[str, int]) -> ScheduledNest:
+        """The nest at given sizes, in the order that its strategy finds.
+
+        Raises InputError for sizes that are missing, strange, out of range or make arrays too large.
+        """
+        if strange := next((n for n in sizes if n not in {p.name for p in self.func.params}), None):
+            names = [p.name for p in self.func.params]
+            hint = known_names(strange, names, "its sizes")
+            raise InputError(f"the nest {quoted(self.func.name)} has no size {quoted(strange)}", hint=hint)
+        values = read_sizes(self.func, {}, sizes)
+        func = function_at(self.func, values)
+        for b in func.buffers:
+            nbytes = b.dtype.bytes
+            for extent in b.physical_shape:
+                nbytes *= evaluate_index(extent, {})
+            if not 0 <= nbytes <= MAX_BYTES:
+                raise InputError(
+                    f"the array {quoted(b.name)} would have {nbytes} bytes", hint="give other sizes"
+                )
+        if self.strategy == AS_WRITTEN:
+            return ScheduledNest(func, ("as it is written",))
+        return schedule_nest(func, self.target, self.threads)
+
+    def c_source(self, sizes: Mapping[str, int]) -> str:
+        """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.
+
+        Raises InputError as :meth:`scheduled` does, TargetError for instructions that C does not have.
+        """
+        func = self.scheduled(sizes).func
+        return emit_c(replace(lower(func, native=ALL_CALLS, one_by_one=True), name=self.func.name)).text
+
+    def kernel(self, sizes: Mapping[str, int]) -> Kernel:
+        """The compiled function for given sizes; raises InputError as :meth:`scheduled` does."""
+        key = tuple(sizes[p.name] for p in self.func.params)
+        if key not in self._kernels:
+            made = self.scheduled(sizes).func
+            self._kernels[key] = Kernel(made, self.target, self.threads)
+            while len(self._kernels) > KERNELS_KEPT:
+                self._kernels.popitem(last=False)
+        self._kernels.move_to_end(key)
+        return self._kernels[key]
 
     def __call__(self, *arguments: object, **named: object) -> None:
         """Run once."""
@@ -61,9 +132,10 @@ class Nest:
         table = [a if _fits(a) else aligned_copy(a) for a in arrays]
         shapes = dict(zip(names, table, strict=True))
         stated = {name: value for name, value in sizes.items() if isinstance(value, int)}
-        values = self.kernel.sizes(shapes, stated)
+        values = read_sizes(func, {n: a.shape for n, a in shapes.items()}, stated)
         self._check(shapes, values)
-        self.kernel.run(table, [values[p.name] for p in func.params])
+        self._apart(dict(zip(names, arrays, strict=True)))
+        self.kernel(values).run(table)
         for b, mine, used in zip(func.buffers, arrays, table, strict=True):
             if used is not mine and b.name in func.outputs:
                 mine[...] = used
@@ -82,6 +154,21 @@ class Nest:
                 shown = ", ".join(f"{name} = {value}" for name, value in key)
                 raise InputError(f"with {shown}, {outside[0].message}", hint="give sizes that fit the arrays")
             self._checked.add(key)
+
+    def _apart(self, arrays: Mapping[str, Array]) -> None:
+        """Arrays that are written share no element with others."""
+        for (one, a), (two, b) in combinations(arrays.items(), 2):
+            if not {one, two} & set(self.func.outputs):
+                continue
+            try:
+                shared = np.shares_memory(a, b, max_work=1000)  # type: ignore[arg-type]  # any number is allowed
+            except np.exceptions.TooHardError:
+                shared = True
+            if shared:
+                raise InputError(
+                    f"{quoted(one)} and {quoted(two)} share memory: a nest takes arrays that are apart",
+                    hint=f"give a copy of {quoted(two if one in self.func.outputs else one)}",
+                )
 
     def _array(self, b: Buffer, given: dict[str, object]) -> Array:
         if b.name not in given:

@@ -163,7 +163,7 @@ from tilewright.ir.rewrite import (
 )
 from tilewright.ir.scalar_ops import UndefinedError
 from tilewright.ir.sharing import Numbering, shared_nodes
-from tilewright.ir.sizes import buffer_at, program_at
+from tilewright.ir.sizes import buffer_at, function_at, program_at
 from tilewright.ir.stmt import (
     NOTHING,
     PARALLEL,
@@ -328,6 +328,7 @@ __all__ = [
     "find_alloc",
     "floordiv",
     "fresh_name",
+    "function_at",
     "function_lines",
     "ge0",
     "hint_problem",

@@ -1,4 +1,4 @@
-"""Programs at given sizes: symbolic parameters replaced by numbers."""
+"""Programs and loop functions at given sizes: symbolic parameters replaced by numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tilewright.ir.buffer import Buffer, IndexMap
 from tilewright.ir.expr import Expr, map_indices
 from tilewright.ir.index import FloorDiv, Index, MinMax, Mod, Opaque, Param, floordiv, imax, imin, index, mod
 from tilewright.ir.program import Program, Stage
-from tilewright.ir.rewrite import map_exprs
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.rewrite import map_blocks, map_buffers, map_exprs
+from tilewright.ir.stmt import Block, LoopFunction, Stmt
 
 
 def bind_params(x: Index, params: Mapping[str, int]) -> Index:
@@ -69,6 +69,21 @@ def program_at(program: Program, params: Mapping[str, int]) -> Program:
         stages=tuple(map(stage, program.stages)),
         assumes=(),
     )
+
+
+def function_at(func: LoopFunction, params: Mapping[str, int]) -> LoopFunction:
+    """The loop function with every symbolic size a number; ``KeyError`` for one that ``params`` lacks."""
+
+    def at(x: Index) -> Index:
+        return bind_params(x, params)
+
+    def ranges(b: Block) -> Block:
+        return replace(b, iters=tuple(replace(it, lo=at(it.lo), hi=at(it.hi)) for it in b.iters))
+
+    body = map_exprs(func.body, at, lambda e: _expr(e, params))
+    body = map_buffers(map_blocks(body, ranges), lambda b: buffer_at(b, params))
+    buffers = tuple(buffer_at(b, params) for b in func.buffers)
+    return replace(func, params=(), buffers=buffers, body=body, assumes=())
 
 
 def _expr(e: Expr, params: Mapping[str, int]) -> Expr:

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.fusion import Group, compose, construct, fuse
     from tilewright.poly.groups import Space, conservative_fusion, isl_fusion, isl_schedule, spaces_as_written
+    from tilewright.poly.independent import independent_loops
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
+    from tilewright.poly.lifting import Lifted, lift
+    from tilewright.poly.privatise import allocations_inside
     from tilewright.poly.symbolic import check_bounds
     from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
@@ -47,7 +50,10 @@ _EXPORTS: Final = {
     "PolyBarrier": "extract",
     "PolyStatement": "extract",
     "all_dependences": "dependences",
+    "allocations_inside": "privatise",
     "extract_model": "extract",
+    "Lifted": "lifting",
+    "lift": "lifting",
     "Listing": "legality",
     "SymbolicRace": "symbolic_races",
     "outside_of_threads": "symbolic_races",
@@ -57,6 +63,7 @@ _EXPORTS: Final = {
     "check_bounds": "symbolic",
     "check_kinds": "kinds_judge",
     "check_legal": "legality",
+    "independent_loops": "independent",
     "infer_kinds": "kinds",
     "list_function": "legality",
 }
@@ -73,6 +80,7 @@ __all__ = [
     "spaces_as_written",
     "Dependence",
     "Dependences",
+    "Lifted",
     "Listing",
     "Model",
     "PolyAccess",
@@ -87,10 +95,13 @@ __all__ = [
     "check_legal",
     "contents_that_count",
     "all_dependences",
+    "allocations_inside",
     "extract_model",
     "follow_tree",
     "import_tree",
+    "independent_loops",
     "infer_kinds",
+    "lift",
     "list_function",
     "outside_of_threads",
     "Partings",

@@ -10,7 +10,7 @@ import islpy as isl
 from tilewright.ir import ZERO, Index, floordiv, imax, index, var
 from tilewright.poly.executions import MarkedPart
 from tilewright.poly.extract import Model
-from tilewright.poly.spaces import DIM, Domain
+from tilewright.poly.spaces import DIM, Domain, aff_index
 from tilewright.support import InternalError, ProgramError
 
 
@@ -77,7 +77,7 @@ def _rank(low: Index, extent: Index) -> tuple[bool, int, int, str]:
 def _reach(model: Model, distances: isl.Set) -> Index | None:
     """How many elements the distances from a bound span: constant unless that depends on parameters alone."""
     pieces = distances.dim_max(0).get_pieces()
-    values = [_as_index(aff, model, ()) for _, aff in pieces]
+    values = [aff_index(aff, (), model.params) for _, aff in pieces]
     most = distances.dim_max_val(0)
     if most.is_int() and any(v is not None and v == index(most.to_python()) for v in values):
         return index(most.to_python() + 1)
@@ -97,38 +97,10 @@ def _lower_bounds(model: Model, one: isl.Map, region: isl.Set, names: Sequence[s
         if scale <= 0:
             continue
         # scale * x + rest >= 0
-        found = _as_index(rest.set_coefficient_val(DIM.in_, at, 0), model, names)
+        found = aff_index(rest.set_coefficient_val(DIM.in_, at, 0), names, model.params)
         if found is not None:
             yield floordiv(-found + (scale - 1), scale)
     for _, least in one.dim_min(0).get_pieces():
-        found = _as_index(least, model, names)
+        found = aff_index(least, names, model.params)
         if found is not None:
             yield found
-
-
-def _as_index(aff: isl.Aff, model: Model, names: Sequence[str]) -> Index | None:
-    """An affine expression as an index; ``None`` where it is no integer, or mentions other dimensions."""
-    if not aff.get_denominator_val().is_one():
-        return None
-    out = index(aff.get_constant_val().to_python())
-    params = {p.name: p for p in model.params}
-    for n in range(aff.dim(DIM.param)):
-        c = aff.get_coefficient_val(DIM.param, n).to_python()
-        if c:
-            out = out + index(params[str(aff.get_dim_name(DIM.param, n))]) * c
-    for n in range(aff.dim(DIM.in_)):
-        c = aff.get_coefficient_val(DIM.in_, n).to_python()
-        if c and n >= len(names):
-            return None
-        if c:
-            out = out + var(names[n]) * c
-    for n in range(aff.dim(DIM.div)):
-        c = aff.get_coefficient_val(DIM.div, n).to_python()
-        if c:
-            divided = aff.get_div(n)
-            by = divided.get_denominator_val()
-            inner = _as_index(divided.scale_val(by), model, names)
-            if inner is None:
-                return None
-            out = out + floordiv(inner, by.to_python()) * c
-    return out

@@ -20,7 +20,9 @@ from tilewright.ir import (
     Param,
     Pred,
     Var,
+    floordiv,
     index,
+    var,
 )
 from tilewright.support import ProgramError
 
@@ -213,3 +215,31 @@ def pairs(m: isl.Map) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
     """All pairs of a bounded map; parameters as for :func:`points`."""
     n = m.dim(DIM.in_)
     return {(p[:n], p[n:]) for p in points(m.wrap().flatten())}
+
+
+def aff_index(aff: isl.Aff, names: Sequence[str], params: Sequence[Param] = ()) -> Index | None:
+    """An affine expression as an index; ``None`` where it is no integer, or mentions other dimensions."""
+    if not aff.get_denominator_val().is_one():
+        return None
+    out = index(aff.get_constant_val().to_python())
+    known = {p.name: p for p in params}
+    for n in range(aff.dim(DIM.param)):
+        c = aff.get_coefficient_val(DIM.param, n).to_python()
+        if c:
+            out = out + index(known[str(aff.get_dim_name(DIM.param, n))]) * c
+    for n in range(aff.dim(DIM.in_)):
+        c = aff.get_coefficient_val(DIM.in_, n).to_python()
+        if c and n >= len(names):
+            return None
+        if c:
+            out = out + var(names[n]) * c
+    for n in range(aff.dim(DIM.div)):
+        c = aff.get_coefficient_val(DIM.div, n).to_python()
+        if c:
+            divided = aff.get_div(n)
+            by = divided.get_denominator_val()
+            inner = aff_index(divided.scale_val(by), names, params)
+            if inner is None:
+                return None
+            out = out + floordiv(inner, by.to_python()) * c
+    return out

@@ -4,6 +4,7 @@ from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
+from tilewright.strategies.nests import ScheduledNest, schedule_nest
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Status, Strategy, Task, Trial
 
@@ -19,6 +20,7 @@ __all__ = [
     "QUICK",
     "ON_DEVICES",
     "STRATEGIES",
+    "ScheduledNest",
     "Search",
     "Status",
     "Strategy",
@@ -27,4 +29,5 @@ __all__ = [
     "best_by_model",
     "default_schedule",
     "find_strategy",
+    "schedule_nest",
 ]

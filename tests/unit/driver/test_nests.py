@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright.driver import Nest
 from tilewright.support import InputError
 
 # ruff: noqa: F821 (annotations are read as text; names are those of the mathematics)
@@ -60,3 +61,21 @@ def test_slices_of_larger_arrays_change_in_place():
 def test_wrong_arguments(arguments, named, match):
     with pytest.raises(InputError, match=match):
         update(*arguments, **named)
+
+
+def test_arrays_that_share_memory_are_refused():
+    A, memory = np.zeros((3, 3)), np.zeros(12)
+    with pytest.raises(InputError, match="'A' and 'x' share memory"):
+        update(A, A[0], 1.0, n=3)
+    # interleaved ones do not
+    update(A, memory[::4], 1.0, n=3)
+
+
+def test_strategies_and_sizes_of_nests():
+    with pytest.raises(InputError, match="there is no strategy 'fast' of nests"):
+        Nest(update.func, strategy="fast")
+    with pytest.raises(InputError, match="has no size 'm'"):
+        update.scheduled({"m": 3})
+    with pytest.raises(InputError, match="the array 'A' would have"):
+        update.scheduled({"N": 1 << 30, "n": 3})
+    assert Nest(update.func, strategy="as-written").scheduled({"N": 3, "n": 2}).notes == ("as it is written",)

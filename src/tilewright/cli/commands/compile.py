@@ -10,6 +10,7 @@ import click
 
 from tilewright.cli.files import check_output, write_folder, write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
+from tilewright.cli.nests import compile_nest, names_nest
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
@@ -59,6 +60,8 @@ def compile_(
 ) -> None:
     """Compile MODEL, and report its inputs, outputs, kernels and memory.
 
+    MODEL may be a C file with one nest between #pragma scop and #pragma endscop.
+
     Compiled code is kept in the object cache: compiling the same model again takes a fraction of the time.
     """
     if emit in FORMS:
@@ -69,6 +72,9 @@ def compile_(
     if output is not None and emit == EMITTED[0] and (wanted := _OTHERS.get(Path(output).suffix)):
         raise click.UsageError(f"--output {quoted(output)} has the name of {wanted}; saved models end in .tw")
     check_output(output, model)
+    if names_nest(model):
+        compile_nest(state, model, options, emit, output)
+        return
     compiled = compile_for(state, open_model(model), options)
     written: list[str] = []
     if output is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from tilewright.cli.arrays import write_archive
 from tilewright.cli.dynamic import run_dynamic
 from tilewright.cli.files import check_output
 from tilewright.cli.models import feeds_for, load_or_compile
+from tilewright.cli.nests import names_nest, run_nest
 from tilewright.cli.options import (
     CompileOptions,
     common_options,
@@ -23,7 +25,7 @@ from tilewright.cli.options import (
     parse_ranges,
 )
 from tilewright.cli.state import State
-from tilewright.driver import CompiledModel
+from tilewright.driver import CompiledModel, Profile
 from tilewright.runtime import is_saved_model
 from tilewright.support import quoted
 
@@ -66,7 +68,8 @@ def run(
 ) -> None:
     """Run MODEL on the given inputs, or on random ones, and show its outputs.
 
-    MODEL may also be what `tilewright compile --output` saved.
+    MODEL may also be what `tilewright compile --output` saved, or a C file with a nest: then the arguments
+    that it writes are shown.
     """
     if profile and is_saved_model(model):
         raise click.UsageError("--profile needs the model itself, not a saved one")
@@ -79,6 +82,12 @@ def run(
         return
     given = parse_assignments(files, "--input").values()
     check_output(output, model, *given, *([archive] if archive else []))
+    if names_nest(model):
+        if profile:
+            raise click.UsageError("--profile is for models")
+        results, seconds_ = run_nest(state, model, options, files, archive, seed, output, repeats)
+        _show(state, model, results, seconds_ * 1e3, repeats, output)
+        return
     compiled = load_or_compile(state, model, options)
     feeds = feeds_for(compiled, files, archive, seed)
     names = [info.name for info in compiled.outputs]
@@ -93,14 +102,28 @@ def run(
         write_archive(output, dict(zip(names, arrays, strict=True)))
     milliseconds = float(np.median(seconds)) * 1e3
     details = compiled.profile(feeds, repeats) if profile and isinstance(compiled, CompiledModel) else None
+    results = dict(zip(names, arrays, strict=True))
+    _show(state, model, results, milliseconds, repeats, output, details)
+
+
+def _show(
+    state: State,
+    model: str,
+    results: Mapping[str, npt.NDArray[Any]],
+    milliseconds: float,
+    repeats: int,
+    output: str | None,
+    details: Profile | None = None,
+) -> None:
+    """What a run gave, and how long it took."""
     if state.json:
-        rows = [summary(name, array) for name, array in zip(names, arrays, strict=True)]
+        rows = [summary(name, array) for name, array in results.items()]
         data: dict[str, Any] = {"command": "run", "model": model, "outputs": rows, "median_ms": milliseconds}
         if details is not None:
             data["profile"] = details.as_data()
         state.print_json(data)
         return
-    for name, array in zip(names, arrays, strict=True):
+    for name, array in results.items():
         state.say(describe(name, array))
     state.say(f"{milliseconds:.3f} ms" + (f", median of {repeats}" if repeats > 1 else ""))
     if details is not None:

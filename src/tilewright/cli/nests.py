@@ -1,0 +1,153 @@
+"""Loop nests in C: ``FILE.c`` in place of a model, compiled, emitted and run on arrays in place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.cli.arrays import read_feeds, write_archive
+from tilewright.cli.files import write_text
+from tilewright.cli.options import CompileOptions, parse_assignments
+from tilewright.cli.state import State
+from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo
+from tilewright.frontend import c
+from tilewright.ir import evaluate_index
+from tilewright.strategies import DEFAULT
+from tilewright.support import counted, quoted
+from tilewright.target import CpuTarget, find_target
+
+Array = npt.NDArray[Any]
+Sizes = dict[str, int]
+
+
+def names_nest(text: str) -> bool:
+    """Whether a MODEL argument names a C file."""
+    return text.endswith(".c")
+
+
+def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
+    """The nest of a C file, and its sizes. Raises UsageError for options that nests do not have."""
+    plain = CompileOptions()
+    for field in ("precision", "accuracy", "winograd", "checks", "plan", "wait_policy"):
+        if getattr(options, field) != getattr(plain, field):
+            option = {"checks": "no-checks"}.get(field, field.replace("_", "-"))
+            raise click.UsageError(f"--{option} is for models, {quoted(text)} is a nest in C")
+    strategy = NEST_STRATEGIES[0] if options.strategy == DEFAULT else options.strategy
+    func = c.read_c_file(text, options.defines)
+    target = find_target(options.target)
+    if not isinstance(target, CpuTarget):
+        raise click.UsageError(f"nests are compiled for CPUs, {target.name} is none")
+    nest = Nest(func, target, options.threads, strategy)
+    names = [p.name for p in func.params]
+    sizes: Sizes = {}
+    for name, size in options.shapes.items():
+        if not isinstance(size, int):
+            raise click.UsageError(f"{name} of {quoted(text)} is one size, got {len(size)}")
+        sizes[name] = size
+    missing = [name for name in names if name not in sizes]
+    if missing:
+        given = " ".join(f"--shape {name}=N" for name in missing)
+        raise click.UsageError(f"{quoted(text)} leaves sizes open: give {given}")
+    return nest, sizes
+
+
+def arguments_of(nest: Nest, sizes: Mapping[str, int]) -> list[TensorInfo]:
+    """The arguments of a nest at given sizes."""
+    return [
+        TensorInfo(b.name, b.dtype.numpy, tuple(evaluate_index(e, sizes) for e in b.shape))
+        for b in nest.func.buffers
+    ]
+
+
+def compile_nest(state: State, text: str, options: CompileOptions, emit: str, output: str | None) -> None:
+    """``tilewright compile FILE.c``: what came of a nest, and its code with ``--emit c``."""
+    if emit not in ("artefact", "c"):
+        raise click.UsageError(f"--emit {emit} is for models: nests are emitted as c")
+    if emit == "artefact" and output is not None:
+        raise click.UsageError("nests are not saved yet: --emit c writes their code")
+    start = time.perf_counter()
+    nest, sizes = open_nest(text, options)
+    made = nest.scheduled(sizes)
+    if emit == "c":
+        assert output is not None
+        write_text(output, nest.c_source(sizes))
+    else:
+        nest.kernel(sizes)
+    seconds = time.perf_counter() - start
+    infos = arguments_of(nest, sizes)
+    if state.json:
+        rows = [
+            {
+                "name": info.name,
+                "dtype": info.dtype.name,
+                "shape": list(info.shape),
+                "written": info.name in nest.func.outputs,
+                "read": any(b.name == info.name for b in nest.func.inputs),
+            }
+            for info in infos
+        ]
+        state.print_json(
+            {
+                "command": "compile",
+                "model": text,
+                "name": nest.func.name,
+                "strategy": nest.strategy,
+                "threads": nest.threads,
+                "arguments": rows,
+                "notes": list(made.notes),
+                "written": [output] if output else [],
+                "seconds": seconds,
+            }
+        )
+        return
+    for info in infos:
+        written = info.name in nest.func.outputs
+        read = any(b.name == info.name for b in nest.func.inputs)
+        state.say(f"{'in-out' if written and read else 'output' if written else 'input':>8}  {info}")
+    state.say(f"  target  {nest.target.name}, {counted(nest.threads, 'thread')}")
+    for note in made.notes:
+        state.say(f"    nest  {note}")
+    state.say(f"    time  {seconds:.2f} s")
+    if output is not None:
+        state.note(f"written to {output}")
+
+
+def run_nest(
+    state: State,
+    text: str,
+    options: CompileOptions,
+    files: tuple[str, ...],
+    archive: str | None,
+    seed: int,
+    output: str | None,
+    repeats: int,
+) -> tuple[dict[str, Array], float]:
+    """``tilewright run FILE.c``: the arrays that it writes after one run, and the median seconds of all runs.
+
+    Arguments that no file has are drawn; every run has arrays of its own.
+    """
+    nest, sizes = open_nest(text, options)
+    infos = arguments_of(nest, sizes)
+    rng = np.random.default_rng(seed)
+    given = read_feeds(parse_assignments(files, "--input"), archive, infos)
+    for info in infos:
+        if info.name not in given:
+            given[info.name] = rng.uniform(0.5, 1.5, info.shape).astype(info.dtype)
+    seconds = []
+    results: dict[str, Array] = {}
+    for n in range(repeats + 1):
+        arrays = {name: np.array(array, copy=True) for name, array in given.items()}
+        start = time.perf_counter()
+        nest(**arrays, **sizes)
+        seconds.append(time.perf_counter() - start)
+        if n == 0:
+            results = {name: arrays[name] for name in nest.func.outputs}
+    if output is not None:
+        write_archive(output, results)
+    # the first run compiles
+    return results, float(np.median(seconds[1:]))

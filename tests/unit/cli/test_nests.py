@@ -1,0 +1,137 @@
+"""Nests in C on the command line: compiled, emitted, run, and what is wrong with them."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from tilewright.cli import main
+
+GEMVER = """
+#ifndef N
+#define N 40
+#endif
+void gemver(double alpha, double A[N][N], double u[N], double v[N], double x[N], double y[N])
+{
+  int i, j;
+#pragma scop
+  for (i = 0; i < N; i++)
+    for (j = 0; j < N; j++)
+      A[i][j] = A[i][j] + u[i] * v[j];
+  for (i = 0; i < N; i++)
+    for (j = 0; j < N; j++)
+      x[i] = x[i] + alpha * A[j][i] * y[j];
+#pragma endscop
+}
+"""
+OPEN = GEMVER.replace("double alpha", "int n, double alpha").replace("N", "n").replace("#define n 40", "")
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "gemver.c").write_text(GEMVER)
+    (tmp_path / "open.c").write_text("\n".join(OPEN.split("\n")[4:]))
+    return tmp_path
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs a command: its status, what it printed, and what it said on stderr."""
+
+    def run(*arguments):
+        status = main([str(each) for each in arguments])
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def values(n, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = {"alpha": (), "A": (n, n), "u": (n,), "v": (n,), "x": (n,), "y": (n,)}
+    return {name: rng.random(shape) for name, shape in shapes.items()}
+
+
+def expected(a):
+    A = a["A"] + np.outer(a["u"], a["v"])
+    return {"A": A, "x": a["x"] + a["alpha"] * (A.T @ a["y"])}
+
+
+def test_a_nest_is_compiled_and_reported(files, call):
+    result = call("compile", files / "gemver.c", "--strategy", "polyhedral", "-D", "N=24", "--json")
+    assert result[0] == 0, result
+    data = json.loads(result[1])
+    assert data["notes"] == ["lifted to a program"]
+    assert {a["name"]: (a["read"], a["written"]) for a in data["arguments"]}["x"] == (True, True)
+    assert data["arguments"][1]["shape"] == [24, 24]
+
+
+@pytest.mark.parametrize("strategy", ["polyhedral", "as-written"])
+def test_a_nest_runs_on_files(files, strategy, call):
+    given = values(40)
+    np.savez(files / "in.npz", **given)
+    result = call("run", files / "gemver.c", "--strategy", strategy, "--inputs", files / "in.npz", "--output",
+                  files / "out.npz")  # fmt: skip
+    assert result[0] == 0, result
+    assert "'x': float64[40]" in result[1]
+    with np.load(files / "out.npz") as out:
+        assert set(out) == {"A", "x"}
+        for name, want in expected(given).items():
+            np.testing.assert_allclose(out[name], want, rtol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
+def test_emitted_c_changes_arrays_in_place(files, call):
+    result = call("compile", files / "open.c", "--shape", "n=33", "--emit", "c", "-o", files / "g.c")
+    assert result[0] == 0, result
+    library = files / "g.so"
+    flags = ["-O2", "-fopenmp", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, files / "g.c", "-o", library, "-lm"], check=True)
+    given = values(33, seed=1)
+    want = expected(given)
+    table = {}
+    for name, a in given.items():
+        memory = np.zeros(a.size + 8)
+        start = -memory.ctypes.data % 64 // 8
+        table[name] = memory[start : start + a.size].reshape(a.shape)
+        table[name][...] = a
+    function = next(line for line in (files / "g.c").read_text().split("\n") if line.startswith("int32_t "))
+    name = function.split()[1].split("(")[0]
+    code = getattr(ctypes.CDLL(str(library)), name)(*(ctypes.c_void_p(a.ctypes.data) for a in table.values()))
+    assert code == 0
+    for name, value in want.items():
+        np.testing.assert_allclose(table[name], value, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("edit", "options", "message"),
+    [
+        (("j++", "j--"), (), "gemver.c:10:17"),
+        (("double x[N]", "double *x"), (), "'x' is a pointer: declare an array with its extents"),
+        (("v[j];", "v[j]]];"), (), "gemver.c:11:"),
+        (("A[i][j] + u", "A[i*j][j] + u"), (), "index 0 of 'A' is not affine"),
+        (("double x[N]", "double A[N]"), (), "the name 'A' is declared twice"),
+        (("", ""), ("-D", "N=99999999"), "'A' would have 79999998400000008 bytes"),
+        (("", ""), ("-D", "3=4"), "-D takes NAME or NAME=TEXT"),
+        (("", ""), ("--precision", "bf16"), "--precision is for models"),
+        (("", ""), ("--strategy", "beam"), "there is no strategy 'beam' of nests"),
+        (("", ""), ("--shape", "n=3"), "has no size 'n'"),
+        (("", ""), ("--shape", "n=3,4"), "n of '"),
+        (("", ""), ("--target", "cuda:sm_90"), "nests are compiled for CPUs"),
+        (("", ""), ("-o", "x.tw"), "nests are not saved yet"),
+        (("", ""), ("--emit", "c-header", "-o", "x.h"), "nests are emitted as c"),
+    ],
+)
+def test_what_is_wrong_is_said(files, edit, options, message, call):
+    (files / "gemver.c").write_text(GEMVER.replace(*edit) if edit[0] else GEMVER)
+    result = call("compile", files / "gemver.c", *options)
+    assert result[0] != 0
+    assert message in result[1] + result[2]
+
+
+def test_sizes_must_be_given_and_macros_are_for_nests(files, call):
+    assert "give --shape n=N" in call("compile", files / "open.c")[2]
+    assert "-D is for nests in C" in call("compile", "zoo:resnet18:small", "-D", "N=3")[2]
+    assert "--profile is for models" in call("run", files / "gemver.c", "--profile")[2]

@@ -1,0 +1,159 @@
+"""Lifting: what becomes a program, and what is refused because its order carries values."""
+
+import numpy as np
+import pytest
+
+from tilewright.frontend.nests.python import read_python
+from tilewright.ir import function_at
+from tilewright.lang.evaluation import evaluate
+from tilewright.poly import lift
+from tilewright.support import ScheduleError
+from unit.frontend.nests.polybench import arguments
+
+
+def lifted(text, **sizes):
+    func = function_at(read_python(text), sizes)
+    return lift(func), func
+
+
+def check(text, **sizes):
+    """The program's results against the text as Python."""
+    found, _ = lifted(text, **sizes)
+    func = read_python(text)
+    arrays, _ = arguments(func, sizes, seed=5)
+    want = {n: a.copy() for n, a in arrays.items()}
+    scope = dict(sizes)
+    exec("from __future__ import annotations\n" + text, scope)  # the test's own text
+    scope["f"](*(want[b.name] if want[b.name].shape else float(want[b.name]) for b in func.buffers))
+    got = evaluate(found.program, {b.name: arrays[b.name] for b in found.program.inputs})
+    for out, arg in found.results.items():
+        np.testing.assert_allclose(got[out], want[arg], rtol=1e-12, err_msg=arg)
+    return found.program
+
+
+def test_a_sum_is_one_contraction():
+    program = check(
+        """
+def f(C: f64[N, N], A: f64[N, N], B: f64[N, N]):
+    for i in range(N):
+        for j in range(N):
+            C[i, j] = 0.0
+            for k in range(N):
+                C[i, j] += A[i, k] * B[k, j]
+""",
+        N=6,
+    )
+    (stage,) = program.stages
+    assert [it.kind for it in stage.iters] == ["par", "par", "red"]
+
+
+def test_elements_that_are_not_written_stay():
+    check(
+        """
+def f(x: f64[N], y: f64[N]):
+    for i in range(2, N - 1):
+        x[i] = x[i] + y[i - 2]
+    for i in range(3):
+        x[2 * i] = y[i]
+""",
+        N=9,
+    )
+
+
+def test_values_that_are_replaced_are_read_in_time():
+    check(
+        """
+def f(x: f64[N], y: f64[N], z: f64[N]):
+    for i in range(N):
+        y[i] = x[i]
+        x[i] = 2.0 * z[i]
+        z[i] = x[i] + y[i]
+""",
+        N=5,
+    )
+
+
+def test_empty_sums_are_what_they_start_from():
+    program = check(
+        """
+def f(B: f64[N, N], A: f64[N, N]):
+    for i in range(N):
+        for j in range(N):
+            for k in range(i + 1, N):
+                B[i, j] += A[k, i] * B[k, j]
+            B[i, j] = 3.0 * B[i, j]
+""",
+        N=6,
+    )
+    # the mask is on one factor, and the product is a product
+    assert len(program.stages) <= 4
+
+
+def test_scalars_and_choices():
+    check(
+        """
+def f(x: f64[N], y: f64[N]):
+    for i in range(N):
+        t = x[i] * 2.0
+        if t > 2.0:
+            y[i] = t
+        if i < 3:
+            y[i] += 1.0
+""",
+        N=7,
+    )
+
+
+def test_other_reductions_and_differences():
+    check(
+        """
+def f(x: f64[N], A: f64[N, N], m: f64[N], p: f64[N]):
+    for i in range(N):
+        m[i] = A[i, 0]
+        p[i] = 1.0
+        for j in range(N):
+            m[i] = max(m[i], A[i, j])
+            p[i] *= A[i, j]
+            x[i] -= A[i, j] - 2.0 * A[j, i]
+""",
+        N=5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("for i in range(1, N):\n        x[i] = x[i - 1] + x[i]", "depend on those of other instances"),
+        (
+            "for t in range(N):\n        for i in range(N):\n            x[i] *= y[t] - x[i]",
+            "depend on those of other instances",
+        ),
+        ("for i in range(N):\n        y[0] += x[i]\n        x[i] = y[0]", "depend on|before it is"),
+        (
+            "for i in range(N):\n        for j in range(i):\n            y[0] += x[j]\n        z[i] = y[0]",
+            "before it is complete",
+        ),
+    ],
+)
+def test_order_that_carries_values_is_refused(text, why):
+    with pytest.raises(ScheduleError, match=why):
+        lifted(f"def f(x: f64[N], y: f64[N], z: f64[N]):\n    {text}\n", N=6)
+
+
+def test_symbolic_sizes_are_refused():
+    with pytest.raises(ScheduleError, match="symbolic sizes"):
+        lift(read_python("def f(x: f64[N]):\n    for i in range(N):\n        x[i] = 0.0\n"))
+
+
+def test_arrays_that_would_grow_too_much_are_refused(monkeypatch):
+    monkeypatch.setattr("tilewright.poly.lifting._SMALL", 100)
+    text = """
+def f(x: f64[N], y: f64[N, N]):
+    for i in range(N):
+        for j in range(N):
+            for k in range(N):
+                t = x[i] + x[j] * x[k]
+                y[i, j] += t * t
+"""
+    with pytest.raises(ScheduleError, match="its arrays would take"):
+        lifted(text, N=40)
