@@ -323,20 +323,20 @@ class _Lifter:
             # what an accumulation starts from belongs to all instances on its element
             for x in d.red:
                 m = m.eliminate(DIM.in_, d.s.dims.index(x), 1)
-        if not m.is_single_valued():
-            raise self._refused(d.s, "a value comes from several instances at once")
+        assert m.is_single_valued()  # a sum starts once, and what it reads before that is one element
         context = self._covered(d, own)
         out: list[_Piece] = []
         for where, values in _affine_pieces(m.coalesce()):
-            at = []
-            for n in range(values.dim(DIM.out)):
-                found = aff_index(values.get_at(n), d.s.dims, self.model.params)
-                if found is None:
-                    raise self._refused(d.s, "a definition is not affine in its loops")
-                at.append(found)
+            at = [self._affine(d, values.get_at(n)) for n in range(values.dim(DIM.out))]
             rest = where.gist(context).coalesce()
             out.append(_Piece(None if rest.plain_is_universe() else rest, definition, tuple(at)))
         return out
+
+    def _affine(self, d: _Definition, of: isl.Aff) -> Index:
+        found = aff_index(of, d.s.dims, self.model.params)
+        if found is None:
+            raise self._refused(d.s, f"{of} is no index over its loops")
+        return found
 
     def _covered(self, d: _Definition, own: bool) -> isl.Set:
         domain = d.s.domain
@@ -416,13 +416,11 @@ class _Lifter:
                 c = constraints.get_at(k)
                 if c.is_div_constraint():
                     continue
-                found = aff_index(c.get_aff(), d.s.dims, self.model.params)
-                if found is None:
-                    raise self._refused(d.s, "a condition is not affine in its loops")
+                found = self._affine(d, c.get_aff())
                 test = Compare("eq" if c.is_equality() else "ge", OfIndex(found, I64), OfIndex(ZERO, I64))
                 both = test if both is None else Binary("and", both, test)
-            if both is None:
-                raise self._refused(d.s, "a condition holds everywhere")
+            if both is None:  # holds everywhere
+                both = Compare("ge", OfIndex(ZERO, I64), OfIndex(ZERO, I64))
             either = both if either is None else Binary("or", either, both)
         assert either is not None
         return either

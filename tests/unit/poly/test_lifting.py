@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from tilewright import lang
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import function_at
 from tilewright.lang.evaluation import evaluate
-from tilewright.poly import lift
+from tilewright.poly import lift, lifting
+from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.frontend.nests.polybench import arguments
 
@@ -123,6 +125,18 @@ def f(x: f64[N], A: f64[N, N], m: f64[N], p: f64[N]):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        (
+            "for i in range(3):\n        for j in range(3):\n            y[i + j] += x[i]",
+            "its own loops move along",
+        ),
+        (
+            "for i in range(N):\n        if i == 3:\n            y[0] = 0.0\n        y[0] += x[i]",
+            "starts anew",
+        ),
+        (
+            "for i in range(N):\n        if i > 0:\n            t = x[i]\n        y[i] = t",
+            "reads 't' before anything is written there",
+        ),
         ("for i in range(1, N):\n        x[i] = x[i - 1] + x[i]", "depend on those of other instances"),
         (
             "for t in range(N):\n        for i in range(N):\n            x[i] *= y[t] - x[i]",
@@ -138,6 +152,43 @@ def f(x: f64[N], A: f64[N, N], m: f64[N], p: f64[N]):
 def test_order_that_carries_values_is_refused(text, why):
     with pytest.raises(ScheduleError, match=why):
         lifted(f"def f(x: f64[N], y: f64[N], z: f64[N]):\n    {text}\n", N=6)
+
+
+def test_sums_of_whole_numbers_are_refused():
+    with pytest.raises(ScheduleError, match="reductions by add of i64"):
+        lifted("def f(x: i64[N], y: i64[N]):\n    for i in range(N):\n        y[0] += x[i]\n", N=6)
+
+
+def test_a_start_outside_of_its_array_is_refused():
+    text = """
+def f(x: f64[N], y: f64[N, N]):
+    for i in range(N):
+        for j in range(i, N):
+            for k in range(j, N):
+                y[i, j - i] += x[k]
+"""
+    with pytest.raises(ScheduleError, match="starts from lies outside"):
+        lifted(text, N=6)
+
+
+def test_reads_at_places_that_are_data_are_refused():
+    x, at = lang.placeholder((6,), name="x"), lang.placeholder((4,), "i64", name="at")
+    y = lang.compute((4,), lambda i: x[lang.clamp(at[i], 0, 5)], name="y")
+    with pytest.raises(ScheduleError, match="'x' depends on data"):
+        lift(Schedule(lang.program([x, at], [y])).func)
+
+
+def test_reductions_of_programs_are_refused():
+    x, k = lang.placeholder((6,), name="x"), lang.reduce_axis(6, "k")
+    y = lang.compute((1,), lambda i: lang.sum(x[k], axis=k), name="y")
+    with pytest.raises(ScheduleError, match="no plain assignment"):
+        lift(Schedule(lang.program([x], [y])).func)
+
+
+def test_what_is_no_index_is_refused(monkeypatch):
+    monkeypatch.setattr(lifting, "aff_index", lambda *_: None)  # none of ours is known to come to that
+    with pytest.raises(ScheduleError, match="is no index over its loops"):
+        lifted("def f(x: f64[N], y: f64[N]):\n    for i in range(N):\n        y[i] = x[i]\n", N=6)
 
 
 def test_symbolic_sizes_are_refused():
