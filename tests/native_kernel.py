@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
+from tilewright.codegen.refusals import check_kernel
 from tilewright.ir import TILE, evaluate_index
 from tilewright.lower import lower
 from tilewright.runtime import address_of, guarded_array
@@ -55,6 +56,7 @@ class Native:
     def __init__(self, func, vector_bits=HOST.preferred_vector_bits, operations=BUILT_IN):
         self.func = func
         self.lowered = lower(func, native=HOST.functions)
+        check_kernel(self.lowered, vector_bits=vector_bits, operations=operations)
         self.text = emit_kernel(
             self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits, operations=operations
         )

@@ -20,6 +20,7 @@ from tilewright.codegen.llvm.spills import count_vector_spills
 from tilewright.codegen.llvm.symbols import rename_functions
 from tilewright.codegen.llvm.workers import CompilePool, compile_many
 from tilewright.codegen.nvrtc import CudaModule, KernelResources, compile_cuda
+from tilewright.codegen.refusals import check
 from tilewright.codegen.storage import Memory
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "ObjectCache",
     "assembly",
     "can_link",
+    "check",
     "compile_cuda",
     "compile_ir",
     "compile_many",

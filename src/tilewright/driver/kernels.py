@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ from tilewright.lower import lower
 from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit, schedule_open
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
-from tilewright.support import InternalError, Settings, get_logger
+from tilewright.support import InternalError, ScheduleError, Settings, TargetError, get_logger
 from tilewright.target import Target
 from tilewright.tune import Records
 
@@ -149,7 +149,10 @@ def build_kernels(
             if keys[-1] in first:
                 continue
             first[keys[-1]] = unit
-            drafts.append(_draft(unit, *chooser.scheduled(*keys[-1]), target))
+            with naming_unit(unit):
+                schedule, plan = chooser.scheduled(*keys[-1])
+            given = options.plan is not None and plan == options.plan.find(unit.program, keys[-1][2])
+            drafts.append(_draft(unit, schedule, plan, given, target))
             if expected > _FEW:
                 running.append(pool.submit(drafts[-1].request))
         progress("schedule", len(first), len(first), "")
@@ -224,7 +227,8 @@ class _Chooser:
     def scheduled(self, program: Program, choice: int, threads: int) -> tuple[Schedule, UnitPlan | None]:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
-            return schedule_open(program, self._target, threads), None
+            with refusals_are_ours():
+                return schedule_open(program, self._target, threads), None
         planned = self._planned(program, choice, threads)
         assert planned is not None  # it was chosen
         return planned.schedule, planned.plan
@@ -269,7 +273,12 @@ class _Chooser:
                 continue
             limited = replace(task, sizes=WINOGRAD_SIZES[:count])
             strategy = options.strategy
-            yield limited.default() if strategy is None else best_by_model(strategy, limited)
+            if strategy is not None:
+                yield best_by_model(strategy, limited)
+                continue
+            with refusals_are_ours():
+                planned = limited.default()
+            yield planned
 
     def _exact_enough(self, unit: Unit, choice: int, planned: Planned) -> bool:
         """Whether a plan's other algorithms are, with a unit's own weights, where that is asked."""
@@ -298,6 +307,17 @@ class _Chooser:
 
 
 @contextmanager
+def refusals_are_ours() -> Iterator[None]:
+    """What a primitive or the emitter refuses inside is a fault of our own rules, not the user's."""
+    try:
+        yield
+    except (ScheduleError, TargetError) as error:
+        raise InternalError(
+            f"a plan of our own is refused: {error.what}", hint="please report it with the model"
+        ) from error
+
+
+@contextmanager
 def naming_unit(unit: Unit) -> Iterator[None]:
     """Errors inside get the place of the unit in the user's model."""
     try:
@@ -308,8 +328,9 @@ def naming_unit(unit: Unit) -> Iterator[None]:
         raise
 
 
-def _draft(unit: Unit, schedule: Schedule, plan: UnitPlan | None, target: Target) -> _Draft:
-    with naming_unit(unit):
+def _draft(unit: Unit, schedule: Schedule, plan: UnitPlan | None, given: bool, target: Target) -> _Draft:
+    """Lowered and emitted; what is refused of a plan that the user has ``given`` is the user's."""
+    with naming_unit(unit), nullcontext() if given else refusals_are_ours():
         symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
     return _Draft(schedule, plan, schedule.func.buffers, symbol, memory, compile_request(text, target))
 

@@ -7,8 +7,11 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.cost import seconds, tree_of
+from tilewright.codegen import ALL_CALLS, check
+from tilewright.cost import Machine, seconds, tree_of
+from tilewright.lower import lower
 from tilewright.plan import Planned, UnitPlan
+from tilewright.schedule import Schedule
 from tilewright.strategies.baselines.anneal import AnnealStrategy
 from tilewright.strategies.baselines.descent import DescentStrategy
 from tilewright.strategies.baselines.evolutionary import EvolutionaryStrategy
@@ -19,7 +22,8 @@ from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import History, Strategy, Task
-from tilewright.support import InputError, ScheduleError, known_names
+from tilewright.support import InputError, ScheduleError, TargetError, known_names
+from tilewright.target import GpuTarget
 
 #: Strategies besides the default one: one line each.
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
@@ -70,8 +74,8 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
     """The plan of a strategy's candidate that the analytic model says is the fastest.
 
     The first candidate of every strategy is the default plan, so that there always is one; what predicts
-    nothing of its own must beat it by :data:`MARGIN`. Candidates that are refused are left out; raises
-    ScheduleError where all are.
+    nothing of its own must beat it by :data:`MARGIN`. Candidates that are refused, by a primitive or by code
+    generation, are left out; raises ScheduleError or TargetError where all are.
     """
     search = strategy.start(task, History(), Random(seed))
     candidates = [c for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
@@ -80,18 +84,20 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
     # the default, those whose price is known by scheduling only, then the others until none can be cheaper
     ordered = sorted(priced[1:], key=lambda each: -1.0 if each[0] is None else each[0])
     best: tuple[float, Planned] | None = None
-    refused: ScheduleError | None = None
+    refused: ScheduleError | TargetError | None = None
     for price, candidate in (*priced[:1], *ordered):
         if best is not None and price is not None and best[0] <= price:
             break
         assert isinstance(candidate.plan, UnitPlan)
         try:
             s = candidate.schedule(task)
-        except ScheduleError as error:
+            if price is None:
+                price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
+            if best is None or price < best[0]:
+                _require_code(s, task.machine)
+        except (ScheduleError, TargetError) as error:
             refused = error
             continue
-        if price is None:
-            price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
         if best is None or price < best[0]:
             # the default's price counts as so much less; others are compared with one another as they are
             first = best is None and candidate.predicted is None
@@ -99,3 +105,12 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
     if best is None:
         raise refused or ScheduleError(f"the strategy {strategy.name} proposes no plan")
     return best[1]
+
+
+def _require_code(s: Schedule, machine: Machine) -> None:
+    """Raise what code generation would refuse of a schedule: ScheduleError, TargetError."""
+    on = machine.on
+    if isinstance(on, GpuTarget):
+        check(lower(s.func, native=ALL_CALLS, one_by_one=on.language == "c"), on)
+    else:
+        check(lower(s.func, native=on.functions), on)
