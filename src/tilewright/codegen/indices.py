@@ -27,6 +27,7 @@ from tilewright.ir import (
     Mod,
     Opaque,
     Param,
+    Pred,
     Var,
     int_lower,
     int_upper,
@@ -216,6 +217,24 @@ class Indices(ABC):
             r.signs[key] = self._decide(Index(const, r.whole.terms), c.op)
         known = r.signs[key]
         return known if known is not None else self._sign_value(Index(const, r.whole.terms), c.op)
+
+    def conjuncts(self, conditions: Pred) -> list[Val] | None:
+        """What of the conjuncts only a run tells; ``None`` where one is known not to hold.
+
+        They are evaluated in order: a conjunct may read what only exists where those before it hold.
+        """
+        guards = self.state.guards
+        outer = len(guards)
+        for c in conditions:
+            got = self.condition(c)
+            if got is False:
+                del guards[outer:]
+                return None
+            if isinstance(got, Val):
+                guards.append(got)
+        values = guards[outer:]
+        del guards[outer:]
+        return values
 
     def sign(self, x: Index, op: str) -> bool | Val:
         """Whether a resolved index is ``>= 0`` (``ge``) or ``== 0`` (``eq``)."""

@@ -402,17 +402,14 @@ class Emitter(Storage, Prefetching, Spreading, NonTemporal, Instructions):
 
     def _if(self, s: If) -> None:
         st, b = self.state, self.b
+        conditions = self.conjuncts(s.cond)
+        if conditions is None:
+            if s.orelse is not None:
+                self.stmt(s.orelse)
+            return
         scalar: Val | None = None
         lanes: Val | None = None
-        for c in s.cond:
-            got = self.condition(c)
-            if got is True:
-                continue
-            if got is False:
-                if s.orelse is not None:
-                    self.stmt(s.orelse)
-                return
-            assert isinstance(got, Val)
+        for got in conditions:
             if got.lanes > 1:
                 lanes = b.both(lanes, got)
             else:

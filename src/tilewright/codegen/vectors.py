@@ -501,11 +501,10 @@ class _ReductionLoop:
         x, b, st, term = self.x, self.x.b, self.x.state, self.r.term
         for s in self.r.before:
             x.stmt(s)
-        conditions = [x.condition(c) for c in self.r.cond]
-        if any(c is False for c in conditions):
+        tests = x.conjuncts(self.r.cond)
+        if tests is None:
             return
         outer = mask = st.mask
-        tests = [c for c in conditions if isinstance(c, Val)]
         guards = [c for c in tests if c.depth]
         for c in tests:
             mask = b.both(mask, b.splat(c, self.lanes))

@@ -172,7 +172,8 @@ def _factored(
     place = (var(kept), *form.indices) if first else (*form.indices, var(kept))
     running = Load(new, place, found.dtype)
     step: Stmt = store(new, place, Binary(form.op, running, form.term))
-    cond = form.cond if prove_ge0(inside, env) else (*form.cond, ge0(red.hi - 1 - var(red.name)))
+    # first, as what the others read may not exist past the axis' end
+    cond = form.cond if prove_ge0(inside, env) else (ge0(red.hi - 1 - var(red.name)), *form.cond)
     body = moved(If(cond, step) if cond else step)
     start = store(new, place, _identity(form.op, found.dtype))
     partial = Stage(new, iters, body, start, node.source, node.role)
