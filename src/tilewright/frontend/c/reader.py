@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tilewright.frontend.c.preprocess import Preprocessor
 from tilewright.frontend.nests import NestBuilder, Place, Value
@@ -30,7 +30,6 @@ from tilewright.ir import (
     I32,
     I64,
     NOTHING,
-    Binary,
     Const,
     DType,
     Expr,
@@ -295,11 +294,9 @@ class _Reader:
     def branch(self, s: Any, at: Place) -> Stmt:
         pred = self.affine(s.cond, at)
         if pred is None:
-            cond = self.condition(s.cond, at)
-            then = self.stmt(s.iftrue, replace(at, conds=(*at.conds, cond)))
             if s.iffalse is not None:
                 raise self.refused(s, "an else to a condition on data: write a conditional expression")
-            return then
+            return self.stmt(s.iftrue, self.under(s.cond, at))
         then = self.stmt(s.iftrue, replace(at, where=(*at.where, *pred)))
         if s.iffalse is None:
             return then
@@ -363,6 +360,15 @@ class _Reader:
             return Const(float(text.rstrip("fF")), F32 if single else F64)
         raise self.refused(e, f"constants of type {e.type} are not part of nests")
 
+    def under(self, e: Any, at: Place) -> Place:
+        """Where a condition holds: its conjuncts on indices cut the loops, the others are evaluated."""
+        if isinstance(e, self.c.BinaryOp) and e.op == "&&":
+            return self.under(e.right, self.under(e.left, at))
+        known = self.affine(e, at)
+        if known is not None:
+            return replace(at, where=(*at.where, *known))
+        return replace(at, conds=(*at.conds, self.condition(e, at)))
+
     def affine(self, e: Any, at: Place) -> Pred | None:
         if not isinstance(e, self.c.BinaryOp):
             return None
@@ -377,8 +383,8 @@ class _Reader:
         self.at = e
         c = self.c
         if isinstance(e, c.BinaryOp) and e.op in ("&&", "||"):
-            op = "and" if e.op == "&&" else "or"
-            return Binary(op, self.condition(e.left, at), self.condition(e.right, at))
+            op: Literal["and", "or"] = "and" if e.op == "&&" else "or"
+            return self.arith.joined(op, self.condition(e.left, at), self.condition(e.right, at))
         if isinstance(e, c.UnaryOp) and e.op == "!":
             return Unary("not", self.condition(e.expr, at))
         if isinstance(e, c.BinaryOp) and e.op in _COMPARE:

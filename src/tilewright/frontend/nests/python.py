@@ -17,7 +17,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.frontend.nests.build import NestBuilder, Place
@@ -25,7 +25,6 @@ from tilewright.frontend.nests.values import Arithmetic, Value, type_of
 from tilewright.ir import (
     DTYPES,
     NOTHING,
-    Binary,
     Expr,
     Index,
     LoopFunction,
@@ -205,11 +204,16 @@ class _Reader:
             if other is None:
                 raise self.refused(s, "an else needs a single comparison")
             return seq(then, self.suite(s.orelse, Place(at.loops, at.names, (*at.where, *other), at.conds)))
-        cond = self.condition(test, at)
-        then = self.suite(s.body, Place(at.loops, at.names, at.where, (*at.conds, cond)))
-        if not s.orelse:
-            return then
-        raise self.refused(s, "an else to a condition on data: write a conditional expression")
+        if s.orelse:
+            raise self.refused(s, "an else to a condition on data: write a conditional expression")
+        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+        for part in parts:
+            known = self.affine(part, at)
+            if known is not None:
+                at = replace(at, where=(*at.where, *known))
+            else:
+                at = replace(at, conds=(*at.conds, self.condition(part, at)))
+        return self.suite(s.body, at)
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -300,7 +304,9 @@ class _Reader:
             case ast.BoolOp(op=op, values=values):
                 out = self.condition(values[0], at)
                 for v in values[1:]:
-                    out = Binary("and" if isinstance(op, ast.And) else "or", out, self.condition(v, at))
+                    out = self.arith.joined(
+                        "and" if isinstance(op, ast.And) else "or", out, self.condition(v, at)
+                    )
                 return out
             case ast.UnaryOp(op=ast.Not(), operand=a):
                 return Unary("not", self.condition(a, at))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tilewright.ir import (
     BOOL,
@@ -30,6 +30,7 @@ from tilewright.ir import (
     floordiv,
     imax,
     imin,
+    loads,
     mod,
 )
 
@@ -114,6 +115,12 @@ class Arithmetic:
         """A comparison: ``lt``, ``le``, ``gt``, ``ge``, ``eq`` or ``ne``."""
         x, y = self.together(a, b)
         return Compare(op, x, y)
+
+    def joined(self, op: Literal["and", "or"], a: Expr, b: Expr) -> Expr:
+        """Two conditions as one; what the second reads need only exist where the first does not decide."""
+        if not any(loads(b)):
+            return Binary(op, a, b)
+        return Select(a, b, Const(False, BOOL)) if op == "and" else Select(a, Const(True, BOOL), b)
 
     def chosen(self, cond: Expr, a: Value, b: Value) -> Value:
         """``a`` where ``cond`` else ``b``."""

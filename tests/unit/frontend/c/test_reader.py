@@ -55,6 +55,17 @@ void kernel(int n, double L[n][n], double b[n], double x[n], float f[n])
 #pragma endscop
 }
 """.replace("i % 3", "i * 3"),
+    "conditions": """
+void kernel(int n, double x[n], double y[n])
+{
+#pragma scop
+  for (int i = 0; i < n + 5; i++) {
+    if (i < n && x[i] > 1.0) y[i] = x[i];
+    if (1.5 < y[0] && i < n - 1 && (i == 0 || x[i - 1] < y[i + 1])) y[i] += 1.0;
+  }
+#pragma endscop
+}
+""",
 }
 
 

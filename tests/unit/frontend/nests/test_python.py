@@ -54,6 +54,27 @@ def f(A: f64[N, N], x: f64[N]):
     assert np.array_equal(out["x"], np.where((x > 0.5) & ~(x > 0.75) | (x < 0), 7.0, x))
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "i < 3 and x[i] > 0.0",
+        "i < 3 and (x[i] > 0.0 and x[i] < 9.0)",
+        "not (i >= 3 or x[i] <= 0.0)",
+        "y[i] > 0.0 and x[i] > 0.0",
+        "(i < 3 or i == 8) and i != 8 and x[i] > 0.0",
+    ],
+)
+def test_what_a_condition_reads_need_only_exist_where_those_before_it_hold(test):
+    text = f"""
+def f(x: f64[3], y: f64[9]):
+    for i in range(9):
+        if {test}:
+            y[i] = x[i]
+"""
+    _, out = run(text, x=[1, -1, 2], y=[7, 7, 7, 0, 0, 0, 0, 0, 0])
+    assert out["y"].tolist() == [1, 7, 2, 0, 0, 0, 0, 0, 0]
+
+
 def test_indices_as_numbers_and_functions():
     text = """
 def f(x: f64[N]):
