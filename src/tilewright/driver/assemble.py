@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.devices import DevicePlan
-from tilewright.driver.inplace import overwritable
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
@@ -32,7 +31,7 @@ from tilewright.runtime import (
     ThreadPool,
     aligned_copy,
 )
-from tilewright.schedule import DerivedConstant, argument_map, derived_constants, pack_argument
+from tilewright.schedule import DerivedConstant, argument_map, derived_constants, overwritable, pack_argument
 from tilewright.schedule import Step as ScheduleStep
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
 

@@ -38,6 +38,7 @@ from tilewright.ir.buffer import (
     buffer,
     identity_map,
 )
+from tilewright.ir.copying import copy_nest
 from tilewright.ir.dtypes import (
     BF16,
     BOOL,
@@ -195,6 +196,7 @@ from tilewright.ir.stmt import (
     ge0,
     holds,
     is_thread,
+    outermost,
     seq,
     stmt_children,
     stmt_exprs,
@@ -211,6 +213,7 @@ from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, 
 
 __all__ = [
     "buffer_at",
+    "outermost",
     "generalise",
     "program_at",
     "MAX_RANK",
@@ -389,6 +392,7 @@ __all__ = [
     "simplify_seqs",
     "span",
     "condition_of",
+    "copy_nest",
     "stmt_children",
     "stmt_exprs",
     "stmt_loads",

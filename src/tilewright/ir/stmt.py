@@ -25,6 +25,7 @@ keeps.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -416,6 +417,18 @@ def stmt_children(s: Stmt) -> tuple[Stmt, ...]:
             return (s.body,)
         case _:
             return ()
+
+
+def outermost(s: Stmt) -> Iterator[Stmt]:
+    """What a body runs one after another: its statements below allocations and sequences."""
+    match s:
+        case Seq():
+            for child in s.stmts:
+                yield from outermost(child)
+        case Alloc():
+            yield from outermost(s.body)
+        case _:
+            yield s
 
 
 def condition_of(s: Stmt) -> tuple[Pred, Stmt]:

@@ -10,6 +10,7 @@ from tilewright.schedule.derived import DerivedConstant, derived_constants, sche
 from tilewright.schedule.layout.arrays import pack_argument, places, unpack_argument
 from tilewright.schedule.layout.sequence import Change, Changes, argument_map, index_map, index_texts
 from tilewright.schedule.loop.set_layout import with_layout
+from tilewright.schedule.overwriting import may_overwrite, overwritable
 from tilewright.schedule.owners import Placed, ownerless, placed_accesses
 from tilewright.schedule.registry import Primitive, primitive
 from tilewright.schedule.schedule import Schedule, load_trace, replay
@@ -30,6 +31,8 @@ __all__ = [
     "index_map",
     "index_texts",
     "load_trace",
+    "may_overwrite",
+    "overwritable",
     "ownerless",
     "pack_argument",
     "places",

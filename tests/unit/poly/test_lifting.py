@@ -7,7 +7,7 @@ from tilewright import lang
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import function_at
 from tilewright.lang.evaluation import evaluate
-from tilewright.poly import lift, lifting
+from tilewright.poly import lift, renaming
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.frontend.nests.polybench import arguments
@@ -186,7 +186,7 @@ def test_reductions_of_programs_are_refused():
 
 
 def test_what_is_no_index_is_refused(monkeypatch):
-    monkeypatch.setattr(lifting, "aff_index", lambda *_: None)  # none of ours is known to come to that
+    monkeypatch.setattr(renaming, "aff_index", lambda *_: None)  # none of ours is known to come to that
     with pytest.raises(ScheduleError, match="is no index over its loops"):
         lifted("def f(x: f64[N], y: f64[N]):\n    for i in range(N):\n        y[i] = x[i]\n", N=6)
 
@@ -197,7 +197,7 @@ def test_symbolic_sizes_are_refused():
 
 
 def test_arrays_that_would_grow_too_much_are_refused(monkeypatch):
-    monkeypatch.setattr("tilewright.poly.lifting._SMALL", 100)
+    monkeypatch.setattr("tilewright.poly.renaming.SMALL", 100)
     text = """
 def f(x: f64[N], y: f64[N, N]):
     for i in range(N):
@@ -208,3 +208,72 @@ def f(x: f64[N], y: f64[N, N]):
 """
     with pytest.raises(ScheduleError, match="its arrays would take"):
         lifted(text, N=40)
+
+
+TRIANGULAR_PRODUCT = """
+def f(C: f64[N, N], A: f64[N, N], B: f64[N, N]):
+    for i in range(N):
+        for j in range(N):
+            for k in range(i + 1):
+                C[i, j] += A[i, k] * B[k, j]
+"""
+TWO_TRIANGLES = """
+def f(C: f64[N, N], A: f64[N, N], B: f64[N, N]):
+    for i in range(N):
+        for j in range(N):
+            for k in range(i + 1, min(j, N)):
+                C[i, j] += A[i, k] * B[k, j]
+"""
+MASKED_ELSEWHERE = """
+def f(C: f64[N, N], A: f64[N, N], B: f64[N, N]):
+    for i in range(N):
+        for j in range(i + 1):
+            for k in range(j, N):
+                C[i, j] += A[i, k] * B[k, j]
+"""
+OF_VALUES = """
+def f(C: f64[N, N], A: f64[N, N], B: f64[N, N]):
+    for i in range(N):
+        for j in range(i + 1):
+            t = 1.0 / A[i, j]
+            for k in range(i + 1):
+                C[k, j] += t * B[i, k]
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [TRIANGULAR_PRODUCT, TWO_TRIANGLES, MASKED_ELSEWHERE, OF_VALUES], ids=range(4)
+)
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_values_that_no_instance_reads_reach_no_result(text, value):
+    """A sum over a domain that is no box hides what it does not read, instead of multiplying it by zero."""
+    func = read_python(text)
+    sizes = {"N": 7}
+    arrays, _ = arguments(func, sizes, seed=5)
+    read = {b.name: np.zeros(b_shape, bool) for b, b_shape in zip(func.buffers, [(7, 7)] * 3, strict=True)}
+
+    class Seen:
+        """An array that remembers which of its elements are read."""
+
+        def __init__(self, name):
+            self.name, self.array = name, arrays[name].copy()
+
+        def __getitem__(self, at):
+            read[self.name][at] = True
+            return self.array[at]
+
+        def __setitem__(self, at, x):
+            self.array[at] = x
+
+    scope = dict(sizes)
+    exec("from __future__ import annotations\n" + text, scope)  # the test's own text
+    scope["f"](*(Seen(b.name) for b in func.buffers))
+    assert not read["A"].all() or not read["B"].all()
+    for name in "AB":
+        arrays[name][~read[name]] = value
+    want = {n: a.copy() for n, a in arrays.items()}
+    scope["f"](*(want[b.name] for b in func.buffers))
+    found, _ = lifted(text, **sizes)
+    got = evaluate(found.program, {b.name: arrays[b.name] for b in found.program.inputs})
+    (out,) = found.results
+    np.testing.assert_allclose(got[out], want["C"], rtol=1e-12)

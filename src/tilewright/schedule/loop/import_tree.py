@@ -15,6 +15,7 @@ from tilewright.ir import (
     Stmt,
     blocks,
     locate,
+    outermost,
     seq,
     simplify_seqs,
 )
@@ -91,18 +92,6 @@ class _Part:
         return out
 
 
-def _outermost(s: Stmt) -> Iterator[Stmt]:
-    """The statements of a body below its allocations and sequences."""
-    match s:
-        case Seq():
-            for child in s.stmts:
-                yield from _outermost(child)
-        case Alloc():
-            yield from _outermost(s.body)
-        case _:
-            yield s
-
-
 def _allocated(s: Stmt) -> Iterator[Buffer]:
     match s:
         case Seq():
@@ -114,7 +103,7 @@ def _allocated(s: Stmt) -> Iterator[Buffer]:
 
 
 def _part_of(func: LoopFunction, stages: tuple[str, ...]) -> _Part:
-    statements = list(_outermost(func.body))
+    statements = list(outermost(func.body))
     made = [{place.node.stage for place in blocks(s)} for s in statements]
     known = {name for names in made for name in names}
     for name in stages:
