@@ -65,6 +65,8 @@ def _check(schedule, arrays, params, counts):
             counts["pairs"] += 1
             if not may_overwrite(schedule, result, argument):
                 continue
+            if func.buffer(result).dtype != func.buffer(argument).dtype:
+                continue  # the memory of one type as another is nothing that the interpreter has
             counts["allowed"] += 1
             read = {ld.buffer for ld in stmt_loads(func.body)}
             counts["read"] += argument in read
