@@ -19,6 +19,8 @@ SIZES = ((1, 512, 512), (16, 768, 768), (64, 256, 256), (128, 768, 3072), (512, 
 """Rows, columns, the reduction."""
 TYPES = {"u8": (TensorProto.UINT8, np.uint8), "i8": (TensorProto.INT8, np.int8)}
 ROUNDS, SECONDS, THREADS = 5, 0.03, 2
+REST = 0.1
+"""Seconds between turns: threads of the other runtime that spin have gone to sleep by then."""
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -51,6 +53,7 @@ def row(size: tuple[int, int, int], left: str, right: str, constant: bool) -> di
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(ROUNDS):
         for name, call in calls.items():
+            time.sleep(REST)
             best[name] = min(best[name], _best(call))
     return {
         "kernel": "x".join(map(str, size)),

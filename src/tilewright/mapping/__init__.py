@@ -24,6 +24,15 @@ from tilewright.mapping.mapping import (
 from tilewright.mapping.match import Match, match_form
 from tilewright.mapping.needle import Needle, NeedleAxis
 from tilewright.mapping.search import Outcome, Transformed, search_mappings
+from tilewright.mapping.select import (
+    Option,
+    Selection,
+    Uncovered,
+    Use,
+    cheapest,
+    fewest,
+    select_instructions,
+)
 from tilewright.mapping.steps import tensorized
 from tilewright.mapping.transform import TRANSFORMATIONS, Transformation
 
@@ -45,13 +54,20 @@ __all__ = [
     "PadNeed",
     "Statement",
     "ThreeOperandForm",
+    "Option",
     "Outcome",
+    "Selection",
     "TRANSFORMATIONS",
     "Transformation",
     "Transformed",
+    "Uncovered",
+    "Use",
+    "cheapest",
+    "fewest",
     "find_mappings",
     "match_form",
     "search_mappings",
+    "select_instructions",
     "system",
     "tensorized",
     "three_operand_form",

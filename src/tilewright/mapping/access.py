@@ -7,7 +7,8 @@ dimension and a column per axis. (ISA Mapper: the representation.) For a matrix 
     C[i, j] := 0;   t0[i, j, k] := A[i, k];   t0[i, j, k] *= B[k, j];   C[i, j] += t0[i, j, k]
 
 An element that is widened where it is used stays an operand of its own type. Sums and products of several
-terms are one chain, whatever their brackets: the form is for programs whose rounding may be reassociated.
+terms are one chain, whatever their brackets, what is computed first and constants last: the form is for
+programs whose rounding may be reassociated.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from tilewright.ir import (
     Store,
     Unary,
     Var,
+    children,
     var,
 )
 from tilewright.mapping.digits import in_digits
 from tilewright.support import InternalError, ProgramError
 
 _SYMBOLS: Final = {"add": "+=", "sub": "-=", "mul": "*=", "div": "/=", "max": "max=", "min": "min="}
-_CHAINS: Final = frozenset({"add", "mul"})
+_CHAINS: Final = frozenset({"add", "mul", "max", "min"})
+"""Operations whose brackets and order do not count."""
 _DIGITS: Final = MappingProxyType({"f64": 53, "f32": 24, "f16": 11, "bf16": 8})
 """Binary digits that every integer of so many has in a type."""
 
@@ -215,6 +218,11 @@ class _Builder:
             case _:
                 return None
 
+    def rank(self, e: Expr) -> int:
+        """Where a term stands in a chain: what is computed, elements, constants."""
+        found = self.leaf(e)
+        return 0 if found is None else 1 + isinstance(found, Const)
+
     def operand(self, e: Expr) -> AccessMatrix | Const:
         """A leaf itself, or the temporary that holds the value."""
         found = self.leaf(e)
@@ -229,29 +237,22 @@ class _Builder:
             return into
         match e:
             case Binary(op=op):
-                first, *others = terms(e, op) if op in _CHAINS else (e.a, e.b)
+                first, *others = sorted(terms(e, op), key=self.rank) if op in _CHAINS else (e.a, e.b)
                 into = self.value(first)
                 for term in others:
-                    self.emit(into, _SYMBOLS.get(op, f"{op}="), self.operand(term))
+                    self.emit(into, operation_names(e)[0], self.operand(term))
                 return into
-            case Compare(op=op):
-                compared = self.value(e.a)
-                self.emit(compared, f"{op}=", self.operand(e.b))
-                return compared
-            case Unary() | Cast():
-                source = self.operand(e.a)
-                into = self.temporary(e.dtype)
-                self.emit(into, f"{e.op if isinstance(e, Unary) else e.dtype}:=", source)
-                return into
-            case Call(fn=fn, args=(arg,)):
+            case Unary(a=arg) | Cast(a=arg) | Call(args=(arg,)):
                 source = self.operand(arg)
                 into = self.temporary(e.dtype)
-                self.emit(into, f"{fn}:=", source)
+                (name,) = operation_names(e)
+                self.emit(into, name, source)
                 return into
-            case Call(fn=fn, args=(arg, *more)):
+            case Compare() | Call():
+                arg, *more = children(e)
                 into = self.value(arg)
-                for n, other in enumerate(more, 1):
-                    self.emit(into, f"{fn}{n if len(more) > 1 else ''}=", self.operand(other))
+                for name, other in zip(operation_names(e), more, strict=True):
+                    self.emit(into, name, self.operand(other))
                 return into
             case Select():
                 into = self.value(e.b)
@@ -297,6 +298,28 @@ class _Builder:
         for part in parts[1:]:
             total = Binary(op, total, part)
         return self.operand(total)
+
+
+def operation_names(e: Expr) -> tuple[str, ...]:
+    """What the operations are called that an expression's own node is in the form; none of a selection.
+
+    A conversion of an element that loses nothing is none there: the element is an operand of its own type.
+    """
+    match e:
+        case Binary(op=op):
+            return (_SYMBOLS.get(op, f"{op}="),)
+        case Compare(op=op):
+            return (f"{op}=",)
+        case Unary(op=op):
+            return (f"{op}:=",)
+        case Cast():
+            return (f"{e.dtype}:=",)
+        case Call(fn=fn, args=(_,)):
+            return (f"{fn}:=",)
+        case Call(fn=fn, args=(_, *more)):
+            return tuple(f"{fn}{n if len(more) > 1 else ''}=" for n in range(1, len(more) + 1))
+        case _:
+            return ()
 
 
 def terms(e: Expr, op: str) -> list[Expr]:

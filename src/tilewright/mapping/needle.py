@@ -13,7 +13,7 @@ from tilewright.mapping.access import Operation, ThreeOperandForm, three_operand
 from tilewright.support import TargetError
 from tilewright.target import Instruction, Placement
 
-COMMUTING = frozenset({"*=", "+="})
+COMMUTING = frozenset({"*=", "+=", "max=", "min="})
 """Operations of a chain whose operands may change places."""
 
 
