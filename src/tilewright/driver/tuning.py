@@ -104,6 +104,7 @@ def tune_model(
     database: Path | str | None = None,
     seed: int = 0,
     cluster: str | None = None,
+    again: bool = False,
     watch: Callable[[Event], None] = lambda _: None,
     settings: Settings | None = None,
     **options: Any,
@@ -116,8 +117,8 @@ def tune_model(
     one; ``joint`` first searches layouts of the model's values. The default plan is always measured first,
     and a winner is kept only where it is faster beyond doubt: alone, inside of the network, and the network
     in a fresh process. ``database`` keeps all trials (default: the settings' one, ``off`` for none); later
-    compilations take the winners from it, and tasks that it has finished are not tuned again. ``watch`` is
-    told what happens. ``cluster`` names who measures: ``local[2]``, or the address of a cluster of Ray (by
+    compilations take the winners from it, and tasks that it has finished are not tuned, unless ``again`` says
+    so: they go on beyond what was tried. ``watch`` is told what happens. ``cluster`` names who measures: ``local[2]``, or the address of a cluster of Ray (by
     default this process' own children). Ctrl-C ends the search: what was found by then is kept and compiled.
 
     Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
@@ -145,7 +146,9 @@ def tune_model(
         if isinstance(chosen, JointStrategy) and given is None and not isinstance(model, Program):
             base, layouts = _laid_out(default, model, recompile, measurer, records, until, options)
             uses = tasks_of(base)
-        results = tune_tasks(uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch)
+        results = tune_tasks(
+            uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch, again=again
+        )
         return _checked(base, results, recompile, records, layouts)
 
 

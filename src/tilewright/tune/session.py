@@ -17,6 +17,7 @@ from tilewright.tune.task import (
     TaskState,
     TaskUse,
     finish,
+    known_result,
     measure_default,
     next_batch,
     open_task,
@@ -75,9 +76,9 @@ def tune_tasks(
     *,
     watch: Callable[[Event], None] = _nobody,
     stopped: Callable[[], bool] = lambda: False,
-    fresh: bool = False,
+    again: bool = False,
 ) -> list[TaskResult]:
-    """Tune tasks within one budget: a result each, in order. Those that have one in the database keep it.
+    """Tune tasks within one budget: a result each, in order. Those that the database has finished keep theirs.
 
     The default plans are measured first. Then the next batch of candidates is always of the task whose next
     trials may save most of a run, by its share of the time and by what its search, or the trials in vain so
@@ -85,12 +86,12 @@ def tune_tasks(
     plan, taking turns, and the best is kept where it is faster beyond doubt. Ctrl-C ends the search: what
     was found is decided within seconds, and a later session goes on from there. Any time that the process
     is killed, trials that were made are in the database, and will not be made again. Equal seeds and
-    measurements make equal choices.
+    measurements make equal choices. ``again`` tunes finished tasks once more, beyond what was tried.
     """
     begin = time.monotonic()
     session = _Session(strategy, measurer, database, budget, seed, watch, stopped, begin)
     session.number = database.begin(strategy.name, seed)
-    opened = [open_task(use, database, fresh) for use in uses]
+    opened = [open_task(use, database, again) for use in uses]
     states = [each for each in opened if isinstance(each, TaskState)]
     interrupted = False
     try:
@@ -171,9 +172,12 @@ class _Session:
             self._tell(state)
 
     def finish(self, state: TaskState, last: float | None) -> TaskResult:
-        """Decide one task; after an interruption quickly, and after the moment ``last`` for the default."""
+        """Decide one task; after an interruption quickly, and after the moment ``last`` as it was before."""
         if last is not None:
-            if time.monotonic() >= last:
+            if time.monotonic() >= last or state.untuned is None:
+                kept = known_result(state.use, state.task, self.database)
+                if kept is not None:
+                    return kept
                 state.leaders.clear()
             limits = TrialLimits(rounds=LAST_ROUNDS)
             return finish(state, self.measurer, self.database, limits, final=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -81,6 +81,8 @@ class TaskState:
     seen: set[str] = field(default_factory=set)
     #: Trials of an earlier session by the digests of their plans: they are not made again.
     earlier: dict[str, Trial] = field(default_factory=dict)
+    #: Whether it was tuned before, and is tuned once more.
+    again: bool = False
     over: bool = False
 
     @property
@@ -100,21 +102,26 @@ class TaskState:
         """Remember what counts of trials: the best few."""
         before = self.best
         self.trials += len(trials)
+        self.lead(trials)
+        self.stale = 0 if self.best < before * (1 - IMPROVED) else self.stale + 1
+        if self.stale >= MOST_STALE:
+            self.over = True
+
+    def lead(self, trials: Iterable[Trial]) -> None:
+        """Let the best few of trials be leaders."""
         for trial in trials:
             if trial.status == "ok":
                 self.leaders.append(trial)
                 self.best = min(self.best, trial.best)
         self.leaders.sort(key=lambda trial: trial.best)
         del self.leaders[2 * LEADERS :]
-        self.stale = 0 if self.best < before * (1 - IMPROVED) else self.stale + 1
-        if self.stale >= MOST_STALE:
-            self.over = True
 
 
-def open_task(use: TaskUse, database: Database, fresh: bool) -> TaskState | TaskResult:
-    """Begin a task; the result where the database has one that is still true.
+def open_task(use: TaskUse, database: Database, again: bool) -> TaskState | TaskResult:
+    """Begin a task; the result where the database has one that is finished and still true.
 
-    ``fresh`` says that what was found before is looked at again.
+    With ``again`` there is none: what was tried before is known to the search, which goes on from there, and
+    the best of it stand among the leaders.
     """
     own = use.task
     names = {b.name: f"a{n}" for n, b in enumerate((*own.program.inputs, *own.program.outputs))}
@@ -125,19 +132,31 @@ def open_task(use: TaskUse, database: Database, fresh: bool) -> TaskState | Task
         free=frozenset(names[name] for name in own.free),
     )
     key = task.key
-    if not fresh:
-        for record in database.ranked(key)[:1]:
-            if database.finished(key) and still_true(record, task):
-                plan = own_plan(record.plan, task, own)
-                return TaskResult(
-                    own, use.label, record.untuned, record.seconds, plan, 0, True, weight=use.weight
-                )
+    if not again and database.finished(key):
+        known = known_result(use, task, database)
+        if known is not None:
+            return known
     planned = task.default()
     default = Candidate("default", planned.plan)
     state = TaskState(use, task, key, default, structural_hash(planned.schedule.func))
     database.declare(task, use.label, key)
     state.earlier = {digest_text(t.candidate.plan.to_json()): t for t in database.history(key)}
+    if again:
+        state.again = True
+        state.seen.update(state.earlier)
+        state.lead(state.earlier.values())
     return state
+
+
+def known_result(use: TaskUse, task: Task, database: Database) -> TaskResult | None:
+    """What the database has of a task under canonical names, where that is still true."""
+    for record in database.ranked(task.key)[:1]:
+        if still_true(record, task):
+            plan = own_plan(record.plan, task, use.task)
+            return TaskResult(
+                use.task, use.label, record.untuned, record.seconds, plan, 0, True, weight=use.weight
+            )
+    return None
 
 
 def still_true(record: Record, task: Task) -> bool:
@@ -174,8 +193,12 @@ def next_batch(
     assert state.untuned is not None
     if state.search is None:
         history = History(neighbours_of(state.task, state.key, database))
-        state.search = strategy.start(state.task, history, Random(f"{seed} {state.key}"))
-        state.search.observe([state.untuned])
+        before = [t for t in state.earlier.values() if t.candidate.plan != state.default.plan]
+        known_before = before if state.again else []
+        # once more is not the same way once more
+        walk = f"{seed} {state.key} {len(known_before)}" if state.again else f"{seed} {state.key}"
+        state.search = strategy.start(state.task, history, Random(walk))
+        state.search.observe([state.untuned, *known_before])
     proposed = state.search.propose(max(1, min(BATCH, most)))
     if not proposed:
         state.over = True

@@ -36,6 +36,12 @@ def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
     assert all(not done.known and done.untuned < 1 for done in tuned.results)
     again = tune_model(model, budget=60, trials=3, strategy="random", database=records, threads=1)
     assert again.known
+    more = tune_model(
+        model, budget=60, trials=2, strategy="random", database=records, threads=1, again=True, seed=1
+    )
+    assert not more.known and all(done.trials == 2 for done in more.results)
+    tuned = tune_model(model, budget=60, trials=3, strategy="random", database=records, threads=1)
+    assert tuned.known
     other = tilewright.compile(model, threads=1, records=records)
     assert functions(other) == functions(tuned.model)
     assert other.plan() == tuned.plan

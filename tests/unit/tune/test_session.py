@@ -84,7 +84,9 @@ class Plenty:
 def tuned(measurer, trials=20, database=None, strategy="random", **more):
     records = database or Database(":memory:")
     chosen = AUTO if strategy == "auto" else STRATEGIES.get(strategy, strategy)
-    return tune_task(TASK, "Conv", chosen, measurer, records, Budget(trials, time.monotonic() + 600), **more)
+    limit = Budget(trials, time.monotonic() + 600)
+    (done,) = tune_tasks([TaskUse(TASK, "Conv")], chosen, measurer, records, limit, **more)
+    return done
 
 
 def test_the_default_is_measured_first_and_a_faster_plan_wins():
@@ -257,6 +259,38 @@ def test_a_process_that_was_killed_leaves_what_it_had_measured(tmp_path, batches
         tuned(Told(lambda n, _: 2.0 - (n % 5) * 0.2), trials=20, seed=3, database=records)
         plans = [t.candidate.plan for t in records.history(TASK.key) if t.candidate.origin != "default"]
         assert len(plans) == len(set(plans)) == 19
+
+
+def test_once_more_goes_beyond_what_was_tried():
+    """None of the trials is made again, and the winner so far must be beaten in turns, not by its absence."""
+    records = Database(":memory:")
+    one = Honest(lambda n, _: 2.0 if n == 0 else 1.0 if n == 3 else 3.0)
+    first = tuned(one, database=records, trials=6)
+    assert records.finished(TASK.key) and first.gain == 2.0
+    two = Honest(lambda n, _: 2.0 if n == 0 else 1.0 if n == 3 else 3.0)
+    two.numbers = dict(one.numbers)
+    again = tuned(two, database=records, trials=6, again=True)
+    assert not again.known and again.trials == 6
+    assert len(two.numbers) == len(one.numbers) + 5
+    assert again.plan == first.plan and records.finished(TASK.key)
+    plans = [t.candidate.plan for t in records.history(TASK.key) if t.candidate.origin != "default"]
+    assert len(plans) == len(set(plans)) == 10
+    three = Honest(lambda n, _: 2.0 if n == 0 else 1.0 if n == 3 else 0.5)
+    three.numbers = dict(two.numbers)
+    assert tuned(three, database=records, trials=6, again=True, seed=1).gain == 4.0
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_once_more_that_is_interrupted_at_once_keeps_what_there_was(after, monkeypatch):
+    records = Database(":memory:")
+    one = Honest(lambda n, _: 2.0 if n == 0 else 1.0 if n == 3 else 3.0)
+    first = tuned(one, database=records, trials=6)
+    monkeypatch.setattr(session, "LAST_SECONDS", 0.0)
+    two = Honest(lambda n, _: 2.0)
+    two.numbers = dict(one.numbers)
+    again = tuned(Interrupted(two, after), database=records, trials=6, again=True)
+    assert again.known and again.plan == first.plan
+    assert records.best(TASK.key).seconds == 1.0
 
 
 class Killed:

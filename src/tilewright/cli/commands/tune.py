@@ -30,6 +30,9 @@ from tilewright.tune import AUTO, LOADED, Event, TaskResult
     metavar="ADDRESS",
     help="Who builds and measures: local[2], or HOST:PORT of a cluster of Ray. Default: this process.",
 )
+@click.option(
+    "--again", is_flag=True, help="Tune kernels that are finished once more, beyond what was tried."
+)
 @compile_options
 @common_options
 def tune(
@@ -40,6 +43,7 @@ def tune(
     seed: int,
     output: str | None,
     cluster: str | None,
+    again: bool,
     options: CompileOptions,
 ) -> None:
     """Search for faster plans of MODEL's kernels by measuring, the default plan first.
@@ -63,6 +67,7 @@ def tune(
         database=options.records,
         seed=seed,
         cluster=cluster,
+        again=again,
         watch=lambda event: _watch(state, event),
         **arguments,
     )
@@ -101,7 +106,7 @@ def _report(state: State, tuned: Tuned) -> None:
             f"{'' if whole.faster else ': not surely faster, the default stays'}"
         )
     if tuned.results and tuned.known:
-        state.say("nothing to tune: all tasks are in the records")
+        state.say("nothing to tune: all tasks are in the records (--again tunes them once more)")
     loaded = [done.load for done in tuned.results if done.load is not None and done.load > LOADED]
     if loaded:
         state.note(f"other processes used up to {max(loaded):.0%} of the CPUs: these figures say little")
