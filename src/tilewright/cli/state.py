@@ -27,22 +27,20 @@ class State:
 
     json: bool = False
     traceback: bool = False
+    lines: bool = False
+    """Whether each JSON document is one line: of a command that prints several."""
     out: Console = field(default_factory=lambda: Console(markup=False, highlight=False, soft_wrap=True))
     log: Console = field(default_factory=lambda: Console(stderr=True, markup=False, highlight=False))
 
     def print_json(self, data: dict[str, Any]) -> None:
         """Print one JSON document on stdout."""
-        click.echo(json.dumps({"schema": SCHEMA, **data}, indent=2, default=_plain))
+        indent = None if self.lines else 2
+        click.echo(json.dumps({"schema": SCHEMA, **data}, indent=indent, default=_plain))
 
     def say(self, text: str) -> None:
         """Print a line of a result for people; nothing where JSON is wanted."""
         if not self.json:
             click.echo(text)
-
-    def show(self, text: str) -> None:
-        """Show a line for people on stderr that the next one replaces; nothing where that is no terminal."""
-        if not self.json and self.log.is_terminal:
-            self.log.print(text, end="\r", overflow="crop", no_wrap=True)
 
     def note(self, text: str) -> None:
         """Print a remark on stderr."""

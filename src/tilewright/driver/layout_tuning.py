@@ -64,6 +64,7 @@ class LayoutTuning:
     best: float
     measured: int
     changed: tuple[str, ...]
+    interrupted: bool = False
 
 
 class KernelPrices:
@@ -72,6 +73,7 @@ class KernelPrices:
     def __init__(self, prices: Prices, machine: Machine, until: float = inf) -> None:
         self._prices, self._machine, self._until = prices, machine, until
         self._known: dict[tuple[str, int], float] = {}
+        self.interrupted = False
 
     @property
     def measured(self) -> int:
@@ -84,7 +86,12 @@ class KernelPrices:
         if key not in self._known:
             if time.monotonic() >= self._until:
                 return None
-            self._known[key] = self._price(program, threads)
+            try:
+                self._known[key] = self._price(program, threads)
+            except KeyboardInterrupt:
+                # what was measured by now is decided
+                self._until, self.interrupted = -inf, True
+                return None
         return self._known[key]
 
     def _price(self, program: Program, threads: int) -> float:
@@ -122,14 +129,14 @@ def tune_layouts(
     default = dict.fromkeys(problem.options, 0)
     untuned = total_cost(costs, default)
     if not isfinite(untuned):
-        return LayoutTuning(plan, untuned, untuned, known.measured, ())
+        return LayoutTuning(plan, untuned, untuned, known.measured, (), known.interrupted)
     chosen = assign({group: len(found) for group, found in problem.options.items()}, costs)
     best = total_cost(costs, chosen)
     if best > untuned * (1 - LEAST_GAIN):
-        return LayoutTuning(plan, untuned, untuned, known.measured, ())
+        return LayoutTuning(plan, untuned, untuned, known.measured, (), known.interrupted)
     made = replace(plan, layouts=problem.layouts(chosen))
     changed = [v for group, n in chosen.items() if n for v in problem.groups[group]]
-    return LayoutTuning(made, untuned, best, known.measured, tuple(changed))
+    return LayoutTuning(made, untuned, best, known.measured, tuple(changed), known.interrupted)
 
 
 def independent_layouts(

@@ -169,13 +169,18 @@ class LocalMeasurer:
     ) -> list[Trial]:
         """One trial a candidate, in order. Raises TargetError for a task of another machine."""
         limits = self._limits if limits is None else limits
-        requests, trials, places = self._prepared(task, candidates, limits)
-        if limits.rounds > 1:
-            self._take_turns(requests, trials, candidates, places, limits)
-        else:
-            for n, candidate in enumerate(candidates):
-                if trials[n] is None:
-                    trials[n] = self._run(requests[n], candidate, places[n], limits)
+        try:
+            requests, trials, places = self._prepared(task, candidates, limits)
+            if limits.rounds > 1:
+                self._take_turns(requests, trials, candidates, places, limits)
+            else:
+                for n, candidate in enumerate(candidates):
+                    if trials[n] is None:
+                        trials[n] = self._run(requests[n], candidate, places[n], limits)
+        except KeyboardInterrupt:
+            # their answers would be taken for those of what is asked next
+            self.close()
+            raise
         return [trial for trial in trials if trial is not None]
 
     def prepare(

@@ -49,7 +49,8 @@ class Tuned:
     """What tuning a model came to: a result a task, and the plan that ``compile(…, plan=)`` takes.
 
     ``model`` is compiled by it. ``whole`` compares it with the default, ``layouts`` says what became of the
-    layouts of values; both where that was asked.
+    layouts of values; both where that was asked. ``unchecked`` winners are faster alone, and the comparison
+    inside of the network was interrupted: the database has them, the model does without.
     """
 
     results: tuple[TaskResult, ...]
@@ -57,6 +58,7 @@ class Tuned:
     model: CompiledModel
     whole: Comparison | None = None
     layouts: LayoutTuning | None = None
+    unchecked: int = 0
 
     @property
     def known(self) -> bool:
@@ -118,14 +120,16 @@ def tune_model(
     and a winner is kept only where it is faster beyond doubt: alone, inside of the network, and the network
     in a fresh process. ``database`` keeps all trials (default: the settings' one, ``off`` for none); later
     compilations take the winners from it, and tasks that it has finished are not tuned, unless ``again`` says
-    so: they go on beyond what was tried. ``watch`` is told what happens. ``cluster`` names who measures: ``local[2]``, or the address of a cluster of Ray (by
-    default this process' own children). Ctrl-C ends the search: what was found by then is kept and compiled.
+    so: they go on beyond what was tried. ``watch`` is told what happens. ``cluster`` names who measures:
+    ``local[2]``, or the address of a cluster of Ray (by default this process' own children). Ctrl-C ends the
+    search at any moment: what was found by then is kept and compiled.
 
     Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
     TargetError for a device, and what compiling raises.
     """
     chosen = find_tuner(strategy)
-    until = time.monotonic() + seconds_of(budget)
+    begin = time.monotonic()
+    until = begin + seconds_of(budget)
     given = options.get("plan")
 
     def recompile(plan: ModelPlan | None) -> CompiledModel:
@@ -144,12 +148,15 @@ def tune_model(
         layouts = None
         base = default
         if isinstance(chosen, JointStrategy) and given is None and not isinstance(model, Program):
+            watch(Event("layouts", elapsed=time.monotonic() - begin, left=until - time.monotonic()))
             base, layouts = _laid_out(default, model, recompile, measurer, records, until, options)
             uses = tasks_of(base)
+            if layouts is not None and layouts.interrupted:
+                until = time.monotonic()
         results = tune_tasks(
             uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch, again=again
         )
-        return _checked(base, results, recompile, records, layouts)
+        return _checked(base, results, recompile, records, layouts, watch, begin)
 
 
 def measurer_of(cluster: str | None) -> LocalMeasurer | ClusterMeasurer:
@@ -184,8 +191,30 @@ def _checked(
     recompile: Callable[[ModelPlan | None], CompiledModel],
     records: Database,
     layouts: LayoutTuning | None,
+    watch: Callable[[Event], None],
+    begin: float,
 ) -> Tuned:
-    """The model by the winners that are faster inside of it, if the whole is faster then."""
+    """The model by the winners that are faster inside of it, if the whole is faster then.
+
+    Where this is interrupted, the default stays for now: the winners' tasks are not finished.
+    """
+    watch(Event("network", elapsed=time.monotonic() - begin))
+    try:
+        return _lasting(base, results, recompile, records, layouts)
+    except KeyboardInterrupt:
+        won = [r.task.key for r in results if r.plan is not None and not r.known]
+        for key in won:
+            records.reopen(key)
+        return Tuned(tuple(results), base.plan(), base, None, layouts, unchecked=len(won))
+
+
+def _lasting(
+    base: CompiledModel,
+    results: list[TaskResult],
+    recompile: Callable[[ModelPlan | None], CompiledModel],
+    records: Database,
+    layouts: LayoutTuning | None,
+) -> Tuned:
     found = {unit_key(r.task.program, r.task.machine.threads): r for r in results if r.plan is not None}
     whole = None
     while found:
@@ -247,7 +276,7 @@ def _laid_out(
     share = time.monotonic() + LAYOUT_SHARE * max(0.0, until - time.monotonic())
     made, found = with_tuned_layouts(default, source, recompile, measurer, share, options.get("shapes"))
     plan = made.plan().graph
-    if found is not None and plan is not None:
+    if found is not None and plan is not None and (found.changed or not found.interrupted):
         records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
     return made, found
 

@@ -3,10 +3,11 @@
 from tilewright.tune.auto import AUTO, AutoStrategy
 from tilewright.tune.database import MEMORY, STATUSES, Database, GraphRecord, Record, TaskRow, TrialRow
 from tilewright.tune.decide import LOADED
+from tilewright.tune.events import EVENTS_VERSION, Event
 from tilewright.tune.exchange import exported, imported
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
 from tilewright.tune.records import OFF, Records, records_at
-from tilewright.tune.session import Budget, Event, tune_task, tune_tasks
+from tilewright.tune.session import Budget, tune_task, tune_tasks
 from tilewright.tune.task import TaskResult, TaskUse
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "AutoStrategy",
     "Budget",
     "Database",
+    "EVENTS_VERSION",
     "Event",
     "GraphRecord",
     "LIMITS",

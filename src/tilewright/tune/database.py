@@ -243,6 +243,11 @@ class Database:
                 [(task, n, r.plan.to_json(), r.func, r.seconds, r.untuned) for n, r in enumerate(records)],
             )
 
+    def reopen(self, task: str) -> None:
+        """Let the search of a task not have come to an end."""
+        with self._reading(), self._connection:
+            self._connection.execute("UPDATE tasks SET finished = 0 WHERE key = ?", (task,))
+
     def demote(self, task: str) -> None:
         """Let the default plan, the last of a task's records, be the only one."""
         with self._reading(), self._connection:

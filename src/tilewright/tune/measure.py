@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilewright.strategies import Candidate, Task, Trial
 
@@ -40,3 +40,31 @@ class Measurer(Protocol):
 
         Raises TargetError for a task of a machine that it cannot measure on.
         """
+
+
+@runtime_checkable
+class ManyMeasurer(Measurer, Protocol):
+    """A measurer that can keep many machines busy, with candidates of several tasks at once."""
+
+    @property
+    def width(self) -> int:
+        """How many candidates it takes at once before any of them waits."""
+
+    def measure_all(
+        self, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits = LIMITS
+    ) -> list[list[Trial]]:
+        """The trials of each task's candidates, in order. Raises what :meth:`measure` does."""
+
+
+def width_of(measurer: Measurer) -> int:
+    """How many candidates a measurer takes at once."""
+    return measurer.width if isinstance(measurer, ManyMeasurer) else 1
+
+
+def measured_together(
+    measurer: Measurer, jobs: Sequence[tuple[Task, Sequence[Candidate]]]
+) -> list[list[Trial]]:
+    """The trials of each task's candidates; side by side where the measurer can."""
+    if isinstance(measurer, ManyMeasurer):
+        return measurer.measure_all(jobs)
+    return [measurer.measure(task, candidates, LIMITS) if candidates else [] for task, candidates in jobs]

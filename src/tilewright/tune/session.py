@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.strategies import Strategy, Task
 from tilewright.tune.database import Database
 from tilewright.tune.decide import LOADED, ROUNDS
-from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
+from tilewright.tune.events import Event, Happening
+from tilewright.tune.measure import LIMITS, Measurer, TrialLimits, measured_together, width_of
 from tilewright.tune.task import (
     BATCH,
+    Batch,
     TaskResult,
     TaskState,
     TaskUse,
@@ -45,23 +48,6 @@ class Budget:
         return done < self.trials and time.monotonic() < self.until
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What happened in a session, for those who watch: a batch of a task, or its result.
-
-    ``untuned`` and ``best`` are seconds of the task so far, ``saved`` what all tasks save of a run's seconds.
-    """
-
-    label: str
-    weight: float
-    untuned: float
-    best: float
-    trials: int
-    saved: float
-    elapsed: float
-    result: TaskResult | None = None
-
-
 def _nobody(event: Event) -> None:
     del event
 
@@ -78,7 +64,7 @@ def tune_tasks(
     stopped: Callable[[], bool] = lambda: False,
     again: bool = False,
 ) -> list[TaskResult]:
-    """Tune tasks within one budget: a result each, in order. Those that the database has finished keep theirs.
+    """Tune tasks within one budget: a result each, in order. Finished ones are known.
 
     The default plans are measured first. Then the next batch of candidates is always of the task whose next
     trials may save most of a run, by its share of the time and by what its search, or the trials in vain so
@@ -92,26 +78,28 @@ def tune_tasks(
     session = _Session(strategy, measurer, database, budget, seed, watch, stopped, begin)
     session.number = database.begin(strategy.name, seed)
     opened = [open_task(use, database, again) for use in uses]
-    states = [each for each in opened if isinstance(each, TaskState)]
-    interrupted = False
+    last: float | None = None
     try:
-        session.search(states)
+        session.states = [each for each in opened if isinstance(each, TaskState)]
+        for state in session.states:
+            session.tell("task", state)
+        session.search()
     except KeyboardInterrupt:
-        interrupted = True
+        last = time.monotonic() + LAST_SECONDS
     results: list[TaskResult] = []
-    last = time.monotonic() + LAST_SECONDS
     for each in opened:
-        if isinstance(each, TaskResult):
-            results.append(each)
-            session.tell_result(each)
-            continue
+        done = each if isinstance(each, TaskResult) else None
         try:
-            done = session.finish(each, last if interrupted else None)
+            if isinstance(each, TaskState):
+                done = session.finish(each, last)
+            if done is not None:
+                session.tell_result(done)
         except KeyboardInterrupt:
-            interrupted, last = True, 0.0
-            done = session.finish(each, last)
-        results.append(done)
-        session.tell_result(done)
+            last = 0.0
+            if done is None and isinstance(each, TaskState):
+                done = session.finish(each, last)
+        if done is not None:
+            results.append(done)
     return results
 
 
@@ -142,34 +130,43 @@ class _Session:
     begin: float
     number: int = 0
     states: Sequence[TaskState] = ()
+    _results: list[TaskResult] = field(default_factory=list)
 
-    def search(self, states: Sequence[TaskState]) -> None:
+    def search(self) -> None:
         """Measure the default plans, then candidates, until the budget ends or nothing more is expected."""
-        self.states = states
-        for state in states:
-            if self.stopped() or (state is not states[0] and time.monotonic() >= self.budget.until):
+        for state in self.states:
+            if self.stopped() or (state is not self.states[0] and time.monotonic() >= self.budget.until):
                 return
-            measure_default(state, self.measurer, self.database, self.number)
-            self._tell(state)
+            self.tell("trying", state, {"default": 1})
+            first = measure_default(state, self.measurer, self.database, self.number)
+            self.tell("measured", state, {first.status: 1})
         whole = self.budget.until - self.begin
-        until = self.budget.until - min(DECIDING * len(states), DECIDING_SHARE * whole)
+        until = self.budget.until - min(DECIDING * len(self.states), DECIDING_SHARE * whole)
         while time.monotonic() < until and not self.stopped():
-            left = [s for s in states if not s.over and s.trials < self.budget.trials]
-            if not left:
+            batches = self._next()
+            if not batches:
                 return
-            state = max(left, key=lambda each: each.worth())
-            if state.worth() <= LEAST_WORTH * sum(each.total for each in states):
-                return
-            next_batch(
-                state,
-                self.strategy,
-                self.measurer,
-                self.database,
-                self.number,
-                self.seed,
-                self.budget.trials - state.trials,
-            )
-            self._tell(state)
+            for batch in batches:
+                if batch.new:
+                    self.tell("trying", batch.state, Counter(each.origin for each in batch.new))
+            made = measured_together(self.measurer, [(each.state.task, each.new) for each in batches])
+            for batch, trials in zip(batches, made, strict=True):
+                batch.settle(trials, self.database, self.number)
+                self.tell("measured", batch.state, Counter(trial.status for trial in trials))
+
+    def _next(self) -> list[Batch]:
+        """The next batches: of the task that promises most, of several where many wait for work."""
+        left = [s for s in self.states if not s.over and s.trials < self.budget.trials]
+        least = LEAST_WORTH * sum(each.total for each in self.states)
+        ranked = sorted(left, key=lambda each: -each.worth())
+        width = width_of(self.measurer)
+        chosen = [s for s in ranked[: max(1, width // BATCH)] if s.worth() > least]
+        size = max(BATCH, width // max(1, len(chosen)))
+        batches: list[Batch] = []
+        for state in chosen:
+            most = min(size, self.budget.trials - state.trials)
+            batches.append(next_batch(state, self.strategy, self.database, self.seed, most))
+        return batches
 
     def finish(self, state: TaskState, last: float | None) -> TaskResult:
         """Decide one task; after an interruption quickly, and after the moment ``last`` as it was before."""
@@ -181,6 +178,7 @@ class _Session:
                 state.leaders.clear()
             limits = TrialLimits(rounds=LAST_ROUNDS)
             return finish(state, self.measurer, self.database, limits, final=False)
+        self.tell("deciding", state)
         limits = replace(LIMITS, rounds=ROUNDS)
         enough = state.over or state.trials >= min(self.budget.trials, 1 + BATCH) or state.worth() == 0
         final = enough or state.worth() <= LEAST_WORTH * sum(each.total for each in self.states)
@@ -190,22 +188,23 @@ class _Session:
             done = finish(state, self.measurer, self.database, limits, final=final)
         return done
 
-    def _tell(self, state: TaskState, result: TaskResult | None = None) -> None:
-        untuned = state.untuned.best if state.untuned is not None else float("inf")
-        saved = sum(
-            each.use.weight * (each.untuned.best - each.best)
-            for each in self.states
-            if each.untuned is not None and each.untuned.status == "ok"
-        )
-        elapsed = time.monotonic() - self.begin
-        self.watch(
-            Event(
-                state.use.label, state.use.weight, untuned, state.best, state.trials, saved, elapsed, result
-            )
-        )
+    def tell(self, what: Happening, state: TaskState, counts: Mapping[str, int] | None = None) -> None:
+        """Tell those who watch what happens with a task."""
+        use, untuned = state.use, state.default_seconds
+        self._tell(Event(what, state.key, use.label, use.weight, untuned, state.best, state.trials), counts)
 
     def tell_result(self, done: TaskResult) -> None:
         """Tell those who watch what a task came to."""
-        elapsed = time.monotonic() - self.begin
-        saved = done.weight * (done.untuned - done.best) if done.plan is not None else 0.0
-        self.watch(Event(done.label, done.weight, done.untuned, done.best, done.trials, saved, elapsed, done))
+        event = Event("result", done.task.key, done.label, done.weight, done.untuned, done.best, done.trials)
+        self._results.append(done)
+        self._tell(replace(event, result=done))
+
+    def _tell(self, event: Event, counts: Mapping[str, int] | None = None) -> None:
+        now = time.monotonic()
+        decided = {done.task.key for done in self._results}
+        saved = sum(done.saved for done in self._results)
+        saved += sum(state.saved for state in self.states if state.key not in decided)
+        left = max(0.0, self.budget.until - now)
+        self.watch(
+            replace(event, saved=saved, elapsed=now - self.begin, left=left, counts=dict(counts or {}))
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from random import Random
 from typing import Final
 
@@ -58,6 +59,11 @@ class TaskResult:
     load: float | None = None
 
     @property
+    def saved(self) -> float:
+        """Seconds of one run of the model that the plan saves."""
+        return self.weight * (self.untuned - self.best) if self.plan is not None else 0.0
+
+    @property
     def gain(self) -> float:
         """How many times faster the best is; 1 where the default stays."""
         return self.untuned / self.best if self.plan is not None and self.best > 0 else 1.0
@@ -84,6 +90,16 @@ class TaskState:
     #: Whether it was tuned before, and is tuned once more.
     again: bool = False
     over: bool = False
+
+    @property
+    def default_seconds(self) -> float:
+        """Seconds of the default plan; infinite before it ran."""
+        return inf if self.untuned is None else self.untuned.best
+
+    @property
+    def saved(self) -> float:
+        """Seconds of one run of the model that the best plan so far saves."""
+        return self.use.weight * (self.default_seconds - self.best) if isfinite(self.default_seconds) else 0.0
 
     @property
     def total(self) -> float:
@@ -168,7 +184,7 @@ def still_true(record: Record, task: Task) -> bool:
     return structural_hash(made.func) == record.func
 
 
-def measure_default(state: TaskState, measurer: Measurer, database: Database, session: int) -> None:
+def measure_default(state: TaskState, measurer: Measurer, database: Database, session: int) -> Trial:
     """Measure the default plan, before all others."""
     (first,) = measurer.measure(state.task, [state.default], LIMITS)
     database.add(state.key, [first], session)
@@ -178,18 +194,33 @@ def measure_default(state: TaskState, measurer: Measurer, database: Database, se
     state.seen.add(digest_text(state.default.plan.to_json()))
     if first.status != "ok":
         state.over = True
+    return first
 
 
-def next_batch(
-    state: TaskState,
-    strategy: Strategy,
-    measurer: Measurer,
-    database: Database,
-    session: int,
-    seed: int,
-    most: int,
-) -> None:
-    """Propose, measure and remember one batch of candidates; the task is over where there are none."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Candidates of a task that are new, and trials of those that were measured in an earlier session."""
+
+    state: TaskState
+    new: Sequence[Candidate]
+    known: Sequence[Trial]
+
+    def settle(self, made: Sequence[Trial], database: Database, session: int) -> None:
+        """Let the search know what became of the candidates, and keep it."""
+        state = self.state
+        database.add(state.key, made, session)
+        if state.search is not None:
+            state.search.observe([*self.known, *made])
+        if self.known or made:
+            state.observe([*self.known, *made])
+        else:
+            # it proposes nothing but what was tried
+            state.stale += 1
+            state.over = state.over or state.stale >= MOST_STALE
+
+
+def next_batch(state: TaskState, strategy: Strategy, database: Database, seed: int, most: int) -> Batch:
+    """What a task's search proposes next; a search that proposes nothing is over."""
     assert state.untuned is not None
     if state.search is None:
         history = History(neighbours_of(state.task, state.key, database))
@@ -199,10 +230,9 @@ def next_batch(
         walk = f"{seed} {state.key} {len(known_before)}" if state.again else f"{seed} {state.key}"
         state.search = strategy.start(state.task, history, Random(walk))
         state.search.observe([state.untuned, *known_before])
-    proposed = state.search.propose(max(1, min(BATCH, most)))
+    proposed = state.search.propose(max(1, most))
     if not proposed:
         state.over = True
-        return
     known: list[Trial] = []
     new: list[Candidate] = []
     for candidate in proposed:
@@ -214,15 +244,7 @@ def next_batch(
             known.append(replace(state.earlier[key], candidate=candidate))
         else:
             new.append(candidate)
-    made = measurer.measure(state.task, new, LIMITS) if new else []
-    database.add(state.key, made, session)
-    state.search.observe([*known, *made])
-    if known or made:
-        state.observe([*known, *made])
-    else:
-        # it proposes nothing but what was tried
-        state.stale += 1
-        state.over = state.stale >= MOST_STALE
+    return Batch(state, new, known)
 
 
 def finish(
@@ -235,7 +257,6 @@ def finish(
     use, first = state.use, state.untuned
     if first is None or first.status != "ok":
         reason = "it was not measured" if first is None else f"{first.status}: {first.reason}"
-        inf = float("inf")
         return TaskResult(use.task, use.label, inf, inf, None, state.trials, reason=reason, weight=use.weight)
     made = [t for t in state.leaders if t.candidate.plan != state.default.plan and t.func != state.func]
     leaders = [t.candidate for t in made if t.best < first.best][:LEADERS]

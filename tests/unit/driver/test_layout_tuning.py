@@ -112,6 +112,20 @@ def test_without_time_nothing_changes(made):
     assert (found.measured, found.changed) == (0, ())
 
 
+def test_an_interruption_decides_by_what_was_measured(made):
+    """Ctrl-C at the first kernel that is priced under another layout: nothing changes, and it is said."""
+    maker, plan = made
+
+    class Interrupted(Made):
+        def measure(self, task, candidates):
+            if self.asked == len(maker.units(plan.joins)):
+                raise KeyboardInterrupt
+            return super().measure(task, candidates)
+
+    found = tune_layouts(maker, plan, Machine(HOST, 1), Interrupted(lambda program: 1.0))
+    assert found.interrupted and found.changed == ()
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("way", ["", "forwards", "backwards"])
 def test_operators_on_their_own(made, variant, way):

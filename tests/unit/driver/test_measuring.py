@@ -15,7 +15,7 @@ from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.driver import LocalMeasurer
+from tilewright.driver import LocalMeasurer, measuring
 from tilewright.driver.measure_worker import Runner
 from tilewright.ir import parse_program, print_program
 from tilewright.plan import plan_unit
@@ -50,6 +50,23 @@ def test_a_candidate_is_built_checked_and_timed(measurer):
     (trial,) = measurer.measure(TASK, [default()])
     assert trial.status == "ok", trial.reason
     assert 0 < trial.best < 1
+
+
+def test_after_an_interruption_answers_belong_to_what_is_asked(monkeypatch):
+    """Ctrl-C while a process builds or runs: what it would have said is not taken for the next answer."""
+    waited = measuring._Worker.wait
+
+    def interrupted(self, seconds):
+        monkeypatch.setattr(measuring._Worker, "wait", waited)
+        raise KeyboardInterrupt
+
+    with LocalMeasurer(workers=1) as made:
+        monkeypatch.setattr(measuring._Worker, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.measure(TASK, [default()])
+        assert made.processes == ()
+        trials = made.measure(TASK, [default(), default()], TrialLimits(rounds=2))
+        assert [(t.status, len(t.seconds)) for t in trials] == [("ok", 2)] * 2
 
 
 def test_refused_candidates_say_why(measurer):

@@ -10,12 +10,12 @@ from tests import onnx_models as tiny
 
 import tilewright
 from tilewright import lang
-from tilewright.driver import tasks_of, tune_model
+from tilewright.driver import tasks_of, tune_model, tuning
 from tilewright.driver.tuning import seconds_of
 from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import RULES, build_unit, plan_unit, rewritten
+from tilewright.plan import RULES, build_unit, plan_unit, renamed_plan, rewritten
 from tilewright.support import ArtefactError, InputError, Settings, TargetError
-from tilewright.tune import Database, Record, TaskRow, exported, imported
+from tilewright.tune import Database, Record, TaskResult, TaskRow, exported, imported
 
 
 def functions(compiled):
@@ -47,6 +47,31 @@ def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
     assert other.plan() == tuned.plan
     with Database(records) as database:
         assert len(list(database.tasks())) == len(tuned.results)
+
+
+def test_an_interruption_inside_of_the_network_leaves_winners_to_a_later_session(
+    tmp_path, model, default, monkeypatch
+):
+    path = tmp_path / "r.db"
+    task, plan, func = recorded(path, default)
+    won = TaskResult(
+        task,
+        "x",
+        2.0,
+        1.0,
+        renamed_plan(plan, canonical_program(task.program), task.program, task.machine),
+        3,
+    )
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "tune_tasks", lambda *_, **__: [won])
+    monkeypatch.setattr(tuning, "ratios_inside", interrupted)
+    done = tune_model(model, threads=1, database=path)
+    assert done.unchecked == 1 and functions(done.model) == functions(default)
+    with Database(path) as records:
+        assert not records.finished(task.key) and records.best(task.key).func == func
 
 
 @pytest.mark.parametrize("budget", ["soon", "5", "0s", 0, -1.0, "m"])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -18,7 +19,18 @@ from tilewright.ir import canonical_program, structural_hash
 from tilewright.plan import build_unit
 from tilewright.strategies import STRATEGIES, Candidate, History, Task, Trial
 from tilewright.strategies.joint.loops import loop_space
-from tilewright.tune import AUTO, Budget, Database, Record, TaskUse, session, task, tune_task, tune_tasks
+from tilewright.tune import (
+    AUTO,
+    LIMITS,
+    Budget,
+    Database,
+    Record,
+    TaskUse,
+    session,
+    task,
+    tune_task,
+    tune_tasks,
+)
 from tilewright.tune.transfer import neighbours_of
 
 TASK = Task(canonical_program(PROGRAMS["convolution"]), Machine(HOST, 1))
@@ -66,8 +78,9 @@ class Plenty:
     name = "plenty"
 
     def start(self, task, history, rng):
-        self.plan, self.made = task.default().plan, 0
-        return self
+        search = Plenty()
+        search.plan, search.made = task.default().plan, 0
+        return search
 
     def propose(self, count):
         self.made += count
@@ -326,6 +339,57 @@ def test_an_interruption_keeps_and_decides_what_was_found():
     more.numbers = dict(told.numbers)
     tuned(more, database=records, trials=64)
     assert sum(records.counts(TASK.key).values()) > kept
+
+
+@pytest.mark.parametrize("moment", range(0, 14, 2))
+def test_an_interruption_at_any_event_leaves_all_results_and_trials(moment):
+    """Whoever watches is asked at every step: Ctrl-C comes there."""
+    uses = [TaskUse(TASK, "a"), TaskUse(OTHER, "b", 2.0)]
+    records, left = Database(":memory:"), [moment]
+
+    def watch(event):
+        left[0] -= 1
+        if left[0] == -1:
+            raise KeyboardInterrupt
+
+    measurer = Told(lambda n, _: 1.0 + n)
+    limit = Budget(9, time.monotonic() + 60)
+    done = tune_tasks(uses, STRATEGIES["random"], measurer, records, limit, watch=watch)
+    assert [each.label for each in done] == ["a", "b"]
+    made = sum(sum(records.counts(key).values()) for key, _ in records.tasks())
+    assert made == len(measurer.numbers)
+
+
+def test_watchers_see_each_step():
+    seen = []
+    tuned(Told(lambda n, _: 2.0 if n == 0 else 1.0), trials=9, strategy=Plenty(), watch=seen.append)
+    assert [each.what for each in seen] == [
+        "task", "trying", "measured", "trying", "measured", "deciding", "result"
+    ]  # fmt: skip
+    assert seen[1].counts == {"default": 1} and seen[3].counts == {"plenty": 8}
+    assert seen[4].counts == {"ok": 8} and seen[4].gain == 2.0 and seen[4].saved == 1.0
+    assert seen[-1].result.gain == seen[-1].gain == 2.0 and seen[-1].key == TASK.key
+    assert all(a.elapsed <= b.elapsed and a.left >= b.left for a, b in pairwise(seen))
+
+
+class Many(Told):
+    """Many machines: batches of several tasks at once."""
+
+    width = 32
+
+    def measure_all(self, jobs, limits=None):
+        self.jobs = [*getattr(self, "jobs", ()), [len(candidates) for _, candidates in jobs]]
+        return [self.measure(task, candidates, LIMITS) if candidates else [] for task, candidates in jobs]
+
+
+def test_many_machines_get_batches_of_several_tasks_or_wide_ones():
+    uses = [TaskUse(TASK, "a"), TaskUse(OTHER, "b")]
+    measurer = Many(lambda n, _: 1.0)
+    limit = Budget(33, time.monotonic() + 60)
+    tune_tasks(uses, Plenty(), measurer, Database(":memory:"), limit)
+    assert measurer.jobs[0] == [16, 16]
+    tuned(measurer := Many(lambda n, _: 1.0), trials=50, strategy=Plenty())
+    assert measurer.jobs[0] == [32]
 
 
 def test_budgets_end_it():

@@ -10,8 +10,10 @@ import click
 from tilewright.cli.models import open_model, source_of
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.state import State
+from tilewright.cli.watching import watched
 from tilewright.driver import Tuned, tune_model
-from tilewright.tune import AUTO, LOADED, Event, TaskResult
+from tilewright.support import counted
+from tilewright.tune import AUTO, EVENTS_VERSION, LOADED, TaskResult
 
 
 @click.command()
@@ -52,6 +54,9 @@ def tune(
     compilations take it from there. --strategy says how to search, by default in several ways at once. Ctrl-C
     ends it: what was found by then is kept. MODEL may be a program: FILE.py, or FILE.py:NAME, with its sizes
     as --shape.
+
+    A terminal shows a table while it runs, other outputs get a line a minute. --json prints events, one a
+    line, and the result as the last line.
     """
     strategy = AUTO.name if options.strategy == "default" else options.strategy
     source, arguments = source_of(open_model(model), options)
@@ -59,33 +64,27 @@ def tune(
         arguments["plan"] = options.plan
     for name in ("records", "strategy"):
         del arguments[name]
-    tuned = tune_model(
-        source,
-        budget=budget,
-        trials=trials,
-        strategy=strategy,
-        database=options.records,
-        seed=seed,
-        cluster=cluster,
-        again=again,
-        watch=lambda event: _watch(state, event),
-        **arguments,
-    )
+    state.lines = True
+    with watched(state) as watch:
+        tuned = tune_model(
+            source,
+            budget=budget,
+            trials=trials,
+            strategy=strategy,
+            database=options.records,
+            seed=seed,
+            cluster=cluster,
+            again=again,
+            watch=watch,
+            **arguments,
+        )
     if output is not None:
         Path(output).write_text(tuned.plan.to_json())
     if state.json:
-        state.print_json({"command": "tune", "model": model, **_as_data(tuned)})
+        head = {"events": EVENTS_VERSION, "command": "tune", "event": "tuned", "model": model}
+        state.print_json({**head, **_as_data(tuned)})
     else:
         _report(state, tuned)
-
-
-def _watch(state: State, event: Event) -> None:
-    if event.result is None:
-        best = f"{event.untuned * 1e6:10.1f} us -> {event.best * 1e6:10.1f}"
-        state.show(
-            f"{event.elapsed:6.1f} s  {event.saved * 1e3:8.3f} ms saved  "
-            f"{event.label[:40]:40} {best}  {event.trials} trials"
-        )
 
 
 def _report(state: State, tuned: Tuned) -> None:
@@ -104,6 +103,11 @@ def _report(state: State, tuned: Tuned) -> None:
             f"the whole, {'in a fresh process' if whole.fresh else 'in this process'}: "
             f"{whole.untuned * 1e3:.3f} ms -> {whole.best * 1e3:.3f}"
             f"{'' if whole.faster else ': not surely faster, the default stays'}"
+        )
+    if tuned.unchecked:
+        kernels = counted(tuned.unchecked, "kernel")
+        state.say(
+            f"{kernels} faster alone, not yet timed inside of the network: a later tuning goes on there"
         )
     if tuned.results and tuned.known:
         state.say("nothing to tune: all tasks are in the records (--again tunes them once more)")
