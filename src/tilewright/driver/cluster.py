@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from tilewright.cost import Machine
-from tilewright.driver.measuring import LocalMeasurer, trial_from
-from tilewright.ir import parse_program, print_program
-from tilewright.plan import UnitPlan, plan_from_json
-from tilewright.schedule import load_trace
+from tilewright.driver.cluster_worker import candidate_data, limits_data, task_data
+from tilewright.driver.measuring import trial_from
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import TargetError, get_logger
-from tilewright.target import detect
 from tilewright.tune import LIMITS, TrialLimits
 
 _log = get_logger(__name__)
@@ -30,6 +26,10 @@ _log = get_logger(__name__)
 GRACE: Final = 30.0
 #: Workers that may be lost with one candidate; then it is a trial that crashed.
 MOST_LOST: Final = 2
+#: Candidates a worker that keep it busy while the next ones are chosen.
+PER_WORKER: Final = 4
+#: Candidates that a worker holds built, at most, before it runs them.
+MOST_BUILT: Final = 32
 
 
 class WorkerLostError(Exception):
@@ -43,13 +43,13 @@ class Pool(Protocol):
     def size(self) -> int:
         """How many workers there were at the beginning."""
 
-    def send(self, worker: int, request: Mapping[str, Any]) -> object:
+    def send(self, worker: int, request: Mapping[str, Any]) -> Hashable:
         """Give a worker something to do: a ticket for its answer. A worker does one thing at a time."""
 
-    def ready(self, tickets: Sequence[object], seconds: float) -> Sequence[object]:
+    def ready(self, tickets: Sequence[Hashable], seconds: float) -> Sequence[Hashable]:
         """The tickets whose answers, or losses, are there; waits for the first one at most so long."""
 
-    def answer(self, ticket: object) -> object:
+    def answer(self, ticket: Hashable) -> object:
         """The answer of a ticket that is ready. Raises WorkerLostError."""
 
     def drop(self, worker: int) -> None:
@@ -59,56 +59,54 @@ class Pool(Protocol):
         """End all workers."""
 
 
-class ClusterWorker:
-    """What runs on a machine of a cluster: it builds, checks and times candidates when asked."""
-
-    def __init__(self) -> None:
-        self._measurer = LocalMeasurer(workers=1)
-        self._task: tuple[Mapping[str, Any], Task] | None = None
-
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request: who it is, or trials of candidates that it is to build or to measure."""
-        if request["do"] == "describe":
-            return {"fingerprint": detect().fingerprint, "target": detect().name}
-        told = request["task"]
-        if self._task is None or self._task[0] != told:
-            self._task = told, _task_of(told)
-        limits = TrialLimits(**request["limits"])
-        candidates = [_candidate_of(each) for each in request["candidates"]]
-        if told["fingerprint"] != detect().fingerprint:
-            return {"other": detect().fingerprint}
-        if request["do"] == "build":
-            made = self._measurer.prepare(self._task[1], candidates, limits)
-            return {"trials": [None if trial is None else _told(trial) for trial in made]}
-        return {"trials": [_told(t) for t in self._measurer.measure(self._task[1], candidates, limits)]}
-
-    def close(self) -> None:
-        """End its processes."""
-        self._measurer.close()
-
-
 @dataclass(slots=True)
 class _Worker:
-    """A worker that is there: the machine that it says it is on, and what that machine is."""
+    """A worker that is there: its machine's name, what that machine is, the task that it was told."""
 
     host: str
     fingerprint: str
+    told: str = ""
+
+
+@dataclass(slots=True)
+class _Job:
+    """The candidates of one task on their way through a cluster."""
+
+    key: str
+    fingerprint: str
+    task: Task
+    candidates: Sequence[Candidate]
+    waiting: deque[int]
+    trials: list[Trial | None]
+    lost: list[int]
+    left: int
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a worker is doing: candidates of a job that it builds or runs, and when its answer is late."""
+
+    ticket: Hashable
+    job: _Job
+    which: list[int]
+    run: bool
+    late: float
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Candidates of one task on their way through a cluster."""
+    """Jobs that are measured together."""
 
-    request: Mapping[str, Any]
-    candidates: Sequence[Candidate]
+    jobs: Sequence[_Job]
     limits: TrialLimits
-    trials: list[Trial | None]
-    lost: list[int]
-    waiting: deque[int]
-    #: What each worker has built and not run yet.
-    built: dict[int, list[int]] = field(default_factory=dict)
-    #: What is asked of whom: candidates, whether they are to run, and when the answer is late.
-    asked: dict[int, tuple[object, list[int], bool, float]] = field(default_factory=dict)
+    #: What each worker has built and not run yet; all of one job.
+    built: dict[int, tuple[_Job, list[int]]] = field(default_factory=dict)
+    asked: dict[int, _Asked] = field(default_factory=dict)
+
+    def settle(self, job: _Job, n: int, trial: Trial) -> None:
+        """Let a candidate have its trial."""
+        job.trials[n] = trial
+        job.left -= 1
 
 
 class ClusterMeasurer:
@@ -127,15 +125,19 @@ class ClusterMeasurer:
         self._limits = limits
         self._leaders: dict[str, int] = {}
         self._workers: dict[int, _Worker] = {}
-        asked = {worker: pool.send(worker, {"do": "describe"}) for worker in range(pool.size)}
+        self._hosts: dict[str, list[int]] = {}
+        #: What workers still do that were asked before an interruption.
+        self._owed: dict[int, Hashable] = {}
+        asked = {pool.send(worker, {"do": "describe"}): worker for worker in range(pool.size)}
         until = time.monotonic() + limits.build_seconds + GRACE
         while asked and time.monotonic() < until:
-            ready = pool.ready(list(asked.values()), until - time.monotonic())
-            for worker in [w for w, ticket in asked.items() if ticket in ready]:
-                told = self._answer(worker, asked.pop(worker))
+            for ticket in pool.ready(list(asked), until - time.monotonic()):
+                worker = asked.pop(ticket)
+                told = self._answer(worker, ticket)
                 if told is not None and isinstance(told.get("fingerprint"), str):
                     self._workers[worker] = _Worker(hosts[worker], told["fingerprint"])
-        for worker in asked:
+                    self._hosts.setdefault(hosts[worker], []).append(worker)
+        for worker in asked.values():
             pool.drop(worker)
         if not self._workers:
             raise TargetError("no worker of the cluster answers", hint="is Tilewright installed there?")
@@ -157,87 +159,166 @@ class ClusterMeasurer:
         """How many workers are left."""
         return len(self._workers)
 
+    @property
+    def width(self) -> int:
+        """How many candidates keep all workers busy."""
+        return PER_WORKER * len(self._workers)
+
     def measure(
         self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial]:
         """One trial a candidate, in order. Raises TargetError where no worker is the task's machine."""
-        limits = self._limits if limits is None else limits
-        count = len(candidates)
-        request = {"task": _task_data(task), "limits": _limits_data(limits)}
-        batch = _Batch(request, candidates, limits, [None] * count, [0] * count, deque(range(count)))
-        while any(trial is None for trial in batch.trials):
-            able = [w for w, each in self._workers.items() if each.fingerprint == _fingerprint(task)]
-            if not able:
-                raise TargetError(
-                    f"no worker of the cluster is a {task.machine.target.name!r} as the task is for",
-                    hint="workers measure only for the machine that they are on",
-                )
-            if limits.rounds > 1:
-                self._in_turns(batch, self._leader(task, able))
-            else:
-                self._ask(batch, able)
-                self._hear(batch)
-        return [trial for trial in batch.trials if trial is not None]
+        (trials,) = self.measure_all([(task, candidates)], self._limits if limits is None else limits)
+        return trials
 
-    def _leader(self, task: Task, able: Sequence[int]) -> int:
-        found = self._leaders.get(task.key)
+    def measure_all(
+        self, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits | None = None
+    ) -> list[list[Trial]]:
+        """The trials of each task's candidates, in order: all tasks at once, but for those taking turns.
+
+        Raises TargetError where no worker is the machine of a task.
+        """
+        limits = self._limits if limits is None else limits
+        made = [
+            _Job(
+                task.key,
+                task.machine.target.fingerprint,
+                task,
+                candidates,
+                deque(range(len(candidates))),
+                [None] * len(candidates),
+                [0] * len(candidates),
+                len(candidates),
+            )
+            for task, candidates in jobs
+        ]
+        batch = _Batch(made, limits)
+        try:
+            if limits.rounds > 1:
+                for job in made:
+                    self._in_turns(batch, job)
+            else:
+                self._side_by_side(batch)
+        except BaseException:
+            # it is interrupted: who was asked is not asked again before it has answered
+            self._owed.update({worker: asked.ticket for worker, asked in batch.asked.items()})
+            raise
+        return [[trial for trial in job.trials if trial is not None] for job in made]
+
+    def _side_by_side(self, batch: _Batch) -> None:
+        changed, workers = set(self._hosts), 0
+        while any(job.left for job in batch.jobs):
+            if workers != len(self._workers):
+                workers = len(self._workers)
+                for job in batch.jobs:
+                    if job.left:
+                        self._able(job)
+            for host in changed:
+                self._ask(batch, host)
+            changed = self._hear(batch)
+
+    def _in_turns(self, batch: _Batch, job: _Job) -> None:
+        while job.left:
+            worker = self._leader(job)
+            mates = self._hosts[self._workers[worker].host]
+            if worker not in batch.asked and not any(mate in self._owed for mate in mates):
+                job.waiting.clear()
+                self._send(batch, worker, job, list(range(len(job.candidates))), run=True)
+            self._hear(batch)
+
+    def _able(self, job: _Job) -> list[int]:
+        """Who can measure a task. Raises TargetError where nobody can."""
+        able = [w for w, each in self._workers.items() if each.fingerprint == job.fingerprint]
+        if not able:
+            raise TargetError(
+                f"no worker of the cluster is a {job.task.machine.target.name!r} as the task is for",
+                hint="workers measure only for the machine that they are on",
+            )
+        return able
+
+    def _leader(self, job: _Job) -> int:
+        able = self._able(job)
+        found = self._leaders.get(job.key)
         if found is None or found not in able:
-            found = self._leaders[task.key] = able[len(self._leaders) % len(able)]
+            found = self._leaders[job.key] = able[len(self._leaders) % len(able)]
         return found
 
-    def _in_turns(self, batch: _Batch, worker: int) -> None:
-        self._send(batch, worker, list(range(len(batch.candidates))), run=True)
-        while worker in batch.asked:
-            self._hear(batch)
-        batch.waiting.clear()
-
-    def _ask(self, batch: _Batch, able: Sequence[int]) -> None:
-        """Give everyone who is free something to build; where all is built, let one a machine run its own."""
-        free = [worker for worker in able if worker not in batch.asked]
-        for worker in free:
-            if batch.waiting:
-                self._send(batch, worker, [batch.waiting.popleft()], run=False)
-        building = any(not run for _, _, run, _ in batch.asked.values())
-        if batch.waiting or building:
+    def _ask(self, batch: _Batch, host: str) -> None:
+        """Give everyone on a machine who is free something to build, or let one run what it has built."""
+        members = self._hosts[host]
+        if any(w in self._owed or (w in batch.asked and batch.asked[w].run) for w in members):
+            return  # what is timed there is timed alone
+        for worker in members:
+            if worker not in batch.asked:
+                job = self._next(batch, worker)
+                if job is not None:
+                    self._send(batch, worker, job, [job.waiting.popleft()], run=False)
+        if any(worker in batch.asked for worker in members):
             return
-        busy = {self._workers[worker].host for worker in batch.asked}
-        for worker in able:
-            if batch.built.get(worker) and self._workers[worker].host not in busy:
-                busy.add(self._workers[worker].host)
-                self._send(batch, worker, batch.built.pop(worker), run=True)
+        for worker in members:
+            if worker in batch.built:
+                job, which = batch.built.pop(worker)
+                self._send(batch, worker, job, which, run=True)
+                return
 
-    def _send(self, batch: _Batch, worker: int, which: list[int], *, run: bool) -> None:
+    def _next(self, batch: _Batch, worker: int) -> _Job | None:
+        """What a worker builds next: more of what it has built, up to a limit; else of what waits most."""
+        if worker in batch.built:
+            job, which = batch.built[worker]
+            return job if job.waiting and len(which) < MOST_BUILT else None
+        fingerprint = self._workers[worker].fingerprint
+        fitting = [job for job in batch.jobs if job.waiting and job.fingerprint == fingerprint]
+        return max(fitting, key=lambda job: len(job.waiting), default=None)
+
+    def _send(self, batch: _Batch, worker: int, job: _Job, which: list[int], *, run: bool) -> None:
         limits = batch.limits
         each = limits.build_seconds + (limits.run_seconds * limits.rounds if run else 0.0)
         request = {
-            **batch.request,
             "do": "measure" if run else "build",
-            "candidates": [_candidate_data(batch.candidates[n]) for n in which],
+            "key": job.key,
+            "fingerprint": job.fingerprint,
+            "limits": limits_data(limits),
+            "candidates": [candidate_data(job.candidates[n]) for n in which],
         }
+        if self._workers[worker].told != job.key:
+            request["task"] = task_data(job.task)
+            self._workers[worker].told = job.key
         late = time.monotonic() + each * len(which) + GRACE
-        batch.asked[worker] = (self._pool.send(worker, request), which, run, late)
+        batch.asked[worker] = _Asked(self._pool.send(worker, request), job, which, run, late)
 
-    def _hear(self, batch: _Batch) -> None:
-        """Wait for an answer, or for someone to be late."""
-        if not batch.asked:
-            return
-        first = min(late for *_, late in batch.asked.values())
-        tickets = [ticket for ticket, *_ in batch.asked.values()]
-        ready = self._pool.ready(tickets, max(0.0, first - time.monotonic()))
-        for worker in list(batch.asked):
-            ticket, which, run, late = batch.asked[worker]
-            if ticket in ready:
-                del batch.asked[worker]
-                self._take(batch, worker, which, self._answer(worker, ticket), run=run)
-            elif time.monotonic() > late:
-                del batch.asked[worker]
+    def _hear(self, batch: _Batch) -> set[str]:
+        """Wait for answers, or for someone to be late; the machines where something may begin now."""
+        by_ticket = {asked.ticket: worker for worker, asked in batch.asked.items()}
+        owing = {ticket: worker for worker, ticket in self._owed.items()}
+        if not by_ticket and not owing:
+            return set(self._hosts)
+        now = time.monotonic()
+        first = min((asked.late for asked in batch.asked.values()), default=now + GRACE)
+        ready = self._pool.ready([*by_ticket, *owing], max(0.0, first - now))
+        changed: set[str] = set()
+        for ticket in ready:
+            worker = owing.get(ticket, by_ticket.get(ticket, -1))
+            changed.add(self._workers[worker].host)
+            told = self._answer(worker, ticket)
+            if ticket in owing:
+                self._owed.pop(worker, None)  # whom it was for has gone
+            elif not self._take(batch, worker, told):
+                changed.update(self._hosts)
+        now = time.monotonic()
+        if not ready and not by_ticket:
+            for worker in [*self._owed]:
                 self._lose(worker, "it is late")
-                self._take(batch, worker, which, None, run=run)
+            changed.update(self._hosts)
+        for worker in [w for w, asked in batch.asked.items() if now > asked.late]:
+            self._lose(worker, "it is late")
+            self._take(batch, worker, None)
+            changed.update(self._hosts)
+        return changed & self._hosts.keys()
 
-    def _take(
-        self, batch: _Batch, worker: int, which: list[int], told: Mapping[str, Any] | None, *, run: bool
-    ) -> None:
-        """What a worker says of some candidates; where it says nothing, they go to others."""
+    def _take(self, batch: _Batch, worker: int, told: Mapping[str, Any] | None) -> bool:
+        """What a worker says of what it was asked; where it says nothing, that goes to others: False."""
+        asked = batch.asked.pop(worker)
+        job, which, run = asked.job, asked.which, asked.run
         try:
             if told is None:
                 raise ValueError
@@ -248,26 +329,28 @@ class ClusterMeasurer:
                 raise ValueError("nonsense")
             host = self._workers[worker].host
             made = [
-                None if each is None and not run else trial_from(batch.candidates[n], each, timed=run)
+                None if each is None and not run else trial_from(job.candidates[n], each, timed=run)
                 for n, each in zip(which, found, strict=True)
             ]
         except (ValueError, TypeError) as error:
             if worker in self._workers:
                 self._lose(worker, str(error))
-            for n in (*which, *batch.built.pop(worker, [])):
-                batch.lost[n] += 1
-                if batch.lost[n] >= MOST_LOST:
-                    batch.trials[n] = Trial(batch.candidates[n], "crashed", reason="workers ended with it")
+            _, had = batch.built.pop(worker, (job, []))
+            for n in (*which, *had):
+                job.lost[n] += 1
+                if job.lost[n] >= MOST_LOST:
+                    batch.settle(job, n, Trial(job.candidates[n], "crashed", reason="workers ended with it"))
                 else:
-                    batch.waiting.append(n)
-            return
+                    job.waiting.append(n)
+            return False
         for n, trial in zip(which, made, strict=True):
             if trial is None:
-                batch.built.setdefault(worker, []).append(n)
+                batch.built.setdefault(worker, (job, []))[1].append(n)
             else:
-                batch.trials[n] = replace(trial, host=host)
+                batch.settle(job, n, replace(trial, host=host))
+        return True
 
-    def _answer(self, worker: int, ticket: object) -> Mapping[str, Any] | None:
+    def _answer(self, worker: int, ticket: Hashable) -> Mapping[str, Any] | None:
         """A worker's answer; ``None`` where it is lost, or says nothing."""
         try:
             told = self._pool.answer(ticket)
@@ -278,57 +361,10 @@ class ClusterMeasurer:
 
     def _lose(self, worker: int, why: str) -> None:
         gone = self._workers.pop(worker, None)
+        self._owed.pop(worker, None)
+        if gone is not None and worker in self._hosts[gone.host]:
+            self._hosts[gone.host].remove(worker)
+            if not self._hosts[gone.host]:
+                del self._hosts[gone.host]
         self._pool.drop(worker)
         _log.warning("worker %d%s is lost: %s", worker, f" on {gone.host}" if gone else "", why)
-
-
-def _fingerprint(task: Task) -> str:
-    return task.machine.target.fingerprint
-
-
-def _task_data(task: Task) -> dict[str, Any]:
-    return {
-        "program": print_program(task.program),
-        "fingerprint": _fingerprint(task),
-        "threads": task.machine.threads,
-        "constants": sorted(task.constants),
-        "winograd": task.winograd,
-        "sizes": list(task.sizes),
-        "free": sorted(task.free),
-    }
-
-
-def _task_of(data: Mapping[str, Any]) -> Task:
-    return Task(
-        parse_program(data["program"]),
-        Machine(detect(), int(data["threads"])),
-        frozenset(data["constants"]),
-        data["winograd"],
-        tuple(data["sizes"]),
-        frozenset(data["free"]),
-    )
-
-
-def _limits_data(limits: TrialLimits) -> dict[str, Any]:
-    return {name: getattr(limits, name) for name in limits.__slots__}
-
-
-def _candidate_data(candidate: Candidate) -> dict[str, str]:
-    form = "plan" if isinstance(candidate.plan, UnitPlan) else "trace"
-    return {"origin": candidate.origin, "form": form, "plan": candidate.plan.to_json()}
-
-
-def _candidate_of(data: Mapping[str, str]) -> Candidate:
-    read = plan_from_json if data["form"] == "plan" else load_trace
-    return Candidate(data["origin"], read(data["plan"]))
-
-
-def _told(trial: Trial) -> dict[str, Any]:
-    return {
-        "status": trial.status,
-        "seconds": list(trial.seconds),
-        "reason": trial.reason,
-        "func": trial.func,
-        "build_seconds": trial.build_seconds,
-        "load": trial.load,
-    }

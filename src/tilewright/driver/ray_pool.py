@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from tilewright.driver.cluster import ClusterMeasurer, ClusterWorker, WorkerLostError
+from tilewright.driver.cluster import ClusterMeasurer, WorkerLostError
+from tilewright.driver.cluster_worker import ClusterWorker
 from tilewright.driver.measuring import MOST_WORKERS
 from tilewright.support import InputError, InstallationError, ResourceError
 
@@ -83,11 +84,12 @@ class RayPool:
         """The actors, dropped ones as ``None``."""
         return tuple(self._actors)
 
-    def send(self, worker: int, request: Mapping[str, Any]) -> object:
+    def send(self, worker: int, request: Mapping[str, Any]) -> Hashable:
         """Ask an actor."""
-        return self._actors[worker].answer.remote(dict(request))
+        ticket: Hashable = self._actors[worker].answer.remote(dict(request))
+        return ticket
 
-    def ready(self, tickets: Sequence[object], seconds: float) -> Sequence[object]:
+    def ready(self, tickets: Sequence[Hashable], seconds: float) -> Sequence[Hashable]:
         """The answers that are there."""
         done, _ = self._ray.wait(list(tickets), num_returns=1, timeout=max(0.0, seconds))
         if not done:
@@ -95,7 +97,7 @@ class RayPool:
         more, _ = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0)
         return list(more)
 
-    def answer(self, ticket: object) -> object:
+    def answer(self, ticket: Hashable) -> object:
         """What an actor answered. Raises WorkerLostError where it ended, or failed."""
         try:
             return self._ray.get(ticket)

@@ -22,6 +22,7 @@ def product(size=24):
 
 
 TASK = Task(product(), Machine(X86_AVX512, 1))
+OTHER = Task(product(16), Machine(X86_AVX512, 1))
 DEFAULT = TASK.default().plan
 LIMITS = TrialLimits(build_seconds=0.05, run_seconds=0.05)
 
@@ -33,6 +34,8 @@ class Pool:
         self.workers = list(workers)
         self.dropped = []
         self.said = []
+        self.answers = {}
+        self.tickets = 0
 
     @property
     def size(self):
@@ -41,18 +44,20 @@ class Pool:
     def send(self, worker, request):
         assert worker not in self.dropped
         self.said.append((worker, request["do"], len(request.get("candidates", ()))))
+        self.tickets += 1
         try:
-            return [worker, self.workers[worker](request)]
+            self.answers[self.tickets] = self.workers[worker](request)
         except WorkerLostError as error:
-            return [worker, error]
+            self.answers[self.tickets] = error
+        return self.tickets
 
     def ready(self, tickets, seconds):
-        return [ticket for ticket in tickets if ticket[1] is not None]
+        return [ticket for ticket in tickets if self.answers[ticket] is not None]
 
     def answer(self, ticket):
-        if isinstance(ticket[1], WorkerLostError):
-            raise ticket[1]
-        return ticket[1]
+        if isinstance(self.answers[ticket], WorkerLostError):
+            raise self.answers[ticket]
+        return self.answers[ticket]
 
     def drop(self, worker):
         self.dropped.append(worker)
@@ -147,25 +152,122 @@ def test_tasks_go_to_their_machines():
             measurer.measure(here, candidates(1))
 
 
-def test_one_runs_at_a_time_on_a_machine_and_none_while_others_build():
-    """Requests are answered at once here, so what is asked in one go is what would overlap."""
-    pool = Pool(*[good] * 4)
-    measurer = ClusterMeasurer(pool, ["a", "a", "b", "b"], LIMITS)
-    pool.said.clear()
-    asked = []
-    hear = measurer._hear
+class Late(Pool):
+    """Answers come one at a time, in an order drawn from a seed; ``watch`` sees what is done before each."""
 
-    def watched(batch):
-        asked.append({worker: run for worker, (_, _, run, _) in batch.asked.items()})
-        hear(batch)
+    def __init__(self, seed, watch, *workers):
+        super().__init__(*workers)
+        self.random, self.watch, self.doing = random.Random(seed), watch, {}
 
-    measurer._hear = watched
-    measurer.measure(TASK, candidates(8))
-    for running in asked:
-        assert len(set(running.values())) == 1
-        if all(running.values()):
-            assert len({worker // 2 for worker in running}) == len(running)
-    assert [count for _, do, count in pool.said if do == "measure"] == [2, 2, 2, 2]
+    def send(self, worker, request):
+        assert not any(w == worker for w, _ in self.doing.values()), "it does one thing at a time"
+        ticket = super().send(worker, request)
+        self.doing[ticket] = (worker, request)
+        return ticket
+
+    def ready(self, tickets, seconds):
+        self.watch(list(self.doing.values()))
+        found = super().ready(tickets, seconds)
+        ready = [self.random.choice(found)] if found else []
+        for ticket in ready:
+            del self.doing[ticket]
+        return ready
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_runs_at_a_time_on_a_machine_and_none_while_others_build_there(seed):
+    together = set()
+
+    def watch(doing):
+        for host in "ab":
+            here = [request["do"] for worker, request in doing if "aaab"[worker] == host]
+            together.add(tuple(sorted(here)))
+            assert "measure" not in here or len(here) == 1
+        ran.update(worker for worker, request in doing if request["do"] == "measure")
+
+    ran = set()
+    measurer = ClusterMeasurer(Late(seed, watch, *[good] * 4), ["a", "a", "a", "b"], LIMITS)
+    assert [len(each) for each in measurer.measure_all([(TASK, candidates(20)), (OTHER, candidates(9))])] == [
+        20, 9
+    ]  # fmt: skip
+    assert ("build", "build", "build") in together and len(ran) == 4
+
+
+def test_a_task_is_told_once_and_a_worker_stays_with_it():
+    told = []
+
+    def listens(request):
+        if "key" in request:
+            told.append((request["key"], "task" in request))
+        return good(request)
+
+    measurer = ClusterMeasurer(Pool(listens), ["a"], LIMITS)
+    measurer.measure_all([(TASK, candidates(6)), (OTHER, candidates(4))])
+    assert [key for key, new in told if new] == [TASK.key, OTHER.key]
+    assert len(told) == 6 + 1 + 4 + 1
+
+
+def test_a_worker_holds_only_so_much_that_is_built(monkeypatch):
+    monkeypatch.setattr(under_test, "MOST_BUILT", 3)
+    pool = Pool(good)
+    ClusterMeasurer(pool, ["a"], LIMITS).measure(TASK, candidates(7))
+    assert [count for _, do, count in pool.said if do == "measure"] == [3, 3, 1]
+
+
+def test_a_slow_worker_gets_less_and_holds_up_no_other_machine():
+    """Of two machines one takes twenty times as long for each answer."""
+    clock, heard = [0], {0: 0, 1: 0}
+
+    class Slow(Pool):
+        def send(self, worker, request):
+            ticket = super().send(worker, request)
+            self.due = {**getattr(self, "due", {}), ticket: clock[0] + (20 if worker == 0 else 1)}
+            if request["do"] == "measure":
+                heard[worker] += len(request["candidates"])
+            return ticket
+
+        def ready(self, tickets, seconds):
+            clock[0] = max(clock[0], min(self.due[ticket] for ticket in tickets))
+            return [ticket for ticket in tickets if self.due[ticket] <= clock[0]]
+
+    measurer = ClusterMeasurer(Slow(good, good), ["a", "b"], LIMITS)
+    assert {t.status for t in measurer.measure(TASK, candidates(40))} == {"ok"}
+    assert heard[0] + heard[1] == 40 and heard[1] > 8 * heard[0] > 0
+
+
+def test_who_lies_about_its_machine_in_every_way_measures_nothing():
+    """One says what it is not and is found out when asked, one changes its mind, one is plainly another."""
+
+    def other(request):
+        return {"fingerprint": "another"} if request["do"] == "describe" else pytest.fail("it is asked")
+
+    liars = [after(1, FAILURES["is another machine"]), after(3, FAILURES["is another machine"]), other]
+    pool = Pool(*liars, good)
+    measurer = ClusterMeasurer(pool, list("abcd"), LIMITS)
+    trials = measurer.measure(TASK, candidates(12))
+    assert {t.status for t in trials} == {"ok"} and {t.host for t in trials} == {"d"}
+    assert sorted(pool.dropped) == [0, 1] and measurer.workers == 2
+
+
+def test_after_an_interruption_nobody_is_asked_before_it_has_answered():
+    """Ctrl-C while three work: what they say then is thrown away, and is no answer to anything else."""
+    pool = Late(0, lambda doing: None, *[good] * 3)
+    measurer = ClusterMeasurer(pool, ["a", "a", "b"], LIMITS)
+    ready, calls = pool.ready, [0]
+
+    def interrupted(tickets, seconds):
+        calls[0] += 1
+        if calls[0] == 4:
+            raise KeyboardInterrupt
+        return ready(tickets, seconds)
+
+    pool.ready = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        measurer.measure(TASK, candidates(9))
+    assert len(pool.doing) == 3
+    assert [t.status for t in measurer.measure(OTHER, candidates(5))] == ["ok"] * 5
+    turns = measurer.measure(TASK, candidates(2), TrialLimits(0.05, 0.05, rounds=4))
+    assert [t.status for t in turns] == ["ok"] * 2 and measurer.workers == 3 and not measurer._owed
 
 
 def test_turns_are_taken_by_one_worker_that_stays():
@@ -216,7 +318,7 @@ def test_without_ray(monkeypatch):
 
 
 def test_actors_of_ray_one_killed_meanwhile():
-    """Two workers on this machine measure a real task; one is killed between two batches."""
+    """Two workers on this machine measure a real task; one is killed with what it was asked."""
     task = Task(product(), Machine(detect(), 1))
     plan = task.default().plan
     with cluster_measurer("local[2]") as measurer:
@@ -224,7 +326,15 @@ def test_actors_of_ray_one_killed_meanwhile():
         (first, again) = measurer.measure(task, [Candidate("default", plan), Candidate("again", plan)])
         assert first.status == again.status == "ok" and first.seconds and first.host
         pool = measurer._pool
-        pool._ray.kill(pool.actors[0])
+        send = pool.send
+
+        def killed_with_the_first(worker, request):
+            ticket = send(worker, request)
+            if worker == 0 and pool.actors[0] is not None:
+                pool._ray.kill(pool.actors[0])
+            return ticket
+
+        pool.send = killed_with_the_first
         trials = measurer.measure(task, [Candidate(f"c{n}", plan) for n in range(3)])
         assert [t.status for t in trials] == ["ok"] * 3
         assert measurer.workers == 1
