@@ -2,7 +2,13 @@
 
 from tilewright.cost.analytic import Cost, cost_of, seconds
 from tilewright.cost.gpu_nest import nest_seconds
-from tilewright.cost.gpu_product import LAUNCH_SECONDS, ProductSize, ProductTiles, product_seconds
+from tilewright.cost.gpu_product import (
+    LAUNCH_SECONDS,
+    OTHER_REGISTERS,
+    ProductSize,
+    ProductTiles,
+    product_seconds,
+)
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
     KEPT_SHARE,
@@ -56,6 +62,7 @@ __all__ = [
     "Cost",
     "Loop",
     "LAUNCH_SECONDS",
+    "OTHER_REGISTERS",
     "LoopTree",
     "ProductSize",
     "ProductTiles",

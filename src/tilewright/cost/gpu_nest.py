@@ -25,13 +25,16 @@ def nest_seconds(
     nbytes: int,
     shared_bytes: int = 0,
     barriers: int = 0,
+    registers: int = FEW_REGISTERS,
+    busy: float = 0.0,
 ) -> float:
     """Seconds of ``blocks`` of ``threads`` with ``turns`` accesses of ``access_bytes``.
 
     Memory serves as many bytes as threads ask for (Little's law: bandwidth x latency is under way); each turn
-    and each barrier has its latency. Infinite where a block does not fit.
+    and each barrier has its latency; a block keeps its multiprocessor ``busy`` for so many cycles. Infinite
+    where a block does not fit.
     """
-    held = occupancy(target, threads, FEW_REGISTERS, shared_bytes)
+    held = occupancy(target, threads, registers, shared_bytes)
     if not held.blocks:
         return float("inf")
     memory, shared = target.memory[-1], target.level("shared")
@@ -39,7 +42,8 @@ def nest_seconds(
     resident = min(held.blocks, ceil(blocks / target.units))
     under_way = resident * threads * access_bytes * UNDER_WAY
     rate = min(memory.bandwidth, under_way / memory.latency)
-    busy = min(blocks, target.units)
+    serving = min(blocks, target.units)
     waves = ceil(blocks / (held.blocks * target.units))
     latency = waves * (turns / UNDER_WAY * memory.latency + barriers * 2 * shared.latency)
-    return max(nbytes / (rate * busy), latency) / clock + LAUNCH_SECONDS
+    working = ceil(blocks / target.units) * busy
+    return max(nbytes / (rate * serving), latency, working) / clock + LAUNCH_SECONDS

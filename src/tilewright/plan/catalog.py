@@ -15,6 +15,7 @@ from tilewright.plan.general.rule import GeneralRule
 from tilewright.plan.gpu.elements import GpuElementsRule
 from tilewright.plan.gpu.product import GpuProductRule
 from tilewright.plan.gpu.rows import GpuRowsRule
+from tilewright.plan.gpu.windows import GpuWindowsRule
 from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
@@ -36,6 +37,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             StrassenRule(),
             GpuProductRule(),
             GpuRowsRule(),
+            GpuWindowsRule(),
             GpuElementsRule(),
         )
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tilewright.analysis import match_contraction, physical, reads_in_place
@@ -38,18 +39,21 @@ CHEAP_OPERATIONS: Final = 4
 MOST_OPERATIONS: Final = 256
 
 
-def inline_stages(s: Schedule) -> Schedule:
+def inline_stages(s: Schedule, keep: Collection[str] = ()) -> Schedule:
     """Inline point-wise stages into their consumers where that saves memory traffic and repeats little.
 
-    Padding goes into the reductions that read it, which then leave its terms out.
+    Padding goes into the reductions that read it, which then leave its terms out. Stages named in ``keep``
+    stay.
     """
     program = s.require_program()
     for stage in program.stages:
+        if stage.name in keep:
+            continue
         now = s.require_program()
         current = now.stage(stage.name)
         if _worth_inlining(now, current):
             s = s.inline_stage(stage.name)
-        elif _is_padding(now, current):
+        elif is_padding(now, current):
             s = _inline_padding(s, now, current)
         elif current.is_reduction:
             s = _skip_padding(s, current)
@@ -93,7 +97,7 @@ def _is_temporary(program: Program, stage: Stage) -> bool:
     return buffer not in {b.name for b in program.outputs} and len(program.producers(buffer)) == 1
 
 
-def _is_padding(program: Program, stage: Stage) -> bool:
+def is_padding(program: Program, stage: Stage) -> bool:
     """Whether a stage copies a buffer with a constant around it."""
     if not _is_temporary(program, stage) or not isinstance(stage.body, Store):
         return False

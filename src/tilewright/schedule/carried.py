@@ -400,17 +400,15 @@ class _System:
         for m in known:
             if isinstance(m, Mod):
                 # x // d and x % d both equal make x equal
-                quotient = floordiv(m.arg, m.divisor)
+                quotient = simplify(floordiv(m.arg, m.divisor), self._ranges)
                 if not self._reduced(quotient - substitute_index(quotient, self._primes)).terms:
                     self._demand(m.arg)
                 for f in known:
-                    # ... also where the remainder was taken of x reduced modulo d
-                    if (
-                        isinstance(f, FloorDiv)
-                        and f.divisor == m.divisor
-                        and mod(f.arg, f.divisor) == index(m)
-                    ):
-                        self._demand(f.arg)
+                    # ... also where the remainder was taken of x reduced modulo d, x being a quotient itself
+                    if isinstance(f, FloorDiv) and f.divisor % m.divisor == 0:
+                        x = floordiv(f.arg, f.divisor // m.divisor)
+                        if mod(x, m.divisor) == index(m):
+                            self._demand(x)
 
     def _demand(self, x: Index) -> None:
         self.add(x, substitute_index(x, self._primes))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tilewright import lang
 from tilewright.ir import (
     F32,
     Block,
@@ -17,6 +18,7 @@ from tilewright.ir import (
     store,
     var,
 )
+from tilewright.schedule import Schedule
 from tilewright.schedule.carried import conflicts, folded
 
 LOOPS = (("o", 5), ("i", 8), ("k", 3))
@@ -110,3 +112,38 @@ def test_ignored_scopes_and_unknown_buffers_do_not_conflict():
     block = _block("S", (ZERO, ZERO))
     assert _carrying(block, shared) == {"o", "i", "k"}
     assert _carrying(block, shared, ignore_scopes=frozenset({"shared"})) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 32, 28, 28), (1, 2, 4, 5, 4), (7, 8, 14, 28), (3, 96, 56, 56), (5, 4, 20, 197), (144, 16, 49)],
+    ids=str,
+)
+@pytest.mark.parametrize("threads", [64, 128, 512])
+def test_all_loops_of_a_result_are_shared_among_threads(shape, threads):
+    x = lang.placeholder(shape, name="X")
+    y = lang.compute(shape, lambda *at: x[at] * 2.0, name="Y")
+    s = Schedule(lang.program([x], [y]))
+    first, *rest = s.loops("Y")
+    for n, loop in enumerate(rest):
+        s = s.fuse(first, loop, names=[f"fused{n}"])
+        first = f"fused{n}"
+    s = s.split(first, threads, names=["b", "t"]).bind("b", "block.x").bind("t", "thread.x")
+    assert s.loops("Y") == ("b", "t")
+
+
+def test_remainders_of_quotients_that_were_reduced():
+    """Of ``x = 64 b + t`` the digit ``x//4 % 5`` is kept as ``(b + t//4) % 5``, as 16 is 1 modulo 5."""
+    x = 64 * var("b") + var("t")
+    digits = (floordiv(x, 20), mod(floordiv(x, 4), 5), mod(x, 4))
+    assert "b + t//4" in str(digits[1])
+
+    def carrying(write):
+        iters = (Iter("b", index(0), index(5), "ord"), Iter("t", index(0), index(64), "ord"))
+        block = Block("s", "s", iters, (var("b"), var("t")), store("A", write, Const(0.0, F32)))
+        nest = For("b", index(0), index(5), For("t", index(0), index(64), block))
+        found = conflicts(nest, {}, {"A": buffer("A", (64, 8, 8), F32)}, frozenset(("b", "t")))
+        return frozenset().union(*(c.loops for c in found))
+
+    assert not carrying(digits)
+    assert carrying((floordiv(x, 20), mod(floordiv(x, 4), 4), mod(x, 4))) == {"b", "t"}

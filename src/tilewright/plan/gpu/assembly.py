@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan.catalog import RULES
@@ -12,21 +13,30 @@ from tilewright.plan.gpu.elements import element_homes
 from tilewright.plan.gpu.products import MadeProduct, make_products
 from tilewright.plan.gpu.reductions import split_reductions
 from tilewright.plan.gpu.rows import row_depth, row_members
-from tilewright.plan.inlining import inline_stages
+from tilewright.plan.gpu.windows import window_border, window_of
+from tilewright.plan.inlining import inline_stages, is_padding
 from tilewright.plan.rule import Context
 from tilewright.schedule import Schedule
 
 
 def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     """The default plan of a program on a device, carried out. Deterministic."""
-    s = inline_stages(Schedule(program, operations=machine.gpu.operations))
+    borders = [
+        stage.name
+        for stage in program.stages
+        if window_border(program, stage) is not None and is_padding(program, stage)
+    ]
+    s = inline_stages(Schedule(program, operations=machine.gpu.operations), borders)
+    windows = {st.name for st in s.require_program().stages if window_of(s.require_program(), st) is not None}
     s = split_reductions(s, machine.gpu)
     s, products = make_products(s)
     context = Context(s.require_program(), machine)
-    return carry_out(s, context, _clusters(context, products))
+    return carry_out(s, context, _clusters(context, products, windows))
 
 
-def _clusters(context: Context, products: Sequence[MadeProduct]) -> list[Cluster]:
+def _clusters(
+    context: Context, products: Sequence[MadeProduct], over_windows: Collection[str]
+) -> list[Cluster]:
     program = context.program
     found = {
         each.root: Cluster(
@@ -39,6 +49,9 @@ def _clusters(context: Context, products: Sequence[MadeProduct]) -> list[Cluster
     }
     free = {stage.name for stage in program.stages}
     free -= {name for each in products for name in (each.root, *each.stages)}
+    windows = _windows(context, free, over_windows)
+    found |= windows
+    free -= {name for each in windows.values() for name in (each.root, *each.stages)}
     rows: dict[str, Cluster] = {}
     for stage in reversed(program.stages):
         depth = row_depth(program, stage) if stage.name in free else None
@@ -56,3 +69,25 @@ def _clusters(context: Context, products: Sequence[MadeProduct]) -> list[Cluster
     ).items():
         found[root] = Cluster("gpu_elements", root, tuple(inside))
     return [found[stage.name] for stage in program.stages if stage.name in found]
+
+
+def _windows(context: Context, free: Collection[str], over_windows: Collection[str]) -> dict[str, Cluster]:
+    """Reductions over windows, each with the borders before it and what alone takes its result."""
+    program = context.program
+    found: dict[str, Cluster] = {}
+    for stage in program.stages:
+        if stage.name not in free or stage.name not in over_windows:
+            continue
+        inside = [st.name for st in program.stages if st.name in free and window_border(program, st) is stage]
+        reader = pointwise_reader(program, stage)
+        results = {b.name for b in program.outputs}
+        root = stage
+        if reader is not None and reader.name in free and not results & set(stage.writes):
+            inside.append(stage.name)
+            root = reader
+        if root.name in found or RULES["gpu_windows"].match(context, root.name, tuple(inside)) is None:
+            continue
+        alone = element_homes(program, [*inside, root.name])
+        simpler = tuple(Cluster("gpu_elements", name, tuple(rest)) for name, rest in alone.items())
+        found[root.name] = Cluster("gpu_windows", root.name, tuple(inside), simpler)
+    return found

@@ -11,6 +11,7 @@ from tilewright.ir import Program, Stage, stmt_loads
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.product import MULTIPLES, best_tiles
 from tilewright.plan.gpu.products import matrices_of, product_size
+from tilewright.plan.gpu.windows import window_of
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
@@ -33,6 +34,8 @@ def split_reductions(s: Schedule, target: GpuTarget) -> Schedule:
         program = s.require_program()
         stage = program.stage(name)
         if not stage.is_reduction or not all(it.extent.is_const for it in stage.iters):
+            continue
+        if window_of(program, stage) is not None:
             continue
         try:
             if matrices_of(program, stage) is not None:
