@@ -28,14 +28,14 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     ]
     s = inline_stages(Schedule(program, operations=machine.gpu.operations), borders)
     windows = {st.name for st in s.require_program().stages if window_of(s.require_program(), st) is not None}
-    s = split_reductions(s, machine.gpu)
+    s, parts = split_reductions(s, machine.gpu)
     s, products = make_products(s)
     context = Context(s.require_program(), machine)
-    return carry_out(s, context, _clusters(context, products, windows))
+    return carry_out(s, context, _clusters(context, products, windows, parts))
 
 
 def _clusters(
-    context: Context, products: Sequence[MadeProduct], over_windows: Collection[str]
+    context: Context, products: Sequence[MadeProduct], over_windows: Collection[str], parts: Collection[str]
 ) -> list[Cluster]:
     program = context.program
     found = {
@@ -57,7 +57,7 @@ def _clusters(
         depth = row_depth(program, stage) if stage.name in free else None
         if depth is None:
             continue
-        members = row_members(program, stage, depth, free)
+        members = row_members(program, stage, depth, free.difference(parts))
         alone = element_homes(program, [*members, stage.name])
         simpler = tuple(Cluster("gpu_elements", root, tuple(inside)) for root, inside in alone.items())
         if RULES["gpu_rows"].match(context, stage.name, members) is not None:

@@ -160,6 +160,7 @@ def spread(s: Schedule, name: str, plan: ElementsPlan) -> tuple[Schedule, str | 
 
     Returns the loop over the threads of a block as well, if there is one now.
     """
+    s = _parallel_outside(s, name)
     outer = _parallel_loops(s, name)
     refused: ScheduleError | None = None
     for loops in (outer, *([loop] for loop in outer if len(outer) > 1)):
@@ -173,13 +174,35 @@ def spread(s: Schedule, name: str, plan: ElementsPlan) -> tuple[Schedule, str | 
     return fell_back(s, f"{name} runs in one thread", refused), None
 
 
-def _parallel_loops(s: Schedule, name: str) -> list[str]:
-    """The outermost loops around a block, as far as they feed parallel iterators alone."""
+def _parallel_outside(s: Schedule, name: str) -> Schedule:
+    """The loops of parallel iterators around those of ordered ones, where these do not mind.
+
+    Results that updates in order never share are then computed side by side.
+    """
+    kinds = _loop_kinds(s, name)
+    loops = s.loops(name)
+    shared = [loop for loop in loops if kinds.get(loop) == {"par"}]
+    if not any("ord" in found for found in kinds.values()) or list(loops[: len(shared)]) == shared:
+        return s
+    try:
+        return s.reorder(*shared, *(loop for loop in loops if loop not in shared))
+    except ScheduleError as error:
+        return fell_back(s, f"the loops of {name} stay in order", error)
+
+
+def _loop_kinds(s: Schedule, name: str) -> dict[str, set[str]]:
+    """The kinds of iterators that each loop around a block feeds."""
     block = s.block(name)
     kinds: dict[str, set[str]] = {}
     for it, bound in zip(block.iters, block.bind, strict=True):
         for var in bound.vars:
             kinds.setdefault(var, set()).add(it.kind)
+    return kinds
+
+
+def _parallel_loops(s: Schedule, name: str) -> list[str]:
+    """The outermost loops around a block, as far as they feed parallel iterators alone."""
+    kinds = _loop_kinds(s, name)
     found: list[str] = []
     for loop in s.loops(name):
         if kinds.get(loop, {"par"}) != {"par"}:

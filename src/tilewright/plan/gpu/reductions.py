@@ -24,12 +24,19 @@ EACH: Final = 8
 MOST_PARTS: Final = 256
 #: Parts that one thread joins at most; more are joined in two steps.
 JOINED: Final = 32
+#: Elements from which on blocks share one row, and those that each of them gets at least.
+SHARED_ROW: Final = 8192
+BLOCK_SHARE: Final = 2048
 #: Parts of the sums of a product that are tried.
 SPLITS: Final = (2, 4, 8, 16, 32)
 
 
-def split_reductions(s: Schedule, target: GpuTarget) -> Schedule:
-    """Take apart what too few threads would reduce. Rewrites the program only."""
+def split_reductions(s: Schedule, target: GpuTarget) -> tuple[Schedule, frozenset[str]]:
+    """Take apart what too few threads would reduce. Rewrites the program only.
+
+    Also returns the stages whose results are parts that blocks compute, each a row of its own.
+    """
+    before = {stage.name for stage in s.require_program().stages}
     for name in [stage.name for stage in s.require_program().stages]:
         program = s.require_program()
         stage = program.stage(name)
@@ -44,7 +51,8 @@ def split_reductions(s: Schedule, target: GpuTarget) -> Schedule:
                 s = _split_row(s, stage, target)
         except ScheduleError as error:
             s = fell_back(s, f"{name} is reduced in order", error)
-    return s
+    made = {stage.name for stage in s.require_program().stages} - before
+    return s, frozenset(name for name in made if name.removesuffix("_parts") in before)
 
 
 def _split_product(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
@@ -82,16 +90,25 @@ def _split_row(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
         if results >= enough or share < EACH:
             return s
         return s.rfactor(stage.name, axis.name, share, name=f"{stage.name}_parts")
-    if not any(it.kind == "par" for it in stage.iters):
-        return s
     s, axis_name = fused_axes(s, stage.name, [it.name for it in sums])
+    name, joined = stage.name, f"{stage.name}_joined"
+    if results < target.units and length >= SHARED_ROW:
+        # too few rows for all multiprocessors: blocks have parts of them, which one block joins
+        count = min(-(-2 * target.units // results), length // BLOCK_SHARE)
+        length = -(-length // count)
+        name, joined = f"{stage.name}_parts", f"{stage.name}_parts_joined"
+        s = s.rfactor(stage.name, axis_name, length, name=name)
+        if count > JOINED:
+            s = s.rfactor(stage.name, f"{axis_name}_o", JOINED, part="inner", name=f"{stage.name}_joined")
+        results *= count
+        axis_name = f"{axis_name}_i"
     parts = target.warp
     while parts < MOST_PARTS and length >= 2 * parts * EACH and (results < enough // parts or length > 4096):
         parts *= 2
     parts = min(parts, target.threads_per_block, max(2, length))
-    s = s.rfactor(stage.name, axis_name, parts, part="inner", name=f"{stage.name}_lanes")
+    s = s.rfactor(name, axis_name, parts, part="inner", name=f"{stage.name}_lanes")
     if parts > JOINED:
-        s = s.rfactor(stage.name, f"{axis_name}_i", 16, part="inner", name=f"{stage.name}_joined")
+        s = s.rfactor(name, f"{axis_name}_i", 16, part="inner", name=joined)
     return s
 
 
@@ -109,9 +126,10 @@ def _along_rows(s: Schedule, stage: Stage) -> bool:
     """Whether neighbours along the last reduction axis lie together in the largest operand."""
     program: Program = s.require_program()
     last = [it.name for it in stage.iters if it.kind == "red"][-1]
+    count = {it.name: it.extent.as_int() for it in stage.iters}
     largest = max(
         (ld for ld in stmt_loads(stage.body) if ld.buffer not in stage.writes),
-        key=lambda ld: len(ld.vars),
+        key=lambda ld: prod(count[name] for name in ld.vars),
         default=None,
     )
     if largest is None:

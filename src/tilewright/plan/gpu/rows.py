@@ -21,6 +21,8 @@ from tilewright.target import GpuTarget
 
 #: Bytes of a row's values in shared memory, at most: with more, few blocks fit a multiprocessor.
 MOST_SHARED: Final = 32 << 10
+#: Results that one block computes, at most, after a reduction over all of a tensor.
+MOST_ALONE: Final = 4096
 #: Threads of a block that are aimed at where a row has fewer.
 AIM: Final = 128
 
@@ -66,6 +68,8 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
             if not _joins(program, stage, depth, last, {*stages, root}):
                 return None
         lanes = max(_lanes(stage, depth) or 1 for stage in (*members, last))
+        if lanes > context.machine.gpu.threads_per_block:
+            return None
         kept = sum(_bytes(program, stage, depth) for stage in members)
         return RowsProblem(context, last, stages, depth, lanes, kept)
 
@@ -124,6 +128,8 @@ def _refusal(problem: RowsProblem, plan: RowsPlan) -> str:
 
 def _row_counts(problem: RowsProblem) -> list[int]:
     """Rows that can be side by side: divisors of the last axis of rows."""
+    if not problem.depth:
+        return [1]
     last = problem.root.iters[problem.depth - 1].extent.as_int()
     return [n for n in (1, 2, 4, 8, 16) if last % n == 0]
 
@@ -138,9 +144,11 @@ def row_depth(program: Program, root: Stage) -> int | None:
         if not stage.is_reduction:
             continue
         pars = [it.extent for it in stage.iters if it.kind == "par"]
-        while pars and pars[-1] == Index(1):
+        while len(pars) > 1 and pars[-1] == Index(1):
             pars.pop()
-        if pars and own[: len(pars)] == pars:
+        # without rows there is one, as long as a block may compute all of it
+        few = len(pars) or prod(extent.as_int() for extent in own) <= MOST_ALONE
+        if few and own[: len(pars)] == pars:
             found.append(len(pars))
     return min(found, default=None)
 
@@ -223,8 +231,10 @@ def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule
     prefix = root
     outer = list(s.loops(root)[:depth])
     rows, row = f"{prefix}_rows", f"{prefix}_row"
-    s = s.split(outer[-1], plan.rows, names=[rows, row])
-    first, *rest = (*outer[:-1], rows)
+    # the one row of a program without rows: a loop of one iteration around it
+    loop = outer.pop() if outer else s.loops(root)[0]
+    s = s.split(loop, plan.rows if depth else s.loop(loop).extent.as_int(), names=[rows, row])
+    first, *rest = (*outer, rows)
     for n, loop in enumerate(rest):
         s = s.fuse(first, loop, names=[f"{prefix}_block{n}"])
         first = f"{prefix}_block{n}"

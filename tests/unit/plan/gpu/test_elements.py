@@ -72,14 +72,25 @@ def scatter():
     return lang.program([x, i, u], [ops.scatter_nd(x, i, u, "add")])
 
 
-def depthwise():
-    x, w = lang.placeholder((1, 5, 11, 7), name="X"), lang.placeholder((5, 1, 3, 3), name="W")
-    return lang.program([x, w], [ops.depthwise_conv(x, w)])
-
-
-@pytest.mark.parametrize("make", [depthwise, scan, scatter], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [scan, scatter], ids=lambda f: f.__name__)
 def test_what_is_no_product(make):
     program = make()
     planned = plan_unit(program, POCL, 1)
     assert {nest.rule for nest in planned.plan.nests} == {"gpu_elements"}
     compare(program, planned.schedule)
+
+
+def test_updates_in_order_are_side_by_side_where_they_never_meet():
+    x, u = lang.placeholder((7, 3), name="X"), lang.placeholder((4, 3), name="U")
+    i = lang.placeholder((4,), "i64", name="I")
+    added = lang.update(
+        x,
+        (4, lang.axis(3, "j")),
+        lambda t, n, j: lang.write((lang.clamp(i[n], 0, 6), j), t[lang.clamp(i[n], 0, 6), j] + u[n, j]),
+    )
+    program = lang.program([x, i, u], [added])
+    s = plan_unit(program, POCL, 1).schedule
+    compare(program, s)
+    (update,) = (name for name in s.blocks() if name.endswith("update"))
+    assert [s.loop(name).kind.name for name in s.loops(update)] == ["thread", "thread", "serial"]
+    assert not s.notes

@@ -90,3 +90,35 @@ def test_rows_beyond_shared_memory_are_kept_in_memory():
     assert len(planned.plan.nests) > 1
     for kernel in kernel_source(planned.schedule.func, "cuda").kernels:
         assert kernel.shared_bytes <= 48 << 10
+
+
+@pytest.mark.parametrize("shape", [(20_000,), (3, 16_411), (101, 173)], ids=str)
+def test_reductions_with_few_results_are_shared_by_blocks(shape):
+    program = summed(shape, tuple(range(len(shape))) if len(shape) != 2 or shape[0] > 3 else (1,))
+    planned = plan_unit(program, A100, 1)
+    compare(program, planned.schedule)
+    kernels = kernel_source(planned.schedule.func, "cuda").kernels
+    first = kernels[0]
+    assert first.grid.blocks[0].as_int() >= 6 and first.grid.threads[0].as_int() >= 64
+    assert build_unit(program, planned.plan, Machine(A100, 1)).func == planned.schedule.func
+    checked_by_nvrtc(planned.schedule.func, registers=64)
+
+
+def test_one_row_is_one_block():
+    program = softmax(1, 1000)
+    planned = plan_unit(program, A100, 1)
+    assert [nest.rule for nest in planned.plan.nests] == ["gpu_rows"]
+    compare(program, planned.schedule)
+
+
+def test_a_product_with_one_row_reads_the_other_factor_along_memory():
+    a, b = lang.placeholder((1, 512), name="A"), lang.placeholder((512, 96), name="B")
+    program = lang.program([a, b], [ops.matmul(a, b)])
+    planned = plan_unit(program, A100, 1)
+    compare(program, planned.schedule)
+    text = kernel_source(planned.schedule.func, "cuda").text
+    thread = next(line.split()[2] for line in text.splitlines() if "threadIdx.x" in line)
+    (read,) = {line for line in text.splitlines() if "* B_[" in line}
+    # neighbouring threads read neighbouring columns
+    index = read.split("B_[")[1].split("]")[0]
+    assert f"{thread} *" not in index and thread in index
