@@ -2,10 +2,16 @@
 
     python benchmarks/compile_time.py [--repeats 7] [--json]
     python benchmarks/compile_time.py --models resnet50,bert_base [--json]
+    python benchmarks/compile_time.py --keep results/compile_time.jsonl
 
 The budgets are those of the design; each figure is the least of several runs, so that other work on the
 machine hardly shows. ``primitive`` is the median over the primitives, on the function of a convolution with
 bias and ReLU; a line for each follows. Times are in milliseconds.
+
+The last lines count work instead, which is equal on every machine (``tests/budgets/test_counts.py`` holds
+it): primitives applied and refused while a program gets its default plan, LLVM instructions of its kernel,
+plans that a search without measurements priced and scheduled. ``--keep FILE`` writes all rows there with the
+version of the package, in place of those of the same version.
 
 `--models` compiles whole models instead, each in a process of its own with an empty cache: seconds, and the
 most memory at any time, sampled, of that process and of the workers that compile kernels for it.
@@ -13,6 +19,7 @@ most memory at any time, sampled, of that process and of the workers that compil
 
 import argparse
 import json
+import re
 import resource
 import statistics
 import subprocess
@@ -24,17 +31,20 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+from unittest.mock import patch
 
 import onnx
 
+import tilewright
 from tilewright import lang
 from tilewright.codegen import emit_kernel
+from tilewright.cost import Machine
 from tilewright.frontend import zoo
 from tilewright.ir import CONST, Buffer, IndexMap, Program, index, var
 from tilewright.lower import lower
 from tilewright.schedule import PRIMITIVES, Schedule, replay
-from tilewright.strategies import default_schedule
-from tilewright.target import detect
+from tilewright.strategies import Candidate, Prices, Task, best_by_model, default_schedule, find_strategy
+from tilewright.target import detect, find_target
 
 BUDGETS: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -319,6 +329,61 @@ def import_ms(repeats: int) -> float:
     return max(0.0, min(child("import tilewright") for _ in range(repeats)) - empty)
 
 
+def softmax() -> Program:
+    """Softmax along rows."""
+    x = lang.placeholder((64, 300), name="X")
+    return lang.program([x], [lang.ops.softmax(x)], name="softmax")
+
+
+#: Programs whose compilation is counted.
+COUNTED: Final[Mapping[str, Callable[[], Program]]] = MappingProxyType(
+    {"convolution": blocked_convolution, "product": product, "softmax": softmax, "chain": lambda: chain(8)}
+)
+_INSTRUCTION: Final = re.compile(r"^  (%|store|call|br|ret)", re.MULTILINE)
+
+
+def counted(program: Program) -> dict[str, int]:
+    """How much work the compiler does for two threads of the table of AVX-512."""
+    target = find_target("x86_avx512")
+    task, found = (
+        Task(program, Machine(target, 2)),
+        dict.fromkeys(("applied", "refused", "priced", "scheduled"), 0),
+    )
+
+    def counting(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            found[name] += 1
+            return function(*args)
+
+        return call
+
+    def step(s: Schedule, step: object) -> object:
+        try:
+            made = applied(s, step)
+        except tilewright.UserError:
+            found["refused"] += 1
+            raise
+        found["applied"] += 1
+        return made
+
+    applied = Schedule._with
+    with patch.object(Schedule, "_with", step):
+        planned = task.default()
+    with (
+        patch.object(Prices, "seconds", counting("priced", Prices.seconds)),
+        patch.object(Candidate, "schedule", counting("scheduled", Candidate.schedule)),
+    ):
+        best_by_model(find_strategy("random"), task)
+    lowered = lower(planned.schedule.func, native=target.functions)
+    made = emit_kernel(
+        lowered,
+        triple=target.llvm_triple,
+        vector_bits=target.preferred_vector_bits,
+        operations=target.operations,
+    )
+    return {**found, "instructions": len(_INSTRUCTION.findall(made.text))}
+
+
 COLD: Final = """
 import json, sys, time
 import tilewright
@@ -371,6 +436,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", default="", help="a file of rows by version")
     parser.add_argument("--models", default="", help="names of the zoo, separated by commas")
     args = parser.parse_args()
     if args.models:
@@ -387,10 +453,23 @@ def main() -> None:
         "100 stages, 1000 primitives": chain_ms(2),
         "import tilewright": import_ms(3),
     }
-    rows = [{"what": k, "ms": round(v, 3), "budget_ms": BUDGETS[k]} for k, v in found.items()]
+    rows: list[dict[str, object]] = [
+        {"what": k, "ms": round(v, 3), "budget_ms": BUDGETS[k]} for k, v in found.items()
+    ]
     rows += [{"what": f"primitive {k}", "ms": round(v, 3)} for k, v in each.items()]
+    rows += [{"what": f"work of a {k}", **counted(make())} for k, make in COUNTED.items()]
     for row in rows:
         print(json.dumps(row) if args.json else "  ".join(str(v) for v in row.values()))
+    if args.keep:
+        keep(Path(args.keep), rows)
+
+
+def keep(path: Path, rows: list[dict[str, object]]) -> None:
+    """Write rows with the version of the package, in place of those of the same one."""
+    version = {"version": tilewright.__version__}
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    others = [line for line in before if json.loads(line)["version"] != tilewright.__version__]
+    path.write_text("".join(f"{line}\n" for line in [*others, *(json.dumps(version | row) for row in rows)]))
 
 
 if __name__ == "__main__":

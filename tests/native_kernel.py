@@ -56,7 +56,7 @@ class Native:
     def __init__(self, func, vector_bits=HOST.preferred_vector_bits, operations=BUILT_IN):
         self.func = func
         self.lowered = lower(func, native=HOST.functions)
-        check_kernel(self.lowered, vector_bits=vector_bits, operations=operations)
+        check_kernel(self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits, operations=operations)
         self.text = emit_kernel(
             self.lowered, triple=HOST.llvm_triple, vector_bits=vector_bits, operations=operations
         )

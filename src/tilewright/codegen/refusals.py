@@ -34,13 +34,16 @@ def check(func: LoopFunction, target: Target | GpuTarget) -> None:
     if isinstance(target, GpuTarget):
         emit_kernels(func, target.language)
         return
-    check_kernel(func, vector_bits=target.preferred_vector_bits, operations=target.operations)
+    bits, operations = target.preferred_vector_bits, target.operations
+    check_kernel(func, triple=target.llvm_triple, vector_bits=bits, operations=operations)
 
 
-def check_kernel(func: LoopFunction, *, vector_bits: int, operations: Operations = BUILT_IN) -> None:
+def check_kernel(
+    func: LoopFunction, *, triple: str, vector_bits: int, operations: Operations = BUILT_IN
+) -> None:
     """:func:`check` for what :func:`~tilewright.codegen.emit_kernel` emits."""
     every = _joins_lanes(func.body, False) or any(True for _ in executions(func.body))
-    _Check(_Silent(""), vector_bits, operations, every=every).kernel(func, "")
+    _Check(_Silent(triple), vector_bits, operations, every=every).kernel(func, "")
 
 
 def _joins_lanes(s: Stmt, lanes: bool) -> bool:

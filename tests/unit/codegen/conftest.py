@@ -12,7 +12,7 @@ def emitted(func, *, triple, vector_bits, operations=BUILT_IN):
     """What emission makes of a function, or raises; either way as its check says."""
     refused = None
     try:
-        check_kernel(func, vector_bits=vector_bits, operations=operations)
+        check_kernel(func, triple=triple, vector_bits=vector_bits, operations=operations)
     except UserError as error:
         refused = str(error)
     try:
