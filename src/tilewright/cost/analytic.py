@@ -21,12 +21,8 @@ LOADS_PER_CYCLE: Final = 2.0
 STORES_PER_CYCLE: Final = 1.0
 #: Cycles of a loop's turn besides its work.
 LOOP_CYCLES: Final = 1.5
-#: Cycles to start the threads of a parallel loop, and to wait for them.
-FORK_CYCLES: Final = 3000.0
 #: Part of the shorter terms that the longest one does not hide.
 SHOWN: Final = 0.3
-#: Cycles of the clock of a machine that does not say.
-CLOCK_HZ: Final = 3.0e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,7 @@ class Cost:
 
 def seconds(tree: LoopTree, machine: Machine) -> float:
     """The time of a tree by the model, nest after nest."""
-    hz = machine.target.clock_hz or CLOCK_HZ
-    return sum(cost_of(LoopTree((nest,)), machine).cycles for nest in tree.nests) / hz
+    return sum(cost_of(LoopTree((nest,)), machine).cycles for nest in tree.nests) / machine.clock_hz
 
 
 def cost_of(tree: LoopTree, machine: Machine) -> Cost:
@@ -73,7 +68,7 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
                     started[loop.name] = count
                 count *= loop.extent
     issue, latency, second, third, memory, turns = total
-    forks = FORK_CYCLES * sum(started.values())
+    forks = machine.fork_cycles * sum(started.values())
     return Cost(issue, latency, second, third, memory, turns, forks)
 
 

@@ -12,6 +12,8 @@ from tilewright.target import GpuTarget, Target
 
 #: Bytes of the last cache level of a machine that does not say.
 UNKNOWN: Final = 1 << 23
+#: Cycles a second of the clock of a machine that does not say.
+CLOCK_HZ: Final = 3.0e9
 #: Bytes after which addresses fall into the same set of the first cache level: a page, since caches of this
 #: level are looked up while the page is; so the lines of a set follow from the size.
 SET_SPAN: Final = 4096
@@ -51,6 +53,16 @@ class Machine:
         if not isinstance(self.on, GpuTarget):
             raise InternalError(f"a plan for devices was asked for {self.on.name}")
         return self.on
+
+    @property
+    def clock_hz(self) -> float:
+        """Cycles a second of the CPU."""
+        return self.target.clock_hz or CLOCK_HZ
+
+    @property
+    def fork_cycles(self) -> float:
+        """Cycles that one parallel loop costs besides its work; 0 with one thread."""
+        return self.target.fork_seconds * self.clock_hz if self.threads > 1 else 0.0
 
 
 def last_cache(target: Target) -> int:

@@ -38,7 +38,7 @@ from tilewright.ir import (
     stmt_exprs,
     walk,
 )
-from tilewright.schedule import Schedule, scheduled_program
+from tilewright.schedule import ALGORITHMS, Schedule, scheduled_program
 from tilewright.support import InternalError
 from tilewright.target import find_operation
 
@@ -156,18 +156,10 @@ def _digit(e: Index, kind: type[FloorDiv] | type[Mod]) -> tuple[str, int] | None
 
 def _algorithm(schedule: Schedule, program: Program, instructions: tuple[str, ...]) -> str:
     """The methods of each nest of loops in order; beside others what only moves or maps goes unnamed."""
-    tiles = {
-        f"{step.args[0]}_points": f"winograd f{step.args[1]}"
-        for step in schedule.trace.steps
-        if step.primitive == "winograd"
-    }
-    tiles |= {
-        f"{step.args[0]}_product{number}": "strassen"
-        for step in schedule.trace.steps
-        if step.primitive == "strassen"
-        for number in range(1, 8)
-    }
-    tiles |= {str(step.args[0]): "bf16x3" for step in schedule.trace.steps if step.primitive == "bf16x3"}
+    tiles: dict[str, str] = {}
+    for step in schedule.trace.steps:
+        if step.primitive in ALGORITHMS:
+            tiles |= ALGORITHMS[step.primitive].parts(step)
     stages = {stage.name: stage for stage in program.stages}
     own = {stage.name for stage in schedule.source.stages} if isinstance(schedule.source, Program) else set()
     chained = _chain(schedule)

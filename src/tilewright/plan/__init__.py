@@ -2,7 +2,6 @@
 
 from tilewright.plan.algorithms.accuracy import ACCURACIES, Accuracy, read_accuracy
 from tilewright.plan.algorithms.choice import (
-    ALGORITHM_STEPS,
     MOST_ERROR,
     WINOGRAD_MODES,
     WINOGRAD_SIZES,
@@ -101,7 +100,6 @@ __all__ = [
     "whole_nest",
     "GroupProblem",
     "ACCURACIES",
-    "ALGORITHM_STEPS",
     "PLAN_BYTES",
     "Accuracy",
     "Context",

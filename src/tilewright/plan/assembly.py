@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.algorithms.bf16x3 import choose_bf16x3
-from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
-from tilewright.plan.algorithms.rule import StrassenPlan, WinogradPlan
-from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
+from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradMode
+from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
 from tilewright.plan.clusters import Cluster, Planned, carry_out
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.gemv import split_streams
@@ -33,7 +32,6 @@ from tilewright.plan.gpu.assembly import plan_on_gpu
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.fusion import better_fusion
 from tilewright.plan.pipeline.rule import pipeline_before
-from tilewright.plan.rows.match import ending_stage
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
@@ -43,7 +41,8 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget, Target
 
-Choice = WinogradChoice | StrassenChoice
+Chosen: TypeAlias = tuple[str, Choice]
+"""A rule, and the method whose nest it plans."""
 
 
 def plan_unit(
@@ -130,7 +129,7 @@ def _check_groups(before: Program, after: Program, groups: Sequence[Nest]) -> No
 
 
 def _plan_clusters(
-    s: Schedule, machine: Machine, constants: frozenset[str], choices: Mapping[str, Choice]
+    s: Schedule, machine: Machine, constants: frozenset[str], choices: Mapping[str, Chosen]
 ) -> Planned:
     target, threads = machine.target, machine.threads
     s = round_weights(pad_for_matrices(s, target, constants), target, constants)
@@ -170,7 +169,7 @@ def _plan_nests(
     s: Schedule,
     machine: Machine,
     constants: frozenset[str],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, Chosen],
     along: Mapping[str, LaneReduction],
     groups: Sequence[Nest] = (),
 ) -> Planned:
@@ -182,17 +181,10 @@ def _plan_nests(
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
     _check_groups(given, s.require_program(), groups)
     matches: dict[str, object] = dict(along)
-    for root, choice in choices.items():
-        matches |= {root: choice.match, f"{root}.plan": _plan_of(choice)}
+    for root, (_, chosen) in choices.items():
+        matches |= {root: chosen.match, f"{root}.plan": chosen.plan}
     context = Context(s.require_program(), machine, constants, matches)
     return _carried_out(s, context, clusters(context, choices, along, parts, groups))
-
-
-def _plan_of(choice: Choice) -> WinogradPlan | StrassenPlan:
-    of = choice.match.stage.name
-    if isinstance(choice, StrassenChoice):
-        return StrassenPlan(of, choice.rows, choice.vectors, choice.lanes, choice.height)
-    return WinogradPlan(of, choice.m, choice.blocks)
 
 
 def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planned:
@@ -209,47 +201,29 @@ def apply_algorithms(
     mode: WinogradMode,
     sizes: Sequence[int] = WINOGRAD_SIZES,
     constants: Collection[str] = (),
-) -> tuple[Schedule, dict[str, Choice]]:
-    """Rewrite the convolutions and products for which Winograd's or Strassen's method, or bf16x3, is chosen.
+) -> tuple[Schedule, dict[str, Chosen]]:
+    """Rewrite the stages for which another method than the direct one is chosen.
 
-    The choices are keyed by the stage that holds or consumes the result.
+    The choices of those with a nest of their own are keyed by the stage that holds or consumes the result.
     """
-    program = s.program
-    assert program is not None
-    choices: dict[str, Choice] = {}
-    for stage in program.stages:
-        now = s.program
-        assert now is not None
+    choices: dict[str, Chosen] = {}
+    for stage in s.require_program().stages:
+        now = s.require_program()
         last = pointwise_reader(now, stage)
-        choice = choose_winograd(now, now.stage(stage.name), target, threads, mode, sizes)
-        pieces = (
-            choose_bf16x3(s, now.stage(stage.name), target, threads, constants) if mode == "auto" else None
-        )
-        pays = pieces is not None and pieces.gain > 0 and (choice is None or pieces.cycles < choice.cycles)
-        if pieces is not None and pays and find_chain(now, target) is None:
-            s = pieces.schedule
+        asked = Asked(s, now.stage(stage.name), target, threads, mode, sizes, constants)
+        found = cheapest(asked)
+        if found is None:
             continue
-        product = choose_strassen(now, now.stage(stage.name), target, threads) if mode == "auto" else None
-        if product is not None and ending_stage(now, now.stage(stage.name)) is None:
-            # a part of a chain, which is scheduled as a whole
-            continue
-        if product is not None:
-            s = s.strassen(stage.name, product.width, product.weights, product.height, product.copies)
-            choices[stage.name if last is None else last.name] = product
-            continue
-        if choice is None:
-            continue
-        weights = f"{choice.match.weights.buffer}_winograd{choice.m}"
-        s = s.winograd(stage.name, choice.m, weights, choice.blocks.tiles)
-        if last is not None:
-            s = s.inline_stage(stage.name)
-        choices[stage.name if last is None else last.name] = choice
+        method, choice = found
+        s = choice.rewrite(s, last)
+        if method.rule is not None:
+            choices[stage.name if last is None else last.name] = (method.rule, choice)
     return s, choices
 
 
 def clusters(
     context: Context,
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, Chosen],
     along: Mapping[str, LaneReduction],
     parts: Collection[str] = (),
     groups: Sequence[Nest] = (),
@@ -286,17 +260,16 @@ def _cluster_of(
     context: Context,
     stage: Stage,
     done: Collection[str],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, Chosen],
     along: Mapping[str, LaneReduction],
     parts: Collection[str],
 ) -> Cluster:
     """The nest that a stage ends."""
     program, target = context.program, context.machine.target
     alone = Cluster("elementwise", stage.name)
-    choice = choices.get(stage.name)
-    if choice is not None:
+    if stage.name in choices:
         # where a step is refused, the whole program takes the direct method
-        rule = "strassen" if isinstance(choice, StrassenChoice) else "winograd"
+        rule, choice = choices[stage.name]
         return Cluster(rule, stage.name, _but(stage, choice.stages), None)
     if stage.name in along:
         # where a step is refused, the program is scheduled as it was

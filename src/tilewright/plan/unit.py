@@ -11,19 +11,16 @@ import msgspec
 
 from tilewright.cost import Machine
 from tilewright.ir import Program
-from tilewright.lang import match_product, match_winograd
 from tilewright.plan.catalog import RULES
 from tilewright.plan.rule import Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches
-from tilewright.schedule import Schedule, Trace, load_trace
+from tilewright.schedule import ALGORITHMS, Schedule, Trace, load_trace
 from tilewright.support import ArtefactError, known_names
 
 FORMAT: Final = "tilewright-plan"
 VERSION: Final = 1
 #: Longest JSON text of a plan that is read: far above one of a thousand nests.
 MAX_BYTES: Final = 1 << 24
-#: Rewrites after which a nest needs to know what they matched.
-_MATCHERS: Final = {"winograd": match_winograd, "strassen": match_product}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +93,13 @@ def rewritten(
     s = Schedule(program, operations=machine.on.operations)
     found: dict[str, object] = {}
     for step in plan.rewrites.steps:
-        matcher = _MATCHERS.get(step.primitive)
-        if matcher is not None:
+        algorithm = ALGORITHMS.get(step.primitive)
+        if algorithm is not None:
+            # the nest of its stages is planned by what it matched
             now = s.require_program()
             name = str(step.args[0])
             stage = next((stage for stage in now.stages if stage.name == name), None)
-            found[name] = None if stage is None else matcher(now, stage)
+            found[name] = None if stage is None else algorithm.match(now, stage)
         s = s.apply(step.primitive, *step.args, **dict(step.kwargs))
     matches: dict[str, object] = {}
     for nest in plan.nests:

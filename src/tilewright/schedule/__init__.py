@@ -5,8 +5,9 @@ serialises to JSON and replays. ``docs/schedule.md`` is the overview.
 """
 
 from tilewright.ir import rename_buffers
-from tilewright.schedule.catalog import PRIMITIVES
-from tilewright.schedule.derived import DerivedConstant, derived_constants, scheduled_program
+from tilewright.schedule.algorithm import Algorithm, DerivedConstant
+from tilewright.schedule.catalog import ALGORITHMS, PRIMITIVES
+from tilewright.schedule.derived import derived_constants, scheduled_program
 from tilewright.schedule.layout.arrays import pack_argument, places, unpack_argument
 from tilewright.schedule.layout.sequence import Change, Changes, argument_map, index_map, index_texts
 from tilewright.schedule.loop.set_layout import with_layout
@@ -17,6 +18,8 @@ from tilewright.schedule.schedule import Schedule, load_trace, replay
 from tilewright.schedule.trace import Step, Trace
 
 __all__ = [
+    "ALGORITHMS",
+    "Algorithm",
     "Change",
     "Changes",
     "DerivedConstant",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from tilewright.schedule.algorithm import Algorithm
 from tilewright.schedule.gpu.cooperative_copy import cooperative_copy
 from tilewright.schedule.gpu.pad_stride import pad_stride
 from tilewright.schedule.gpu.pipeline import pipeline
@@ -51,7 +52,7 @@ from tilewright.schedule.producer.slide import slide
 from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.as_matrices import as_matrices
-from tilewright.schedule.rewrite.bf16x3 import bf16x3
+from tilewright.schedule.rewrite.bf16x3 import BF16X3, bf16x3
 from tilewright.schedule.rewrite.factor_out import factor_out
 from tilewright.schedule.rewrite.flatten_rows import flatten_rows
 from tilewright.schedule.rewrite.fuse_iterators import fuse_iterators
@@ -61,8 +62,8 @@ from tilewright.schedule.rewrite.shift_factor import shift_factor
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.split_phases import split_phases
 from tilewright.schedule.rewrite.store_as import store_as
-from tilewright.schedule.rewrite.strassen import strassen
-from tilewright.schedule.rewrite.winograd import winograd
+from tilewright.schedule.rewrite.strassen import STRASSEN, strassen
+from tilewright.schedule.rewrite.winograd import WINOGRAD, winograd
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     # order of loops
@@ -126,6 +127,11 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     store_at,
     decouple_at,
 )
+
+ALGORITHMS: Final[Mapping[str, Algorithm]] = MappingProxyType(
+    {a.name: a for a in (WINOGRAD, STRASSEN, BF16X3)}
+)
+"""Read-only: algorithms by the name of the primitive that rewrites a stage by each."""
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = MappingProxyType(
     {p.name: p for p in (primitive_of(f) for f in _FUNCTIONS)}

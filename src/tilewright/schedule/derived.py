@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.ir import Program
-from tilewright.lang import (
-    bf16x3_error,
-    match_product,
-    match_sum,
-    match_winograd,
-    pieces_of,
-    quarter_weights,
-    strassen_error,
-    transform_weights,
-    winograd_error,
-)
-from tilewright.schedule.catalog import PRIMITIVES
+from tilewright.schedule.algorithm import Array, DerivedConstant
+from tilewright.schedule.catalog import ALGORITHMS, PRIMITIVES
 from tilewright.schedule.layout.arrays import pack_argument
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Step
-
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedConstant:
-    """A constant argument made of the program's own arguments ``sources`` by ``compute``."""
-
-    sources: tuple[str, ...]
-    compute: Callable[..., Array]
-    error: Callable[..., float]
-    """The error of the algorithm that takes it, in a sample, relative to the largest result."""
-
-    def of(self, arrays: Mapping[str, Array]) -> Array:
-        """The constant, from the arrays of the program's arguments."""
-        return self.compute(*(arrays[name] for name in self.sources))
 
 
 def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
@@ -53,29 +25,11 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
             parts = _of_constants(s, out, made_at, at, step)
             out.update(parts)
             made_at.update(dict.fromkeys(parts, at + 1))
-        elif step.primitive == "winograd":
-            stage, m, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
-            match = match_winograd(program, program.stage(stage))
-            assert match is not None
-            out[name] = DerivedConstant(
-                (match.weights.buffer,), partial(_transform, match, m), partial(winograd_error, match, m)
-            )
-        elif step.primitive == "strassen":
-            stage, width, name = str(step.args[0]), int(str(step.args[1])), str(step.args[2])
-            product = match_product(program, program.stage(stage))
-            assert product is not None
-            out[name] = DerivedConstant(
-                (product.weights.buffer,),
-                partial(_quarter, product, width),
-                partial(strassen_error, product, width),
-            )
-        elif step.primitive == "bf16x3":
-            found = match_sum(program, program.stage(str(step.args[0])))
-            assert found is not None
-            if found.constant:
-                out[str(dict(step.kwargs)["weights"])] = DerivedConstant(
-                    (found.other.buffer,), pieces_of, partial(bf16x3_error, found)
-                )
+        algorithm = ALGORITHMS.get(step.primitive)
+        if algorithm is not None:
+            match = algorithm.match(program, program.stage(str(step.args[0])))
+            assert match is not None  # or the step would have been refused
+            out.update(algorithm.constants(match, step))
     return {
         name: replace(made, compute=partial(_laid_out, made.compute, name, s.trace.steps[made_at[name] :]))
         if name in made_at
@@ -160,11 +114,3 @@ def _laid_out(compute: Callable[..., Array], name: str, steps: Sequence[Step], *
 
 def _exact(*arrays: Array) -> float:
     return 0.0
-
-
-def _transform(match: Any, m: int, array: Array) -> Array:
-    return np.asarray(transform_weights(match, m, array))
-
-
-def _quarter(match: Any, width: int, array: Array) -> Array:
-    return np.asarray(quarter_weights(match, width, array))

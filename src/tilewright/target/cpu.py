@@ -33,7 +33,9 @@ class CpuTarget(TargetBase):
     ``far_chunks`` says whether rows from main memory that share an operand are best summed in chunks of it.
     ``one_stream`` says whether the second cache level delivers lines one after the other faster than those of
     several streams in turns. ``past_share`` is the part of the last cache level from which on results are
-    best stored past the caches.
+    best stored past the caches. ``fork_seconds`` is what a parallel loop takes longer than its busiest thread
+    would alone: threads that begin and end, and what they get of others' caches. Zen 4, two threads of 16,384
+    to 131,072 f32 each: 1.8 to 2.4 microseconds (``benchmarks/parallel_cost.py``).
     ``clock_hz`` is the highest clock where known. ``moves`` bring operands of instructions to and from scopes
     other than memory; ``tiles`` are the registers of scope ``tile``.
     """
@@ -57,6 +59,7 @@ class CpuTarget(TargetBase):
     next_blocks: bool = False
     shared_issue: tuple[float, float] | None = None
     tiles: int = 0
+    fork_seconds: float = 2.0e-6
 
     def __post_init__(self) -> None:
         # not super(): dataclasses with slots are made anew, and it would not find the class
@@ -76,6 +79,8 @@ class CpuTarget(TargetBase):
             raise TargetError(f"target {self.name!r}: needs 8 vector registers, and an FMA rate and latency")
         if min(self.far_requests) < 0:
             raise TargetError(f"target {self.name!r}: far_requests must not be negative")
+        if self.fork_seconds < 0:
+            raise TargetError(f"target {self.name!r}: fork_seconds must not be negative")
         if self.page_walk < 0:
             raise TargetError(f"target {self.name!r}: page_walk must not be negative")
         if self.gaps_level not in (1, 2, 3):

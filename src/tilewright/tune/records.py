@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import ALGORITHM_STEPS, GraphPlan, Planned, build_unit, renamed_plan
+from tilewright.plan import GraphPlan, Planned, build_unit, renamed_plan
+from tilewright.schedule import ALGORITHMS
 from tilewright.strategies import Task
 from tilewright.support import ArtefactError, InputError, ScheduleError, Settings, get_logger
 from tilewright.tune.database import Database
@@ -48,7 +49,7 @@ class Records:
         source = canonical_program(task.program) if found else task.program
         for record in found:
             if task.winograd == "off" and any(
-                step.primitive in ALGORITHM_STEPS for step in record.plan.rewrites.steps
+                step.primitive in ALGORITHMS for step in record.plan.rewrites.steps
             ):
                 continue
             try:

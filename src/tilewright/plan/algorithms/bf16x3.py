@@ -43,6 +43,14 @@ class Bf16x3Choice:
     schedule: Schedule
     cycles: float
     direct: float
+    plan: None = None
+    """The sum stays one stage, which is planned as others are."""
+    stages: tuple[str, ...] = ()
+    match: None = None
+
+    def rewrite(self, s: Schedule, last: Stage | None) -> Schedule:
+        """The program with products of pieces: it was made to be judged."""
+        return self.schedule
 
     @property
     def gain(self) -> float:

@@ -10,14 +10,13 @@ from tilewright.cost import bandwidth, products_rate
 from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.plan.algorithms.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
+from tilewright.schedule import Schedule
 from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]
 WINOGRAD_MODES: Final[tuple[WinogradMode, ...]] = ("auto", "off", "f2", "f4")
 #: Tiles of the method that ``auto`` chooses from.
 WINOGRAD_SIZES: Final = (2, 4)
-#: Rewrites of plans that take another algorithm than the direct one.
-ALGORITHM_STEPS: Final = frozenset({"winograd", "strassen", "bf16x3"})
 #: The largest error, relative to the largest result, with which ``auto`` takes the method.
 MOST_ERROR: Final = 5e-5
 
@@ -40,6 +39,15 @@ MARGIN: Final = 1.12
 
 
 @dataclass(frozen=True, slots=True)
+class WinogradPlan:
+    """Winograd's method for the stage ``of`` with tiles of ``m``, which are divided as ``blocks`` say."""
+
+    of: str
+    m: int
+    blocks: TileBlocks
+
+
+@dataclass(frozen=True, slots=True)
 class WinogradChoice:
     """A convolution to be done by F(m x m, 3x3), and how its tiles are divided."""
 
@@ -52,6 +60,17 @@ class WinogradChoice:
     def stages(self) -> tuple[str, ...]:
         """Names of the stages that make the convolution's result."""
         return tuple(f"{self.match.stage.name}_{part}" for part in WINOGRAD_STAGES)
+
+    @property
+    def plan(self) -> WinogradPlan:
+        """The plan of its nest."""
+        return WinogradPlan(self.match.stage.name, self.m, self.blocks)
+
+    def rewrite(self, s: Schedule, last: Stage | None) -> Schedule:
+        """The program with the method's stages; the result is computed where ``last`` reads it."""
+        name, weights = self.match.stage.name, f"{self.match.weights.buffer}_winograd{self.m}"
+        s = s.winograd(name, self.m, weights, self.blocks.tiles)
+        return s if last is None else s.inline_stage(name)
 
 
 def choose_winograd(

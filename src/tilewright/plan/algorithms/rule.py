@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from tilewright.ir import Stage
 from tilewright.lang import ProductMatch, WinogradMatch
-from tilewright.plan.algorithms.strassen import StrassenChoice, schedule_strassen
-from tilewright.plan.algorithms.winograd import TileBlocks, schedule_winograd
+from tilewright.plan.algorithms.choice import WinogradPlan
+from tilewright.plan.algorithms.strassen import StrassenChoice, StrassenPlan, schedule_strassen
+from tilewright.plan.algorithms.winograd import schedule_winograd
 from tilewright.plan.rule import Context, Rule
 from tilewright.schedule import Schedule
 
@@ -22,29 +23,6 @@ class AlgorithmProblem:
     context: Context
     last: Stage
     match: object
-
-
-@dataclass(frozen=True, slots=True)
-class WinogradPlan:
-    """Winograd's method for the stage ``of`` with tiles of ``m``, which are divided as ``blocks`` say."""
-
-    of: str
-    m: int
-    blocks: TileBlocks
-
-
-@dataclass(frozen=True, slots=True)
-class StrassenPlan:
-    """Strassen's method for the stage ``of`` in register tiles of ``rows`` times ``vectors``.
-
-    Threads share pairs of panels, or the rows, ``height`` neighbours of each half (0: all).
-    """
-
-    of: str
-    rows: int
-    vectors: int
-    lanes: int
-    height: int
 
 
 class WinogradRule(Rule[AlgorithmProblem, WinogradPlan]):

@@ -20,7 +20,7 @@ copy of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.cost import reloaded_rows
@@ -51,6 +51,20 @@ CACHE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class StrassenPlan:
+    """Strassen's method for the stage ``of`` in register tiles of ``rows`` times ``vectors``.
+
+    Threads share pairs of panels, or the rows, ``height`` neighbours of each half (0: all).
+    """
+
+    of: str
+    rows: int
+    vectors: int
+    lanes: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
 class StrassenChoice:
     """A product to be done by the method, in register tiles of ``rows`` times ``vectors`` vectors.
 
@@ -62,6 +76,17 @@ class StrassenChoice:
     vectors: int
     lanes: int
     height: int = 0
+    cycles: float = 0.0
+    """What the model says of it, where it was chosen by that."""
+
+    @property
+    def plan(self) -> StrassenPlan:
+        """The plan of its nest."""
+        return StrassenPlan(self.match.stage.name, self.rows, self.vectors, self.lanes, self.height)
+
+    def rewrite(self, s: Schedule, last: Stage | None) -> Schedule:
+        """The program with the method's stages."""
+        return s.strassen(self.match.stage.name, self.width, self.weights, self.height, self.copies)
 
     @property
     def width(self) -> int:
@@ -120,7 +145,9 @@ def choose_strassen(program: Program, stage: Stage, target: Target, threads: int
         cost = _cycles(choice, tile, target, threads)
         if best is None or cost < best[0]:
             best = (cost, choice)
-    return best[1] if best is not None and _pays(best[1], best[0], target, threads) else None
+    if best is None or not _pays(best[1], best[0], target, threads):
+        return None
+    return replace(best[1], cycles=best[0])
 
 
 def _height(half: int, even: bool, target: Target, threads: int) -> int | None:

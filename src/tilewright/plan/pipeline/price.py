@@ -36,12 +36,10 @@ LOAD_CYCLES: Final = 1.0
 APART_CYCLES: Final = 0.5
 LOOKUP_CYCLES: Final = 1.5
 STORE_CYCLES: Final = 0.5
-#: Cycles of one row of a loop in vectors besides its vectors, of one tile, of starting a producer in a tile,
-#: of starting the threads once.
+#: Cycles of one row of a loop in vectors besides its vectors, of one tile, of starting a producer in a tile.
 ROW_CYCLES: Final = 12.0
 TILE_CYCLES: Final = 200.0
 PRODUCER_CYCLES: Final = 30.0
-FORK_CYCLES: Final = 6000.0
 #: Cycles until a run of elements that lie together comes, of what lies in memory, and of what lies nearer.
 RUN_CYCLES: Final = (100.0, 20.0)
 #: Parts of the first and the second cache level that are there for what a tile holds.
@@ -49,8 +47,6 @@ FIRST_SHARE: Final = 0.75
 SECOND_SHARE: Final = 0.75
 #: Parts of a nest that each thread should have, so that uneven ones even out.
 TASKS_PER_THREAD: Final = 4
-#: Cycles a second of a machine that does not say.
-CLOCK_HZ: Final = 3.0e9
 #: Part of the shorter of computing and memory that does not go on beside the longer.
 OVERLAP: Final = 0.3
 #: How often the elements of a producer may be computed, on average.
@@ -77,7 +73,7 @@ class FusionModel:
     @property
     def hz(self) -> float:
         """Cycles a second."""
-        return self.machine.target.clock_hz or CLOCK_HZ
+        return self.machine.clock_hz
 
     def level(self, number: int) -> int:
         """Bytes of a cache level, of the last one where there are fewer."""
@@ -324,7 +320,8 @@ class Growth:
         for n, own in self.cycles.items():
             cycles = cycles + np.maximum(own, far[n] / second)
         cycles = cycles / threads * self.waste
-        seconds = (np.maximum(cycles, memory) + OVERLAP * np.minimum(cycles, memory) + FORK_CYCLES) / model.hz
+        fork = model.machine.fork_cycles
+        seconds = (np.maximum(cycles, memory) + OVERLAP * np.minimum(cycles, memory) + fork) / model.hz
         return np.where(total > SECOND_SHARE * model.level(1), np.inf, seconds)
 
     def recomputed(self) -> Reals:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tilewright.ir import Program
-from tilewright.lang import SumMatch, match_sum
+from tilewright.lang import SumMatch, bf16x3_error, match_sum, pieces_of
 from tilewright.lang import bf16x3 as rewrite
+from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
+from tilewright.schedule.trace import Step
 from tilewright.support import ScheduleError
 
 
@@ -80,3 +83,18 @@ def _panels(program: Program, match: SumMatch, panels: tuple[int, ...]) -> tuple
             f"panels of {width} columns in groups of {group} do not divide a matrix of {shape}"
         )
     return width, group
+
+
+def _constants(match: SumMatch, step: Step) -> Mapping[str, DerivedConstant]:
+    """The pieces of the second operand, where that is known when compiling."""
+    if not match.constant:
+        return {}
+    made = DerivedConstant((match.other.buffer,), pieces_of, partial(bf16x3_error, match))
+    return {str(dict(step.kwargs)["weights"]): made}
+
+
+def _parts(step: Step) -> Mapping[str, str]:
+    return {str(step.args[0]): "bf16x3"}
+
+
+BF16X3 = Algorithm("bf16x3", match_sum, _constants, _parts)

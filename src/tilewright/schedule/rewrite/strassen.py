@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from tilewright.ir import Program
-from tilewright.lang import match_product
+from tilewright.lang import ProductMatch, match_product, quarter_weights, strassen_error
 from tilewright.lang import strassen as rewrite
+from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
+from tilewright.schedule.trace import Step
 from tilewright.support import ScheduleError
 
 
@@ -67,3 +72,17 @@ def strassen(
     if clash is not None:
         raise ScheduleError(f"the name {clash!r}, which a new stage would have, is taken", hint="rename it")
     return new
+
+
+def _constants(match: ProductMatch, step: Step) -> Mapping[str, DerivedConstant]:
+    """The quarters of the right matrix."""
+    width, name = int(str(step.args[1])), str(step.args[2])
+    quarter, error = partial(quarter_weights, match, width), partial(strassen_error, match, width)
+    return {name: DerivedConstant((match.weights.buffer,), quarter, error)}
+
+
+def _parts(step: Step) -> Mapping[str, str]:
+    return {f"{step.args[0]}_product{number}": "strassen" for number in range(1, 8)}
+
+
+STRASSEN = Algorithm("strassen", match_product, _constants, _parts)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from tilewright.ir import Program
-from tilewright.lang import match_winograd
+from tilewright.lang import WinogradMatch, match_winograd, transform_weights, winograd_error
 from tilewright.lang import winograd as rewrite
+from tilewright.schedule.algorithm import Algorithm, DerivedConstant
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called
+from tilewright.schedule.trace import Step
 from tilewright.support import ScheduleError
 
 
@@ -59,3 +64,17 @@ def winograd(program: Program, stage: str, m: int, weights: str, tiles: int = 0)
     if m not in (2, 4):
         raise ScheduleError(f"there is no Winograd method for tiles of {m}x{m}", hint="use 2 or 4")
     return rewrite(program, match, m, weights, tiles)
+
+
+def _constants(match: WinogradMatch, step: Step) -> Mapping[str, DerivedConstant]:
+    """The transformed weights."""
+    m, name = int(str(step.args[1])), str(step.args[2])
+    transform, error = partial(transform_weights, match, m), partial(winograd_error, match, m)
+    return {name: DerivedConstant((match.weights.buffer,), transform, error)}
+
+
+def _parts(step: Step) -> Mapping[str, str]:
+    return {f"{step.args[0]}_points": f"winograd f{step.args[1]}"}
+
+
+WINOGRAD = Algorithm("winograd", match_winograd, _constants, _parts)

@@ -51,7 +51,6 @@ PRODUCTION_CYCLES: Final = 20.0
 ALLOCATION_CYCLES: Final = 20.0
 FORK_CYCLES: Final = 5000.0
 TASK_CYCLES: Final = 200.0
-CLOCK_HZ: Final = 3.0e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +98,7 @@ class CostModel:
     def terms(self, f: StageFeatures) -> list[float]:
         """The terms of a stage in seconds, each with the coefficient of the machine."""
         node, v, target = self.graph.nodes[f.node], f.values, self.machine.target
-        hz = target.clock_hz or CLOCK_HZ
+        hz = self.machine.clock_hz
         cores = self.machine.threads
         tasks = max(1.0, v["inner_parallelism"] * v["outer_parallelism"])
         # of so many tasks each core has as many, but for what is left over: real division

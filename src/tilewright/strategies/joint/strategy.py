@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 
 from tilewright.analysis import find_operator
-from tilewright.plan import ALGORITHM_STEPS, UnitPlan
-from tilewright.schedule import Step
+from tilewright.plan import UnitPlan
+from tilewright.schedule import ALGORITHMS, Step
 from tilewright.strategies.joint.layouts import LayoutAgent
 from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, adopted, loop_space
 from tilewright.strategies.joint.model import CostModel
@@ -68,7 +68,7 @@ class _JointSearch:
         self._model = CostModel()
         first = loop_space(task)
         named = {step.primitive for step in first.base.rewrites.steps}
-        self._algorithms = not named.isdisjoint(ALGORITHM_STEPS)
+        self._algorithms = not named.isdisjoint(ALGORITHMS)
         self._space = self._layout_space()
         size = states_of(self._space)
         self._learner = Learner(Critic(self._numbers, size))

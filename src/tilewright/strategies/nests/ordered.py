@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import (
+    F32,
     PARALLEL,
     VECTOR,
     Block,
@@ -27,9 +29,8 @@ from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget, Target
 
-FORK_WORK: Final = 20_000
-"""Fewest statement instances for which threads are called: a call takes about two microseconds, in which
-vector code runs about so many."""
+#: Cycles in which vector code runs a statement for one vector of f32: loads, some operations, a store.
+STATEMENT_CYCLES: Final = 4.0
 
 
 def ordered_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction:
@@ -41,7 +42,7 @@ def ordered_nest(func: LoopFunction, target: Target, threads: int) -> LoopFuncti
 def on_machine(func: LoopFunction, free: Collection[str], target: Target, threads: int) -> LoopFunction:
     """Loops of a function on threads and in lanes; ``free`` are those whose iterations are independent."""
     if threads > 1:
-        chosen = set(_parallel_loops(func.body, free, []))
+        chosen = set(_parallel_loops(func.body, free, [], _least_work(Machine(target, threads))))
         func = _marked(func, chosen, PARALLEL)
     if isinstance(target, CpuTarget):
         for loop in list(_innermost(func.body)):
@@ -56,17 +57,23 @@ def _marked(func: LoopFunction, names: Collection[str], kind: LoopKind) -> LoopF
     return func.with_body(map_stmt(func.body, mark))
 
 
-def _parallel_loops(s: Stmt, free: Collection[str], around: list[For]) -> Iterator[str]:
+def _least_work(machine: Machine) -> float:
+    """Fewest statement instances for which threads are called: as many as run while a call takes."""
+    lanes = machine.target.lanes(F32) if isinstance(machine.on, CpuTarget) else 1
+    return machine.fork_cycles * lanes / STATEMENT_CYCLES
+
+
+def _parallel_loops(s: Stmt, free: Collection[str], around: list[For], least: float) -> Iterator[str]:
     """The outermost free loops in which enough happens."""
     if isinstance(s, For):
-        if _work(s, around) < FORK_WORK:
+        if _work(s, around) < least:
             return
         if s.var in free:
             yield s.var
             return
         around = [*around, s]
     for child in stmt_children(s):
-        yield from _parallel_loops(child, free, around)
+        yield from _parallel_loops(child, free, around, least)
 
 
 def _work(s: Stmt, around: list[For]) -> int:

@@ -41,7 +41,7 @@ def test_scheduled_nests_compute_what_python_does(name):
 
 @pytest.mark.parametrize("name", ["jacobi_2d", "deriche", "gemver", "trmm", "symm"])
 def test_what_runs_at_once_does_not_race(name, monkeypatch):
-    monkeypatch.setattr("tilewright.strategies.nests.ordered.FORK_WORK", 1)
+    monkeypatch.setattr("tilewright.strategies.nests.ordered.STATEMENT_CYCLES", 1e9)
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, {"N": 9, "H": 10}, seed=4)
     made = schedule_nest(function_at(func, values), detect(), 2).func

@@ -1,0 +1,101 @@
+"""Which algorithm computes a stage: each asked for the cycles that it would take, the cheapest is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tilewright.ir import Stage
+from tilewright.plan.algorithms.bf16x3 import Bf16x3Choice, choose_bf16x3
+from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
+from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
+from tilewright.plan.fused.chain import find_chain
+from tilewright.plan.rows.match import ending_stage
+from tilewright.schedule import ALGORITHMS, Algorithm, Schedule
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A stage for which methods are asked; ``mode`` and ``sizes`` say which are exact enough."""
+
+    schedule: Schedule
+    stage: Stage
+    target: Target
+    threads: int
+    mode: WinogradMode = "auto"
+    sizes: Sequence[int] = WINOGRAD_SIZES
+    constants: Collection[str] = ()
+
+
+class Choice(Protocol):
+    """A method for a stage that surely pays, or was asked for."""
+
+    @property
+    def cycles(self) -> float:
+        """What the model says that the stage takes by it, its margin over the direct method included."""
+
+    @property
+    def match(self) -> object:
+        """What of the stage the nest needs to know."""
+
+    @property
+    def plan(self) -> object:
+        """The plan of the nest, of a class that the method's rule knows; ``None`` without one of its own."""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of the nest."""
+
+    def rewrite(self, s: Schedule, last: Stage | None) -> Schedule:
+        """The program by the method; ``last`` is the stage that alone reads the result, point by point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """An algorithm with its choices: ``choose`` says how a stage would be done, ``None`` where it is not.
+
+    ``rule`` plans the nest of its stages; ``None``: they are planned as others are.
+    """
+
+    algorithm: Algorithm
+    choose: Callable[[Asked], Choice | None]
+    rule: str | None = None
+
+
+def cheapest(asked: Asked) -> tuple[Method, Choice] | None:
+    """The method that takes the fewest cycles, ``None`` for the direct one."""
+    found = [(m, choice) for m in METHODS if (choice := m.choose(asked)) is not None]
+    return min(found, key=lambda each: each[1].cycles, default=None)
+
+
+def _winograd(asked: Asked) -> WinogradChoice | None:
+    program = asked.schedule.require_program()
+    return choose_winograd(program, asked.stage, asked.target, asked.threads, asked.mode, asked.sizes)
+
+
+def _strassen(asked: Asked) -> StrassenChoice | None:
+    program = asked.schedule.require_program()
+    if asked.mode != "auto":
+        return None
+    found = choose_strassen(program, asked.stage, asked.target, asked.threads)
+    # a part of a chain is scheduled with it as a whole
+    return found if found is not None and ending_stage(program, asked.stage) is not None else None
+
+
+def _bf16x3(asked: Asked) -> Bf16x3Choice | None:
+    if asked.mode != "auto":
+        return None
+    found = choose_bf16x3(asked.schedule, asked.stage, asked.target, asked.threads, asked.constants)
+    if found is None or found.gain <= 0:
+        return None
+    return found if find_chain(asked.schedule.require_program(), asked.target) is None else None
+
+
+METHODS: Final = (
+    Method(ALGORITHMS["bf16x3"], _bf16x3),
+    Method(ALGORITHMS["strassen"], _strassen, rule="strassen"),
+    Method(ALGORITHMS["winograd"], _winograd, rule="winograd"),
+)
+"""All methods: of those that take equally long the first one is taken."""
