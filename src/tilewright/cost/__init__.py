@@ -1,6 +1,6 @@
 """What things cost on a machine: its caches, bandwidths and issue, each question with one answer."""
 
-from tilewright.cost.analytic import Cost, cost_of, seconds
+from tilewright.cost.analytic import Cost, CostModel, cost_of, seconds
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
     LAUNCH_SECONDS,
@@ -52,6 +52,7 @@ from tilewright.cost.tree import (
 )
 
 __all__ = [
+    "CostModel",
     "execution_cycles",
     "is_fast",
     "multiply_add_cycles",

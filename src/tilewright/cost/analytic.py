@@ -7,12 +7,15 @@ shares; else it comes again from further out (the usual model of nests over a hi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
 from tilewright.cost.machine import Machine
 from tilewright.cost.tree import Access, Loop, LoopTree, Work
+
+CostModel: TypeAlias = Callable[[LoopTree, Machine], float]
+"""What says how many seconds loops take on a machine: :func:`seconds`, or another such function."""
 
 #: Part of a cache level that is there for the data of a nest.
 KEPT: Final = 0.6

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.codegen import ALL_CALLS, check
-from tilewright.cost import Machine, seconds, tree_of
+from tilewright.cost import CostModel, Machine, seconds, tree_of
 from tilewright.lower import lower
 from tilewright.plan import Planned, UnitPlan
 from tilewright.schedule import Schedule
@@ -70,8 +70,10 @@ def find_strategy(name: str | Strategy) -> Strategy | None:
     return STRATEGIES[name]
 
 
-def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PRICED) -> Planned:
-    """The plan of a strategy's candidate that the analytic model says is the fastest.
+def best_by_model(
+    strategy: Strategy, task: Task, seed: int = 0, count: int = PRICED, model: CostModel = seconds
+) -> Planned:
+    """The plan of a strategy's candidate that a cost model says is the fastest, by default the analytic one.
 
     The first candidate of every strategy is the default plan, so that there always is one; what predicts
     nothing of its own must beat it by :data:`MARGIN`. Candidates that are refused, by a primitive or by code
@@ -79,7 +81,7 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
     """
     search = strategy.start(task, History(), Random(seed))
     candidates = [c for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
-    prices = Prices(task)
+    prices = Prices(task, model)
     priced = [(prices.seconds(c.plan) if c.predicted is None else c.predicted, c) for c in candidates]
     # the default, those whose price is known by scheduling only, then the others until none can be cheaper
     ordered = sorted(priced[1:], key=lambda each: -1.0 if each[0] is None else each[0])
@@ -92,7 +94,7 @@ def best_by_model(strategy: Strategy, task: Task, seed: int = 0, count: int = PR
         try:
             s = candidate.schedule(task)
             if price is None:
-                price = seconds(tree_of(s.func, task.machine.target.operations), task.machine)
+                price = model(tree_of(s.func, task.machine.target.operations), task.machine)
             if best is None or price < best[0]:
                 _require_code(s, task.machine)
         except (ScheduleError, TargetError) as error:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.cost import LoopTree, seconds
+from tilewright.cost import CostModel, LoopTree, seconds
 from tilewright.plan import RULES, Nest, UnitPlan, rewritten
 from tilewright.strategies.search import Task
 from tilewright.support import ScheduleError
 
 
 class Prices:
-    """Seconds of a task's plans by the model.
+    """Seconds of a task's plans by a cost model, the analytic one unless another is given.
 
     Programs and problems are matched once for all plans with the same rewrites; of a plan nothing is kept.
     """
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, model: CostModel = seconds) -> None:
+        self._task, self._model = task, model
         self._problems: dict[tuple[Any, ...], list[Any]] = {}
 
     def tree(self, plan: UnitPlan) -> LoopTree | None:
@@ -34,7 +34,7 @@ class Prices:
         return LoopTree(tuple(nodes))
 
     def seconds(self, plan: object) -> float | None:
-        """The time of a plan, by the rules' own models where they all have one.
+        """The time of a plan; with the analytic model by the rules' own, where they all have one.
 
         ``None`` for one that is known by scheduling only or whose rewrites are refused, and for traces.
         """
@@ -44,10 +44,10 @@ class Prices:
             None if problem is None else RULES[nest.rule].seconds(problem, nest.plan)
             for nest, problem in zip(plan.nests, self._matched(plan), strict=True)
         ]
-        if own and None not in own:
+        if self._model is seconds and own and None not in own:
             return sum(each for each in own if each is not None)
         tree = self.tree(plan)
-        return None if tree is None else seconds(tree, self._task.machine)
+        return None if tree is None else self._model(tree, self._task.machine)
 
     def _matched(self, plan: UnitPlan) -> list[Any]:
         if any(map(_decides_match, plan.nests)):
