@@ -35,6 +35,7 @@ from tilewright.cost.products import (
     packing_cycles,
     product_rate,
     products_rate,
+    selected_cycles,
 )
 from tilewright.cost.tree import (
     Access,
@@ -59,6 +60,7 @@ __all__ = [
     "packing_cycles",
     "product_rate",
     "products_rate",
+    "selected_cycles",
     "Access",
     "Cost",
     "Loop",

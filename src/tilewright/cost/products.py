@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Final
 
 from tilewright.ir import F32, Buffer, DType
+from tilewright.mapping import LayoutNeed, PadNeed, Use
 from tilewright.target import Instruction, Target
 
 #: Instructions of a multiply-add of narrow integers: both are widened, multiplied, added.
@@ -47,6 +49,23 @@ def packing_cycles(b: Buffer, target: Target) -> float:
     """Cycles of putting a matrix into panels of groups: each vector of it is loaded, shuffled and stored."""
     elements = prod(e.as_int() if e.is_const else 0 for e in b.shape)
     return PACKED * elements / target.lanes(F32)
+
+
+def selected_cycles(use: Use, tensors: Mapping[str, Buffer], target: Target) -> tuple[float] | None:
+    """Cycles of a selected instruction, with packing at run time what it reads in groups of neighbours.
+
+    All ``tensors`` are given at run time. ``None`` where multiply-adds one by one take fewer.
+    """
+    row = target.operations[use.instruction]
+    found = execution_cycles(row, use.executions)
+    for need in use.mapping.needs:
+        if isinstance(need, LayoutNeed):
+            found += packing_cycles(tensors[need.buffer], target)
+        elif not isinstance(need, PadNeed):
+            return None
+    points = prod(it.extent.as_int() if it.extent.is_const else 1 for it in use.stages[0].iters)
+    plain = multiply_add_cycles(points, row.b.dtype, row.result.dtype, target)
+    return (found,) if found < plain else None
 
 
 def execution_cycles(row: Instruction, count: float) -> float:

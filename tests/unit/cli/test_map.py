@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from machine_programs import layer
 from tilewright.cli import main
 from tilewright.ir import print_program
 from tilewright.mapping import system
@@ -52,6 +53,27 @@ def test_transformations(call, tmp_path):
     assert "vpdpbusd: 0 mappings" in call(file, "--target", "x86_avx512")[1]
     out = call(file, "--target", "x86_avx512", "--transform", "--instruction", "vpdpbusd")[1]
     assert 'shift_factor("C", 0, "C_shifted0"), then stage C_shifted0_sum' in out
+
+
+def test_the_selection(call, tmp_path):
+    """Instructions that are faster than multiply-adds with what packing takes; all that a machine has."""
+    file = tmp_path / "program.txt"
+    file.write_text(print_program(gemm(1, 16, 8, types=("i32", "u8", "i8"))))
+    assert "selection: 0 instructions\n  C: no instruction" in call(file, "--target", "x86_avx512")[1]
+    file.write_text(print_program(gemm(64, 64, 64, types=("i32", "u8", "i8"))))
+    out = call(file, "--target", "x86_avx512")[1]
+    assert "selection: 1 instructions, cost " in out
+    assert "\n  C: vpdpbusd, 4096 executions, lane = j, k = k; " in out
+    file.write_text(print_program(layer(20, 40, 24, "f16", "f32")))
+    out = call(file, "--target", "davinci", "--rule", "fewest")[1]
+    assert "selection: 3 instructions, cost 0, 3, 0" in out
+    assert "\n  C: mad_add (started by mad), 1 executions, i = i, j = j, x = k" in out
+    data = json.loads(call(file, "--target", "davinci", "--json")[1])
+    assert [u["instruction"] for u in data["selection"]] == ["mad_add", "add_row", "relu"]
+    assert data["uncovered"] == [] and data["cost"][1] > 3
+    file.write_text(print_program(gemm(8, 8, 8)))
+    out = call(file, "--target", "davinci", "--why")[1]
+    assert "\n  C: no instruction for (A[i, k] * B[k, j])\n    not: mad" in out
 
 
 def test_json(call, bytes_):

@@ -1,6 +1,7 @@
 """Managed machines from files: system graphs, a static scheduler, instruction streams, their simulator."""
 
 from tilewright.mapping.system.approach import Approach, Heuristics
+from tilewright.mapping.system.bind import needles_of, select
 from tilewright.mapping.system.execute import execute
 from tilewright.mapping.system.graph import (
     Channel,
@@ -32,11 +33,13 @@ __all__ = [
     "Unit",
     "execute",
     "load_machine",
+    "needles_of",
     "parse_machine",
     "parse_streams",
     "print_streams",
     "schedule",
     "schedule_recurrence",
+    "select",
     "shipped_machines",
     "time_streams",
     "timeline",

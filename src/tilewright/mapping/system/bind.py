@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from math import prod
+from typing import Final, Literal
 
 from tilewright.ir import Buffer, Index, Param, Program, Stage, Store, stmt_loads, substitute_index
 from tilewright.mapping.access import three_operand_form
 from tilewright.mapping.mapping import LayoutNeed
 from tilewright.mapping.needle import Needle
-from tilewright.mapping.select import Cost, Option, Uncovered, Use, select_instructions
+from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, select_instructions
 from tilewright.mapping.system.approach import Approach
 from tilewright.mapping.system.graph import SystemGraph
 from tilewright.support import ProgramError, quoted
@@ -81,8 +82,7 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
     """
     for stage in program.stages:
         _check(stage)
-    binder = _Binder(machine, approach)
-    selection = select_instructions(program, needles_of(machine), binder.price, binder.choose)
+    selection = select(program, machine, approach)
     for found in selection.uncovered:
         raise _refused(found, machine)
     uses = selection.uses
@@ -93,6 +93,17 @@ def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundPro
         tuple(b.name for b in program.inputs),
         tuple(b.name for b in program.outputs),
     )
+
+
+def select(
+    program: Program, machine: SystemGraph, approach: Approach, rule: Literal["fewest", "cycles"] = "fewest"
+) -> Selection:
+    """The instructions of a machine that do a program, as far as there are any.
+
+    By the ``fewest`` executions, or by ``cycles``: of units, and of the operands' way from the home memory.
+    """
+    binder = _Binder(machine, approach, rule)
+    return select_instructions(program, needles_of(machine), binder.price, binder.choose)
 
 
 def _check(stage: Stage) -> None:
@@ -119,21 +130,48 @@ def _refused(found: Uncovered, machine: SystemGraph) -> ProgramError:
 class _Binder:
     """What the selection asks a machine."""
 
-    def __init__(self, machine: SystemGraph, approach: Approach) -> None:
-        self.machine, self.approach = machine, approach
+    def __init__(self, machine: SystemGraph, approach: Approach, rule: str) -> None:
+        self.machine, self.approach, self.rule = machine, approach, rule
         self.made: dict[str, tuple[int, ...]] = {}
         """How tensors lie that have been made."""
 
     def price(self, use: Use) -> Cost | None:
-        """Results read as other tiles than they were made, executions, dimensions in another order."""
+        """Results read as other tiles than they were made, what the rule counts, dimensions turned."""
         if any(not isinstance(n, LayoutNeed) for n in use.mapping.needs):
             return None
         if (not use.whole and use.starts is None) or _renamed(use.stages) is None:
             return None
+        if any(not it.extent.is_const for s in use.stages for it in s.iters):
+            return None
         result, *operands = _operands(use)
         other = sum(self.made.get(o.tensor, o.dims) != o.dims for o in operands)
         turned = sum(list(o.dims) != sorted(o.dims) for o in (result, *operands))
-        return other, use.executions, turned
+        return other, use.executions if self.rule == "fewest" else self.cycles(use), turned
+
+    def cycles(self, use: Use) -> float:
+        """Cycles of the units with the largest tiles, and of bringing each operand once."""
+        instruction = self.machine.instruction(use.instruction)
+        units = [u for u in self.machine.units.values() if use.instruction in u.places]
+        bound = _bound(use, self.machine)
+        sizes = {
+            bound.sizes[i]: min(n, bound.extents[a]) if a else 1
+            for i, (a, n) in bound.axes.items()
+            if i in bound.sizes
+        }
+        found = use.executions * instruction.cycles.at(sizes) / len(units)
+        home = self.machine.home
+        types = {b.name: b.dtype for b in instruction.operands}
+        for o in bound.operands:
+            elements = prod(e for a, e in bound.extents.items() if any(a in x.vars for x in o.indices))
+            rates = [
+                min(m.bytes_per_cycle for m in path)
+                for memory in units[0].places[use.instruction][o.name]
+                for path in self.machine.paths(home, memory, units[0].stream)
+                if path
+            ]
+            if rates and o.tensor not in self.made:
+                found += elements * types[o.name].bytes / max(rates)
+        return found
 
     def choose(self, options: Sequence[Option], stage: Stage) -> int:
         """The approach's mapping."""
