@@ -3,6 +3,7 @@
     python benchmarks/mapping.py --json > results.jsonl
     python benchmarks/mapping.py --only /10
     python benchmarks/mapping.py --only products    # on this machine, beside onnxruntime: sign_pairs.py
+    python benchmarks/mapping.py --only kernels     # the papers' kernels mapped: mapped_kernels.py
 
 One line a kernel: cycles, the fraction of the roofline (matrix units or high-bandwidth memory, whichever
 allows less), the use of each, seconds of scheduling, and the cycles of a hand-scheduled baseline beside.
@@ -19,6 +20,7 @@ import resource
 import time
 from typing import Any
 
+import mapped_kernels
 import sign_pairs
 from arguments import parser_of
 
@@ -216,10 +218,11 @@ def gru_row(batch: int, hidden: int, steps: int, machine: system.SystemGraph) ->
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--json", action="store_true", help="a JSON document a line")
-    parser.add_argument("--only", default="all", help="all, gemm, gru, products, or /N: every Nth GEMM")
+    parser.add_argument("--only", default="all", help="all, gemm, gru, a part above, or /N: every Nth GEMM")
     options = parser.parse_args()
-    if options.only == "products":
-        for found in sign_pairs.rows():
+    parts = {"products": sign_pairs.rows, "kernels": mapped_kernels.rows}
+    if options.only in parts:
+        for found in parts[options.only]():
             show(found, options.json)
         return
     machine = system.load_machine("clusters")
