@@ -244,3 +244,9 @@ def test_timing_refuses_what_there_is_not():
     nest = Repeat("i", Index(0), Index(1 << 50), (LOAD,))
     with pytest.raises(ResourceError, match="more than 100 items would have to be timed one by one"):
         time_streams(streams_of(nest), MACHINE, exact=True, limit=100)
+
+
+def test_moves_that_cannot_take_steps():
+    box = Box("A", (Index(0),), (4,), (0,), (2,))
+    with pytest.raises(TargetError, match="move 'load_c': it cannot take elements that lie steps apart"):
+        execute(streams_of(Move("load_c", box, region(4))), MACHINE, {"A": np.zeros(8, np.float32)})

@@ -18,8 +18,9 @@ from tilewright.mapping.mapping import LayoutNeed
 from tilewright.mapping.needle import Needle
 from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, select_instructions
 from tilewright.mapping.system.approach import Approach
-from tilewright.mapping.system.graph import SystemGraph
+from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
 from tilewright.support import ProgramError, quoted
+from tilewright.target import Placement
 
 SHOWN: Final = 3
 """Reasons in an error why an instruction does not fit."""
@@ -71,8 +72,18 @@ class BoundProgram:
 
 
 def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
-    """What the mapper looks for: a machine's instructions, by their semantics."""
-    return tuple(Needle.of_program(i.name, i.semantics) for i in machine.instructions.values())
+    """What the mapper looks for: a machine's instructions, by their semantics.
+
+    What they read may lie any steps apart where a move from the home memory takes it so.
+    """
+    apart = any(m.strides and m.source == machine.home for m in machine.movers.values())
+
+    def needle(i: SystemInstruction) -> Needle:
+        axes = tuple(dict.fromkeys(it.name for s in i.semantics.stages for it in s.iters))
+        places = {b.name: Placement(strided=axes) for b in i.semantics.inputs} if apart else {}
+        return Needle.of_program(i.name, i.semantics, places)
+
+    return tuple(map(needle, machine.instructions.values()))
 
 
 def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundProgram:

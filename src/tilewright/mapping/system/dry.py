@@ -317,7 +317,7 @@ class DryRun:
     def ref(self, tile: Tile, memory: str) -> Ref:
         """A tile in a memory, as items name it."""
         if memory == self.machine.home:
-            return Box(tile.tensor, tile.lows, tile.extents, tile.dims)
+            return Box(tile.tensor, tile.lows, tile.extents, tile.dims, tile.steps)
         return Region(memory, self.where[tile][memory].offset, tile.shape, tile.dtype)
 
     def barrier(self, event: str, others: Sequence[str]) -> None:
@@ -369,14 +369,14 @@ class DryRun:
 
     def carry(self, tile: Tile, sources: Sequence[str], memory: str) -> None:
         """Copy a tile along a path, from one of the memories that have it."""
-        box = Box(tile.tensor, tile.lows, tile.extents, tile.dims)
+        box = Box(tile.tensor, tile.lows, tile.extents, tile.dims, tile.steps)
         home = self.machine.home
         options = [
             PathOption(s, p, sum(m.latency + tile.bytes / m.bytes_per_cycle for m in p))
             for s in sources
             for p in self.paths(s, memory)
-            if s != home or p[0].transposes or box.in_order
-            if memory != home or p[-1].transposes or box.in_order
+            if s != home or p[0].takes(in_order=box.in_order, apart=bool(box.steps))
+            if memory != home or p[-1].takes(in_order=box.in_order, apart=bool(box.steps))
         ]
         if not options:
             raise TargetError(

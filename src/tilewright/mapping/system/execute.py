@@ -197,6 +197,8 @@ class _Machine:
                 raise TargetError(f"{where}: it leads from {mover.source} to {mover.target}, not {at}")
             if isinstance(ref, Box) and not ref.in_order and not mover.transposes:
                 raise TargetError(f"{where}: it cannot change the order of dimensions")
+            if isinstance(ref, Box) and ref.steps and not mover.strides:
+                raise TargetError(f"{where}: it cannot take elements that lie steps apart")
         value = self.read(item.source, where, stream, env)
         if value.shape != item.target.shape:
             raise TargetError(f"{where}: a tile of shape {value.shape} does not fit {item.target.shape}")
@@ -264,13 +266,14 @@ class _Machine:
             return storage, slice(offset, offset + ref.bytes), label
         storage = self.tensors[ref.tensor]
         lows = tuple(self.index(x, env) for x in ref.lows)
-        label = (
-            f"{ref.tensor}[{', '.join(f'{lo}:{lo + n}' for lo, n in zip(lows, ref.extents, strict=True))}]"
-        )
-        for lo, n, size in zip(lows, ref.extents, storage.data.shape, strict=True):
+        steps = ref.steps or (1,) * len(lows)
+        boxed = tuple(slice(lo, lo + n, s) for lo, n, s in zip(lows, ref.spans, steps, strict=True))
+        shown = ", ".join(f"{x.start}:{x.stop}" + (f":{x.step}" if x.step > 1 else "") for x in boxed)
+        label = f"{ref.tensor}[{shown}]"
+        for lo, n, size in zip(lows, ref.spans, storage.data.shape, strict=True):
             if lo < 0 or lo + n > size:
                 raise TargetError(f"{where}: {label} is outside of the tensor's {storage.data.shape}")
-        return storage, tuple(slice(lo, lo + n) for lo, n in zip(lows, ref.extents, strict=True)), label
+        return storage, boxed, label
 
     def read(self, ref: Ref, where: str, stream: str, env: Mapping[str, int]) -> Array:
         storage, at, label = self.locate(ref, where, env)

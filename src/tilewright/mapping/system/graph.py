@@ -39,8 +39,8 @@ class Channel:
 class Mover:
     """A movement node: copies of tiles from ``source`` to ``target``, issued by any of ``streams``.
 
-    ``transposes``: the order of a tile's dimensions may change on the way. ``queue`` moves wait at the node
-    before the stream waits.
+    ``transposes``: the order of a tile's dimensions may change on the way; ``strides``: what it moves from or
+    to a tensor may lie steps apart there. ``queue`` moves wait at the node before the stream waits.
     """
 
     name: str
@@ -50,8 +50,13 @@ class Mover:
     latency: int
     streams: tuple[str, ...]
     transposes: bool = False
+    strides: bool = False
     channels: tuple[str, ...] = ()
     queue: int = 16
+
+    def takes(self, *, in_order: bool, apart: bool) -> bool:
+        """Whether it moves a box whose dimensions are ``in_order`` or not, its elements ``apart`` or not."""
+        return (in_order or self.transposes) and (self.strides or not apart)
 
 
 @dataclass(frozen=True, slots=True)

@@ -485,7 +485,7 @@ def _counts(nodes: Sequence[Node]) -> Iterable[tuple[str, Index]]:
 
 def _always_apart(a: Tile, b: Tile, v: str) -> bool:
     """Whether two tiles of a tensor share no element, each in an iteration of its own."""
-    for x, n, y, m in zip(a.lows, a.extents, b.lows, b.extents, strict=True):
+    for x, n, y, m in zip(a.lows, a.spans, b.lows, b.spans, strict=True):
         gap, step = y - x, abs(x.coefficient(v))
         if not gap.is_const:
             continue
@@ -503,7 +503,7 @@ def _step(tile: Tile, v: str) -> tuple[int, ...]:
 
 def _shift(a: Tile, b: Tile, step: tuple[int, ...]) -> int | None:
     """How many iterations later ``a`` is where ``b`` is now; ``None`` where it never is."""
-    if (a.tensor, a.extents, a.dims) != (b.tensor, b.extents, b.dims):
+    if (a.tensor, a.extents, a.dims, a.steps) != (b.tensor, b.extents, b.dims, b.steps):
         return None
     found: int | None = None
     for x, y, c in zip(a.lows, b.lows, step, strict=True):

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tilewright.ir import DType, Index, substitute_index, var
 from tilewright.mapping.system.bind import BoundOperand, BoundProgram, BoundStage
+from tilewright.mapping.system.stream import spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class Tile:
     extents: tuple[int, ...]
     dims: tuple[int, ...]
     dtype: DType
+    steps: tuple[int, ...] = ()
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """As of a ``Box``."""
+        return spans(self.extents, self.steps)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,7 +56,7 @@ class Tile:
         """Whether the two provably share no element."""
         if self.tensor != other.tensor:
             return True
-        for a, n, b, m in zip(self.lows, self.extents, other.lows, other.extents, strict=True):
+        for a, n, b, m in zip(self.lows, self.spans, other.lows, other.spans, strict=True):
             gap = b - a
             if gap.is_const and (gap.as_int() >= n or gap.as_int() <= -m):
                 return True
@@ -292,11 +299,13 @@ class NestBuilder:
         place: Mapping[str, tuple[Index, int]],
         at: Mapping[str, Index],
     ) -> Tile:
-        extents = [1] * len(o.indices)
+        extents, steps = [1] * len(o.indices), [1] * len(o.indices)
         mapped = {a for a, _ in stage.axes.values() if a}
         for d, x in enumerate(o.indices):
             axis = next((a for a in mapped if x.coefficient(a)), None)
             if axis is not None:
                 extents[d] = place[axis][1]
+                steps[d] = x.coefficient(axis) if extents[d] > 1 else 1
         lows = tuple(substitute_index(x, at) for x in o.indices)
-        return Tile(o.tensor, lows, tuple(extents), o.dims, self.program.tensors[o.tensor].dtype)
+        apart = tuple(steps) if max(steps, default=1) > 1 else ()
+        return Tile(o.tensor, lows, tuple(extents), o.dims, self.program.tensors[o.tensor].dtype, apart)

@@ -4,7 +4,7 @@ r"""Machine files: system graphs as JSON, untrusted, with a schema and a version
      "memories": [{"name": "dram", "bytes": 1073741824}, {"name": "ra", "bytes": 8192, "align": 64}],
      "channels": [{"name": "bus", "bytes_per_cycle": 64}],
      "moves": [{"name": "load", "from": "dram", "to": "ra", "bytes_per_cycle": 32, "latency": 100,
-                "streams": ["s"], "channels": ["bus"], "transposes": true}],
+                "streams": ["s"], "channels": ["bus"], "transposes": true, "strides": true}],
      "instructions": [{"name": "matmul", "semantics": ["program(\"matmul\")", ...], "cycles": "max(m, 16)",
                        "latency": "m + 46", "chained": ["C"]}],
      "units": [{"name": "mxu", "stream": "s", "places": {"matmul": {"A": ["ra"], ...}}}],
@@ -216,7 +216,7 @@ class _Nodes:
         for r in f.records("moves", "move"):
             r.known(
                 ("name", "from", "to", "bytes_per_cycle", "latency", "streams",
-                 "transposes", "channels", "queue", "comment")
+                 "transposes", "strides", "channels", "queue", "comment")
             )  # fmt: skip
             mover = Mover(
                 r.text("name"),
@@ -226,6 +226,7 @@ class _Nodes:
                 r.whole("latency"),
                 r.texts("streams"),
                 r.flag("transposes"),
+                r.flag("strides"),
                 r.texts("channels"),
                 r.whole("queue", 16),
             )

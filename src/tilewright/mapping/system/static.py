@@ -251,7 +251,8 @@ class _Steps:
         else:
             return tile
         dims = tuple(d + 1 if d >= 0 else d for d in tile.dims)
-        return Tile(self.name(tile.tensor), (at, *tile.lows), (1, *tile.extents), dims, tile.dtype)
+        steps = (1, *tile.steps) if tile.steps else ()
+        return Tile(self.name(tile.tensor), (at, *tile.lows), (1, *tile.extents), dims, tile.dtype, steps)
 
     def tensor(self, tensor: StreamTensor, count: Index) -> StreamTensor:
         if tensor.name in self.carried.values():

@@ -43,12 +43,21 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box of a tensor in the home memory. ``dims``: the tensor's dimension of each of the tile's, or -1."""
+    """A box of a tensor in the home memory. ``dims``: the tensor's dimension of each of the tile's, or -1.
+
+    Along each of the tensor's dimensions it takes ``extents`` elements, ``steps`` apart (none: each one).
+    """
 
     tensor: str
     lows: tuple[Index, ...]
     extents: tuple[int, ...]
     dims: tuple[int, ...]
+    steps: tuple[int, ...] = ()
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """Elements of the tensor from the first to the last that it takes, along each dimension."""
+        return spans(self.extents, self.steps)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,6 +69,11 @@ class Box:
         """Whether the tile's dimensions come in the tensor's order."""
         real = [d for d in self.dims if d >= 0 and self.extents[d] > 1]
         return real == sorted(real)
+
+
+def spans(extents: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from the first to the last of so many that lie ``steps`` apart."""
+    return tuple((n - 1) * s + 1 for n, s in zip(extents, steps, strict=True)) if steps else extents
 
 
 Ref: TypeAlias = Region | Box

@@ -83,7 +83,11 @@ def _ref(ref: Ref) -> str:
     if isinstance(ref, Region):
         shape = _list(map(str, ref.shape))
         return f"at({_string(ref.memory)}, {_index(ref.offset)}, {ref.dtype}[{shape}])"
-    inner = _list(f"{_index(lo)}:{n}" for lo, n in zip(ref.lows, ref.extents, strict=True))
+    steps = ref.steps or (1,) * len(ref.lows)
+    inner = _list(
+        f"{_index(lo)}:{n}" + (f":{s}" if s > 1 else "")
+        for lo, n, s in zip(ref.lows, ref.extents, steps, strict=True)
+    )
     text = f"{ref.tensor}[{inner}]"
     if ref.dims == tuple(range(len(ref.lows))):
         return text
@@ -233,9 +237,11 @@ class _Parser:
             raise _fail(node, f"the tensor {quoted(name)} has {rank} dimensions")
         lows: list[Index] = []
         extents: list[int] = []
+        steps: list[int] = []
         for part in parts:
-            if not isinstance(part, ast.Slice) or part.lower is None or part.upper is None or part.step:
-                raise _fail(node, "expected low:extent in every dimension")
+            if not isinstance(part, ast.Slice) or part.lower is None or part.upper is None:
+                raise _fail(node, "expected low:extent, or low:extent:step, in every dimension")
+            steps.append(1 if part.step is None else self.integer(part.step))
             lows.append(self.index(part.lower))
             extents.append(self.integer(part.upper))
         if dims is None:
@@ -244,12 +250,12 @@ class _Parser:
         if (
             any(d >= rank or d < -1 for d in dims)
             or len(set(real)) != len(real)
-            or min(extents, default=1) < 1
+            or min([*extents, *steps], default=1) < 1
         ):
-            raise _fail(node, "the dimensions or extents of the box are wrong")
+            raise _fail(node, "the dimensions, extents or steps of the box are wrong")
         if any(extents[d] > 1 for d in range(rank) if d not in real):
             raise _fail(node, "a dimension that the tile leaves out has an extent above 1")
-        return Box(name, tuple(lows), tuple(extents), dims)
+        return Box(name, tuple(lows), tuple(extents), dims, tuple(steps) if max(steps, default=1) > 1 else ())
 
     def shaped(self, node: ast.expr) -> tuple[DType, tuple[Index, ...]]:
         if (

@@ -296,7 +296,7 @@ class _Timer:
         return (
             f"{self.machine.home}:{ref.tensor}",
             tuple(evaluate_index(x, values) for x in ref.lows),
-            ref.extents,
+            ref.spans,
         )
 
     def record(self, at: Place) -> _Record:

@@ -66,6 +66,8 @@ def machine_by(rng):
             {**data["moves"][0], "name": "far_a", "from": "far", "transposes": False},
             {**data["moves"][0], "name": "far_b", "from": "far", "to": "b", "transposes": False},
         ]
+    for m in data["moves"]:
+        m["strides"] = m["transposes"] and bool(rng.integers(2))
     if rng.integers(2):
         data["units"][1]["stream"] = "t"
         for m in data["moves"]:

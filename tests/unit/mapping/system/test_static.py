@@ -56,6 +56,19 @@ def test_convolutions(shipped):
         check(program, schedule(program, machine), machine)
 
 
+def test_moves_take_elements_that_lie_apart():
+    """A strided convolution goes along an image's rows; where no move can, it does not."""
+    program = conv2d(1, 9, 33, 8, 8, 1, 2, "f32", "f32")
+    data = small(file=4096)
+    slow = check(program, schedule(program, machine_of(data)), machine_of(data))
+    for m in data["moves"]:
+        m["strides"] = True
+    machine = machine_of(data)
+    streams = schedule(program, machine)
+    assert check(program, streams, machine).cycles < slow.cycles / 2
+    assert any(ref.steps for i in walk(streams.streams["s"]) for ref in _boxes(i))
+
+
 @pytest.mark.parametrize("file", [192, 256, 512, 4096])
 def test_register_files_of_any_size(file):
     """From one tile of each operand and one to be fetched upwards."""
