@@ -1,8 +1,9 @@
 """Each kernel that computes several contractions, against kernels of its parts: was joining them right?
 
     python benchmarks/joins.py --threads 2 --json [--models decoder,zoo:bert_base] [--rounds 5] [--runs 20]
+    python benchmarks/joins.py --threads 2 --json --models attention_8x4x200x64,attention_12x1x33x24
 
-For each network two versions are made: one with all chains joined that can be, and all joins of contractions
+``attention_HxQxKxD`` is attention alone: H heads, Q queries, K keys, D numbers a head. For each network two versions are made: one with all chains joined that can be, and all joins of contractions
 that the default chooses, and one with none. They run in turns, kernel by kernel; a row is one joined kernel:
 the shortest time of it and of its parts, and which of both the default takes. Exit status 1 where the default
 takes one that is slower than the other by more than ``WORST`` allows.
@@ -16,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 import onnx
 import torch
-from arguments import add_models, names, parser_of
+from arguments import names, parser_of
+from onnx import TensorProto, helper, numpy_helper
 from torch_exports import export
 from torch_networks import NETWORKS
 
@@ -33,6 +35,14 @@ from tilewright.target import Target, detect
 
 WORST: Final = 0.97
 """The least time of the parts, in that of the joined kernel, for which joining was no mistake."""
+ATTENTIONS: Final = tuple(
+    f"attention_{shape}"
+    for shape in (
+        *("8x1x64x64", "8x1x1000x64", "12x2x33x24", "8x4x200x64", "8x8x8x96", "12x8x8x64", "8x16x16x32"),
+        *("4x24x24x64", "4x33x77x40", "16x64x64x20", "6x197x197x24", "2x300x100x128", "1x1024x1024x64"),
+    )
+)
+"""Attention alone: from a step of a decoder to images, depths that fill vectors and that do not."""
 SHORTEST: Final = 2e-3
 """Kernels of fewer milliseconds are reported and not judged."""
 
@@ -41,9 +51,34 @@ def network(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray] | None]:
     """A network, and its inputs where they are not any."""
     if name.startswith("zoo:"):
         return zoo.FULL[name.removeprefix("zoo:")](), None
+    if name.startswith("attention_"):
+        return attention(*map(int, name.removeprefix("attention_").split("x"))), None
     torch.manual_seed(0)
     made = NETWORKS[name]()
     return export(made, 17), {key: tensor.numpy() for key, tensor in made.inputs.items()}
+
+
+def attention(heads: int, queries: int, keys: int, depth: int) -> onnx.ModelProto:
+    """Attention as models write it: keys in rows, scaled, with a mask."""
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "t"], ["s"]),
+        helper.make_node("Mul", ["s", "f"], ["m"]),
+        helper.make_node("Add", ["m", "mask"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": (queries, depth), "k": (keys, depth), "v": (keys, depth), "y": (queries, depth)}
+    tensors = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, (heads, *shape))
+        for name, shape in shapes.items()
+    }
+    mask = np.triu(np.full((queries, keys), -1e9, np.float32), keys - queries + 1)
+    constants = {"f": np.array([depth**-0.5], np.float32), "mask": mask}
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    given = [tensors[name] for name in "qkv"]
+    graph = helper.make_graph(nodes, "attention", given, [tensors["y"]], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
 def versions(model: onnx.ModelProto, target: Target, threads: int) -> tuple[GraphPlan, GraphPlan]:
@@ -85,11 +120,13 @@ def measure(name: str, threads: int, rounds: int, runs: int) -> Iterator[dict[st
                 known[nodes] = min(time, known.get(nodes, time))
     labels = {frozenset(group.nodes): group for group in engines[0].groups()}
     for nodes, joined in best[0].items():
-        parts = [time for other, time in best[1].items() if other < nodes]
-        if len(parts) < 2:
+        parts = {other: time for other, time in best[1].items() if other < nodes}
+        if len(parts) < 2 or frozenset().union(*parts) != nodes:
+            # nodes that other kernels compute as well are no part
             continue
         takes = nodes in chosen
-        ratio = sum(parts) / joined if joined else float("nan")
+        apart = sum(parts.values())
+        ratio = apart / joined if joined else float("nan")
         kept = ratio if takes else 1 / ratio
         yield {
             "benchmark": "joins",
@@ -98,17 +135,21 @@ def measure(name: str, threads: int, rounds: int, runs: int) -> Iterator[dict[st
             "kernel": labels[nodes].operators[:80],
             "nodes": len(nodes),
             "joined_ms": joined,
-            "parts_ms": parts,
+            "parts_ms": list(parts.values()),
             "parts_to_joined": ratio,
             "default": "joined" if takes else "apart",
-            "right": bool(kept >= WORST or max(joined, sum(parts)) < SHORTEST),
+            "right": bool(kept >= WORST or max(joined, apart) < SHORTEST),
         }
 
 
 def main() -> int:
     """Measure and print; 1 if the default takes what is slower."""
     parser = parser_of(__doc__)
-    add_models(parser, [*NETWORKS, *(f"zoo:{name}" for name in zoo.FULL)])
+    parser.add_argument(
+        "--models",
+        default=",".join([*NETWORKS, *(f"zoo:{name}" for name in zoo.FULL), *ATTENTIONS]),
+        help="which, by commas",
+    )
     parser.add_argument("--threads", type=int, default=available_cpus(), help="threads of a run")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each version")
     parser.add_argument("--runs", type=int, default=20, help="runs a turn")

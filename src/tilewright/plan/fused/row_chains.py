@@ -17,7 +17,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import row_axis
-from tilewright.cost import bandwidth, buffer_bytes, page_cycles
+from tilewright.cost import bandwidth, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.nest import threads_for
@@ -40,9 +40,6 @@ PAGE_SHARE: Final = 0.1
 START_CYCLES: Final = 5000.0
 #: How often the value between two kernels of their own is read or written: the reduction does both.
 PASSES: Final = 4
-
-#: Bytes of a constant that is an operand rather than a mask or a bias.
-LARGE_CONSTANT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,11 @@ def row_chain_cost(program: Program, target: Target, threads: int) -> RowChainCo
 def row_chain_pays(program: Program, target: Target, threads: int) -> bool:
     """Whether contractions with rows between them are faster as one nest.
 
-    A program that is no chain, such as one of a single row, would be nests one after the other; then kernels
-    of their own are no slower where they read large constants, which are packed for them.
+    A program that is no chain, such as one of a single row or of fewer columns than a vector has lanes, would
+    be nests one after the other without tiles of registers: kernels of its own are faster.
     """
     cost = row_chain_cost(program, target, threads)
-    if cost is not None:
-        return cost.pays
-    return not any(b.scope == CONST and buffer_bytes(b) >= LARGE_CONSTANT for b in program.inputs)
+    return cost is not None and cost.pays
 
 
 def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:

@@ -52,13 +52,16 @@ def head(rows, inner, width, words):
         (attention(1, 1024, 1024), True),
         # a few queries: sums along memory need no panels of the keys
         (attention(8, 4, 1000), False),
+        # no chain: a step of a decoder, keys that fill no vector
+        (attention(8, 1, 1000), False),
+        (attention(12, 8, 8), False),
         # tens of megabytes for each tile of rows
         (head(128, 688, 256, 32000), False),
         (head(64, 688, 256, 1000), False),
         # one row: nothing for a tile to share
         (head(1, 688, 256, 32000), False),
     ],
-    ids=["bert", "vision", "one head", "few queries", "vocabulary", "words", "one row"],
+    ids=["bert", "vision", "one head", "few queries", "one query", "few keys", "vocabulary", "words", "one row"],
 )
 def test_what_pays(program, pays, threads):
     assert row_chain_pays(program, V4, threads) is pays
