@@ -322,6 +322,28 @@ def _convolutions() -> dict[str, Contrib]:
     }
 
 
+def _dynamic_lstm(x, w, r, b, lengths, h, c, p, ws, wz, rs, rz):
+    """An LSTM of one or two directions on numbers; gates in the order input, output, forget, cell."""
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    ends, series = [], []
+    for d in range(len(w)):
+        at = d if ws.ndim == 1 else (d, None)
+        inputs, states = _numbers(w[d], ws[at], wz[at]), _numbers(r[d], rs[at], rz[at])
+        outside, inside = np.split(b[d].astype(np.float64), 2)
+        hidden, cell, rows = h[d].astype(np.float64), np.zeros(h[d].shape), []
+        for step in x[::-1] if d else x:
+            i, o, f, g = np.split(step @ inputs + hidden @ states + outside + inside, 4, axis=-1)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            hidden = sigmoid(o) * np.tanh(cell)
+            rows.append(hidden)
+        series.append(np.stack(rows[::-1] if d else rows))
+        ends.append((hidden, cell))
+    return np.stack(series, 1), np.stack([e[0] for e in ends]), np.stack([e[1] for e in ends])
+
+
 def _quantised() -> dict[str, Contrib]:
     u8, i8 = np.uint8, np.int8
     x, y = _bytes(2, 6), _bytes(2, 6, seed=1)
@@ -447,6 +469,33 @@ def _quantised() -> dict[str, Contrib]:
             to_float,
         ),
     }
+    for directions, whole in ((1, False), (2, True)):
+        steps, batch, width, hidden = 5, 2, 7, 8
+        shape = (directions, 4 * hidden) if whole else (directions,)
+        made[f"dynamic LSTM, {directions}"] = Contrib(
+            "DynamicQuantizeLSTM",
+            {
+                "x": _draw(steps, batch, width),
+                "w": _bytes(directions, width, 4 * hidden, dtype=i8),
+                "r": _bytes(directions, hidden, 4 * hidden, dtype=i8, seed=1),
+                "b": _draw(directions, 8 * hidden),
+                "lengths": None,
+                "h": _draw(directions, batch, hidden),
+                "c": None,
+                "p": None,
+                "ws": np.full(shape, 0.004, np.float32) * (1 + np.arange(shape[-1], dtype=np.float32) / 64),
+                "wz": np.zeros(shape, i8),
+                "rs": np.full(shape, 0.003, np.float32),
+                "rz": np.full(shape, 0 if whole else 4, i8),  # onnxruntime takes no others of gates
+            },
+            _dynamic_lstm,
+            constant=("w", "r", "b", "ws", "wz", "rs", "rz"),
+            outputs=(True, True, True),
+            attributes={
+                "hidden_size": hidden,
+                "direction": "bidirectional" if directions > 1 else "forward",
+            },
+        )
     made["quantised convolution"] = Contrib(
         "QLinearConv", conv, convolved, {}, tuple(k for k in conv if k != "x"), domain=""
     )

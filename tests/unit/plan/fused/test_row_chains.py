@@ -61,7 +61,17 @@ def head(rows, inner, width, words):
         # one row: nothing for a tile to share
         (head(1, 688, 256, 32000), False),
     ],
-    ids=["bert", "vision", "one head", "few queries", "one query", "few keys", "vocabulary", "words", "one row"],
+    ids=[
+        "bert",
+        "vision",
+        "one head",
+        "few queries",
+        "one query",
+        "few keys",
+        "vocabulary",
+        "words",
+        "one row",
+    ],
 )
 def test_what_pays(program, pays, threads):
     assert row_chain_pays(program, V4, threads) is pays
