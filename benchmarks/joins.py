@@ -3,10 +3,11 @@
     python benchmarks/joins.py --threads 2 --json [--models decoder,zoo:bert_base] [--rounds 5] [--runs 20]
     python benchmarks/joins.py --threads 2 --json --models attention_8x4x200x64,attention_12x1x33x24
 
-``attention_HxQxKxD`` is attention alone: H heads, Q queries, K keys, D numbers a head. For each network two versions are made: one with all chains joined that can be, and all joins of contractions
-that the default chooses, and one with none. They run in turns, kernel by kernel; a row is one joined kernel:
-the shortest time of it and of its parts, and which of both the default takes. Exit status 1 where the default
-takes one that is slower than the other by more than ``WORST`` allows.
+``attention_HxQxKxD`` is attention alone: H heads, Q queries, K keys, D numbers a head. For each network two
+versions are made: one with all chains joined that can be, and all joins of contractions that the default
+chooses, and one with none. They run in turns, kernel by kernel; a row is one joined kernel: the shortest time
+of it and of its parts, and which of both the default takes. Exit status 1 where the default takes one that is
+slower than the other by more than ``WORST`` allows.
 """
 
 import json

@@ -160,6 +160,21 @@ REFUSED = {
         {"x": ("f32", (1, 3, 4)), "p": ("i64", (1,)), "c": ("f32", (8, 2))},
         "sequences packed into a batch",
     ),
+    "a layer without scales": (
+        Node("DynamicQuantizeLSTM", ("x", "w", "w", "", "", "", "", "", "s", ""), ("y",), domain=MICROSOFT),
+        {"x": ("f32", (1, 1, 2)), "w": ("i8", (1, 2, 8)), "s": ("f32", (1,))},
+        "its weights lack scales or zero points",
+    ),
+    "scales of another shape": (
+        Node(
+            "DynamicQuantizeLSTM",
+            ("x", "w", "w", *[""] * 5, "s", "", "s", "z"),
+            ("y",),
+            domain=MICROSOFT,
+        ),
+        {"x": ("f32", (1, 1, 2)), "w": ("i8", (1, 2, 8)), "s": ("f32", (3,)), "z": ("i8", (3,))},
+        r"its weights of the shape \[1, 2, 8\] have scales of \[3\]",
+    ),
     "scales of a matrix": (
         Node("QLinearAdd", ("x", "s", "", "x", "s", "", "s"), ("y",), domain=MICROSOFT),
         {"x": ("u8", (2, 3)), "s": ("f32", (2, 3))},

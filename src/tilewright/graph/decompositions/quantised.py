@@ -273,12 +273,13 @@ def dynamic_quantize_lstm(
     made = []
     for value, at in ((w, 1), (r, 2)):
         scale, zero = scales[2 * at - 2 : 2 * at]
-        directions, _, gates = p.shape(at)
-        shape = p.type(6 + 2 * at).sizes
+        weights, shape = p.shape(at), p.shape(6 + 2 * at)
         p.ctx.require(
-            shape in ((directions,), (directions, gates)),
-            f"its scales have the shape {list(shape)}, which is neither one number a direction nor one a gate",
+            len(weights) == 3 and shape in (weights[:1], (weights[0], weights[2])),
+            f"its weights of the shape {list(weights)} have scales of {list(shape)}: these are one number a "
+            "direction, or one a gate",
         )
+        directions, _, gates = weights
         around = (directions, 1, gates if len(shape) > 1 else 1)
         numbers = p.add("Cast", (value,), to="f32")
         if zero:
