@@ -163,7 +163,7 @@ REFUSED = {
     "a layer without scales": (
         Node("DynamicQuantizeLSTM", ("x", "w", "w", "", "", "", "", "", "s", ""), ("y",), domain=MICROSOFT),
         {"x": ("f32", (1, 1, 2)), "w": ("i8", (1, 2, 8)), "s": ("f32", (1,))},
-        "its weights lack scales or zero points",
+        "weights without scales and zero points",
     ),
     "scales of another shape": (
         Node(
@@ -173,7 +173,7 @@ REFUSED = {
             domain=MICROSOFT,
         ),
         {"x": ("f32", (1, 1, 2)), "w": ("i8", (1, 2, 8)), "s": ("f32", (3,)), "z": ("i8", (3,))},
-        r"its weights of the shape \[1, 2, 8\] have scales of \[3\]",
+        r"weights of the shape \[1, 2, 8\] with scales of \[3\]",
     ),
     "scales of a matrix": (
         Node("QLinearAdd", ("x", "s", "", "x", "s", "", "s"), ("y",), domain=MICROSOFT),

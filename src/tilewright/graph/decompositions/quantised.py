@@ -267,18 +267,17 @@ def dynamic_quantize_lstm(
     Inputs and states stay numbers: onnxruntime rounds them to bytes at each step, which is no part of what
     the operator means.
     """
-    p.ctx.require(
-        len(scales) == len(("w", "w zero", "r", "r zero")), "its weights lack scales or zero points"
-    )
+    if len(scales) != 4:
+        raise p.ctx.unsupported("weights without scales and zero points")
     made = []
     for value, at in ((w, 1), (r, 2)):
         scale, zero = scales[2 * at - 2 : 2 * at]
         weights, shape = p.shape(at), p.shape(6 + 2 * at)
-        p.ctx.require(
-            len(weights) == 3 and shape in (weights[:1], (weights[0], weights[2])),
-            f"its weights of the shape {list(weights)} have scales of {list(shape)}: these are one number a "
-            "direction, or one a gate",
-        )
+        if len(weights) != 3 or shape not in (weights[:1], (weights[0], weights[2])):
+            raise p.ctx.unsupported(
+                f"weights of the shape {list(weights)} with scales of {list(shape)}: these are one number a "
+                "direction, or one a gate"
+            )
         directions, _, gates = weights
         around = (directions, 1, gates if len(shape) > 1 else 1)
         numbers = p.add("Cast", (value,), to="f32")
