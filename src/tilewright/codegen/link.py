@@ -59,7 +59,8 @@ def link_shared(
             *_FLAGS,
             *flags,
             "-Wl,-z,noexecstack",
-            f"-Wl,-soname,{_plain(path.name)}",
+            # its file's name as it is: programs linked to it look for that, and -Wl would split at commas
+            *("-Xlinker", "-soname", "-Xlinker", path.name),
         ]
         command += ["-I.", *(f"-I{include.resolve()}" for include in includes)]
         if exports:
@@ -85,8 +86,3 @@ def link_shared(
         with replacing(path) as file, Path(folder, "linked.so").open("rb") as linked:
             shutil.copyfileobj(linked, file)
     return path
-
-
-def _plain(name: str) -> str:
-    """The name with what the linker's options give a meaning replaced."""
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)

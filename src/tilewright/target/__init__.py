@@ -30,7 +30,6 @@ from tilewright.target.model import MemoryLevel, Operations, ParallelLevel, Targ
 from tilewright.target.nvidia import A100, H200, NVIDIA, ORIN_NANO, RTX_4090, V100
 from tilewright.target.registry import (
     BUILT_IN,
-    HOST,
     find_instruction,
     find_operation,
     find_target,
@@ -68,7 +67,6 @@ __all__ = [
     "AARCH64_SVE",
     "BUILT_IN",
     "Emission",
-    "HOST",
     "INTERPRETED",
     "Instruction",
     "MemoryLevel",

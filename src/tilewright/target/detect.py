@@ -37,7 +37,7 @@ def detect(
     machine: str | None = None,
     units: int | None = None,
 ) -> CpuTarget:
-    """The target of this machine, named ``host``.
+    """The target of this machine, named ``cpu``.
 
     The paths, ``machine`` (as ``platform.machine()``) and ``units`` (default: the CPUs that this process may
     use) are parameters for tests and for describing another machine from copies of its files. Raises
@@ -57,7 +57,7 @@ def detect(
     count = available_cpus() if units is None else units
     return replace(
         target,
-        name="host",
+        name="cpu",
         units=count,
         memory=core(target.llvm_cpu).own_share(_caches(target.memory, system_cpus, count), count),
         clock_hz=_clock(system_cpus),

@@ -77,7 +77,7 @@ def detect_opencl(wanted: str = "") -> GpuTarget:
 
     return replace(
         table,
-        name="opencl",
+        name=f"opencl:{wanted}" if wanted else "opencl",
         language="opencl",
         units=int(device.max_compute_units),
         threads_per_block=threads,

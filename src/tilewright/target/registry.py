@@ -21,8 +21,8 @@ from tilewright.target.simulated import POCL, SIMULATED
 from tilewright.target.x86_avx2 import X86_AVX2
 from tilewright.target.x86_avx512 import X86_AVX512
 
-HOST: Final = ("cpu", "host")
-"""The names of this machine."""
+_HOST: Final = "cpu"
+"""The name of this machine."""
 
 _CPUS: Final = (X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE)
 
@@ -74,19 +74,19 @@ def find_instruction(name: str) -> Instruction:
 
 
 def target_names() -> tuple[str, ...]:
-    """All names that :func:`find_target` knows, those of this machine first."""
-    return (*HOST, *_TABLES)
+    """All names that :func:`find_target` knows of tables, and this machine's first."""
+    return (_HOST, *_TABLES)
 
 
 def find_target(name: str) -> TargetBase:
-    """The target called ``name``: ``cpu`` or ``host`` is this machine.
+    """The target called ``name``, which is its name everywhere: ``cpu`` is this machine.
 
     ``opencl`` is the first OpenCL device here, ``opencl:NAME`` one whose name holds NAME, ``cuda`` the first
     CUDA device here, ``cuda:sm_90`` any NVIDIA device of that architecture, present or not. Raises
     TargetError for an unknown name, InstallationError where finding a device needs a package or a driver
     that is missing.
     """
-    if name in HOST:
+    if name == _HOST:
         return detect()
     if name in _TABLES:
         return _TABLES[name]

@@ -176,8 +176,8 @@ def test_odd_names_and_outputs_that_no_kernel_makes(cc, tmp_path):
     compiled = tilewright.compile(
         tiny.model(nodes, [tiny.tensor(odd, (2, 3))], [tiny.tensor(*each) for each in outputs], weights, odd)
     )
-    _, library = compiled.export_c(tmp_path / "odd-name.h")
-    (tmp_path / "odd_name.h").write_text((tmp_path / "odd-name.h").read_text())
+    _, library = compiled.export_c(tmp_path / "odd,name.h")
+    (tmp_path / "odd_name.h").write_text((tmp_path / "odd,name.h").read_text())
     (tmp_path / "main.c").write_text(ODD)
     command = [cc, *STRICT, str(tmp_path / "main.c"), str(library), "-Wl,-rpath,$ORIGIN"]
     subprocess.run([*command, "-o", str(tmp_path / "main")], check=True)

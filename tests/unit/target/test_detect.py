@@ -41,7 +41,7 @@ def found(folder, machine="x86_64", units=4, **facts):
 
 def test_this_machine():
     target = detect()
-    assert target.name == "host"
+    assert target.name == "cpu"
     assert target.units == available_cpus()
     assert target.features or target.llvm_cpu
 

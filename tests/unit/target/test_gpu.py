@@ -7,7 +7,18 @@ import pytest
 import devices
 from tilewright.cli import main
 from tilewright.support import InstallationError, TargetError
-from tilewright.target import A100, H200, NVIDIA, POCL, RTX_4090, SIMULATED, V100, GpuTarget, find_target
+from tilewright.target import (
+    A100,
+    H200,
+    NVIDIA,
+    POCL,
+    RTX_4090,
+    SIMULATED,
+    V100,
+    GpuTarget,
+    choose_opencl_device,
+    find_target,
+)
 
 
 @pytest.mark.parametrize("table", [*NVIDIA, POCL, SIMULATED], ids=lambda t: t.name)
@@ -42,7 +53,10 @@ def test_architectures_need_no_device():
 
 def test_opencl_devices_are_found_or_missed_with_a_hint():
     if devices.HAVE_OPENCL:
-        assert find_target("opencl").language == "opencl"
+        first = find_target("opencl")
+        assert (first.name, first.language) == ("opencl", "opencl")
+        named = choose_opencl_device().name[:8]
+        assert find_target(f"opencl:{named}") == replace(first, name=f"opencl:{named}")
         with pytest.raises(TargetError, match="no OpenCL device 'nonesuch'"):
             find_target("opencl:nonesuch")
     else:

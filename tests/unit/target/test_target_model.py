@@ -30,6 +30,17 @@ from tilewright.target.x86_avx2 import INSTRUCTIONS as X86_AVX2_ROWS
 TABLES = [X86_AVX512, X86_AVX2, AARCH64_NEON, AARCH64_SVE]
 
 
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_has_one_name(name):
+    assert find_target(name).name == name
+
+
+def test_this_machine_has_one_name():
+    assert target_names()[0] == "cpu"
+    with pytest.raises(TargetError, match="no target 'host'"):
+        find_target("host")
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
 def test_tables_are_found_by_name_and_are_consistent(table):
     assert find_target(table.name) is table

@@ -10,14 +10,14 @@ from tilewright.cli.options import common_options
 from tilewright.cli.state import State
 from tilewright.ir import F32
 from tilewright.support import InstallationError, TargetError, format_bytes
-from tilewright.target import HOST, CpuTarget, GpuTarget, TargetBase, find_target, target_names
+from tilewright.target import CpuTarget, GpuTarget, TargetBase, find_target, target_names
 
 
 @click.command()
 @common_options
 def targets(state: State) -> None:
     """List the targets; `cpu` is this machine, `opencl` and `cuda` its first such devices."""
-    found = {name: find_target(name) for name in target_names() if name != HOST[1]}
+    found = {name: find_target(name) for name in target_names()}
     missing: dict[str, str] = {}
     for name in ("opencl", "cuda"):
         try:
@@ -33,7 +33,8 @@ def targets(state: State) -> None:
             f"{level.name} {'' if level.size is None else format_bytes(level.size)}".strip()
             for level in target.memory
         )
-        state.say(f"{name:<16} {_described(target)}; {levels}")
+        state.say(f"{name:<16} {_described(target)}")
+        state.say(f"{'':<16} {levels}")
     for name, why in missing.items():
         state.say(f"{name:<16} not here: {why}")
 
@@ -54,7 +55,6 @@ def _described(target: TargetBase) -> str:
 def _row(name: str, target: TargetBase) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": name,
-        "table": target.name,
         "arch": target.arch,
         "units": target.units,
         "memory": [{"name": level.name, "bytes": level.size} for level in target.memory],
