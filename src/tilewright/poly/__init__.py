@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.fusion import Group, compose, construct, fuse
     from tilewright.poly.groups import Space, conservative_fusion, isl_fusion, isl_schedule, spaces_as_written
-    from tilewright.poly.independent import independent_loops
+    from tilewright.poly.independent import LoopFacts, loop_facts
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewright.poly.privatise import allocations_inside
     from tilewright.poly.symbolic import check_bounds
     from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
+    from tilewright.poly.tiling import Tiled, tiled
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree
     from tilewright.poly.violations import Violation
@@ -30,6 +31,8 @@ _EXPORTS: Final = {
     "Dependence": "dependences",
     "Dependences": "dependences",
     "Model": "extract",
+    "Tiled": "tiling",
+    "tiled": "tiling",
     "TiledTree": "tree",
     "band_facts": "tree",
     "contents_that_count": "entry",
@@ -63,7 +66,8 @@ _EXPORTS: Final = {
     "check_bounds": "symbolic",
     "check_kinds": "kinds_judge",
     "check_legal": "legality",
-    "independent_loops": "independent",
+    "LoopFacts": "independent",
+    "loop_facts": "independent",
     "infer_kinds": "kinds",
     "list_function": "legality",
 }
@@ -87,6 +91,7 @@ __all__ = [
     "PolyBarrier",
     "PolyStatement",
     "SymbolicRace",
+    "Tiled",
     "TiledTree",
     "Violation",
     "band_facts",
@@ -99,7 +104,8 @@ __all__ = [
     "extract_model",
     "follow_tree",
     "import_tree",
-    "independent_loops",
+    "LoopFacts",
+    "loop_facts",
     "infer_kinds",
     "lift",
     "list_function",
@@ -107,6 +113,7 @@ __all__ = [
     "Partings",
     "thread_conflicts",
     "tile_and_fuse",
+    "tiled",
     "tree_of",
 ]
 

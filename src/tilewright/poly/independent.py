@@ -6,29 +6,80 @@ loops over space of a stencil are independent inside of the loop over time, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import islpy as isl
+
 from tilewright.ir import LoopFunction
 from tilewright.poly.budget import OPERATIONS, budget
-from tilewright.poly.dependences import Dependences
-from tilewright.poly.extract import extract_model
+from tilewright.poly.dependences import Dependence, Dependences
+from tilewright.poly.extract import Model, extract_model
+from tilewright.poly.kinds import accumulation
 from tilewright.poly.spaces import DIM
 
 
-def independent_loops(func: LoopFunction, *, operations: int = OPERATIONS) -> frozenset[str]:
-    """The loops of a function whose iterations may run at the same time.
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """Loops by what their iterations have to do with each other.
+
+    ``free``: nothing. ``sums``: each adds to what the one before has left, as all do in one statement that
+    no other depends on in between; partial sums may be added at the end.
+    """
+
+    free: frozenset[str]
+    sums: frozenset[str]
+
+
+def loop_facts(func: LoopFunction, *, operations: int = OPERATIONS) -> LoopFacts:
+    """The loops of a function whose iterations may run at the same time, and those that only sum.
 
     Raises ProgramError for bounds that depend on data, ResourceError where isl takes too many ``operations``.
     """
     with budget(operations, f"the dependences of {func.name} are too many", ""):
         model = extract_model(func)
-        dims = {s.name: s.dims for s in model.statements}
+        statements = {s.name: s for s in model.statements}
+        every = {name for s in model.statements for name in s.dims}
         carrying: set[str] = set()
+        ordered: set[str] = set()
         for d in Dependences(model).among():
             same = d.relation
-            for n, (a, b) in enumerate(zip(dims[d.source], dims[d.sink], strict=False)):
+            source, sink = statements[d.source], statements[d.sink]
+            for n, (a, b) in enumerate(zip(source.dims, sink.dims, strict=False)):
                 if a != b:
                     break
                 equal = same.equate(DIM.in_, n, DIM.out, n)
-                if a not in carrying and not same.is_subset(equal):
+                if a not in ordered and not same.is_subset(equal):
                     carrying.add(a)
+                    if not only_sums(model, d, _at_fixed(n)):
+                        ordered.add(a)
                 same = equal
-        return frozenset(name for s in model.statements for name in s.dims) - carrying
+        return LoopFacts(frozenset(every - carrying), frozenset(carrying - ordered))
+
+
+def _at_fixed(count: int) -> Callable[[isl.Map], isl.Map]:
+    """Pairs of instances of one statement: equal in the outer ``count`` loops, not in the next."""
+
+    def restrict(m: isl.Map) -> isl.Map:
+        for n in range(count):
+            m = m.equate(DIM.in_, n, DIM.out, n)
+        return m.subtract(m.equate(DIM.in_, count, DIM.out, count))
+
+    return restrict
+
+
+def only_sums(model: Model, d: Dependence, restrict: Callable[[isl.Map], isl.Map]) -> bool:
+    """Whether a dependence, where ``restrict`` leaves it, is one of an accumulation upon itself alone."""
+    s = model.statement(d.source)
+    own = accumulation(s) if d.source == d.sink else None
+    if own is None or d.buffer != own.write.buffer:
+        return False
+    write = own.write.relation
+    if not restrict(d.relation).is_subset(write.apply_range(write.reverse())):
+        return False
+    # operands in the same array are other elements than those that are summed up
+    return all(
+        restrict(r.relation.apply_range(write.reverse())).is_empty()
+        and restrict(write.apply_range(r.relation.reverse())).is_empty()
+        for r in own.others
+    )

@@ -24,7 +24,7 @@ from tilewright.ir import (
     map_stmt,
     stmt_children,
 )
-from tilewright.poly import allocations_inside, independent_loops, infer_kinds
+from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, loop_facts
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget, Target
@@ -36,17 +36,19 @@ STATEMENT_CYCLES: Final = 4.0
 def ordered_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction:
     """A nest with private storage, its outermost independent loops parallel, its innermost ones vectors."""
     func = infer_kinds(allocations_inside(func))
-    return on_machine(func, independent_loops(func), target, threads)
+    return on_machine(func, loop_facts(func), target, threads)
 
 
-def on_machine(func: LoopFunction, free: Collection[str], target: Target, threads: int) -> LoopFunction:
-    """Loops of a function on threads and in lanes; ``free`` are those whose iterations are independent."""
+def on_machine(func: LoopFunction, facts: LoopFacts, target: Target, threads: int) -> LoopFunction:
+    """Loops of a function on threads and in lanes, as far as ``facts`` allow."""
     if threads > 1:
-        chosen = set(_parallel_loops(func.body, free, [], _least_work(Machine(target, threads))))
+        least = _least_work(Machine(target, threads))
+        chosen = set(_parallel_loops(func.body, facts.free, [], least))
         func = _marked(func, chosen, PARALLEL)
     if isinstance(target, CpuTarget):
         for loop in list(_innermost(func.body)):
-            func = _in_lanes(func, loop, loop.var in free, target)
+            if loop.var in facts.free or (loop.var in facts.sums and _one_sum(loop)):
+                func = _in_lanes(func, loop, loop.var in facts.sums, target)
     return func
 
 
@@ -93,8 +95,17 @@ def _innermost(s: Stmt) -> Iterator[For]:
     yield from below
 
 
-def _in_lanes(func: LoopFunction, loop: For, free: bool, target: CpuTarget) -> LoopFunction:
-    """The loop in vector lanes, where it is free or accumulates, and its statements move along rows."""
+def _one_sum(loop: For) -> bool:
+    """Whether a loop holds one statement alone, which stays on one element in it."""
+    b = loop.body
+    if not isinstance(b, Block) or len(b.writes) != 1:
+        return False
+    moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop.var in x.vars}
+    return not any(moving & x.vars for _, indices in b.writes for x in indices)
+
+
+def _in_lanes(func: LoopFunction, loop: For, sums: bool, target: CpuTarget) -> LoopFunction:
+    """The loop in vector lanes, where its statements move along rows; each lane has a sum of its own."""
     blocks = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
     known = buffers_of(func)
     writes = [known[name] for b in blocks if isinstance(b, Block) for name, _ in b.writes]
@@ -104,9 +115,23 @@ def _in_lanes(func: LoopFunction, loop: For, free: bool, target: CpuTarget) -> L
     try:
         made = Schedule(func).split(loop.var, lanes, tail="peel", names=())
         inner = f"{loop.var}_i"
-        return _marked(made.func, {inner}, VECTOR) if free else made.vectorize(inner).func
     except ScheduleError:
         return func
+    return _marked(_summing(made.func, inner) if sums else made.func, {inner}, VECTOR)
+
+
+def _summing(func: LoopFunction, loop: str) -> LoopFunction:
+    """The iterators that a loop moves as those of sums."""
+
+    def visit(s: Stmt) -> Stmt:
+        if not isinstance(s, Block):
+            return s
+        iters = (
+            replace(it, kind="red") if loop in x.vars else it for it, x in zip(s.iters, s.bind, strict=True)
+        )
+        return replace(s, iters=tuple(iters))
+
+    return func.with_body(map_stmt(func.body, visit))
 
 
 def _along_rows(b: Block, loop: str) -> bool:
