@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -103,6 +104,15 @@ class _Batch:
     built: dict[int, tuple[_Job, list[int]]] = field(default_factory=dict)
     asked: dict[int, _Asked] = field(default_factory=dict)
 
+    def over(self) -> bool:
+        """Whether the time is over, and nobody is asked any more: nothing else is built or run then."""
+        if time.monotonic() < self.limits.until:
+            return False
+        for job in self.jobs:
+            job.waiting.clear()
+        self.built.clear()
+        return not self.asked
+
     def settle(self, job: _Job, n: int, trial: Trial) -> None:
         """Let a candidate have its trial."""
         job.trials[n] = trial
@@ -167,7 +177,10 @@ class ClusterMeasurer:
     def measure(
         self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial]:
-        """One trial a candidate, in order. Raises TargetError where no worker is the task's machine."""
+        """One trial a candidate, in order; none of those that limits leave no time for.
+
+        Raises TargetError where no worker is the task's machine.
+        """
         (trials,) = self.measure_all([(task, candidates)], self._limits if limits is None else limits)
         return trials
 
@@ -179,6 +192,11 @@ class ClusterMeasurer:
         Raises TargetError where no worker is the machine of a task.
         """
         limits = self._limits if limits is None else limits
+        if limits.until < inf:
+            # clocks of other machines tell other times: what is left
+            left = max(0.0, limits.until - time.monotonic())
+            build, run = min(limits.build_seconds, left), min(limits.run_seconds, left)
+            limits = replace(limits, build_seconds=build, run_seconds=run)
         made = [
             _Job(
                 task.key,
@@ -203,11 +221,14 @@ class ClusterMeasurer:
             # it is interrupted: who was asked is not asked again before it has answered
             self._owed.update({worker: asked.ticket for worker, asked in batch.asked.items()})
             raise
-        return [[trial for trial in job.trials if trial is not None] for job in made]
+        over = time.monotonic() >= limits.until
+        return [[t for t in job.trials if t is not None and not (over and t.status == "hung")] for job in made]
 
     def _side_by_side(self, batch: _Batch) -> None:
         changed, workers = set(self._hosts), 0
         while any(job.left for job in batch.jobs):
+            if batch.over():
+                break
             if workers != len(self._workers):
                 workers = len(self._workers)
                 for job in batch.jobs:
@@ -218,7 +239,7 @@ class ClusterMeasurer:
             changed = self._hear(batch)
 
     def _in_turns(self, batch: _Batch, job: _Job) -> None:
-        while job.left:
+        while job.left and not batch.over():
             worker = self._leader(job)
             mates = self._hosts[self._workers[worker].host]
             if worker not in batch.asked and not any(mate in self._owed for mate in mates):

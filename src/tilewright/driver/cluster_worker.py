@@ -74,7 +74,8 @@ def task_from(data: Mapping[str, Any]) -> Task:
 
 def limits_data(limits: TrialLimits) -> dict[str, Any]:
     """Limits as plain data."""
-    return {name: getattr(limits, name) for name in limits.__slots__}
+    # whoever asks keeps the time; infinity is none in JSON
+    return {name: getattr(limits, name) for name in limits.__slots__ if name != "until"}
 
 
 def candidate_data(candidate: Candidate) -> dict[str, str]:

@@ -55,11 +55,8 @@ from tilewright.support import (
     read_settings,
 )
 from tilewright.target import Target, detect
+from tilewright.tune import LEAST_RUNS, LONG_RUN, ROUND_SECONDS, SECONDS
 
-#: Seconds for which a candidate is run, at most, and runs at least.
-SECONDS: Final = 0.03
-#: The same for one of several turns.
-ROUND_SECONDS: Final = 0.02
 #: Whoever takes longer than the best by this factor is run no more than the least number of times.
 WORTH_MORE: Final = 1.5
 #: A first run of fewer seconds is not called slow: it also loads code and maps memory.
@@ -67,7 +64,6 @@ LEAST_SLOW: Final = 0.05
 #: Candidates that are kept ready, and programs of which it is known what they should give.
 KEPT: Final = 32
 KEPT_REFERENCES: Final = 4
-LEAST_RUNS: Final = 3
 MOST_RUNS: Final = 1000
 #: How many of the shortest runs are reported.
 SHORTEST: Final = 5
@@ -274,7 +270,10 @@ def _seconds(plan: ExecutionPlan, seconds: float, enough: float = math.inf) -> l
 
     Where the first ones take longer than ``enough`` there are no others.
     """
-    taken = plan.measure([], [], repeats=LEAST_RUNS)[:, 0] * 1e-9
+    taken = plan.measure([], [], repeats=1)[:, 0] * 1e-9
+    if taken[0] >= LONG_RUN:
+        return [float(taken[0])]
+    taken = np.concatenate([taken, plan.measure([], [], repeats=LEAST_RUNS - 1)[:, 0] * 1e-9])
     first = max(float(taken.min()), 1e-9)
     runs = min(MOST_RUNS, int(seconds / first)) - LEAST_RUNS
     if runs > 0 and first <= enough:

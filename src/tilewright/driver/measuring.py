@@ -167,15 +167,18 @@ class LocalMeasurer:
     def measure(
         self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits | None = None
     ) -> list[Trial]:
-        """One trial a candidate, in order. Raises TargetError for a task of another machine."""
+        """One trial a candidate, in order; none of those that limits leave no time for.
+
+        Raises TargetError for a task of another machine.
+        """
         limits = self._limits if limits is None else limits
         try:
             requests, trials, places = self._prepared(task, candidates, limits)
-            if limits.rounds > 1:
+            if limits.rounds > 1 and time.monotonic() < limits.until:
                 self._take_turns(requests, trials, candidates, places, limits)
-            else:
+            elif limits.rounds == 1:
                 for n, candidate in enumerate(candidates):
-                    if trials[n] is None:
+                    if trials[n] is None and time.monotonic() < limits.until:
                         trials[n] = self._run(requests[n], candidate, places[n], limits)
         except KeyboardInterrupt:
             # their answers would be taken for those of what is asked next
@@ -238,6 +241,8 @@ class LocalMeasurer:
         free = [0] if limits.rounds > 1 else list(range(len(self._workers)))
         running: dict[int, tuple[int, float]] = {}
         while todo or running:
+            if time.monotonic() >= limits.until:
+                todo.clear()
             while todo and free:
                 n, at = todo.pop(), free.pop(0)
                 try:
@@ -246,7 +251,7 @@ class LocalMeasurer:
                     trials[n] = self._failed(candidates[n], at, error)
                     free.append(at)
                     continue
-                running[at] = (n, time.monotonic() + limits.build_seconds)
+                running[at] = (n, min(time.monotonic() + limits.build_seconds, limits.until))
             for at in self._ready({at: until for at, (_, until) in running.items()}):
                 n, until = running[at]
                 try:
@@ -254,7 +259,7 @@ class LocalMeasurer:
                         raise TimeoutError
                     answer = self._worker(at).read()
                 except (TimeoutError, _EndedError) as error:
-                    trials[n] = self._failed(candidates[n], at, error, limits.build_seconds)
+                    trials[n] = self._given_up(candidates[n], at, error, limits.build_seconds, limits)
                 else:
                     if answer is None:
                         continue
@@ -296,7 +301,9 @@ class LocalMeasurer:
             return None
         return replace(known.functions[trial.func], candidate=candidate, build_seconds=trial.build_seconds)
 
-    def _run(self, request: dict[str, Any], candidate: Candidate, at: int, limits: TrialLimits) -> Trial:
+    def _run(
+        self, request: dict[str, Any], candidate: Candidate, at: int, limits: TrialLimits
+    ) -> Trial | None:
         """Run one candidate where it was built; where that process is gone, it is built again."""
         key = digest_text(request["candidate"])
         if key in self._known.built:
@@ -306,11 +313,11 @@ class LocalMeasurer:
         try:
             worker = self._worker(at)
             worker.send({"do": "run", "candidates": [request], "rounds": 1})
-            answer = worker.wait(limits.run_seconds + limits.build_seconds)
+            answer = worker.wait(_within(limits.run_seconds + limits.build_seconds, limits))
             (told,) = _answers(answer, 1)
             trial = trial_from(candidate, told, timed=True)
         except (TimeoutError, _EndedError, ValueError) as error:
-            return self._failed(candidate, at, error, limits.run_seconds)
+            return self._given_up(candidate, at, error, limits.run_seconds, limits)
         if trial.status == "ok":
             if len(self._known.functions) >= MOST_KNOWN:
                 self._known.functions.clear()
@@ -335,18 +342,25 @@ class LocalMeasurer:
         try:
             worker = self._worker(at)
             worker.send({"do": "run", "candidates": [requests[n] for n in left], "rounds": limits.rounds})
-            told = _answers(worker.wait(limits.run_seconds * limits.rounds), len(left))
+            told = _answers(worker.wait(_within(limits.run_seconds * limits.rounds, limits)), len(left))
             for n, each in zip(left, told, strict=True):
                 trials[n] = trial_from(candidates[n], each, timed=True)
         except (TimeoutError, _EndedError, ValueError) as error:
             for n in left:
-                trials[n] = self._failed(candidates[n], at, error, limits.run_seconds)
+                trials[n] = self._given_up(candidates[n], at, error, limits.run_seconds, limits)
 
     def _worker(self, at: int) -> _Worker:
         worker = self._workers[at]
         if worker is None:
             worker = self._workers[at] = _Worker(self._command)
         return worker
+
+    def _given_up(
+        self, candidate: Candidate, at: int, error: Exception, seconds: float, limits: TrialLimits
+    ) -> Trial | None:
+        """The trial of a candidate that failed; ``None`` where it was the budget that ended."""
+        failed = self._failed(candidate, at, error, seconds)
+        return None if failed.status == "hung" and time.monotonic() >= limits.until else failed
 
     def _failed(self, candidate: Candidate, at: int, error: Exception, seconds: float | None = None) -> Trial:
         """The trial of a candidate whose process ended or went on for too long; it is replaced."""
@@ -365,6 +379,11 @@ class LocalMeasurer:
             del built[key]
         if worker is not None:
             worker.close()
+
+
+def _within(seconds: float, limits: TrialLimits) -> float:
+    """So many seconds, or those until the limits' end."""
+    return max(0.0, min(seconds, limits.until - time.monotonic()))
 
 
 def _answers(answer: dict[str, Any], count: int) -> list[dict[str, Any]]:

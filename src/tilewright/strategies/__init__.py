@@ -6,9 +6,10 @@ from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, Joint
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.nests import ScheduledNest, schedule_nest
 from tilewright.strategies.pricing import Prices
-from tilewright.strategies.search import Candidate, History, Search, Status, Strategy, Task, Trial
+from tilewright.strategies.search import AnyTime, Candidate, History, Search, Status, Strategy, Task, Trial
 
 __all__ = [
+    "AnyTime",
     "Candidate",
     "DEFAULT",
     "History",

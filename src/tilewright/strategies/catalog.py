@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from random import Random
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.strategies.joint.strategy import JointStrategy
 from tilewright.strategies.polyhedral.strategy import PolyhedralStrategy
 from tilewright.strategies.pricing import Prices
-from tilewright.strategies.search import History, Strategy, Task
+from tilewright.strategies.search import AnyTime, History, Strategy, Task
 from tilewright.support import InputError, ScheduleError, TargetError, known_names
 from tilewright.target import GpuTarget
 
@@ -51,6 +52,8 @@ DEFAULT: Final = "default"
 ON_DEVICES: Final = frozenset({"random", "descent", "evolutionary", "anneal"})
 #: Candidates that are priced where nothing is measured.
 PRICED: Final = 32
+#: Seconds that a search which is not measured may take.
+ONE_SHOT: Final = 40.0
 #: How many times faster than the default plan the analytic model must say that another one is, for it to be
 #: taken unmeasured. Of 32 shapes and stages, plans with predicted gains of 1.02 to 1.24 were 0.68 to
 #: 1.6 times as fast as the default, those from 1.7 on, two, 0.66 to 1.14
@@ -77,9 +80,12 @@ def best_by_model(
 
     The first candidate of every strategy is the default plan, so that there always is one; what predicts
     nothing of its own must beat it by :data:`MARGIN`. Candidates that are refused, by a primitive or by code
-    generation, are left out; raises ScheduleError or TargetError where all are.
+    generation, are left out; raises ScheduleError or TargetError where all are. Searches that can be stopped
+    are, after :data:`ONE_SHOT` seconds.
     """
     search = strategy.start(task, History(), Random(seed))
+    if isinstance(search, AnyTime):
+        search.end_by(time.monotonic() + ONE_SHOT)
     candidates = [c for c in search.propose(count) if isinstance(c.plan, UnitPlan)]
     prices = Prices(task, model)
     priced = [(prices.seconds(c.plan) if c.predicted is None else c.predicted, c) for c in candidates]

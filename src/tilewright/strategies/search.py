@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, structural_hash
@@ -119,6 +119,14 @@ class Search(Protocol):
 
     def expected_gain(self) -> float:
         """The part of the best time that the next candidates may save, by what is known: 0 to 1."""
+
+
+@runtime_checkable
+class AnyTime(Search, Protocol):
+    """A search whose proposals may take long, and which gives what it has when their time is over."""
+
+    def end_by(self, until: float) -> None:
+        """Give the next proposals by that moment of ``time.monotonic``; told before each."""
 
 
 class Strategy(Protocol):

@@ -5,7 +5,15 @@ from tilewright.tune.database import MEMORY, STATUSES, Database, GraphRecord, Re
 from tilewright.tune.decide import LOADED
 from tilewright.tune.events import EVENTS_VERSION, Event
 from tilewright.tune.exchange import exported, imported
-from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
+from tilewright.tune.measure import (
+    LEAST_RUNS,
+    LIMITS,
+    LONG_RUN,
+    ROUND_SECONDS,
+    SECONDS,
+    Measurer,
+    TrialLimits,
+)
 from tilewright.tune.records import OFF, Records, records_at
 from tilewright.tune.session import Budget, tune_task, tune_tasks
 from tilewright.tune.task import TaskResult, TaskUse
@@ -18,13 +26,17 @@ __all__ = [
     "EVENTS_VERSION",
     "Event",
     "GraphRecord",
+    "LEAST_RUNS",
     "LIMITS",
     "LOADED",
+    "LONG_RUN",
     "MEMORY",
     "Measurer",
     "OFF",
+    "ROUND_SECONDS",
     "Record",
     "Records",
+    "SECONDS",
     "STATUSES",
     "TaskResult",
     "TaskRow",

@@ -52,14 +52,17 @@ def decide(
     leaders: Sequence[Candidate],
     measurer: Measurer,
     limits: TrialLimits,
-) -> Decision:
+) -> Decision | None:
     """Measure the default plan and leaders in turns.
 
     Each round's seconds are compared with the default's of the same round, so that what slows all down at
     a time slows both. A leader wins where the median of these ratios saves LEAST_GAIN and a sign test says,
-    with CONFIDENCE for all leaders together, that it is faster more often than not.
+    with CONFIDENCE for all leaders together, that it is faster more often than not. ``None`` where the time
+    ended before that.
     """
     trials = measurer.measure(task, [default, *leaders], limits)
+    if len(trials) <= len(leaders):
+        return None
     base, others = trials[0], trials[1:]
     if base.status != "ok":
         return Decision(base, base.best, ())

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from math import inf
+from typing import Final, Protocol, runtime_checkable
 
 from tilewright.strategies import Candidate, Task, Trial
+
+#: Seconds for which a candidate is run, at most, and in one of several turns; runs at least.
+SECONDS: Final = 0.03
+ROUND_SECONDS: Final = 0.02
+LEAST_RUNS: Final = 3
+#: A run of so many seconds is enough by itself: what disturbs single runs is small beside it.
+LONG_RUN: Final = 0.1
+
+
+def turn_seconds(run: float) -> float:
+    """What one of several turns takes where a run takes so long."""
+    return run if run >= LONG_RUN else max(LEAST_RUNS * run, ROUND_SECONDS + run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +30,7 @@ class TrialLimits:
     of the machine's by default) in ``memory``, and a first run longer than ``slow`` times the untuned one in
     ``slow``. With more than one of ``rounds`` all candidates are built in one process and take turns there:
     the seconds of a trial are then those of each round, in order, so that trials can be compared pairwise.
+    At the moment ``until`` of ``time.monotonic`` all ends: what was not measured by then is no trial.
     """
 
     build_seconds: float = 60.0
@@ -24,6 +38,7 @@ class TrialLimits:
     memory_bytes: int | None = None
     slow: float = 20.0
     rounds: int = 1
+    until: float = inf
 
 
 #: The limits of a first measurement.
@@ -37,6 +52,8 @@ class Measurer(Protocol):
         self, task: Task, candidates: Sequence[Candidate], limits: TrialLimits = LIMITS
     ) -> list[Trial]:
         """One trial a candidate, in order; results are compared with those of the default plan.
+
+        Candidates that the limits leave no time for have none.
 
         Raises TargetError for a task of a machine that it cannot measure on.
         """
@@ -62,9 +79,9 @@ def width_of(measurer: Measurer) -> int:
 
 
 def measured_together(
-    measurer: Measurer, jobs: Sequence[tuple[Task, Sequence[Candidate]]]
+    measurer: Measurer, jobs: Sequence[tuple[Task, Sequence[Candidate]]], limits: TrialLimits = LIMITS
 ) -> list[list[Trial]]:
     """The trials of each task's candidates; side by side where the measurer can."""
     if isinstance(measurer, ManyMeasurer):
-        return measurer.measure_all(jobs)
-    return [measurer.measure(task, candidates, LIMITS) if candidates else [] for task, candidates in jobs]
+        return measurer.measure_all(jobs, limits)
+    return [measurer.measure(task, candidates, limits) if candidates else [] for task, candidates in jobs]

@@ -28,9 +28,9 @@ from tilewright.tune.task import (
 
 #: The part of a run's time that the next trials must be hoped to save, else the session ends.
 LEAST_WORTH: Final = 0.001
-#: Seconds that it takes to decide one task, and the largest part of the budget that is set aside for that.
-DECIDING: Final = 1.0
+#: The largest part of the budget that is set aside for deciding, and what it may take beyond its end.
 DECIDING_SHARE: Final = 0.3
+BEYOND: Final = 0.05
 #: Seconds for decisions after an interruption, and rounds of each.
 LAST_SECONDS: Final = 5.0
 LAST_ROUNDS: Final = 9
@@ -131,6 +131,7 @@ class _Session:
     number: int = 0
     states: Sequence[TaskState] = ()
     _results: list[TaskResult] = field(default_factory=list)
+    finished: int = 0
 
     def search(self) -> None:
         """Measure the default plans, then candidates, until the budget ends or nothing more is expected."""
@@ -138,20 +139,21 @@ class _Session:
             if self.stopped() or (state is not self.states[0] and time.monotonic() >= self.budget.until):
                 return
             self.tell("trying", state, {"default": 1})
-            first = measure_default(state, self.measurer, self.database, self.number)
-            self.tell("measured", state, {first.status: 1})
-        whole = self.budget.until - self.begin
-        until = self.budget.until - min(DECIDING * len(self.states), DECIDING_SHARE * whole)
-        while time.monotonic() < until and not self.stopped():
+            first = measure_default(state, self.measurer, self.database, self.number, self._end)
+            self.tell("measured", state, {} if first is None else {first.status: 1})
+        while time.monotonic() < self._search_until and not self.stopped():
             batches = self._next()
             if not batches:
                 return
             for batch in batches:
                 if batch.new:
                     self.tell("trying", batch.state, Counter(each.origin for each in batch.new))
-            made = measured_together(self.measurer, [(each.state.task, each.new) for each in batches])
+            jobs = [(each.state.task, each.new) for each in batches]
+            begin = time.monotonic()
+            made = measured_together(self.measurer, jobs, replace(LIMITS, until=self._search_until))
+            taken = (time.monotonic() - begin) / len(batches)
             for batch, trials in zip(batches, made, strict=True):
-                batch.settle(trials, self.database, self.number)
+                batch.settle(trials, self.database, self.number, taken)
                 self.tell("measured", batch.state, Counter(trial.status for trial in trials))
 
     def _next(self) -> list[Batch]:
@@ -165,8 +167,19 @@ class _Session:
         batches: list[Batch] = []
         for state in chosen:
             most = min(size, self.budget.trials - state.trials)
-            batches.append(next_batch(state, self.strategy, self.database, self.seed, most))
+            batches.append(next_batch(state, self.strategy, self.database, self.seed, most, self._search_until))
         return batches
+
+    @property
+    def _search_until(self) -> float:
+        """When searching ends: what is left is for deciding, by what trials took so far."""
+        deciding = sum(each.deciding() for each in self.states)
+        return self.budget.until - min(deciding, DECIDING_SHARE * (self.budget.until - self.begin))
+
+    @property
+    def _end(self) -> float:
+        """When all ends."""
+        return self.budget.until + BEYOND * (self.budget.until - self.begin)
 
     def finish(self, state: TaskState, last: float | None) -> TaskResult:
         """Decide one task; after an interruption quickly, and after the moment ``last`` as it was before."""
@@ -179,12 +192,19 @@ class _Session:
             limits = TrialLimits(rounds=LAST_ROUNDS)
             return finish(state, self.measurer, self.database, limits, final=False)
         self.tell("deciding", state)
-        limits = replace(LIMITS, rounds=ROUNDS)
+        now = time.monotonic()
+        share = max(0.0, self._end - now) / max(1, len(self.states) - self.finished)
+        limits = replace(LIMITS, rounds=ROUNDS, until=now + share)
+        self.finished += 1
         enough = state.over or state.trials >= min(self.budget.trials, 1 + BATCH) or state.worth() == 0
         final = enough or state.worth() <= LEAST_WORTH * sum(each.total for each in self.states)
         done = finish(state, self.measurer, self.database, limits, final=final)
-        if done.load is not None and done.load > LOADED:
-            # others were at work: once more
+        if (
+            done.load is not None
+            and done.load > LOADED
+            and time.monotonic() - now < limits.until - time.monotonic()
+        ):
+            # others were at work: once more, if there is time
             done = finish(state, self.measurer, self.database, limits, final=final)
         return done
 

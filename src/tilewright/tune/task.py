@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -10,10 +11,11 @@ from typing import Final
 
 from tilewright.ir import canonical_program, structural_hash
 from tilewright.plan import UnitPlan, build_unit, renamed_plan
-from tilewright.strategies import Candidate, History, Search, Strategy, Task, Trial
+from tilewright.strategies import AnyTime, Candidate, History, Search, Strategy, Task, Trial
 from tilewright.support import ArtefactError, ScheduleError, digest_text
+from tilewright.tune.allowance import allowed, deciding_seconds, trials_within
 from tilewright.tune.database import Database, Record
-from tilewright.tune.decide import LEADERS, Decision, decide
+from tilewright.tune.decide import LEADERS, ROUNDS, Decision, decide
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
 from tilewright.tune.transfer import neighbours_of
 
@@ -80,6 +82,9 @@ class TaskState:
     func: str
     search: Search | None = None
     trials: int = 0
+    #: Trials of this session after the default plan's, and the seconds that they took.
+    made: int = 0
+    taken: float = 0.0
     stale: int = 0
     best: float = float("inf")
     untuned: Trial | None = None
@@ -105,6 +110,22 @@ class TaskState:
     def total(self) -> float:
         """Seconds of one run of the model that this task takes by its best plan."""
         return self.use.weight * self.best if self.untuned is not None else 0.0
+
+    def faster(self) -> list[Trial]:
+        """The leaders that are other functions than the default plan's, and were faster."""
+        if self.untuned is None:
+            return []
+        default, least = self.default.plan, self.untuned.best
+        found = [t for t in self.leaders if t.candidate.plan != default and t.func != self.func]
+        return [t for t in found if t.best < least][:LEADERS]
+
+    def deciding(self) -> float:
+        """Seconds that it would take to decide it as it stands."""
+        if self.untuned is None or self.untuned.status != "ok":
+            return 0.0
+        # as many as there may come to be
+        leaders = [*self.faster(), *[self.untuned] * LEADERS][:LEADERS]
+        return deciding_seconds(self.untuned, leaders, ROUNDS)
 
     def worth(self) -> float:
         """Seconds of one run of the model that the next trials may save."""
@@ -184,9 +205,14 @@ def still_true(record: Record, task: Task) -> bool:
     return structural_hash(made.func) == record.func
 
 
-def measure_default(state: TaskState, measurer: Measurer, database: Database, session: int) -> Trial:
-    """Measure the default plan, before all others."""
-    (first,) = measurer.measure(state.task, [state.default], LIMITS)
+def measure_default(
+    state: TaskState, measurer: Measurer, database: Database, session: int, until: float = inf
+) -> Trial | None:
+    """Measure the default plan, before all others; it is not, where the time is over before that."""
+    made = measurer.measure(state.task, [state.default], replace(LIMITS, until=until))
+    if not made:
+        return None
+    (first,) = made
     database.add(state.key, [first], session)
     state.untuned = first
     state.observe([first])
@@ -205,22 +231,28 @@ class Batch:
     new: Sequence[Candidate]
     known: Sequence[Trial]
 
-    def settle(self, made: Sequence[Trial], database: Database, session: int) -> None:
-        """Let the search know what became of the candidates, and keep it."""
+    def settle(self, made: Sequence[Trial], database: Database, session: int, taken: float = 0.0) -> None:
+        """Let the search know what became of the candidates, and keep it; they took so many seconds."""
         state = self.state
+        state.made, state.taken = state.made + len(made), state.taken + taken
         database.add(state.key, made, session)
         if state.search is not None:
             state.search.observe([*self.known, *made])
         if self.known or made:
             state.observe([*self.known, *made])
-        else:
+        elif not self.new:
             # it proposes nothing but what was tried
             state.stale += 1
             state.over = state.over or state.stale >= MOST_STALE
 
 
-def next_batch(state: TaskState, strategy: Strategy, database: Database, seed: int, most: int) -> Batch:
-    """What a task's search proposes next; a search that proposes nothing is over."""
+def next_batch(
+    state: TaskState, strategy: Strategy, database: Database, seed: int, most: int, until: float = inf
+) -> Batch:
+    """What a task's search proposes next; a search that proposes nothing is over.
+
+    There are as many as are hoped to be measured until that moment.
+    """
     assert state.untuned is not None
     if state.search is None:
         history = History(neighbours_of(state.task, state.key, database))
@@ -230,9 +262,12 @@ def next_batch(state: TaskState, strategy: Strategy, database: Database, seed: i
         walk = f"{seed} {state.key} {len(known_before)}" if state.again else f"{seed} {state.key}"
         state.search = strategy.start(state.task, history, Random(walk))
         state.search.observe([state.untuned, *known_before])
+    if isinstance(state.search, AnyTime):
+        state.search.end_by(until)
+    most = trials_within(state.made, state.taken, until - time.monotonic(), most)
     proposed = state.search.propose(max(1, most))
     if not proposed:
-        state.over = True
+        state.over = time.monotonic() < until
     known: list[Trial] = []
     new: list[Candidate] = []
     for candidate in proposed:
@@ -252,17 +287,20 @@ def finish(
 ) -> TaskResult:
     """Decide between the leaders and the default plan, and keep what was decided.
 
-    ``final`` says that the task had its share of the budget, and will not be tuned again.
+    ``final`` says that the task had its share of the budget, and will not be tuned again. There are as many
+    leaders and rounds as the time of the limits allows.
     """
     use, first = state.use, state.untuned
     if first is None or first.status != "ok":
         reason = "it was not measured" if first is None else f"{first.status}: {first.reason}"
         return TaskResult(use.task, use.label, inf, inf, None, state.trials, reason=reason, weight=use.weight)
-    made = [t for t in state.leaders if t.candidate.plan != state.default.plan and t.func != state.func]
-    leaders = [t.candidate for t in made if t.best < first.best][:LEADERS]
+    made = state.faster()
     decision = Decision(first, first.best, ())
+    allowance = allowed(first, made, limits.until - time.monotonic())
+    leaders = [t.candidate for t in made[: allowance.leaders]]
     if leaders:
-        decision = decide(state.task, state.default, leaders, measurer, limits)
+        limits = replace(limits, rounds=min(limits.rounds, allowance.rounds))
+        decision = decide(state.task, state.default, leaders, measurer, limits) or decision
     records = [
         Record(state.key, plan, won.trial.func, won.ratio * decision.seconds, decision.seconds)
         for won in decision.winners

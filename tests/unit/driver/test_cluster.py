@@ -2,6 +2,7 @@
 
 import random
 import sys
+import time
 
 import pytest
 
@@ -277,6 +278,13 @@ def test_turns_are_taken_by_one_worker_that_stays():
         measurer.measure(TASK, candidates(3), TrialLimits(0.05, 0.05, rounds=4))
     assert len({worker for worker, do, _ in pool.said if do == "measure"}) == 1
     assert all(count == 3 for _, do, count in pool.said if do == "measure")
+
+
+def test_what_there_is_no_time_for_is_no_trial():
+    pool = Pool(good, good)
+    measurer = ClusterMeasurer(pool, ["a", "b"], LIMITS)
+    assert measurer.measure(TASK, candidates(3), TrialLimits(until=time.monotonic())) == []
+    assert len(measurer.measure(TASK, candidates(3), TrialLimits(until=time.monotonic() + 60))) == 3
 
 
 def test_nobody_is_left():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -235,6 +236,16 @@ def test_candidates_take_turns_in_one_process(measurer):
     plans = [default(), *others(2)]
     trials = measurer.measure(TASK, plans, TrialLimits(rounds=4))
     assert [(t.status, len(t.seconds)) for t in trials] == [("ok", 4)] * 3
+
+
+def test_what_there_is_no_time_for_is_no_trial(measurer):
+    for rounds in (1, 4):
+        assert measurer.measure(TASK, [default()], TrialLimits(rounds=rounds, until=time.monotonic())) == []
+    command = (sys.executable, "-c", "input(); import time; time.sleep(60)")
+    with LocalMeasurer(command=command) as hanging:
+        begin = time.monotonic()
+        assert hanging.measure(TASK, [default()], TrialLimits(until=begin + 0.5)) == []
+    assert len(measurer.measure(TASK, [default()], TrialLimits(until=time.monotonic() + 60))) == 1
 
 
 def test_equal_functions_are_timed_once(measurer):

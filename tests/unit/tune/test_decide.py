@@ -73,3 +73,11 @@ def test_a_default_that_fails_beside_its_leaders_leaves_no_winner():
             return [Trial(c, "crashed", reason="told so") for c in candidates]
 
     assert decide(TASK, DEFAULT, LEADERS, Broken(), TrialLimits(rounds=ROUNDS)).winners == ()
+
+
+def test_nothing_is_decided_where_the_time_ends_before():
+    class Late:
+        def measure(self, task, candidates, limits):
+            return [Trial(c, "ok", (1.0,) * limits.rounds) for c in candidates[:-1]]
+
+    assert decide(TASK, DEFAULT, LEADERS, Late(), TrialLimits(rounds=ROUNDS)) is None

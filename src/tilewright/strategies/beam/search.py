@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, log2
+from math import ceil, inf, log2
 from random import Random
 from typing import Final, TypeAlias
 
@@ -26,6 +27,8 @@ PENALTY: Final = 0.1
 VARIED: Final = 3
 #: What the model says of a state, in times of the best: beyond, it comes after all others.
 LIKELY: Final = 1.5
+#: Part of a batch's time, where that is limited, that its beam search may take.
+BEAM_SHARE: Final = 0.6
 #: Nests whose features are kept.
 MOST_KEPT: Final = 20_000
 
@@ -139,7 +142,8 @@ class Step:
 class BeamSearch:
     """Searches for one program. The same generator gives the same states in every run.
 
-    ``known`` are the tilings of nests that were found so far; searches may share them.
+    ``known`` are the tilings of nests that were found so far; searches may share them. A pass that has not
+    ended at the moment ``until`` of ``time.monotonic`` is given up.
     """
 
     graph: StageGraph
@@ -148,6 +152,7 @@ class BeamSearch:
     rng: Random
     settings: Settings = Settings()
     known: dict[int, list[Tiling | None]] = field(default_factory=dict)
+    until: float = inf
 
     @property
     def room(self) -> int:
@@ -163,6 +168,8 @@ class BeamSearch:
             good: set[Hashable] = set()
             used: set[Hashable] = set()
             finished = self._pass(number, frozen, seen, used, good)
+            if finished is None:
+                break
             for found in finished:
                 best[found.state] = min(found.seconds, best.get(found.state, found.seconds))
             for each in used - good:
@@ -182,7 +189,8 @@ class BeamSearch:
         seen: dict[Hashable, int],
         used: set[Hashable],
         good: set[Hashable],
-    ) -> list[Found]:
+    ) -> list[Found] | None:
+        """The states of one pass; ``None`` where its time was over before it had any."""
         depth = number + 1
         first = start(self.graph)
         nests = {kernel[0]: kernel for kernel in kernels(self.graph, first)}
@@ -195,6 +203,8 @@ class BeamSearch:
             )
         ]
         for node in self.graph.order:
+            if time.monotonic() >= self.until:
+                return None
             for phase in (1, 2):
                 if phase == 2 and all(entry.state.places[node] != "own" for entry in beam):
                     continue
@@ -272,17 +282,30 @@ class BeamSearch:
 
 
 def batch(
-    g: StageGraph, machine: Machine, pricer: Pricer, seed: int, settings: Settings, samples: int
+    g: StageGraph,
+    machine: Machine,
+    pricer: Pricer,
+    seed: int,
+    settings: Settings,
+    samples: int,
+    until: float = inf,
 ) -> list[Found]:
-    """One beam search and so many less one greedy ones: their best states, each once, the best first."""
+    """One beam search and so many less one greedy ones: their best states, each once, the best first.
+
+    Those that do not end by ``until`` are given up: the beam search must leave the greedy ones their part.
+    """
     best: dict[State, float] = {}
     known: dict[int, list[Tiling | None]] = {}
     greedy = Settings(1, 1, settings.sampling, False, settings.memoising)
-    found: Sequence[Found] = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings, known).run()
+    now = time.monotonic()
+    first = until if until == inf else now + BEAM_SHARE * (until - now)
+    found: Sequence[Found] = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings, known, first).run()
     for each in found:
         best[each.state] = each.seconds
     for n in range(1, samples):
-        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy, known)
+        if time.monotonic() >= until:
+            break
+        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy, known, until)
         for each in search.run()[:1]:
             best.setdefault(each.state, each.seconds)
     return [Found(t, s) for s, t in sorted(best.items(), key=lambda item: item[1])]

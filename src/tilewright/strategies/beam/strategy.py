@@ -10,9 +10,11 @@ default plan is the only one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import zip_longest
+from math import inf
 from random import Random
 from typing import Final
 
@@ -38,6 +40,8 @@ NEAR: Final = 3
 #: Candidates of a batch that are measured before the network is trained again, and steps of that.
 MEASURED: Final = 12
 STEPS: Final = 200
+#: Part of the time that is left which one batch may take.
+BATCH_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,21 @@ class BeamTaskSearch:
         self._samples: list[Sample] = []
         self._best: dict[float, State] = {}
         self._left = self._candidates()
+        self._until = inf
+
+    def end_by(self, until: float) -> None:
+        """Give up searching at that moment: a batch, and carrying out plans that it found."""
+        self._until = until
 
     def propose(self, count: int) -> Sequence[Candidate]:
-        """The next best candidates, the default plan first of all."""
-        return list(islice(self._left, count))
+        """The next best candidates, the default plan first of all; fewer where the time is over."""
+        found: list[Candidate] = []
+        while len(found) < count and not (found and time.monotonic() >= self._until):
+            candidate = next(self._left, None)
+            if candidate is None:
+                break
+            found.append(candidate)
+        return found
 
     def observe(self, trials: Sequence[Trial]) -> None:
         """Remember what ran, for the next training."""
@@ -105,11 +120,15 @@ class BeamTaskSearch:
             return
         seen = {default}
         for number in range(strategy.batches):
+            if time.monotonic() >= self._until:
+                return
             learned = len(self._samples)
             if number and learned:
                 self.pricer.learn(self._network, self._samples, STEPS)
             new = 0
             for each in self._batch(number, SAMPLES_AGAIN if number and learned else strategy.samples):
+                if time.monotonic() >= self._until:
+                    return
                 plan = self._plan(each.state)
                 if plan is None or plan in seen:
                     continue
@@ -123,7 +142,10 @@ class BeamTaskSearch:
     def _batch(self, number: int, samples: int) -> Sequence[Found]:
         task, strategy = self._task, self._strategy
         seed = self._seed + number
-        found = varied(batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples))
+        until = self._until
+        if until < inf:
+            until = time.monotonic() + BATCH_SHARE * (until - time.monotonic())
+        found = varied(batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples, until))
         near = {
             new: self.pricer.seconds(new)
             for _, state in sorted(self._best.items())[:NEAR]

@@ -1,7 +1,10 @@
 """The strategy's rounds: what is measured trains the network, which decides what is proposed next."""
 
+import time
+from itertools import count
 from random import Random
 
+import pytest
 from tests.native_kernel import HOST
 from tests.unit.plan.pipeline.test_rule import harris
 
@@ -47,3 +50,23 @@ def test_the_default_plan_is_priced_like_others():
     default, *others = STRATEGY.start(TASK, History(), Random(0)).propose(3)
     assert default.plan == TASK.default().plan
     assert default.predicted is not None and all(c.predicted is not None for c in others)
+
+
+@pytest.mark.parametrize("looks", [0, 5, 60])
+def test_searches_end_soon_after_their_time(monkeypatch, looks):
+    """The clock goes on whenever it is looked at: what is done between two looks is little."""
+    search = BeamStrategy(trained=False).start(TASK, History(), Random(0))
+    assert len(search.propose(1)) == 1
+    ticks = count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    search.end_by(float(looks))
+    assert len(search.propose(100)) < 100
+    assert next(ticks) <= looks + 8
+
+
+def test_a_search_of_little_time_finds_something(monkeypatch):
+    ticks = count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    search = BeamStrategy(trained=False).start(TASK, History(), Random(0))
+    search.end_by(400.0)
+    assert len(search.propose(4)) > 1
