@@ -7,7 +7,7 @@ length: for one tile in integers, for many at once in arrays. They hold every el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -15,7 +15,21 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.ir import Atom, FloorDiv, Index, Load, MinMax, Mod, Param, Program, Stage, Var, stmt_loads
+from tilewright.analysis.borders import unclamped
+from tilewright.ir import (
+    Atom,
+    FloorDiv,
+    Index,
+    Iter,
+    Load,
+    MinMax,
+    Mod,
+    Param,
+    Program,
+    Stage,
+    Var,
+    stmt_loads,
+)
 
 #: First and last value: two integers, or two arrays with one of each a tile.
 Span: TypeAlias = tuple[Any, Any]
@@ -90,17 +104,30 @@ class Access:
         return tuple(out)
 
     def steps(self, axis: str) -> int | None:
-        """Elements by which it moves in the last dimension with an axis; ``None`` where it jumps."""
+        """Elements by which it moves in the last dimension with an axis; ``None`` where it jumps.
+
+        Clamps count as what they are away from borders, where code has none.
+        """
+        moves = 0
         for n, reaches in enumerate(self.dims):
-            for reach in reaches:
-                for atom, c in reach.terms:
-                    if isinstance(atom, Var):
-                        if atom.name == axis and (n < len(self.dims) - 1 or abs(c) > 1):
-                            return None
-                    elif axis in Index(0, ((atom, c),)).vars:
+            for atom, c in (term for reach in reaches for term in _inside(reach.terms, axis)):
+                if isinstance(atom, Var):
+                    if atom.name == axis and (n < len(self.dims) - 1 or abs(c) > 1):
                         return None
-        last = self.dims[-1] if self.dims else ()
-        return int(any(isinstance(a, Var) and a.name == axis for reach in last for a, _ in reach.terms))
+                    moves |= atom.name == axis
+                elif axis in Index(0, ((atom, c),)).vars:
+                    return None
+        return int(moves)
+
+
+def _inside(terms: tuple[tuple[Atom, int], ...], axis: str) -> Iterator[tuple[Atom, int]]:
+    """Terms as they move along an axis away from borders."""
+    for atom, c in terms:
+        clamped = unclamped(atom, axis) if isinstance(atom, MinMax) else None
+        if clamped is None:
+            yield atom, c
+        else:
+            yield from ((inner, c * each) for inner, each in clamped[0].terms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +168,13 @@ def table_of(program: Program) -> AccessTable:
 def iterator_spans(stage: Stage, box: Box) -> dict[str, Span]:
     """Ranges of a stage's iterators for a box of its result: those of sums take all values."""
     left = iter(box)
-    return {it.name: (0, extent_of(it.extent) - 1) if it.kind == "red" else next(left) for it in stage.iters}
+    return {it.name: _all(it) if it.kind == "red" else next(left) for it in stage.iters}
+
+
+def _all(it: Iter) -> Span:
+    """All values of an iterator, from 0 on where it is known only at run time where they begin."""
+    first = 0 if it.lo.terms else it.lo.const
+    return first, first + extent_of(it.extent) - 1
 
 
 def around(a: Box, b: Box, ops: Arithmetic = INTEGERS) -> Box:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.strategies import Strategy, Task
+from tilewright.tune.allowance import least_rounds
 from tilewright.tune.database import Database
-from tilewright.tune.decide import LOADED, ROUNDS
+from tilewright.tune.decide import LEADERS, LOADED, ROUNDS
 from tilewright.tune.events import Event, Happening
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits, measured_together, width_of
 from tilewright.tune.task import (
@@ -28,8 +29,10 @@ from tilewright.tune.task import (
 
 #: The part of a run's time that the next trials must be hoped to save, else the session ends.
 LEAST_WORTH: Final = 0.001
-#: The largest part of the budget that is set aside for deciding, and what it may take beyond its end.
+#: The part of the budget that is set aside for deciding at most, and where it takes more to decide at all;
+#: what may be taken beyond the budget's end.
 DECIDING_SHARE: Final = 0.3
+LEAST_SHARE: Final = 0.5
 BEYOND: Final = 0.05
 #: Seconds for decisions after an interruption, and rounds of each.
 LAST_SECONDS: Final = 5.0
@@ -173,8 +176,10 @@ class _Session:
     @property
     def _search_until(self) -> float:
         """When searching ends: what is left is for deciding, by what trials took so far."""
-        deciding = sum(each.deciding() for each in self.states)
-        return self.budget.until - min(deciding, DECIDING_SHARE * (self.budget.until - self.begin))
+        whole = self.budget.until - self.begin
+        full = sum(each.deciding(LEADERS, ROUNDS) for each in self.states)
+        least = sum(each.deciding(1, least_rounds(1)) for each in self.states)
+        return self.budget.until - max(min(full, DECIDING_SHARE * whole), min(least, LEAST_SHARE * whole))
 
     @property
     def _end(self) -> float:

@@ -15,7 +15,7 @@ from tilewright.strategies import AnyTime, Candidate, History, Search, Strategy,
 from tilewright.support import ArtefactError, ScheduleError, digest_text
 from tilewright.tune.allowance import allowed, deciding_seconds, trials_within
 from tilewright.tune.database import Database, Record
-from tilewright.tune.decide import LEADERS, ROUNDS, Decision, decide
+from tilewright.tune.decide import LEADERS, Decision, decide
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
 from tilewright.tune.transfer import neighbours_of
 
@@ -119,13 +119,13 @@ class TaskState:
         found = [t for t in self.leaders if t.candidate.plan != default and t.func != self.func]
         return [t for t in found if t.best < least][:LEADERS]
 
-    def deciding(self) -> float:
-        """Seconds that it would take to decide it as it stands."""
+    def deciding(self, count: int, rounds: int) -> float:
+        """Seconds that it would take to decide so many leaders in so many rounds."""
         if self.untuned is None or self.untuned.status != "ok":
             return 0.0
         # as many as there may come to be
-        leaders = [*self.faster(), *[self.untuned] * LEADERS][:LEADERS]
-        return deciding_seconds(self.untuned, leaders, ROUNDS)
+        leaders = [*self.faster(), *[self.untuned] * count][:count]
+        return deciding_seconds(self.untuned, leaders, rounds)
 
     def worth(self) -> float:
         """Seconds of one run of the model that the next trials may save."""

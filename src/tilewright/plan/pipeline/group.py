@@ -70,7 +70,9 @@ def is_plain(program: Program, stage: Stage) -> bool:
     body = stage.body
     if not isinstance(body, Store) or len(body.writes) != 1:
         return False
-    if any(it.kind == "ord" or not it.extent.is_const or it.lo.terms or it.lo.const for it in stage.iters):
+    if any(it.kind == "ord" or not (it.extent.is_const and it.lo.is_const) for it in stage.iters):
+        return False
+    if any(it.lo.const for it in stage.iters if it.kind == "par"):
         return False
     own = [it.name for it in stage.iters if it.kind == "par"]
     if not own or [i.as_var() for i in body.writes[0].indices] != own:
