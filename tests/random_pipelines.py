@@ -23,10 +23,13 @@ def random_program(rng: Random, stages: int = 5):
         a = rng.choice([made[-1], made[-1], *made])
         p, q = sizes[a]
         if kind == "sum" and min(p, q) > 1:
-            k, j = lang.reduce_axis(2, "k"), lang.reduce_axis(2, "j")
+            lo = rng.choice((0, -1))
+            k, j = lang.reduce_axis((lo, lo + 2), "k"), lang.reduce_axis((lo, lo + 2), "j")
             shape = (p - 1, q - 1)
             new = lang.compute(
-                shape, lambda y, x, a=a, k=k, j=j: lang.sum(a[y + k, x + j], axis=(k, j)), name=name
+                shape,
+                lambda y, x, a=a, k=k, j=j, lo=lo: lang.sum(a[y + k - lo, x + j - lo], axis=(k, j)),
+                name=name,
             )
         elif kind == "down" and min(p, q) > 2:
             shape = (p // 2, q // 2)

@@ -103,14 +103,14 @@ class Access:
             out.append((ops.least(ops.greatest(first, 0), n - 1), ops.least(ops.greatest(last, 0), n - 1)))
         return tuple(out)
 
-    def steps(self, axis: str) -> int | None:
+    def steps(self, axis: str, *, inside: bool = False) -> int | None:
         """Elements by which it moves in the last dimension with an axis; ``None`` where it jumps.
 
-        Clamps count as what they are away from borders, where code has none.
+        ``inside``: clamps count as what they are away from borders, where code has none.
         """
         moves = 0
         for n, reaches in enumerate(self.dims):
-            for atom, c in (term for reach in reaches for term in _inside(reach.terms, axis)):
+            for atom, c in (t for r in reaches for t in (_inside(r.terms, axis) if inside else r.terms)):
                 if isinstance(atom, Var):
                     if atom.name == axis and (n < len(self.dims) - 1 or abs(c) > 1):
                         return None

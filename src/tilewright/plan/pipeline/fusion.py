@@ -81,8 +81,11 @@ class FusionSearch:
 
 
 def fused_of(program: Program, plan: UnitPlan) -> Fused | None:
-    """A plan as inlined stages and nests of groups; ``None`` where it rewrites in other ways."""
-    steps = plan.rewrites.steps
+    """A plan as inlined stages and nests of groups; ``None`` where it rewrites in other ways.
+
+    Copies of what sums read, which a grouping leaves out, are taken to cost what they save.
+    """
+    steps = [step for step in plan.rewrites.steps if step.primitive != "gather_operand"]
     names = tuple(str(step.args[0]) for step in steps)
     if any(step.primitive != "inline_stage" for step in steps) or inlined(program, names) is None:
         return None

@@ -37,8 +37,10 @@ OUTSIDE: Final = (0, 1)
 STATES: Final = 8
 #: Producers of one group, at most.
 MOST_MEMBERS: Final = 64
-#: Terms of a sum from which on it is best left to its own rule, which has tiles in registers.
+#: Terms of a sum from which on it is best left to its own rule, which has tiles in registers: of one that
+#: reads the elements of all it reads more often than so.
 LARGE_SUM: Final = 32
+REUSED: Final = 4.0
 #: Extents of short axes, which are expanded or stay whole.
 SHORT: Final = 4
 
@@ -146,10 +148,16 @@ class Fuser:
     def _may_fuse(self, n: int) -> bool:
         """Whether a stage may share a nest: not a large sum, nor what ends one."""
         node = self.graph.nodes[n]
-        if not node.plain or n in self.banned or node.sums > LARGE_SUM or not node.extents:
+        if not node.plain or n in self.banned or has_own_rule(node) or not node.extents:
             return False
         makers = (self.graph.nodes[r.node] for r in node.reads if r.node >= 0)
-        return not any(m.sums > LARGE_SUM and self.graph.is_pointwise(m.index) for m in makers)
+        return not any(has_own_rule(m) and self.graph.is_pointwise(m.index) for m in makers)
+
+
+def has_own_rule(node: Node) -> bool:
+    """Whether a stage is a large sum that keeps what it reads in registers."""
+    largest = max((prod(r.access.shape) for r in node.reads), default=1)
+    return node.sums > LARGE_SUM and node.points * node.sums > REUSED * largest
 
 
 def row_axis(node: Node) -> int:

@@ -132,7 +132,7 @@ def _facts(node: Node, machine: Machine) -> Facts:
     loads, rows = 0.0, dict[str, int]()
     for read in node.reads:
         access = read.access
-        steps = access.steps(inner)
+        steps = access.steps(inner, inside=True)
         if steps is None:
             affine = all(reach.tag == "affine" for reaches in access.dims for reach in reaches)
             each = (APART_CYCLES if affine else LOOKUP_CYCLES) * lanes
@@ -169,7 +169,9 @@ class Growth:
     near: dict[int, Reals] = field(default_factory=dict)
     computed: dict[int, Reals] = field(default_factory=dict)
     places: dict[int, Placement] = field(default_factory=dict)
+    #: Rows that a turn needs of each member, and those that all members need before the first turn.
     windows: dict[int, Window | None] = field(default_factory=dict)
+    ahead: dict[int, Window | None] = field(default_factory=dict)
     step: int = 1
 
     @staticmethod
@@ -198,7 +200,7 @@ class Growth:
             tasks = tasks * counts[axis]
         waste = np.ceil(tasks / threads) * threads / tasks if not whole else np.ones(1)
         g = Growth(model, root, np.asarray(tiles, float), np.asarray(waste, float), step=step)
-        g.windows[root] = Window(row, 0, step - 1)
+        g.windows[root] = g.ahead[root] = Window(row, 0, step - 1)
         first = [n // t // 2 * t for n, t in zip(node.extents, own, strict=True)]
         box = tuple((f, np.minimum(f + t, n) - 1) for f, t, n in zip(first, own, node.extents, strict=True))
         # parts of tiles at the end count for what they are
@@ -215,7 +217,7 @@ class Growth:
         """The deepest place that keeps rows of a producer instead of all that a tile needs, or the tile."""
         graph = self.model.graph
         at = {self.places[r] for r in graph.readers[n] if r != self.root}
-        window = self._window(n)
+        window = self._window(n, self.windows)
         if "tile" in at or window is None or graph.nodes[n].sums > 1:
             return "tile"
         if window.rows > self.step:
@@ -228,12 +230,13 @@ class Growth:
         node = graph.nodes[n]
         made = node.stage.writes[0]
         box = self.outside.pop(made)
-        window = self._window(n)
+        window, ahead = self._window(n, self.windows), self._window(n, self.ahead)
         self.members.append(n)
-        self.places[n], self.windows[n] = place, None
+        self.places[n], self.windows[n], self.ahead[n] = place, None, None
         if window is not None and place in ("row", "slide"):
             new = Window(window.axis, window.last - step + 1, window.last)
             self.windows[n] = new if place == "slide" else window
+            self.ahead[n] = ahead
         rows = window.rows if window is not None else step
         self._enter(n, box, None, rows / step if place == "row" else 1.0)
         self.starts = self.starts + PRODUCER_CYCLES * self.tiles
@@ -243,21 +246,22 @@ class Growth:
             # a window of rows; line buffers have a power of two of them
             axis = window.axis if window is not None else len(box) - 2
             height = box[axis][1] - box[axis][0] + 1
-            kept = 1 << (rows - 1).bit_length() if place == "slide" else rows
+            kept = rows if ahead is None else max(rows, ahead.rows - step)
+            kept = 1 << (kept - 1).bit_length() if place == "slide" else rows
             inside = inside / height * np.minimum(height, kept)
             near = inside
             self.starts = self.starts + PRODUCER_CYCLES * self.tiles * height / step
         self.held[n], self.near[n] = inside, near
 
-    def _window(self, n: int) -> Window | None:
-        """The rows that one turn of the loop over rows needs of a producer, where they move one by one."""
+    def _window(self, n: int, windows: Mapping[int, Window | None]) -> Window | None:
+        """The rows that are needed of a producer for those of its readers, where they move one by one."""
         graph = self.model.graph
         made = graph.nodes[n].stage.writes[0]
         out: Window | None = None
         for r in graph.readers[n]:
             if self.places.get(r) == "tile":
                 continue
-            own = self.windows[r]
+            own = windows[r]
             access = next(read.access for read in graph.nodes[r].reads if read.access.buffer == made)
             found = None if own is None else _moved(access, graph.nodes[r].names[own.axis], own)
             if found is None or (out is not None and out.axis != found.axis):

@@ -15,17 +15,23 @@ def to_plan(g: StageGraph, state: State, machine: Machine, constants: Collection
     return plan_groups(g.program, machine, constants, inlined, groups(g, state))
 
 
-def from_plan(g: StageGraph, plan: UnitPlan) -> State | None:
-    """The state of a plan, such as the default one; ``None`` where no state says what it does."""
+def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | None:
+    """The state of a plan, such as the default one; ``None`` where no state says what it does.
+
+    ``like``: the state that is most like it, for its price. There copies of what sums read are left out, and
+    what a sum's nest computes besides has a nest of its own.
+    """
     numbers, state = {n.name: n.index for n in g.nodes}, start(g)
-    if any(step.primitive != "inline_stage" for step in plan.rewrites.steps):
+    steps = [s for s in plan.rewrites.steps if not (like and s.primitive == "gather_operand")]
+    if any(step.primitive != "inline_stage" for step in steps):
         return None
-    places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in plan.rewrites.steps}
+    places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in steps}
     for nest in plan.nests:
         places[nest.root] = "own", nest.root
         if not isinstance(nest.plan, GroupPlan):
-            if nest.stages:
+            if nest.stages and not like:
                 return None
+            places.update({name: ("own", name) for name in nest.stages if name in numbers})
             continue
         for name, place in zip(nest.stages, nest.plan.placements, strict=True):
             places[name] = ("own", name) if place == "root" else (place, nest.root)

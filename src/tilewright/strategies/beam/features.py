@@ -78,7 +78,7 @@ class StageFeatures:
 def algorithm_features(node: Node) -> list[float]:
     """What a stage computes whatever its schedule: its operations by kind, its reads by how they move."""
     inner = node.names[-1] if node.names else ""
-    steps = [(r.access.steps(inner), r.count) for r in node.reads]
+    steps = [(r.access.steps(inner, inside=True), r.count) for r in node.reads]
     together = sum(c for s, c in steps if s == 1)
     fixed = sum(c for s, c in steps if s == 0)
     return [
@@ -274,7 +274,7 @@ def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, 
         where = nest.places.get(read.node)
         if where == "inline":
             continue
-        if read.access.steps(along) is None:
+        if read.access.steps(along, inside=True) is None:
             scattered += instances * read.count
         else:
             vectors += instances * read.count / lanes

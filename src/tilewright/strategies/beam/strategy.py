@@ -114,7 +114,7 @@ class BeamTaskSearch:
     def _candidates(self) -> Iterator[Candidate]:
         task, strategy = self._task, self._strategy
         default = task.default().plan
-        state = from_plan(self.graph, default)
+        state = from_plan(self.graph, default, like=True)
         yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
         if not any(n.plain for n in self.graph.nodes) or not isinstance(task.machine.on, CpuTarget):
             return

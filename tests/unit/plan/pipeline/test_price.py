@@ -1,0 +1,56 @@
+"""The fusion cost model against the plans that it prices."""
+
+import numpy as np
+import pytest
+from tests.native_kernel import HOST
+
+from tilewright import lang
+from tilewright.cost import Machine
+from tilewright.plan.pipeline.graph import graph_of
+from tilewright.plan.pipeline.group import find_group
+from tilewright.plan.pipeline.group_plan import held_bytes
+from tilewright.plan.pipeline.grouping import Choice, Fuser, has_own_rule, plan_of
+from tilewright.plan.pipeline.price import FusionModel, Growth
+
+MACHINE = Machine(HOST, 2)
+
+
+def windows_of_windows(h, w, count):
+    """Largest of 2, 4, 8 … rows, and one stage that reads all of them."""
+    image = lang.placeholder((h, w), name="image")
+    near = lang.boundary(image, mode="clamp")
+    made = [lang.stage(lambda y, x: near[y, x] * 2.0, name="f0")]
+    for n in range(count):
+        below, step = made[-1], 2**n
+        made.append(
+            lang.stage(lambda y, x, f=below, d=step: lang.maximum(f[y, x], f[y + d, x]), name=f"f{n + 1}")
+        )
+    out = lang.stage(lambda y, x: sum(f[y + 1, x] for f in made), name="out")
+    return lang.program([image], out, region=[h, w])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5])
+def test_tiles_hold_what_the_model_says(count):
+    """Line buffers have room also for the rows that are needed ahead of the first turn."""
+    program = windows_of_windows(300, 400, count)
+    graph = graph_of(program)
+    fuser = Fuser(FusionModel(graph, MACHINE))
+    root, tile = graph.nodes[-1], (64, 128)
+    growth = Growth.start(fuser.model, root.index, tuple(np.array([t]) for t in tile))
+    for n in reversed(range(root.index)):
+        growth.join(n, growth.place_of(n))
+    members = tuple(range(root.index))
+    choice = Choice(root.index, members, tile, tuple(growth.places[n] for n in members))
+    group = find_group(program, root.name, tuple(n.name for n in graph.nodes[:-1]))
+    assert group is not None and "slide" in choice.places
+    held = held_bytes(group, program, plan_of(fuser, group, choice))
+    assert {graph.nodes[n].name: int(b[0]) for n, b in growth.held.items()} == held
+
+
+def test_sums_that_read_their_elements_once_join_others():
+    a, b = lang.placeholder((64, 80), name="A"), lang.placeholder((80, 64), name="B")
+    k, n = lang.reduce_axis(80, "k"), lang.reduce_axis(80, "n")
+    product = lang.compute((64, 64), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="product")
+    rows = lang.compute((64,), lambda i: lang.sum(a[i, n], axis=n), name="rows")
+    graph = graph_of(lang.program([a, b], [product, rows]))
+    assert {n.name: has_own_rule(n) for n in graph.nodes} == {"product": True, "rows": False}
