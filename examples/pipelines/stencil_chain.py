@@ -14,11 +14,11 @@ STAGES = 32
 WINDOW = [(dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)]
 
 
-def program(h: int, w: int) -> ir.Program:
+def program(h: int, w: int, stages: int = STAGES) -> ir.Program:
     image = lang.placeholder((h, w), "u16", name="image")
     near = lang.boundary(image, mode="clamp")
     f = lang.stage(lambda y, x: near[y, x], name="f0")
-    for n in range(1, STAGES + 1):
+    for n in range(1, stages + 1):
         f = lang.stage(
             lambda y, x, f=f: sum(f[y + dy, x + dx] * ((dy + 3) * (dx + 3)) for dy, dx in WINDOW),
             name=f"f{n}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from tilewright.analysis import AccessTable, table_of
-from tilewright.ir import Load, Program, Stage, Store, stmt_loads, var
+from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads, var
 
 #: Where a producer is computed: in its readers' expressions; ahead of the nest, in full; at the innermost
 #: loop over tiles; at the outermost loop inside of a tile, anew in each iteration or only what is new in it.
@@ -135,7 +135,26 @@ def misplaced(g: Group, places: Mapping[str, Placement], row: int, step: int) ->
                 continue
             if m.is_reduction or window is None or window.rows <= step:
                 return f"{m.name} has no window that slides along the rows of {g.root.name}"
+            for name in _at_other_rates(g, m, places):
+                return f"{m.name} reads {name} at another rate: tiles hold too little for its new rows"
     return ""
+
+
+def _at_other_rates(g: Group, stage: Stage, places: Mapping[str, Placement]) -> Iterator[str]:
+    """Producers in tiles of which a stage reads elements that do not move one by one with its own.
+
+    Boxes of new rows err on the large side there, and the tile's was made for all rows together.
+    """
+    for ld in g.reads[stage.name]:
+        name = g.makers[ld.buffer]
+        if places[name] == "inline":
+            yield from _at_other_rates(g, g.members[[m.name for m in g.members].index(name)], places)
+        elif places[name] == "tile" and not all(i.is_const or _moves_by_ones(i) for i in ld.indices):
+            yield name
+
+
+def _moves_by_ones(i: Index) -> bool:
+    return len(i.terms) == 1 and isinstance(i.terms[0][0], Var) and i.terms[0][1] == 1
 
 
 def windows(

@@ -190,3 +190,21 @@ def test_combinations():
     assert Combinations([range(10)] * 40).size == 10**40
     with pytest.raises(IndexError):
         found[6]
+
+
+def test_what_slides_reads_tiles_row_by_row():
+    """Found by ``tests/property/pipelines.py`` (seeds 376, 596): the box of its new rows was too large."""
+    x = lang.placeholder((4, 3), "i32", name="X")
+    low = lang.compute((4, 3), lambda y, x_: x[y, x_] * 2, name="low")
+    high = lang.compute((6, 3), lambda y, x: low[y // 2, x] * 3 - low[(y + 1) // 2, x], name="high")
+    out = lang.compute((5, 3), lambda y, x: high[y + 1, x] - high[y, x], name="out")
+    program = lang.program([x], [out])
+    g = find_group(program, "out", ("low", "high"))
+    plan = GroupPlan((4, 0), ("tile", "slide"), (0, 1), 1, (1, 1), 0)
+    assert invalid(g, plan) == "high reads low at another rate: tiles hold too little for its new rows"
+    for places in (("tile", "row"), ("root", "slide"), ("inline", "slide")):
+        assert not invalid(g, replace(plan, placements=places))
+        unit = UnitPlan(
+            Trace(()), (Nest("pipeline", "out", ("low", "high"), replace(plan, placements=places)),)
+        )
+        verify(build_unit(program, unit, Machine(HOST, 1)).func)
