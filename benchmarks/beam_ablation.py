@@ -8,7 +8,7 @@
 ``search``: states, kernels whose features were computed, seconds and memory of one beam search with sampling,
 freezing and memoisation on and off, medians over seeds (Tables 1 to 3 and 5); a search that does not end
 within ``--limit`` is told as such. ``modes``: seconds of scheduling and milliseconds by default, one-shot,
-top-5 and tuned for a budget (Table 4, Figs. 6 and 7). ``model``: how prices rank measured states, and how much
+top-5 and tuned for a budget (Table 4, Figs. 6 and 7). ``model``: how prices rank measured states, how much
 slower the pick is than the fastest, with the network that ships, with one trained on the other applications
 (``--samples`` of ``beam_training.py``), and after training on what was measured (Fig. 8). ``chains``: seconds
 by stages, and the exponent of their growth. ``hard``: pipelines on which other searches do not end.
