@@ -222,7 +222,9 @@ class ClusterMeasurer:
             self._owed.update({worker: asked.ticket for worker, asked in batch.asked.items()})
             raise
         over = time.monotonic() >= limits.until
-        return [[t for t in job.trials if t is not None and not (over and t.status == "hung")] for job in made]
+        return [
+            [t for t in job.trials if t is not None and not (over and t.status == "hung")] for job in made
+        ]
 
     def _side_by_side(self, batch: _Batch) -> None:
         changed, workers = set(self._hosts), 0

@@ -170,7 +170,9 @@ class _Session:
         batches: list[Batch] = []
         for state in chosen:
             most = min(size, self.budget.trials - state.trials)
-            batches.append(next_batch(state, self.strategy, self.database, self.seed, most, self._search_until))
+            batches.append(
+                next_batch(state, self.strategy, self.database, self.seed, most, self._search_until)
+            )
         return batches
 
     @property
