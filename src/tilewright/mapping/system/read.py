@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from tilewright.ir import parse_program, verify_program
+from tilewright.mapping.needle import Needle
 from tilewright.mapping.system.cycles import Cycles
 from tilewright.mapping.system.graph import (
     Channel,
@@ -34,7 +35,15 @@ from tilewright.mapping.system.graph import (
     SystemInstruction,
     Unit,
 )
-from tilewright.support import ParseError, TargetError, VerificationError, known_names, quoted, quoted_path
+from tilewright.support import (
+    ParseError,
+    ProgramError,
+    TargetError,
+    VerificationError,
+    known_names,
+    quoted,
+    quoted_path,
+)
 
 SCHEMA: Final = "tilewright.machine"
 VERSION: Final = 1
@@ -261,6 +270,10 @@ def _instruction(r: _Fields) -> SystemInstruction:
     for name in chained:
         if all(name != b.name for b in program.outputs):
             raise TargetError(f"{r.owner}: the chained operand {quoted(name)} is no output")
+    try:
+        Needle.of_program(r.text("name"), program)
+    except (ProgramError, TargetError) as error:
+        raise TargetError(f"{r.owner}: no program can be it: {error.what}", hint=error.hint) from None
     sizes = [p.name for p in program.params]
     cycles = Cycles.of(r.data.get("cycles", ""), sizes, r.owner)
     latency = Cycles.of(r.data.get("latency", r.data.get("cycles", "")), sizes, r.owner)

@@ -96,6 +96,30 @@ def test_contradictions_name_the_node(path, value, message):
         machine_of(broken(path, value))
 
 
+UNEQUAL = [line.replace("i = par(0, m)", "i = par(0, m + 1)") for line in MATMUL]
+UNEQUAL = [
+    line.replace("f32[m, n]", "f32[m + 1, n]").replace("f32[m, k]", "f32[m + 1, k]") for line in UNEQUAL
+]
+
+
+def test_an_instruction_that_can_never_be_matched():
+    message = "instruction 'matmul': no program can be it: .* the extent of axis 'i' has no bound"
+    with pytest.raises(TargetError, match=message):
+        machine_of(broken(("instructions", 0, "semantics"), UNEQUAL))
+
+
+def test_moves_in_a_circle_bring_nothing():
+    """Two memories that only feed each other: neither can ever hold anything."""
+    data = small()
+    data["memories"].append({"name": "d", "bytes": 64})
+    data["moves"][0].update({"from": "d"})
+    data["moves"].append({**data["moves"][0], "name": "back", "from": "a", "to": "d"})
+    with pytest.raises(
+        TargetError, match="unit 'u0', instruction 'matmul': nothing brings operand 'A' into 'a'"
+    ):
+        machine_of(data)
+
+
 def test_an_instruction_that_no_unit_executes():
     data = small()
     for u in data["units"]:
