@@ -15,7 +15,7 @@ from typing import Final
 
 from tilewright.ir import Index, Param, Program, var
 from tilewright.mapping.system.approach import Approach, Heuristics
-from tilewright.mapping.system.bind import BoundProgram, bind
+from tilewright.mapping.system.bind import BoundProgram, BoundStage, bind
 from tilewright.mapping.system.dry import DryRun, finished
 from tilewright.mapping.system.graph import SystemGraph, placements
 from tilewright.mapping.system.loops import run_nodes
@@ -306,6 +306,7 @@ def _plan(group: Group, bound: BoundProgram, machine: SystemGraph, approach: App
         splits = [Split(None, (prod(work.values()), 0))]
     split = splits[approach.choose("split", splits, group)]
     if split.axis is not None:
+        group = _evened(group, split.axis, count, machine)
         work[split.axis] = -(-work[split.axis] // count)
     options = list(_block_options(group, work, bound, machine, 1 if split.axis is None else count))
     if not options:
@@ -315,6 +316,28 @@ def _plan(group: Group, bound: BoundProgram, machine: SystemGraph, approach: App
         )
     chosen = options[approach.choose("blocks", [b for b, _ in options], group)]
     return _Plan(group, split, *chosen)
+
+
+def _evened(group: Group, axis: str, streams: int, machine: SystemGraph) -> Group:
+    """The group with equal tiles along an axis, as many for each stream as the busiest one had."""
+    extent = group.stages[0].extents[axis]
+    most = -(-group.tiles(axis) // streams)
+    reach = -(-extent // (most * streams))
+    parameters = {
+        p
+        for s in group.stages
+        for p in machine.instruction(s.instruction).semantics.params
+        for i, (a, _) in s.axes.items()
+        if a == axis and s.sizes.get(i) == p.name
+    }
+    fixed = any(a == axis and i not in s.sizes for s in group.stages for i, (a, _) in s.axes.items())
+    if fixed or any(p.multiple_of > 1 or p.lo > 1 for p in parameters):
+        return group
+
+    def shorter(stage: BoundStage) -> BoundStage:
+        return replace(stage, axes={i: (a, reach if a == axis else n) for i, (a, n) in stage.axes.items()})
+
+    return Group(tuple(map(shorter, group.stages)))
 
 
 def _part(plan: _Plan, n: int, streams: int) -> tuple[str, int, int] | None:

@@ -78,6 +78,14 @@ def test_register_files_of_any_size(file):
         check(program, schedule(program, machine), machine)
 
 
+def test_streams_that_divide_an_axis_have_equal_tiles():
+    machine, program = load_machine("clusters"), gemm(35, 700, 64, "bf16", "f32")
+    streams = schedule(program, machine)
+    check(program, streams, machine)
+    sizes = {dict(i.sizes)["n"] for s in streams.streams.values() for i in walk(s) if hasattr(i, "sizes")}
+    assert sizes == {59, 700 - 11 * 59}
+
+
 def test_streams_do_not_grow_with_the_program():
     machine = machine_of(small())
     sizes = {n: schedule(gemm(n, n, n), machine).size for n in (160, 1600)}
