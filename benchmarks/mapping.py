@@ -5,6 +5,7 @@
     python benchmarks/mapping.py --only products    # on this machine, beside onnxruntime: sign_pairs.py
     python benchmarks/mapping.py --only kernels     # the papers' kernels mapped: mapped_kernels.py
     python benchmarks/mapping.py --only layers      # networks on `gemmini`: accelerator_layers.py
+    python benchmarks/mapping.py --only cells       # GRUs on this machine, beside others: gru_cells.py
 
 One line a kernel: cycles, the fraction of the roofline (matrix units or high-bandwidth memory, whichever
 allows less), the use of each, seconds of scheduling, and the cycles of a hand-scheduled baseline beside.
@@ -22,6 +23,7 @@ import time
 from typing import Any
 
 import accelerator_layers
+import gru_cells
 import mapped_kernels
 import sign_pairs
 from arguments import parser_of
@@ -222,7 +224,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="a JSON document a line")
     parser.add_argument("--only", default="all", help="all, gemm, gru, a part above, or /N: every Nth GEMM")
     options = parser.parse_args()
-    parts = {"products": sign_pairs.rows, "kernels": mapped_kernels.rows, "layers": accelerator_layers.rows}
+    parts = {
+        "products": sign_pairs.rows,
+        "kernels": mapped_kernels.rows,
+        "layers": accelerator_layers.rows,
+        "cells": gru_cells.rows,
+    }
     if options.only in parts:
         for found in parts[options.only]():
             show(found, options.json)
