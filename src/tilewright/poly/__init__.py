@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
+    from tilewright.poly.footprints import tile_instances
     from tilewright.poly.fusion import Group, compose, construct, fuse
     from tilewright.poly.groups import Space, conservative_fusion, isl_fusion, isl_schedule, spaces_as_written
     from tilewright.poly.independent import LoopFacts, loop_facts
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
     from tilewright.poly.tiling import Tiled, tiled
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
-    from tilewright.poly.tree_text import follow_tree
+    from tilewright.poly.tree_text import follow_tree, tree_lines
     from tilewright.poly.violations import Violation
 
 # Public name -> the module that defines it.
@@ -32,6 +33,7 @@ _EXPORTS: Final = {
     "Dependences": "dependences",
     "Model": "extract",
     "Tiled": "tiling",
+    "tile_instances": "footprints",
     "tiled": "tiling",
     "TiledTree": "tree",
     "band_facts": "tree",
@@ -46,6 +48,7 @@ _EXPORTS: Final = {
     "isl_schedule": "groups",
     "spaces_as_written": "groups",
     "follow_tree": "tree_text",
+    "tree_lines": "tree_text",
     "import_tree": "ast_import",
     "tile_and_fuse": "tree",
     "tree_of": "tree",
@@ -113,7 +116,9 @@ __all__ = [
     "Partings",
     "thread_conflicts",
     "tile_and_fuse",
+    "tile_instances",
     "tiled",
+    "tree_lines",
     "tree_of",
 ]
 

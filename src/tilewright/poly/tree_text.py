@@ -150,3 +150,29 @@ def without_options(schedule: isl.Schedule) -> isl.Schedule:
         return node.band_set_ast_build_options(nothing) if type_of(node) == "band" else node
 
     return schedule.map_schedule_node_bottom_up(cleared)
+
+
+def tree_lines(schedule: isl.Schedule) -> str:
+    """A schedule tree for people to read: a node a line, children indented."""
+    return "\n".join(_lines(schedule.get_root(), 0))
+
+
+def _lines(node: isl.ScheduleNode, depth: int) -> Iterator[str]:
+    kind = type_of(node)
+    match kind:
+        case "domain":
+            says = str(node.domain_get_domain())
+        case "band":
+            says = str(node.band_get_partial_schedule())
+        case "filter":
+            says = str(node.filter_get_filter())
+        case "extension":
+            says = str(node.extension_get_extension())
+        case "mark":
+            says = str(node.mark_get_id().get_name())
+        case _:
+            says = ""
+    if kind != "leaf":
+        yield f"{'  ' * depth}{kind} {says}".rstrip()
+    for child in children(node):
+        yield from _lines(child, depth + 1)

@@ -2,7 +2,20 @@
 
 from tilewright.report.content import Content, Kernel, Link, Points
 from tilewright.report.database import of_database
+from tilewright.report.fusion import FusionReport, as_svg, as_text, of_fusion
 from tilewright.report.model import of_model
 from tilewright.report.page import render
 
-__all__ = ["Content", "Kernel", "Link", "Points", "of_database", "of_model", "render"]
+__all__ = [
+    "Content",
+    "FusionReport",
+    "Kernel",
+    "Link",
+    "Points",
+    "as_svg",
+    "as_text",
+    "of_database",
+    "of_fusion",
+    "of_model",
+    "render",
+]

@@ -62,3 +62,30 @@ def test_what_the_command_cannot_take(file, capsys):
     assert "is no Python file" in capsys.readouterr().err
     assert main(["verify", file, *SIZES]) == 2
     assert "by `tilewright schedule`" in capsys.readouterr().err
+
+
+def test_explain_tells_and_draws_fusion(file, tmp_path, capsys):
+    picture = tmp_path / "f.svg"
+    size = SIZES[:4]
+    assert main(["explain", file, *size, "--poly", "--tile", "8x32", "--svg", str(picture)]) == 0
+    assert "rows: a tile runs 24..33, 32..63, each 1.25 times" in capsys.readouterr().out
+    assert picture.read_text().startswith("<svg")
+    assert main(["explain", file, *size, "--poly", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"][0]["live"] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--poly", "--tile", "8xno"], "is no size"),
+        (["--svg", "x.svg"], "give both"),
+    ],
+)
+def test_explain_refuses_what_it_cannot_draw(file, capsys, more, why):
+    assert main(["explain", file, *SIZES[:4], *more]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_explain_draws_programs_alone(capsys):
+    assert main(["explain", "zoo:resnet18:small", "--poly"]) == 2
+    assert "--poly is for programs in Python files" in capsys.readouterr().err

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
+from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
 from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
+from tilewright.report import as_svg, as_text, of_fusion
 from tilewright.runtime import SavedModel, is_saved_model, load_model
 from tilewright.support import format_bytes, quoted, shortened
 
@@ -39,6 +43,16 @@ LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "sour
 @click.option(
     "--group", type=click.IntRange(min=0), help="Only this group; without it every different kernel is shown."
 )
+@click.option(
+    "--poly",
+    is_flag=True,
+    help="Of a program in Python: what fusion after tiling makes of it, by exact sets: groups, what a tile "
+    "runs of each stage, how often it is computed again, storage, the schedule tree.",
+)
+@click.option("--tile", default="32x32", show_default=True, help="With --poly: sizes of tiles.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), help="With --poly: write a picture of neighbouring tiles there."
+)
 @compile_options
 @common_options
 def explain(
@@ -46,12 +60,20 @@ def explain(
     model: str,
     show: str,
     group: int | None,
+    poly: bool,
+    tile: str,
+    svg: str | None,
     options: CompileOptions,
 ) -> None:
     """Show what MODEL was compiled to: groups and their algorithms, schedules, loops, LLVM IR or assembly.
 
     Of a saved model: what it needs of a machine, its memory, and the nodes that each step of a run computes.
     """
+    if poly:
+        _show_fusion(state, model, tile, svg, options)
+        return
+    if svg is not None:
+        raise click.UsageError("--svg draws what --poly tells: give both")
     if is_saved_model(model):
         if show != LEVELS[0] or group is not None:
             raise click.UsageError("a saved model holds code only: --show and --group need the model itself")
@@ -81,6 +103,27 @@ def explain(
     for each in shown:
         state.say(f"{comment} group {each.index}: {each.kernel.name}, {_nodes(each)}")
         state.say(_text(each, show).rstrip() + "\n")
+
+
+def _show_fusion(state: State, model: str, tile: str, svg: str | None, options: CompileOptions) -> None:
+    if not names_program(model):
+        raise click.UsageError(f"--poly is for programs in Python files, {quoted(model)} is none")
+    sizes = [int(part) if part.isdecimal() else 0 for part in tile.split("x")]
+    if min(sizes) < 1:
+        raise click.UsageError(f"--tile {quoted(tile)} is no size: give for example 32x64")
+    check_output(svg, model.partition(".py:")[0])
+    program, _ = open_program(model, options.shapes)
+    found = of_fusion(program, sizes)
+    if svg is not None:
+        write_text(svg, as_svg(found))
+        state.note(f"written to {svg}")
+    if state.json:
+        groups = [asdict(each) for each in found.groups]
+        state.print_json(
+            {"command": "explain", "model": model, "show": "poly", "groups": groups, "tree": found.tree}
+        )
+        return
+    state.say(as_text(found))
 
 
 def _text(group: GroupInfo, show: str) -> str:
