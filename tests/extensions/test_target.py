@@ -23,7 +23,6 @@ SMALL = CpuTarget(
     preferred_vector_bits=128,
     fma_per_cycle=1,
     fma_latency=5,
-    masked=False,
     memory=(
         MemoryLevel(name="l1", size=1 << 14, line=64, latency=4, bandwidth=16),
         MemoryLevel(name="l2", size=1 << 18, line=64, latency=12, bandwidth=8),

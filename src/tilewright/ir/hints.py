@@ -38,7 +38,7 @@ class PrefetchHint:
 
 def hint_problem(key: str, value: str) -> str:
     """What is wrong with the value of a hint of this name; empty where nothing is, or the name is unknown."""
-    if key in ("outline", "mask") and value:
+    if key == "outline" and value:
         return f"the hint {key!r} takes no value, not {value!r}"
     if key in ("unroll", "pipeline") and not _COUNT.fullmatch(value):
         return f"the hint {key!r} takes a number from 1 on, not {value!r}"

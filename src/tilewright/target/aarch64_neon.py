@@ -63,7 +63,6 @@ AARCH64_NEON: Final = CpuTarget(
     preferred_vector_bits=128,
     fma_per_cycle=2,
     fma_latency=4,
-    masked=False,
     memory=(
         MemoryLevel(name="l1", size=64 * KIB, line=CACHE_LINE, latency=5, bandwidth=32),
         MemoryLevel(name="l2", size=1024 * KIB, line=CACHE_LINE, latency=11, bandwidth=32),

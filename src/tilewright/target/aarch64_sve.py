@@ -15,7 +15,6 @@ AARCH64_SVE: Final = replace(
     name="aarch64_sve",
     vector_bits=256,
     preferred_vector_bits=256,
-    masked=True,
     instructions=(*AARCH64_NEON.instructions, BFMMLA),
     llvm_cpu="neoverse-v1",
     features=AARCH64_NEON.features | {"sve", "bf16", "i8mm"},

@@ -15,11 +15,10 @@ class CpuTarget(TargetBase):
 
     ``vector_bits`` is the widest vector register, ``preferred_vector_bits`` the width worth using by default.
     ``fma_per_cycle`` counts fused multiply-adds of full vectors that start in one cycle, ``fma_latency`` the
-    cycles until a result can be used. ``masked`` says whether loads and stores of parts of a vector are
-    single instructions. ``features`` are the CPU features in LLVM's spelling; those of the tables that a
-    machine lacks are in ``missing_features``. ``memory`` goes from the level next to the registers outwards.
-    ``functions`` are functions of the IR's ``CALLS`` and ``MACHINE_CALLS`` that are instructions here,
-    unlike elsewhere.
+    cycles until a result can be used. ``features`` are the CPU features in LLVM's spelling; those of the
+    tables that a machine lacks are in ``missing_features``. ``memory`` goes from the level next to the
+    registers outwards. ``functions`` are functions of the IR's ``CALLS`` and ``MACHINE_CALLS`` that are
+    instructions here, unlike elsewhere.
     ``far_requests`` says how often instructions best ask ahead for each line of an operand in main memory:
     one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
     ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
@@ -45,7 +44,6 @@ class CpuTarget(TargetBase):
     preferred_vector_bits: int
     fma_per_cycle: float
     fma_latency: int
-    masked: bool
     llvm_triple: str
     llvm_cpu: str
     missing_features: frozenset[str] = frozenset()

@@ -40,7 +40,6 @@ X86_AVX2: Final = CpuTarget(
     preferred_vector_bits=256,
     fma_per_cycle=2,
     fma_latency=4,
-    masked=False,
     memory=(
         MemoryLevel(name="l1", size=32 * KIB, line=CACHE_LINE, latency=5, bandwidth=64),
         MemoryLevel(name="l2", size=512 * KIB, line=CACHE_LINE, latency=13, bandwidth=32),

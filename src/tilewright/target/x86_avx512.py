@@ -67,7 +67,6 @@ X86_AVX512: Final = CpuTarget(
     preferred_vector_bits=512,
     fma_per_cycle=2,
     fma_latency=4,
-    masked=True,
     memory=(
         MemoryLevel(name="l1", size=32 * KIB, line=CACHE_LINE, latency=5, bandwidth=128),
         MemoryLevel(name="l2", size=1024 * KIB, line=CACHE_LINE, latency=14, bandwidth=48),

@@ -55,7 +55,6 @@ def test_no_hints_say_nothing():
     [
         ("outline", "", True),
         ("outline", "1", False),
-        ("mask", "A", False),
         ("reload", "9/14", True),
         ("reload", "14/14", True),
         ("reload", "15/14", False),
@@ -82,7 +81,7 @@ def test_what_is_wrong_is_said(key, value, good):
     assert (problem == "") is good
     if not good:
         assert repr(key) in problem
-    assert key in (*HINTS, "mask", "of another back end")
+    assert key in (*HINTS, "of another back end")
 
 
 def test_buffers_may_have_moved_away_from_a_hint():

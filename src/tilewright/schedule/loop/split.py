@@ -51,10 +51,11 @@ def split(
 
     Results are ``i_o, i_i`` for one factor and ``i_0, i_1, i_2 …`` for several. ``tail`` says what happens
     where the factor does not divide the extent: ``guard`` adds a condition to the blocks below, ``mask`` the
-    same with a hint that vector code should mask, ``peel`` a remainder loop ``i_t`` over a copy of the body
-    (everything in it renamed with ``_t``), ``shift`` moves the last tile back so that it overlaps the one
-    before, ``roundup`` iterates to the rounded-up extent and grows the written allocations. A factor larger
-    than a constant extent is cut to it (not for ``mask`` and ``roundup``, whose inner extents are fixed).
+    same with whole inner loops, which vector code masks, ``peel`` a remainder loop ``i_t`` over a copy of the
+    body (everything in it renamed with ``_t``), ``shift`` moves the last tile back so that it overlaps the
+    one before, ``roundup`` iterates to the rounded-up extent and grows the written allocations. A factor
+    larger than a constant extent is cut to it (not for ``mask`` and ``roundup``, whose inner extents are
+    fixed).
 
     Raises ScheduleError for factors below 1, vector and thread loops, a ``shift`` whose overlap would change
     a result or whose loop may be shorter than the factor, and a ``roundup`` that would leave a buffer.
@@ -111,9 +112,7 @@ def split(
     nest = _Nest(node, chosen, factors)
     if divides or tail in ("guard", "mask"):
         count = floordiv(n if divides else n + (size - 1), size)
-        new = nest.build(
-            count, nest.value, env, () if divides else (ge0(n - nest.value - 1),), tail == "mask"
-        )
+        new = nest.build(count, nest.value, env, () if divides else (ge0(n - nest.value - 1),))
     elif tail == "peel":
         new = _peel(nest, n, size, env, chosen[-1], copies)
     elif tail == "shift":
@@ -152,14 +151,11 @@ class _Nest:
         value: Index,
         env: dict[str, tuple[Index, Index]],
         conditions: tuple[Condition, ...],
-        mask: bool = False,
     ) -> Stmt:
         """The nest, ``count`` tiles long, around the old body at position ``value``."""
         loops = [replace(self.loops[0], hi=count), *self.loops[1:]]
         inner = {**env, **loop_env(loops)}
         conditions = tuple(c for c in conditions if not prove_pred((c,), inner))
-        if mask and conditions:
-            loops[-1] = replace(loops[-1], hints=(*loops[-1].hints, ("mask", "")))
         body = settle(substitute(self.node.body, {self.node.var: value + self.node.lo}), inner, conditions)
         for f in reversed(loops):
             body = replace(f, body=body)
