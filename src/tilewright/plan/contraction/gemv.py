@@ -190,6 +190,11 @@ def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, t
         s = s.annotate(panel, "prefetch", plan.ahead)
     if c.extent(reduction) % plan.steps:
         s = s.partition(turn, -1)
+    rest = (c.extent(c.vector) - 1) % (plan.panels * columns) + 1
+    partial = plan.panels - rest // columns
+    if 0 < partial < plan.panels:
+        # those that the last group does not have whole are apart: the others need no masks
+        s = s.partition(panel, -partial)
     if threads == 1:
         return s
     if not shared:

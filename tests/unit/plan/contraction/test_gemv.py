@@ -41,6 +41,21 @@ def test_products_of_few_rows(m, n, k):
     assert streamed(check(product(m, n, k), interpret=False))
 
 
+@pytest.mark.parametrize(("n", "group"), [(300, 5), (320, 5), (600, 4), (1000, 4)])
+def test_whole_panels_have_no_masks(n, group, monkeypatch):
+    """Only panels that the last group does not have whole do, in a loop of their own."""
+    columns = 64
+    monkeypatch.setattr(
+        streams, "GROUP_SHARE", group * 4 * columns * 2 / machine(1024, 32 * 1024).memory[0].size
+    )
+    s = default_schedule(product(2, n, 64), machine(1024, 32 * 1024), 1)
+    assert streamed(s)
+    sums = [s.block(name) for name in s.blocks() if s.block(name).stage == "C" and "init" not in name]
+    masked = [b for b in sums if b.where]
+    assert len(masked) == (1 if n % columns else 0)
+    assert len(sums) - len(masked) == 1
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 300, 48), (8, 257, 35)])
 def test_more_rows_of_what_comes_from_memory(m, n, k, monkeypatch):
     assert not streamed(default_schedule(product(m, n, k), machine(1024, 32 * 1024), 2))
