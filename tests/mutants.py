@@ -2,10 +2,10 @@
 
     python tests/mutants.py --seconds 600 --seed 0 [--only schedule/loop] [--each 2]
 
-Every file of :data:`FILES` gets ``--each`` faults, drawn by the seed: a condition dropped, a
-comparison moved by one, bounds swapped, a number off by one. Each runs the tests that mirror its file, its
-doctests, the refusals and a sample of unfiltered schedules, in a copy of the sources. One JSON line a
-fault; the last line sums them up, and lists those that lived.
+Every file of :data:`FILES` gets ``--each`` faults, drawn by the seed: a condition dropped, a comparison
+moved by one, bounds or arguments swapped, a keyword dropped, a number off by one. Each runs the tests that
+mirror its file, its doctests, the refusals and a sample of unfiltered schedules, in a copy of the sources.
+One JSON line a fault; the last line sums them up, and lists those that lived.
 """
 
 import argparse
@@ -76,6 +76,9 @@ def faults(tree):
     def swapped(node, field):
         setattr(node, field, SWAPPED[getattr(node, field)])
 
+    def exchanged(node):
+        node.args[:2] = node.args[1::-1]
+
     def more(node):
         node.value += 1
 
@@ -91,6 +94,10 @@ def faults(tree):
                 yield "swap bounds", node, lambda n: swapped(n, "attr")
             case ast.Name(id="imin" | "imax" | "min" | "max", ctx=ast.Load()):
                 yield "swap bounds", node, lambda n: swapped(n, "id")
+            case ast.Call(keywords=[_, *_]):
+                yield "drop keyword", node, lambda n: n.keywords.pop()
+            case ast.Call(args=[ast.Name() | ast.Attribute(), ast.Name() | ast.Attribute(), *_]):
+                yield "swap arguments", node, exchanged
             case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant(value=int())):
                 yield "off by one", node.right, more
 
@@ -168,9 +175,12 @@ def main():
         (folder / "src").mkdir()
         shutil.copytree(SOURCES, folder / "src" / "tilewright", copy_function=os.symlink)
         for path, number, tests in chosen:
-            if given.list or time.monotonic() > end:
-                break
             source, what = mutant(path, number)
+            if given.list:
+                sys.stdout.write(json.dumps({"file": str(path.relative_to(SOURCES)), "fault": what}) + "\n")
+                continue
+            if time.monotonic() > end:
+                break
             found = killed(path, source, tests, folder)
             run += 1
             record = {"file": str(path.relative_to(SOURCES)), "fault": what, "killed": found}

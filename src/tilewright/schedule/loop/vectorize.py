@@ -27,13 +27,13 @@ def vectorize(func: LoopFunction, loop: str) -> LoopFunction:
     >>> print(s)
     func main:
         for i_o in 0:3:
-            for i_i in 0:4 mask:
+            for i_i in 0:4:
                 block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
                     Y[i] = (X[i] * f32(2.0))
     >>> print(s.vectorize("i_i"))
     func main:
         for i_o in 0:3:
-            for i_i in 0:4 vector mask:
+            for i_i in 0:4 vector:
                 block Y(par i=i_i + 4*i_o) where -i_i - 4*i_o + 9 >= 0:
                     Y[i] = (X[i] * f32(2.0))
     """
