@@ -287,3 +287,39 @@ def test_weights_of_four_bits_do_not_saturate_as_bytes():
     x = np.array([-100, 3, 100], np.float32)
     (made,) = evaluate_graph(simplify(import_onnx(model)), {"x": x}).values()
     np.testing.assert_array_equal(made, [-8, 3, 7])
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["zero of the run", "known zero"])
+@pytest.mark.parametrize("window", [{"pads": [1, 0, 2, 1]}, {"strides": [2, 1], "group": 2}])
+@pytest.mark.parametrize(("x", "w", "zero"), [("u8", "i8", None), ("i8", "i8", 5), ("u8", "u8", 128)])
+def test_convolutions_less_zero_points_are_of_unsigned_with_signed_bytes(x, w, zero, window, known):
+    rng = np.random.default_rng(3)
+    types = {"u8": (np.uint8, TensorProto.UINT8, 0), "i8": (np.int8, TensorProto.INT8, -128)}
+    (numpy_x, onnx_x, low), numpy_w = types[x], types[w][0]
+    image = rng.integers(low, low + 256, (1, 4, 6, 7)).astype(numpy_x)
+    weights = (rng.integers(-90, 90, (6, 4 // window.get("group", 1), 3, 2)) + (zero or 0)).astype(numpy_w)
+    point = np.array(low + 100, numpy_x)
+    given, constants = {"x": image, "xz": point}, {"w": weights}
+    if zero is not None:
+        constants["wz"] = np.array(zero, numpy_w)
+    if known:
+        constants["xz"] = given.pop("xz")
+    node = helper.make_node(
+        "ConvInteger", ["x", "w", "xz", *(["wz"] if zero is not None else [])], ["y"], **window
+    )
+    inputs = [helper.make_tensor_value_info(name, onnx_x, array.shape) for name, array in given.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, None)]
+    graph = simplify(import_onnx(tiny.model([node], inputs, outputs, constants)), INTEGER_PASSES)
+    (product,) = (each for each in graph.nodes if each.op == "ConvInteger")
+    assert [graph.types[name].dtype for name in product.inputs] == ["u8", "i8"]
+    # the same sums in f64, which are exact
+    less = [image.astype(np.float64) - float(point), weights.astype(np.float64) - (zero or 0)]
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], **window)
+    shapes = [
+        helper.make_tensor_value_info(n, TensorProto.DOUBLE, a.shape) for n, a in zip("xw", less, strict=True)
+    ]
+    plain = tiny.model([conv], shapes, [helper.make_tensor_value_info("y", TensorProto.DOUBLE, None)], {})
+    (wanted,) = evaluate_graph(import_onnx(plain), dict(zip("xw", less, strict=True))).values()
+    (found,) = evaluate_graph(graph, given).values()
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, wanted)

@@ -6,8 +6,12 @@ Source: `ContribOperators.md` of onnxruntime (FusedConv, NhwcConv, NhwcFusedConv
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.graph.decompositions.activations import activated
-from tilewright.graph.model import Attribute
+from tilewright.graph.decompositions.products import SIGN, flipped, moved_zero, zero_point
+from tilewright.graph.model import Array, Attribute
+from tilewright.graph.ops.convolution import output_sizes, sums_inside, window_of
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
 
@@ -47,3 +51,46 @@ def nhwc_conv(p: Parts, x: str, w: str, bias: str = "", added: str = "") -> None
     rank = len(p.shape(0))
     moved = channels_first(p, added, rank) if added else ""
     p.give(channels_last(p, _fused(p, channels_first(p, x, rank), w, bias, moved), rank))
+
+
+@decomposition("ConvInteger")
+def conv_integer(p: Parts, x: str, w: str, x_zero: str = "", w_zero: str = "") -> bool:
+    """A convolution less zero points by one of unsigned with signed bytes, for weights that are known.
+
+    sum (x - zx) w = sum x w - zx sum w, where the last sum leaves out taps on padding: it is known when
+    compiling, and machines have instructions for the first (Jacob et al., arXiv:1712.05877, equation 7).
+    """
+    known = p.ctx.values[1]
+    if known is None or known.ndim < 3 or p.type(0).rank != known.ndim:
+        return False
+    weights = _less_zero(p, known)
+    zeros = p.type(2) if x_zero else None
+    if weights is None or (zeros is not None and zeros.elements != 1):
+        return False
+    zx = zero_point(p, 2, zeros)
+    signed = p.type(0).dtype == "i8"
+    if not signed and not zx and not w_zero and known.dtype == np.int8:
+        return False
+    if signed:
+        x, zx = flipped(p, x, "u8"), moved_zero(p, zx, SIGN)
+    total = p.add("ConvInteger", (x, p.constant(weights)), attributes=p.ctx.node.attributes)
+    if zx:
+        sizes = p.shape(0)[2:]
+        window = window_of(p.ctx, weights.shape[2:], sizes)
+        sums = sums_inside(weights, window, sizes, output_sizes(p.ctx, window, sizes)).astype(np.int32)
+        total = p.add("Sub", (total, p.add("Mul", (p.constant(sums), zx))))
+    p.give(total)
+    return True
+
+
+def _less_zero(p: Parts, weights: Array) -> Array | None:
+    """Weights less their zero points as i8; None where these are not known, or what is left is no i8."""
+    zero: Array | None = np.zeros((), np.int32)
+    if len(p.ctx.node.inputs) > 3 and p.ctx.node.inputs[3]:
+        zero = p.ctx.values[3]
+    if zero is None or zero.size not in (1, len(weights)):
+        return None
+    around = (-1, *(1,) * (weights.ndim - 1))
+    left: Array = weights.astype(np.int32) - zero.astype(np.int32).reshape(around)
+    inside = not left.size or (left.min() >= -SIGN and left.max() < SIGN)
+    return np.ascontiguousarray(left.astype(np.int8)) if inside else None

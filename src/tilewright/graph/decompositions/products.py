@@ -109,7 +109,7 @@ def matmul_n_bits(
 
 
 #: What is added to signed bytes to make them unsigned: the same bits but the highest.
-_SIGN: Final = 128
+SIGN: Final = 128
 
 
 @decomposition("MatMulInteger")
@@ -128,11 +128,11 @@ def matmul_integer(p: Parts, a: str, b: str, a_zero: str = "", b_zero: str = "")
         return False
     if any(zero is not None and zero.elements > 1 and zero.rank != 1 for zero in zeros):
         return False
-    za, zb = (_zero(p, at, zero) for at, zero in zip((2, 3), zeros, strict=True))
+    za, zb = (zero_point(p, at, zero) for at, zero in zip((2, 3), zeros, strict=True))
     if left.dtype == "i8":
-        a, za = _flipped(p, a, "u8"), _moved(p, za, _SIGN)
+        a, za = flipped(p, a, "u8"), moved_zero(p, za, SIGN)
     if right.dtype == "u8":
-        b, zb = _flipped(p, b, "i8"), _moved(p, zb, -_SIGN)
+        b, zb = flipped(p, b, "i8"), moved_zero(p, zb, -SIGN)
     total = p.add("MatMulInteger", (a, b))
     if za and zeros[0] is not None and zeros[0].elements > 1:
         za = p.reshape(za, (-1, 1))
@@ -148,7 +148,7 @@ def matmul_integer(p: Parts, a: str, b: str, a_zero: str = "", b_zero: str = "")
     return True
 
 
-def _zero(p: Parts, at: int, type_: TensorType | None) -> str:
+def zero_point(p: Parts, at: int, type_: TensorType | None) -> str:
     """A zero point in i32: one number, or one a row or column; none where it is known to be nothing."""
     if type_ is None:
         return ""
@@ -159,13 +159,14 @@ def _zero(p: Parts, at: int, type_: TensorType | None) -> str:
     return p.reshape(wide, ()) if type_.elements == 1 and type_.rank else wide
 
 
-def _flipped(p: Parts, value: str, dtype: str) -> str:
+def flipped(p: Parts, value: str, dtype: str) -> str:
     """Bytes under the other sign, 128 larger or smaller."""
     return p.add(
         "BitwiseXor",
-        (p.add("BitCast", (value,), to=dtype), p.number(_SIGN if dtype == "u8" else -_SIGN, dtype)),
+        (p.add("BitCast", (value,), to=dtype), p.number(SIGN if dtype == "u8" else -SIGN, dtype)),
     )
 
 
-def _moved(p: Parts, zero: str, by: int) -> str:
+def moved_zero(p: Parts, zero: str, by: int) -> str:
+    """A zero point that is larger by so much; an empty one is none."""
     return p.add("Add", (zero, p.number(by, "i32"))) if zero else p.number(by, "i32")

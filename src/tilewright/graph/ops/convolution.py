@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeVar
 
+import numpy as np
+
 from tilewright import lang
+from tilewright.graph.model import Array
 from tilewright.graph.operand import At, Ix, Operand, bounded, compute
 from tilewright.graph.ops.common import Scalar, cast, stem, wide
 from tilewright.graph.ops.quantisation import requantised, shifted
@@ -76,6 +79,21 @@ def output_sizes(ctx: Context, window: Window, sizes: Sequence[int]) -> tuple[in
         ctx.require(room >= 0, f"a window of {window.span(axis)} does not fit into {size} elements")
         out.append(room // window.strides[axis] + 1)
     return tuple(out)
+
+
+def sums_inside(weights: Array, window: Window, sizes: Sequence[int], results: Sequence[int]) -> Array:
+    """For each result, the sum of the weights whose taps do not meet padding: ``[oc, *results]``, or ones.
+
+    `sizes` are the input's along the axes of the window.
+    """
+    sums: Array = weights.sum(axis=1, dtype=np.int64)
+    for axis, (size, count) in enumerate(zip(sizes, results, strict=True)):
+        taps = np.arange(window.kernel[axis])[:, None] * window.dilations[axis]
+        place = np.arange(count)[None, :] * window.strides[axis] + taps - window.before[axis]
+        # the first axis of taps left gives way to one of results, which goes to the end
+        sums = np.tensordot(sums, ((place >= 0) & (place < size)).astype(np.int64), axes=(1, 0))
+    first = sums[(slice(None), *(slice(0, 1),) * len(results))]
+    return np.ascontiguousarray(first) if (sums == first).all() else sums
 
 
 def convolve(ctx: Context, x: Operand, w: Operand, inner: str) -> Operand:

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from tilewright.graph.model import Array, Graph, Node, TensorType
-from tilewright.graph.ops.convolution import window_of
+from tilewright.graph.ops.convolution import sums_inside, window_of
 from tilewright.graph.passes.taps import by_taps, grouped_taps
 from tilewright.graph.program import context_of, nodes_program
 from tilewright.graph.rewrite import Rewriter
@@ -251,16 +251,8 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
 
 
 def _inside(graph: Graph, node: Node, weights: Array) -> Array:
-    """For each result, the sum of the weights whose taps do not meet padding: ``[oc, *sizes]``, or ones."""
+    """What the zero point of a convolution's input is multiplied with."""
     context = context_of(node, graph.types, graph.constants)
     sizes = graph.types[node.inputs[0]].sizes[2:]
     window = window_of(context, weights.shape[2:], sizes)
-    sums = weights.sum(axis=1, dtype=np.int64)
-    results = graph.types[node.outputs[0]].sizes[2:]
-    for axis, (size, count) in enumerate(zip(sizes, results, strict=True)):
-        taps = np.arange(window.kernel[axis])[:, None] * window.dilations[axis]
-        place = np.arange(count)[None, :] * window.strides[axis] + taps - window.before[axis]
-        # the first axis of taps left gives way to one of results, which goes to the end
-        sums = np.tensordot(sums, ((place >= 0) & (place < size)).astype(np.int64), axes=(1, 0))
-    first = sums[(slice(None), *(slice(0, 1),) * len(results))]
-    return np.ascontiguousarray(first) if (sums == first).all() else sums
+    return sums_inside(weights, window, sizes, graph.types[node.outputs[0]].sizes[2:])

@@ -114,6 +114,11 @@ def instruction_uses(c: Contraction, target: Target) -> tuple[Priced, ...]:
     return tuple(out)
 
 
+def has_instructions(c: Contraction, target: Target) -> bool:
+    """Whether the target has instructions of a contraction's element types, wherever its operands lie."""
+    return c.b is not None and any(_is_alike(row, c) for row in target.contractions)
+
+
 def stored_for_instruction(c: Contraction, target: Target) -> Contraction:
     """The contraction by its instruction, where ``b`` is stored as that needs it; else as it is."""
     found = select_instruction(c, target)

@@ -34,7 +34,7 @@ from tilewright.ir import (
     store,
     var,
 )
-from tilewright.plan.contraction.instructions import matrix_runs
+from tilewright.plan.contraction.instructions import has_instructions, matrix_runs
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.schedule import rename_buffers, with_layout
 from tilewright.target import Target
@@ -232,11 +232,20 @@ def _has_panels(program: Program, block: Block) -> bool:
     """Whether a contraction's vectors run along channels that only its weights move with, in whole blocks."""
     for stage in program.stages:
         if stage.is_reduction:
-            last = pointwise_reader(program, stage)
-            c = match_contraction(program, stage, last)
+            c = match_contraction(program, stage, _end(program, stage))
             if c is not None and c.run == block.size and c.vector in c.axes("n"):
                 return c.group is None or c.group % block.size == 0
     return False
+
+
+def _end(program: Program, stage: Stage) -> Stage:
+    """The last of the stages that follow point by point, up to one whose result has a layout."""
+    while program.buffer(stage.writes[0]).layout is None:
+        reader = pointwise_reader(program, stage)
+        if reader is None:
+            break
+        stage = reader
+    return stage
 
 
 def _has_long_rows(program: Program, output: str, target: Target) -> bool:
@@ -246,11 +255,14 @@ def _has_long_rows(program: Program, output: str, target: Target) -> bool:
     and Winograd's method wants them.
     """
     for stage in program.stages:
-        last = pointwise_reader(program, stage)
-        if not stage.is_reduction or output not in (stage if last is None else last).writes:
+        last = _end(program, stage)
+        if not stage.is_reduction or output not in last.writes:
             continue
         c = is_tileable(program, stage, target, last, packed=False)
         if c is None or c.b is None or c.run is not None or run_length(c.b, c.vector) is not None:
+            continue
+        if has_instructions(c, target):
+            # these sum along channels, neighbours in blocks
             continue
         lanes, extent = target.lanes(c.write.value.dtype), c.extent(c.vector)
         windows = [a for a in c.axes("window") if c.extent(a) > 1]

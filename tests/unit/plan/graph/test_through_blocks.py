@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 from tests.native_kernel import HOST
-from tests.unit.strategies.test_default import blocked, check, conv_program
+from tests.unit.strategies.test_default import blocked, check, constant, conv_program, t
 
+from tilewright import lang
 from tilewright.analysis.contraction import Contraction
 from tilewright.ir import F32, blocks
+from tilewright.lang import ops
 from tilewright.plan import Flow, assign_layouts
 from tilewright.plan.contraction import nest as contraction
 from tilewright.plan.contraction.output_order import find_in_order
@@ -51,6 +53,17 @@ def test_results(case, threads):
     program = plain(conv_program(*args, **options))
     assert through(program) == ["Y_blocks"]
     check(program, threads=threads, winograd="off", interpret=False)
+
+
+def test_after_several_stages():
+    x, w, b = t(1, 16, 8, 9, name="X"), t(32, 16, 3, 3, name="W"), t(32, name="B")
+    total = ops.conv(x, w, padding=1, name="Y0")
+    scaled = lang.compute(total.shape, lambda *i: total[i] * 0.5, name="scaled")
+    shifted = lang.compute(total.shape, lambda *i: scaled[i] + b[i[1]], name="shifted")
+    y = lang.compute(total.shape, lambda *i: lang.maximum(shifted[i], 0), name="Y")
+    program = plain(constant(lang.program([x, w, b], [y]), "W", "B"))
+    assert through(program) == ["Y_blocks"]
+    check(program, winograd="off", interpret=False)
 
 
 @pytest.mark.parametrize("case", ["without consumer", "groups of 16"])
