@@ -99,13 +99,16 @@ def choose_layouts(flows: Sequence[Flow], fixed: Collection[str], target: Target
     layouts: dict[str, tuple[str, ...]] = {}
     copied: dict[str, tuple[str, ...]] = {}
     fixed = {*fixed, *_read_along_rows(flows, target)}
+    summed = _summed_by_instructions(flows, target)
     for flow in flows:
         program = flow.program
         known = {name: chosen[value] for name, value in flow.inputs.items() if value in chosen}
         for b in program.outputs:
             value = flow.outputs.get(b.name)
-            block = None if value is None else preferred_block(program, b, known, target)
-            if value is None or block is None:
+            if value is None:
+                continue
+            block = preferred_block(program, b, known, target) or summed.get(value)
+            if block is None:
                 continue
             indices = block.indices(len(b.shape))
             if value not in fixed:
@@ -161,6 +164,35 @@ def _read_along_rows(flows: Sequence[Flow], target: Target) -> set[str]:
                 found.add(flow.inputs[name])
             todo += [b for s in flow.program.producers(name) if not s.is_reduction for b in s.reads]
     return found
+
+
+def _summed_by_instructions(flows: Sequence[Flow], target: Target) -> dict[str, Block]:
+    """Values whose channels are summed by instructions: these take neighbours, which they are in blocks."""
+    pairs = {frozenset((row.a.dtype, row.b.dtype)) for row in target.contractions}
+    found: dict[str, Block] = {}
+    for flow in flows:
+        known = {b.name for b in flow.program.inputs if b.scope == CONST}
+        for stage in flow.program.stages if pairs else ():
+            reds = {it.name for it in stage.iters if it.kind == "red"}
+            read = {ld for ld in stmt_loads(stage.body) if ld.buffer not in stage.writes}
+            given = [ld for ld in read if ld.buffer in flow.inputs and ld.buffer not in known]
+            if len(read) != 2 or len(given) != 1 or frozenset(ld.dtype for ld in read) not in pairs:
+                continue
+            (image,) = given
+            dims = [d for d, i in enumerate(image.indices) if i.as_var() in reds]
+            extent = _extent(flow, image, dims)
+            size = None if extent is None else _largest_block(extent, target.lanes(F32))
+            if size is not None:
+                found[flow.inputs[image.buffer]] = Block(dims[0], size)
+    return found
+
+
+def _extent(flow: Flow, ld: Load, dims: Sequence[int]) -> int | None:
+    """The extent of the one dimension of an image that is summed whole, where others are slid over."""
+    if len(dims) != 1 or len(ld.indices) < 3 or dims[0] == len(ld.indices) - 1:
+        return None
+    extent = flow.program.buffer(ld.buffer).shape[dims[0]]
+    return extent.as_int() if extent.is_const else None
 
 
 def _few(stage: Stage, lanes: int) -> list[str]:

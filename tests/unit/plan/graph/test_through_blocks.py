@@ -17,6 +17,7 @@ from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
 from tilewright.plan.graph.layouts import Block
 from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule, with_layout
+from tilewright.target import find_target
 
 LANES = HOST.lanes(F32)
 
@@ -64,6 +65,30 @@ def test_after_several_stages():
     program = plain(constant(lang.program([x, w, b], [y]), "W", "B"))
     assert through(program) == ["Y_blocks"]
     check(program, winograd="off", interpret=False)
+
+
+@pytest.mark.parametrize(("dtype", "blocked_too"), [("u8", True), ("f32", False)])
+def test_what_instructions_sum_is_stored_in_blocks(dtype, blocked_too):
+    """A copy of plain bytes is written as the convolution of bytes after it wants them."""
+    a = t(1, 32, 8, 9, name="A", dtype=dtype)
+    copied = lang.compute(a.shape, lambda *i: a[i], name="X")
+    before = lang.program([a], [copied])
+    other = "i8" if dtype == "u8" else "f32"
+    x, w = t(1, 32, 8, 9, name="X", dtype=dtype), t(13, 32, 3, 3, name="W", dtype=other)
+    ic, kh, kw = (lang.reduce_axis(n, name) for n, name in ((32, "ic"), (3, "kh"), (3, "kw")))
+    total = "i32" if dtype == "u8" else "f32"
+    y = lang.compute(
+        (1, 13, 6, 7),
+        lambda n, oc, oh, ow: lang.sum(
+            lang.cast(x[n, ic, oh + kh, ow + kw], total) * lang.cast(w[oc, ic, kh, kw], total),
+            axis=(ic, kh, kw),
+        ),
+        name="Y",
+    )
+    after = constant(lang.program([x, w], [y]), "W")
+    flows = [Flow(before, {"A": "a"}, {"X": "x"}), Flow(after, {"X": "x", "W": "w"}, {"Y": "y"})]
+    made = assign_layouts(flows, {"a", "w", "y"}, find_target("x86_avx512"))
+    assert [(p.buffer("X").layout is not None) for p in made] == [blocked_too] * 2
 
 
 @pytest.mark.parametrize("case", ["without consumer", "groups of 16"])
