@@ -34,6 +34,7 @@ from tilewright.tune import (
     Measurer,
     TaskResult,
     TaskUse,
+    start_database,
     tune_tasks,
 )
 
@@ -153,9 +154,11 @@ def tune_model(
             uses = tasks_of(base)
             if layouts is not None and layouts.interrupted:
                 until = time.monotonic()
-        results = tune_tasks(
-            uses, chosen, measurer, records, Budget(trials, until), seed, watch=watch, again=again
-        )
+        with start_database() as start:
+            limits = Budget(trials, until)
+            results = tune_tasks(
+                uses, chosen, measurer, records, limits, seed, watch=watch, again=again, start=start
+            )
         return _checked(base, results, recompile, records, layouts, watch, begin)
 
 

@@ -16,6 +16,8 @@ from tilewright.tune.measure import (
 )
 from tilewright.tune.records import OFF, Records, records_at
 from tilewright.tune.session import Budget, tune_task, tune_tasks
+from tilewright.tune.share import Pulled, Pushed, pull, push
+from tilewright.tune.start import start_database
 from tilewright.tune.task import TaskResult, TaskUse
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "MEMORY",
     "Measurer",
     "OFF",
+    "Pulled",
+    "Pushed",
     "ROUND_SECONDS",
     "Record",
     "Records",
@@ -45,7 +49,10 @@ __all__ = [
     "TrialRow",
     "exported",
     "imported",
+    "pull",
+    "push",
     "records_at",
+    "start_database",
     "tune_task",
     "tune_tasks",
 ]

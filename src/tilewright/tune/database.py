@@ -263,14 +263,12 @@ class Database:
         with self._reading(), self._connection:
             self._connection.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?)", row)
 
-    def insert(self, table: str, values: Sequence[object]) -> None:
-        """Insert a row as it was exported, where there is none of its key: see :data:`COLUMNS`."""
-        places = ", ".join("?" * len(values))
+    def insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows as they were exported, where there is none of their key: see :data:`COLUMNS`."""
+        places = ", ".join("?" * len(COLUMNS[table]))
         names = ", ".join(COLUMNS[table])
         with self._reading(), self._connection:
-            self._connection.execute(
-                f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})", tuple(values)
-            )
+            self._connection.executemany(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})", rows)
 
     def prune(self, kept: int) -> int:
         """Forget all trials of each task but the default's and the ``kept`` fastest; how many went."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tilewright.ir import parse_program
@@ -14,48 +14,80 @@ from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database
 FORMAT: Final = "tilewright-records"
 #: In the order in which they are written: what others refer to comes first.
 TABLES: Final = ("tasks", "trials", "records", "graphs")
+#: Numbers are below this: SQLite's integers are.
+MOST_NUMBER: Final = 1 << 63
 #: Columns that are numbers, and those that may be missing; others are text.
 _NUMBERS: Final = frozenset({"threads", "session", "rank", "seconds", "untuned", "build", "load", "finished"})
 _OPTIONAL: Final = frozenset({"trials.seconds", "trials.load"})
 
 
+def header_line() -> str:
+    """The first line: what these are, and of which version."""
+    return json.dumps({"format": FORMAT, "version": VERSION})
+
+
+def row_line(table: str, row: Sequence[object]) -> str:
+    """A row of a table as a line."""
+    return json.dumps({"table": table, **dict(zip(COLUMNS[table], row, strict=True))})
+
+
 def exported(database: Database) -> Iterator[str]:
     """The lines of a database; sessions stay at home."""
-    yield json.dumps({"format": FORMAT, "version": VERSION})
+    yield header_line()
     for table in TABLES:
         for row in database.rows(table):
-            yield json.dumps({"table": table, **dict(zip(COLUMNS[table], row, strict=True))})
+            yield row_line(table, row)
 
 
 def imported(database: Database, lines: Iterable[str]) -> dict[str, int]:
     """Add what lines say to a database; what it has of a task or a graph already stays. Rows by table.
 
-    Nothing is believed: programs are parsed, times and words checked, and plans are carried out under the
-    checks of any other. Raises ArtefactError naming the line that is none; those before it were added.
+    Equal trials are one. Nothing is believed: programs are parsed, times and words checked, and plans are
+    carried out under the checks of any other. Raises ArtefactError naming the line that is none; those before
+    it were added.
     """
     counts = dict.fromkeys(TABLES, 0)
-    known: set[str] = set()
-    for number, line in enumerate(lines, 1):
-        data = _read(number, line)
-        if number == 1:
-            if data != {"format": FORMAT, "version": VERSION}:
-                raise ArtefactError(f"line 1 does not say that these are records of version {VERSION}")
-            known = {key for key, _ in database.tasks()}
-            ranked = {row[0] for row in database.rows("records")}
-            continue
-        table = data.pop("table", None)
-        if table not in TABLES or set(data) != set(COLUMNS[table]):
-            raise ArtefactError(f"line {number} is no row of {', '.join(TABLES)}")
-        _check(number, table, data)
-        if table == "tasks":
-            known.add(data["key"])
-        elif table != "graphs" and data["task"] not in known:
-            raise ArtefactError(f"line {number} is of a task that no line before declares")
-        if table == "records" and data["task"] in ranked:
-            continue
-        database.insert(table, [data[column] for column in COLUMNS[table]])
-        counts[table] += 1
+    known = {key for key, _ in database.tasks()}
+    ranked = {row[0] for row in database.rows("records")}
+    tried = {row_line("trials", row) for row in database.rows("trials")}
+    ready: dict[str, list[list[object]]] = {table: [] for table in TABLES}
+    try:
+        for number, line in enumerate(lines, 1):
+            table, data = read_row(number, line)
+            if not table:
+                continue
+            if table == "tasks":
+                known.add(data["key"])
+            elif table != "graphs" and data["task"] not in known:
+                raise ArtefactError(f"line {number} is of a task that no line before declares")
+            if table == "records" and data["task"] in ranked:
+                continue
+            row = [data[column] for column in COLUMNS[table]]
+            if table == "trials":
+                trial = row_line(table, row)
+                if trial in tried:
+                    continue
+                tried.add(trial)
+            ready[table].append(row)
+            counts[table] += 1
+    finally:
+        for table in TABLES:
+            database.insert(table, ready[table])
     return counts
+
+
+def read_row(number: int, line: str) -> tuple[str, dict[str, Any]]:
+    """The table and the columns of a line, checked; of the first line none. Raises ArtefactError."""
+    data = _read(number, line)
+    if number == 1:
+        if data != {"format": FORMAT, "version": VERSION}:
+            raise ArtefactError(f"line 1 does not say that these are records of version {VERSION}")
+        return "", {}
+    table = data.pop("table", None)
+    if table not in TABLES or set(data) != set(COLUMNS[table]):
+        raise ArtefactError(f"line {number} is no row of {', '.join(TABLES)}")
+    _check(number, table, data)
+    return table, data
 
 
 def _read(number: int, line: str) -> dict[str, Any]:
@@ -77,6 +109,10 @@ def _check(number: int, table: str, data: dict[str, Any]) -> None:
         wanted = (int, float) if column in _NUMBERS else (str,)
         if type(value) not in wanted:
             raise ArtefactError(f"line {number}: {column!r} is {'a number' if len(wanted) > 1 else 'text'}")
+        if len(wanted) > 1 and not 0 <= value < MOST_NUMBER:
+            raise ArtefactError(f"line {number}: {column!r} is no number that can be")
+    if table == "records" and not (data["seconds"] and data["untuned"]):
+        raise ArtefactError(f"line {number}: seconds of a record are more than none")
     if table == "trials" and data["status"] not in STATUSES:
         raise ArtefactError(f"line {number}: a status is one of {', '.join(STATUSES)}")
     if table == "tasks":

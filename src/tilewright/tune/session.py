@@ -66,6 +66,7 @@ def tune_tasks(
     watch: Callable[[Event], None] = _nobody,
     stopped: Callable[[], bool] = lambda: False,
     again: bool = False,
+    start: Database | None = None,
 ) -> list[TaskResult]:
     """Tune tasks within one budget: a result each, in order. Finished ones are known.
 
@@ -76,9 +77,10 @@ def tune_tasks(
     was found is decided within seconds, and a later session goes on from there. Any time that the process
     is killed, trials that were made are in the database, and will not be made again. Equal seeds and
     measurements make equal choices. ``again`` tunes finished tasks once more, beyond what was tried.
+    ``start`` holds records that searches may begin with, besides those of the database.
     """
     begin = time.monotonic()
-    session = _Session(strategy, measurer, database, budget, seed, watch, stopped, begin)
+    session = _Session(strategy, measurer, database, budget, seed, watch, stopped, begin, start)
     session.number = database.begin(strategy.name, seed)
     opened = [open_task(use, database, again) for use in uses]
     last: float | None = None
@@ -131,6 +133,7 @@ class _Session:
     watch: Callable[[Event], None]
     stopped: Callable[[], bool]
     begin: float
+    start: Database | None = None
     number: int = 0
     states: Sequence[TaskState] = ()
     _results: list[TaskResult] = field(default_factory=list)
@@ -171,7 +174,9 @@ class _Session:
         for state in chosen:
             most = min(size, self.budget.trials - state.trials)
             batches.append(
-                next_batch(state, self.strategy, self.database, self.seed, most, self._search_until)
+                next_batch(
+                    state, self.strategy, self.database, self.seed, most, self._search_until, self.start
+                )
             )
         return batches
 

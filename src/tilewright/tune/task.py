@@ -247,15 +247,22 @@ class Batch:
 
 
 def next_batch(
-    state: TaskState, strategy: Strategy, database: Database, seed: int, most: int, until: float = inf
+    state: TaskState,
+    strategy: Strategy,
+    database: Database,
+    seed: int,
+    most: int,
+    until: float = inf,
+    start: Database | None = None,
 ) -> Batch:
     """What a task's search proposes next; a search that proposes nothing is over.
 
-    There are as many as are hoped to be measured until that moment.
+    There are as many as are hoped to be measured until that moment. The search begins with the records of
+    tasks that are alike, from the database and from ``start``.
     """
     assert state.untuned is not None
     if state.search is None:
-        history = History(neighbours_of(state.task, state.key, database))
+        history = History(neighbours_of(state.task, state.key, database, start))
         before = [t for t in state.earlier.values() if t.candidate.plan != state.default.plan]
         known_before = before if state.again else []
         # once more is not the same way once more

@@ -9,9 +9,9 @@ import click
 
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.options import common_options
-from tilewright.cli.state import State
+from tilewright.cli.state import DONE, FAILED, State
 from tilewright.support import ArtefactError, InputError, SettingsError, counted, known_names, read_settings
-from tilewright.tune import Database, exported, imported
+from tilewright.tune import Database, exported, imported, pull, push
 
 
 def _open(path: str | None, *, make: bool = False) -> Database:
@@ -167,6 +167,46 @@ def import_(state: State, file: str, records: str | None) -> None:
     if state.json:
         state.print_json({"command": "db import", "rows": counts})
     state.say(", ".join(f"{n} {table}" for table, n in counts.items()))
+
+
+@db.command("push")
+@click.argument("path")
+@_records
+@common_options
+def push_(state: State, path: str, records: str | None) -> None:
+    """Put what the database holds at PATH: a folder, or an object store such as s3://BUCKET/FOLDER.
+
+    What is there stays: objects are named by their content, and several may push at once.
+    """
+    with _open(records) as database:
+        done = push(database, path)
+    if state.json:
+        state.print_json({"command": "db push", "written": done.written, "known": done.known})
+    state.say(f"{counted(done.written, 'object')} written, {done.known} were there")
+
+
+@db.command("pull")
+@click.argument("path")
+@_records
+@common_options
+def pull_(state: State, path: str, records: str | None) -> int:
+    """Add what others put at PATH: what is known of a task already stays.
+
+    Objects that are damaged, of another version, or of tasks that are not what they say, are refused by name,
+    the others are taken; the exit status is 1 then.
+    """
+    with _open(records, make=True) as database:
+        done = pull(database, path)
+    if state.json:
+        refused = [{"object": name, "reason": why} for name, why in done.refused]
+        state.print_json(
+            {"command": "db pull", "objects": done.objects, "rows": done.rows, "refused": refused}
+        )
+    rows = ", ".join(f"{n} {table}" for table, n in done.rows.items())
+    state.say(f"{counted(done.objects, 'object')}: {rows}")
+    for name, why in done.refused:
+        state.note(f"{name} is refused: {why}")
+    return FAILED if done.refused else DONE
 
 
 @db.command()
