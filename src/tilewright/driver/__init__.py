@@ -1,6 +1,7 @@
 """The drivers: from models and schedules to things that run."""
 
 from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
+from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.device_kernel import DeviceFunction, kernel_source
@@ -46,6 +47,7 @@ from tilewright.runtime import TensorInfo
 __all__ = [
     "OtherLoad",
     "Bench",
+    "ClusterMeasurer",
     "Comparison",
     "compared",
     "BenchPlan",
