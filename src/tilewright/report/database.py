@@ -2,40 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Final
 
+from tilewright.cost import Machine
+from tilewright.driver import Limits, describe, flops, moved_bytes
+from tilewright.ir import Program, parse_program, print_function
+from tilewright.plan import UnitPlan, build_unit
 from tilewright.report.content import STATUSES, Content, Kernel, Points
-from tilewright.report.model import machine_facts, now
+from tilewright.report.model import LONGEST_LOOPS, from_memory, machine_facts, now
+from tilewright.schedule import Schedule
+from tilewright.support import TilewrightError
 from tilewright.target import detect
-from tilewright.tune import Database
+from tilewright.tune import Database, Record, TaskRow
 
 #: Longest reason of a failed trial that is shown.
 LONGEST_REASON: Final = 200
+#: From this part of the CPUs' time on, what others used is worth a word.
+LOADED: Final = 0.05
 
 
-def of_database(database: Database, against: Database | None = None) -> Content:
-    """The report of a database, beside another one where that is given.
+def of_database(
+    database: Database,
+    against: Database | None = None,
+    *,
+    before: str = "",
+    limits: Callable[[int], Limits] | None = None,
+) -> Content:
+    """The report of a database, beside another one, or beside its own best of sessions ``before`` a date.
 
-    Tasks are compared by their keys: the program but for names, the target and the threads. Raises
-    ArtefactError where a plan of a database was edited.
+    Tasks are compared by their keys: the program but for names, the target and the threads. ``limits`` says
+    what this machine can do with so many threads, for tasks that are its own; ``before`` is as in ISO 8601.
+    Raises ArtefactError where a plan of a database was edited.
     """
-    kernels = tuple(_kernel(database, key, label, against) for key, label in database.tasks())
+    rows = list(database.task_rows())
+    here = detect().fingerprint
+    known = {row.threads: limits(row.threads) for row in rows if limits is not None and row.target == here}
+    best_before = database.best_before(before) if before else None
+    if against is not None:
+        best_before = {row.key: found.seconds for row in rows for found in [against.best(row.key)] if found}
+    kernels = tuple(_kernel(database, row, best_before, known.get(row.threads)) for row in rows)
     timed = [kernel for kernel in kernels if kernel.untuned is not None]
-    before = sum(kernel.untuned or 0.0 for kernel in timed)
+    first = sum(kernel.untuned or 0.0 for kernel in timed)
     after = sum(kernel.best or kernel.untuned or 0.0 for kernel in timed)
+    top = known[max(known)] if known else None
     return Content(
         title=f"Tuning: {database.path.name}",
         kind="tuning",
         made=now(),
-        facts=machine_facts(detect(), None, None),
+        facts=(*machine_facts(detect(), None, None), *_facts(database, kernels)),
         kernels=kernels,
-        untuned=before if timed else None,
+        peak=None if top is None else top.gflops * 1e9,
+        bandwidth=None if top is None else from_memory(top),
+        untuned=first if timed else None,
         best=after if timed else None,
-        against="" if against is None else against.path.name,
+        against=f"before {before}" if before else "" if against is None else against.path.name,
     )
 
 
-def _kernel(database: Database, key: str, label: str, against: Database | None) -> Kernel:
+def _facts(database: Database, kernels: tuple[Kernel, ...]) -> tuple[tuple[str, str], ...]:
+    """When and where it was tuned, and how quiet it was there."""
+    found: list[tuple[str, str]] = []
+    sessions = [str(row[1])[:16].replace("T", " ") for row in database.rows("sessions")]
+    if sessions:
+        when = sessions[0] if len(sessions) == 1 else f"{len(sessions)}, {sessions[0]} to {sessions[-1]}"
+        found.append(("Sessions", when))
+    hosts, loads = database.conditions()
+    if hosts:
+        found.append(("Measured on", ", ".join(hosts)))
+    if loads:
+        loud = sum(load > LOADED for load in loads) / len(loads)
+        found.append(
+            ("Others' use of the CPUs", f"{median(loads):.0%} at the median, {loud:.0%} above {LOADED:.0%}")
+        )
+    apart = [
+        abs(kernel.untuned / kernel.points.seconds[0] - 1)
+        for kernel in kernels
+        if kernel.untuned and kernel.points.seconds and kernel.points.seconds[0]
+    ]
+    if apart:
+        found.append(("Noise", f"default plans measured again: {median(apart):.1%} apart at the median"))
+    return tuple(found)
+
+
+def _kernel(
+    database: Database, row: TaskRow, others: Mapping[str, float] | None, limits: Limits | None
+) -> Kernel:
+    key = row.key
     trials = list(database.trials(key))
     names = tuple(dict.fromkeys(trial.origin for trial in trials))
     place = {name: at for at, name in enumerate(names)}
@@ -46,15 +100,30 @@ def _kernel(database: Database, key: str, label: str, against: Database | None) 
     found = database.best(key)
     default = database.untuned_plan(key)
     ran = [trial.seconds for trial in trials if trial.origin == "default" and trial.seconds is not None]
-    other = None if against is None else against.best(key)
     won = found is not None and found.plan != default
+    program = _program(row)
+    operations = None if program is None else float(flops(program))
+    nbytes = None if program is None else float(moved_bytes(program))
+    made = _made(row, program, found, default)
+    loops = "" if made is None else print_function(made.func)
+    described = None if made is None else describe(made, row.threads)
     return Kernel(
-        name=label,
+        name=row.label,
+        operators=row.label.partition(" ")[0],
+        flops=operations,
+        nbytes=nbytes,
         untuned=found.untuned if found is not None else min(ran, default=None),
         best=None if found is None else found.seconds,
-        before=None if other is None else other.seconds,
+        limit=None
+        if limits is None or operations is None or nbytes is None
+        else limits.seconds(operations, nbytes),
+        before=None if others is None else others.get(key),
         plan="" if found is None else str(found.plan),
         default_plan=str(default) if won and default is not None else "",
+        algorithm="" if described is None else described.algorithm,
+        layouts="" if described is None else described.layouts,
+        schedule="" if made is None else made.trace.to_python(),
+        loops=loops if len(loops) <= LONGEST_LOOPS else loops[:LONGEST_LOOPS] + "\n…",
         points=Points(
             tuple(trial.seconds for trial in trials),
             tuple(STATUSES.index(trial.status) for trial in trials if trial.status in STATUSES),
@@ -63,3 +132,25 @@ def _kernel(database: Database, key: str, label: str, against: Database | None) 
         ),
         reasons=tuple(reasons.items()),
     )
+
+
+def _program(row: TaskRow) -> Program | None:
+    """A task's program; ``None`` for text that was edited."""
+    try:
+        return parse_program(row.program)
+    except TilewrightError:
+        return None
+
+
+def _made(
+    row: TaskRow, program: Program | None, found: Record | None, default: UnitPlan | None
+) -> Schedule | None:
+    """The schedule of the best plan, where it can be made on this machine, by the rules of today."""
+    plan = default if found is None else found.plan
+    target = detect()
+    if plan is None or program is None or row.target != target.fingerprint:
+        return None
+    try:
+        return build_unit(program, plan, Machine(target, row.threads))
+    except TilewrightError:
+        return None

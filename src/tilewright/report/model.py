@@ -45,7 +45,7 @@ def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None
         kernels=kernels,
         links=tuple(_links(groups, described, compiled.views)),
         peak=None if limits is None else limits.gflops * 1e9,
-        bandwidth=None if limits is None else _from_memory(limits),
+        bandwidth=None if limits is None else from_memory(limits),
         untuned=profile.total / 1e3,
     )
 
@@ -107,5 +107,6 @@ def _links(
     ]
 
 
-def _from_memory(limits: Limits) -> float:
+def from_memory(limits: Limits) -> float:
+    """Bytes a second of the largest working set."""
     return min(limits.read.values()) * 1e9

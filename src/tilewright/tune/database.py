@@ -327,6 +327,22 @@ class Database:
         query = "SELECT origin, status, seconds, reason FROM trials WHERE task = ? ORDER BY id"
         yield from (TrialRow(*row) for row in self._all(query, task))
 
+    def best_before(self, date: str) -> dict[str, float]:
+        """The fastest trial of each task in sessions that began before a date, such as ``2026-11-25``."""
+        query = (
+            "SELECT task, min(seconds) FROM trials JOIN sessions ON session = sessions.id "
+            "WHERE status = 'ok' AND begun < ? GROUP BY task"
+        )
+        return dict(self._all(query, date))
+
+    def conditions(self) -> tuple[list[str], list[float]]:
+        """The machines that trials ran on, where they are named, and others' load beside each trial."""
+        hosts = [
+            host for (host,) in self._all("SELECT DISTINCT host FROM trials WHERE host != '' ORDER BY 1")
+        ]
+        loads = self._all("SELECT load FROM trials WHERE load IS NOT NULL")
+        return hosts, [float(load) for (load,) in loads]
+
     def history(self, task: str) -> tuple[Trial, ...]:
         """The trials of a task with their plans, in order; those that cannot be read are left out."""
         query = "SELECT origin, status, seconds, reason, plan, func FROM trials WHERE task = ? ORDER BY id"

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from tests import onnx_models
@@ -12,6 +13,7 @@ from tests import onnx_models
 import tilewright
 from tilewright.cli import main
 from tilewright.cost import Machine
+from tilewright.driver import Limits
 from tilewright.report import Content, Kernel, Link, Points, of_database, of_model, render
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.target import detect
@@ -89,6 +91,60 @@ def test_a_database_becomes_tasks(database):
     assert kernel.points.seconds == (1e-5, None, 5e-6) and kernel.points.failed == {"crashed": 1}
     assert kernel.reasons == (("crashed", "signal 11"),) and kernel.plan
     assert made.untuned == 1e-5 and made.best == 5e-6
+    assert kernel.flops == 2 * 8 * 32 * 16 and kernel.nbytes and kernel.limit is None and made.peak is None
+    assert "s = " in kernel.schedule and kernel.loops and kernel.layouts
+    assert ("Noise", "default plans measured again: 0.0% apart at the median") in made.facts
+
+
+def test_tasks_of_this_machine_have_limits_those_of_others_none(database):
+    asked = []
+
+    def limits(threads):
+        asked.append(threads)
+        return Limits(threads, 100.0, {1 << 20: 50.0, 1 << 28: 10.0})
+
+    with Database(database) as found:
+        made = of_database(found, limits=limits)
+        assert asked == [1] and made.kernels[0].limit > 0 and (made.peak, made.bandwidth) == (1e11, 1e10)
+        found._connection.execute("UPDATE tasks SET target = 'another'")
+        made = of_database(found, limits=limits)
+    assert asked == [1] and made.kernels[0].limit is None and made.kernels[0].schedule == ""
+
+
+def test_two_dates_of_one_database_are_compared(database, tmp_path):
+    with Database(database) as found:
+        ((key, _),) = found.tasks()
+        task = Task(gemm(8, 32, 16), Machine(detect(), 1))
+        trial = Trial(Candidate("later", task.default().plan), "ok", (4e-6,), load=0.5, host="far")
+        found._connection.execute(
+            "INSERT INTO sessions (id, begun, strategy, seed, host) VALUES "
+            "(0, '2026-01-01T00:00:00', 'x', 0, 'h'), (1, '2026-02-01T00:00:00', 'x', 0, 'h')"
+        )
+        found.add(key, [trial], 1)
+        made = of_database(found, before="2026-01-15")
+        assert made.kernels[0].before == 5e-6 and made.against == "before 2026-01-15"
+        assert of_database(found, before="2026-03-01").kernels[0].before == 4e-6
+        assert of_database(found, before="2025-03-01").kernels[0].before is None
+        facts = dict(made.facts)
+    assert facts["Sessions"] == "2, 2026-01-01 00:00 to 2026-02-01 00:00" and facts["Measured on"] == "far"
+    assert facts["Others' use of the CPUs"].startswith("50% at the median")
+    out = tmp_path / "page.html"
+    assert main(["report", str(database), "-o", str(out), "--before", "2026-01-15"]) == 0
+    assert page_data(out.read_text())["kernels"][0]["before"] == 5e-6
+
+
+def test_a_page_of_an_untuned_model(tmp_path, capsys):
+    model, out = tmp_path / "tiny.onnx", tmp_path / "page.html"
+    onnx.save(tiny(), model)
+    assert main(["explain", str(model), "--html", str(out), "--threads", "1"]) == 0
+    made = page_data(out.read_text())
+    assert made["kind"] == "model" and len(made["kernels"]) == 2 and made["peak"]
+    assert all(k["loops"] and k["limit"] and k["layouts"] and k["best"] is None for k in made["kernels"])
+    capsys.readouterr()
+    assert main(["explain", str(model), "--html", str(model)]) == 2
+    assert "is a file that the command reads" in capsys.readouterr().err
+    assert main(["explain", str(model), "--html", str(out), "--show", "asm"]) == 2
+    assert "--html shows all of a model" in capsys.readouterr().err
 
 
 def tiny():
@@ -121,7 +177,10 @@ def test_the_command(database, tmp_path, capsys):
         main(["report", "zoo:tinybert4:small", "-o", str(out), "--repeats", "1", "--against", str(database)])
         == 2
     )
-    assert "--against compares two databases" in capsys.readouterr().err
+    assert "--against and --before compare databases" in capsys.readouterr().err
+    both = ["--against", str(database), "--before", "2026-01-01"]
+    assert main(["report", str(database), "-o", str(out), *both]) == 2
+    assert "two things to compare with" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

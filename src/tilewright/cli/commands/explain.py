@@ -12,6 +12,7 @@ import click
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.pages import measured, write_page
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
 from tilewright.driver import GroupInfo, KernelDescription
@@ -24,6 +25,8 @@ _Described = tuple[GroupInfo, KernelDescription]
 
 WIDTH: Final = 120
 """Columns of a table, at most; ``--json`` shortens nothing."""
+#: Runs that a page is measured by.
+RUNS: Final = 20
 LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "source")
 
 
@@ -53,6 +56,12 @@ LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "sour
 @click.option(
     "--svg", type=click.Path(dir_okay=False), help="With --poly: write a picture of neighbouring tiles there."
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write a page instead: kernels with their times and limits, layouts, schedules, loops, the graph.",
+)
 @compile_options
 @common_options
 def explain(
@@ -63,6 +72,7 @@ def explain(
     poly: bool,
     tile: str,
     svg: str | None,
+    html: str | None,
     options: CompileOptions,
 ) -> None:
     """Show what MODEL was compiled to: groups and their algorithms, schedules, loops, LLVM IR or assembly.
@@ -74,6 +84,12 @@ def explain(
         return
     if svg is not None:
         raise click.UsageError("--svg draws what --poly tells: give both")
+    if html is not None:
+        if is_saved_model(model) or show != LEVELS[0] or group is not None:
+            raise click.UsageError("--html shows all of a model that is compiled: without --show and --group")
+        check_output(html, model)
+        write_page(state, html, measured(state, model, RUNS, 0, options))
+        return
     if is_saved_model(model):
         if show != LEVELS[0] or group is not None:
             raise click.UsageError("a saved model holds code only: --show and --group need the model itself")

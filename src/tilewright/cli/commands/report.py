@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli.files import check_output, write_text
-from tilewright.cli.models import ZOO, compile_for, feeds_for, open_model
+from tilewright.cli.files import check_output
+from tilewright.cli.models import ZOO
 from tilewright.cli.options import CompileOptions, common_options, compile_options
+from tilewright.cli.pages import LIMIT_SECONDS, measured, write_page
 from tilewright.cli.state import State
-from tilewright.driver import OtherLoad, measure_limits
-from tilewright.report import Content, of_database, of_model, render
-from tilewright.target import CpuTarget
+from tilewright.driver import Limits, measure_limits
+from tilewright.report import Content, of_database
+from tilewright.target import detect
 from tilewright.tune import Database
 
 #: What SQLite's files begin with.
@@ -30,6 +31,13 @@ _SQLITE = b"SQLite format 3\0"
     metavar="DB",
     help="Another database, whose best times are shown beside this one's.",
 )
+@click.option(
+    "--before",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    callback=lambda ctx, option, value: None if value is None else value.isoformat(),
+    metavar="DATE",
+    help="Show beside each best time that of the sessions which began before a date (UTC).",
+)
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(min=1), help="Runs of MODEL.")
 @click.option("--seed", default=0, show_default=True, help="Seed of MODEL's random inputs.")
 @compile_options
@@ -39,6 +47,7 @@ def report(
     source: str,
     output: str,
     against: str | None,
+    before: str | None,
     repeats: int,
     seed: int,
     options: CompileOptions,
@@ -50,14 +59,15 @@ def report(
     """
     check_output(output, source, *([against] if against else []))
     if not source.startswith(ZOO) and _is_database(source):
+        if against is not None and before is not None:
+            raise click.UsageError("--against and --before are two things to compare with: give one")
         with Database(source) as database:
-            content = _of_databases(database, against)
-    elif against is not None:
-        raise click.UsageError("--against compares two databases")
+            content = _of_databases(database, against, before)
+    elif against is not None or before is not None:
+        raise click.UsageError("--against and --before compare databases")
     else:
-        content = _measured(state, source, repeats, seed, options)
-    write_text(output, render(content))
-    state.note(f"{output}: {len(content.kernels)} {'tasks' if content.kind == 'tuning' else 'kernels'}")
+        content = measured(state, source, repeats, seed, options)
+    write_page(state, output, content)
 
 
 def _is_database(path: str) -> bool:
@@ -69,22 +79,12 @@ def _is_database(path: str) -> bool:
         return False
 
 
-def _of_databases(database: Database, against: str | None) -> Content:
+def _of_databases(database: Database, against: str | None, before: str | None) -> Content:
     if against is None:
-        return of_database(database)
+        return of_database(database, before=before or "", limits=_limits)
     with Database(against) as other:
-        return of_database(database, other)
+        return of_database(database, other, limits=_limits)
 
 
-def _measured(state: State, model: str, repeats: int, seed: int, options: CompileOptions) -> Content:
-    compiled = compile_for(state, open_model(model), options)
-    feeds = feeds_for(compiled, (), None, seed)
-    limits = None
-    with OtherLoad() as others:
-        if isinstance(compiled.target, CpuTarget):
-            named = {name for each in compiled.descriptions() for name in each.instructions}
-            limits = measure_limits(compiled.target, compiled.threads, 0.05, sorted(named))
-        profile = compiled.profile(feeds, repeats, limits=limits)
-    if others.warning:
-        state.note(others.warning)
-    return of_model(compiled, profile, others.share)
+def _limits(threads: int) -> Limits:
+    return measure_limits(detect(), threads, LIMIT_SECONDS)
