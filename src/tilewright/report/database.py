@@ -80,6 +80,8 @@ def _facts(database: Database, kernels: tuple[Kernel, ...]) -> tuple[tuple[str, 
         abs(kernel.untuned / kernel.points.seconds[0] - 1)
         for kernel in kernels
         if kernel.untuned and kernel.points.seconds and kernel.points.seconds[0]
+        # where no leader was beside it, it was measured once
+        if kernel.untuned != kernel.points.seconds[0]
     ]
     if apart:
         found.append(("Noise", f"default plans measured again: {median(apart):.1%} apart at the median"))

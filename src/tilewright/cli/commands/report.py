@@ -11,7 +11,7 @@ from tilewright.cli.models import ZOO
 from tilewright.cli.options import CompileOptions, common_options, compile_options
 from tilewright.cli.pages import LIMIT_SECONDS, measured, write_page
 from tilewright.cli.state import State
-from tilewright.driver import Limits, measure_limits
+from tilewright.driver import Limits, OtherLoad, measure_limits
 from tilewright.report import Content, of_database
 from tilewright.target import detect
 from tilewright.tune import Database
@@ -62,7 +62,10 @@ def report(
         if against is not None and before is not None:
             raise click.UsageError("--against and --before are two things to compare with: give one")
         with Database(source) as database:
-            content = _of_databases(database, against, before)
+            with OtherLoad() as others:
+                content = _of_databases(database, against, before)
+            if others.warning:
+                state.note(others.warning)
     elif against is not None or before is not None:
         raise click.UsageError("--against and --before compare databases")
     else:

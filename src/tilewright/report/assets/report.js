@@ -64,7 +64,7 @@
   function chart(parent, label, width = 460, height = 260) {
     const svg = add(parent, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
     add(svg, "title", {}, label);
-    return { svg, left: 58, right: width - 12, top: 14, bottom: height - 34, width, height };
+    return { svg, left: 72, right: width - 12, top: 14, bottom: height - 34, width, height };
   }
   function scale(low, high, from, to, log) {
     const map = log ? Math.log10 : (x) => x;
