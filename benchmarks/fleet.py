@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 from arguments import names, parser_of
@@ -186,14 +187,15 @@ def local(trials: int, rounds: int) -> dict[str, object]:
                 done = sum(len(on.measure(task, each)) for task, each in zip(tasks, found, strict=True))
                 rates[workers].append(done / (time.perf_counter() - begin))
     best = {workers: max(found) for workers, found in rates.items()}
+    ratios = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
     return {
         "part": "local",
         "trials": trials,
         "rounds": rounds,
         "one": best[1],
         "two": best[2],
-        "ratio": best[2] / best[1],
-        "ratios": [two / one for one, two in zip(rates[1], rates[2], strict=True)],
+        "ratio": median(ratios),
+        "ratios": ratios,
         "cpus": len(os.sched_getaffinity(0)),
     }
 

@@ -25,6 +25,8 @@ _log = get_logger(__name__)
 
 #: Seconds beyond the limits of its candidates after which a worker is late.
 GRACE: Final = 30.0
+#: Seconds beyond that in which a worker says what it is: it has to start, and to load this package.
+START: Final = 120.0
 #: Workers that may be lost with one candidate; then it is a trial that crashed.
 MOST_LOST: Final = 2
 #: Candidates a worker that keep it busy while the next ones are chosen.
@@ -139,7 +141,7 @@ class ClusterMeasurer:
         #: What workers still do that were asked before an interruption.
         self._owed: dict[int, Hashable] = {}
         asked = {pool.send(worker, {"do": "describe"}): worker for worker in range(pool.size)}
-        until = time.monotonic() + limits.build_seconds + GRACE
+        until = time.monotonic() + limits.build_seconds + START
         while asked and time.monotonic() < until:
             for ticket in pool.ready(list(asked), until - time.monotonic()):
                 worker = asked.pop(ticket)
