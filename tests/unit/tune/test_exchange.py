@@ -44,6 +44,8 @@ def changed(line, **fields):
         (2, lambda line: changed(line, task="b"), "line 3 is of a task that no line before declares"),
         (2, lambda line: changed(line, status="fine"), "line 3: a status is one of"),
         (2, lambda line: changed(line, build=True), "line 3: 'build' is a number"),
+        (2, lambda line: changed(line, seconds=float("nan")), "line 3: 'seconds' is no number that can be"),
+        (4, lambda line: changed(line, seconds=0.0), "line 5: seconds of a record are more than none"),
         (2, lambda line: " " * ((1 << 24) + 1), "line 3 has 16777217 characters"),
     ],
 )
