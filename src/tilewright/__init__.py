@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
-    from tilewright.runtime import SavedModel
+    from tilewright.runtime import SavedDynamicModel, SavedModel
     from tilewright.runtime import load_model as load
     from tilewright.support import InternalError, TilewrightError, UserError
 
@@ -24,6 +24,7 @@ _EXPORTS: Final = {
     "DynamicModel": ("tilewright.driver", "DynamicModel"),
     "CompiledModel": ("tilewright.driver", "CompiledModel"),
     "InternalError": ("tilewright.support", "InternalError"),
+    "SavedDynamicModel": ("tilewright.runtime", "SavedDynamicModel"),
     "SavedModel": ("tilewright.runtime", "SavedModel"),
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
@@ -38,6 +39,7 @@ __all__ = [
     "CompiledProgram",
     "DynamicModel",
     "InternalError",
+    "SavedDynamicModel",
     "SavedModel",
     "TilewrightError",
     "UserError",

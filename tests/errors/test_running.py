@@ -18,7 +18,7 @@ from tilewright.driver.engines import optional_module
 from tilewright.ir import parse_function
 from tilewright.lower import lower
 from tilewright.runtime import native
-from tilewright.runtime.saved import check_machine
+from tilewright.runtime.load import check_machine
 from tilewright.support import (
     ArtefactError,
     InputError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from tilewright.cli.options import CompileOptions
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import DynamicModel, compile_model
+from tilewright.runtime import SavedDynamicModel, load_model
+from tilewright.support import counted, quoted
 
 #: Largest difference of a checked run from a static compile's, of the largest result: sums in another order.
 TOLERANCE: Final = 1e-3
@@ -49,6 +51,43 @@ def run_dynamic(
         state.say(text + (f", off by {row['difference']:.2g} of the largest" if check else ""))
     if any(row.get("difference", 0.0) > TOLERANCE for row in rows):
         raise click.exceptions.Exit(1)
+
+
+def save_dynamic(
+    state: State,
+    model: str,
+    options: CompileOptions,
+    ranges: Mapping[str, tuple[int, int]],
+    alone: Sequence[Mapping[str, int]],
+    output: str,
+) -> None:
+    """Compile a model with open sizes, and save it with kernels for all ranges and some single sizes."""
+    start = time.perf_counter()
+    with ProgressBar(state) as progress:
+        made = compile_model(
+            open_model(model), dynamic=ranges, progress=progress, **compile_arguments(options)
+        )
+        progress("save", 0, 1, output)
+        made.save(output, sizes=alone)
+        progress("save", 1, 1, output)
+    saved = load_model(output)
+    assert isinstance(saved, SavedDynamicModel)
+    seconds = time.perf_counter() - start
+    if state.json:
+        sizes = {name: list(bounds) for name, bounds in made.sizes.items()}
+        state.print_json(
+            {"command": "compile", "model": model, "name": made.name, "sizes": sizes, "written": [output],
+             "ranges": [{n: list(b) for n, b in each.items()} for each in saved.ranges], "seconds": seconds}
+        )  # fmt: skip
+        return
+    for name, type_ in made.inputs.items():
+        state.say(f"   input  {quoted(name)}: {type_}")
+    for name, (lo, hi) in made.sizes.items():
+        state.say(f"    size  {name} from {lo} to {hi}")
+    state.say(f"  target  {made.target.name}, {counted(made.threads, 'thread')}")
+    state.say(f"   plans  {counted(len(saved.ranges), 'range')} of sizes")
+    state.say(f"    time  {seconds:.2f} s")
+    state.note(f"written to {output}")
 
 
 def _row(

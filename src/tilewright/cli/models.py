@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -18,7 +19,7 @@ from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
-from tilewright.runtime import SavedModel, is_saved_model, load_model
+from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model, load_fixed, load_model
 from tilewright.support import known_names, quoted
 
 Array = npt.NDArray[Any]
@@ -91,13 +92,27 @@ def load_or_compile(state: State, model: str, options: CompileOptions) -> Compil
     """A saved model as it is, anything else compiled. Raises UsageError for options that come too late."""
     if not is_saved_model(model):
         return compile_for(state, open_model(model), options)
-    fresh = CompileOptions(threads=options.threads, wait_policy=options.wait_policy)
-    if options != fresh:
+    _refuse_late(options)
+    return load_fixed(model, threads=options.threads, wait_policy=options.wait_policy)
+
+
+def load_open(model: str, options: CompileOptions) -> SavedDynamicModel | None:
+    """A saved model with open sizes, else ``None``. Raises UsageError for options that come too late."""
+    if not is_saved_model(model):
+        return None
+    found = load_model(model, threads=options.threads, wait_policy=options.wait_policy)
+    if not isinstance(found, SavedDynamicModel):
+        return None
+    _refuse_late(replace(options, shapes={}))
+    return found
+
+
+def _refuse_late(options: CompileOptions) -> None:
+    if options != CompileOptions(threads=options.threads, wait_policy=options.wait_policy):
         raise click.UsageError(
             "a saved model has its shapes, its target and its methods: --shape, --target, --precision, "
             "--accuracy and --no-checks come too late"
         )
-    return load_model(model, threads=options.threads, wait_policy=options.wait_policy)
 
 
 def feeds_for(
@@ -106,6 +121,28 @@ def feeds_for(
     """The inputs given as files; random ones where none are given at all."""
     given = read_feeds(parse_assignments(files, "--input"), archive, compiled.inputs)
     return given if given else compiled.sample_feeds(seed)
+
+
+def open_feeds(
+    model: SavedDynamicModel,
+    shapes: Mapping[str, tuple[int, ...] | int],
+    files: tuple[str, ...],
+    archive: str | None,
+    seed: int,
+) -> Mapping[str, Array]:
+    """The inputs at the sizes of ``--shape``, by default the largest ones: of files, or random ones.
+
+    Raises UsageError for a shape that is no size, InputError for sizes that the model does not have.
+    """
+    sizes = {name: hi for name, (_, hi) in model.sizes.items()}
+    for name, size in shapes.items():
+        if not isinstance(size, int):
+            raise click.UsageError(f"--shape {name}: the model's sizes are {', '.join(sizes)}")
+        sizes[name] = size
+    drawn = model.sample_feeds(seed, **sizes)
+    infos = [each.at(sizes) for each in model.inputs]
+    given = read_feeds(parse_assignments(files, "--input"), archive, infos)
+    return given or drawn
 
 
 def tensors_as_data(compiled: CompiledModel) -> dict[str, Any]:

@@ -269,6 +269,17 @@ def parse_assignments(texts: tuple[str, ...], option: str) -> dict[str, str]:
     return given
 
 
+def parse_sizes(texts: tuple[str, ...]) -> list[dict[str, int]]:
+    """``NAME=N,NAME=N`` options, each a value of every open size. Raises UsageError for other text."""
+    found: list[dict[str, int]] = []
+    for text in texts:
+        pairs = [part.rpartition("=") for part in text.split(",")]
+        if not all(name and value.isdigit() for name, _, value in pairs):
+            raise click.UsageError(f"--size {text}: write NAME=N, such as batch=8,seq=128")
+        found.append({name: int(value) for name, _, value in pairs})
+    return found
+
+
 def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[int, int]]:
     """``NAME=LO:HI`` options as the ``dynamic`` of a compilation. Raises UsageError for other text."""
     ranges: dict[str, tuple[int, int]] = {}

@@ -19,7 +19,7 @@ from tilewright.driver.choices import (
 )
 from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
-from tilewright.driver.dynamic import Compiler, DynamicModel, Ranges, checked_ranges
+from tilewright.driver.dynamic import Compiler, DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
@@ -27,6 +27,7 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
+from tilewright.driver.size_ranges import NamedRanges, checked_ranges
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx, read_onnx
@@ -77,7 +78,7 @@ def compile_model(
 def compile_model(
     model: Source,
     *,
-    dynamic: Ranges,
+    dynamic: NamedRanges,
     target: str | TargetBase = ...,
     threads: int | None = ...,
     shapes: Shapes | None = ...,
@@ -115,7 +116,7 @@ def compile_model(
     target: str | TargetBase = "cpu",
     threads: int | None = None,
     shapes: Shapes | None = None,
-    dynamic: Ranges | None = None,
+    dynamic: NamedRanges | None = None,
     constants: Mapping[str, Array] | None = None,
     precision: Precision | str = "f32",
     accuracy: str | float = "auto",

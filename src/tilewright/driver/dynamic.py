@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final, TypeAlias
-
-import numpy as np
+from typing import Final
 
 from tilewright.driver.aside import Aside
 from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
@@ -21,40 +20,46 @@ from tilewright.driver.model import CompiledModel
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.range_plan import AtSizes, NoRangePlanError, range_plan, sizes_to_compare
+from tilewright.driver.samples import index_bounds
+from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
+from tilewright.driver.size_ranges import (
+    DEGENERATE,
+    NamedRanges,
+    range_of,
+    ranges_between,
+    sampled_sizes,
+)
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import flops
 from tilewright.frontend import ReadModel, Shapes
 from tilewright.graph import Graph, TensorType
-from tilewright.ir import Param, Program, buffer_at, generalise, program_at
+from tilewright.ir import Param, Program, buffer_at, dtype_of, generalise, program_at
 from tilewright.plan import GraphPlan
-from tilewright.runtime import BoundModel, HoldsCode, RangePlan, ThreadPool
+from tilewright.runtime import (
+    BoundModel,
+    HoldsCode,
+    OpenManifest,
+    OpenTensor,
+    RangePlan,
+    Ranges,
+    SizeReader,
+    ThreadPool,
+)
 from tilewright.support import ArtefactError, InputError, Settings, get_logger, known_names, quoted
 from tilewright.target import CpuTarget
 
 _log = get_logger(__name__)
 
-Ranges: TypeAlias = Mapping[str, tuple[int, int]]
-"""The least and the largest value of each open size, by its name in the model."""
 
 #: Sizes of which the plan of a run, with its memory, is kept: the last used.
 SIZES_KEPT: Final = 16
 #: Kernels of single sizes, where no symbolic one fits, that are kept.
 KERNELS_KEPT: Final = 4096
-#: Ranges of sizes that share symbolic kernels end at powers of two from here on.
-FIRST_RANGE: Final = 16
 #: Runs of one size after which kernels are made for it alone, and how many such sizes are kept.
 SINGLE_AFTER: Final = 64
 SINGLES_KEPT: Final = 2
 #: Sizes whose runs are counted.
 COUNTED: Final = 1024
-#: Sizes at which programs are compared to find what is affine in them: no powers of two, two neighbours.
-SAMPLES: Final = (41, 37, 38, 53)
-#: Sizes up to this one are cases of their own: what has one element is read without its index.
-DEGENERATE: Final = 1
-
-
-_RangeKey: TypeAlias = tuple[tuple[int, int], ...]
-"""A range of each size, in their order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +105,7 @@ class DynamicModel(HoldsCode):
     def __init__(
         self,
         model: ReadModel,
-        ranges: Ranges,
+        ranges: NamedRanges,
         shapes: Shapes,
         constants: Mapping[str, Array],
         compiler: Compiler,
@@ -114,22 +119,23 @@ class DynamicModel(HoldsCode):
         self._packs = Packs()
         self._arrays: dict[str, Array] = {}
         self._static: OrderedDict[tuple[int, Program], ModelKernel] = OrderedDict()
-        self._ranges: dict[_RangeKey, dict[int, ModelKernel]] = {}
-        self._plans: dict[_RangeKey, RangePlan | None] = {}
+        self._ranges: dict[Ranges, dict[int, ModelKernel]] = {}
+        self._plans: dict[Ranges, RangePlan | None] = {}
+        self._largest: dict[Ranges, Steps] = {}
         self._aside = Aside()
         # where the sizes of the last run were: mostly those of the next one are there, too
-        self._last: _RangeKey = tuple((hi + 1, hi) for _, hi in ranges.values())
-        self._ahead: set[tuple[_RangeKey, tuple[bool, ...]]] = set()
+        self._last: Ranges = tuple((hi + 1, hi) for _, hi in ranges.values())
+        self._ahead: set[tuple[Ranges, tuple[bool, ...]]] = set()
         self._used: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._single: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
         self.sizes = dict(ranges)
         """The least and the largest value of each open size."""
         self.inputs = {name: self._declared(name, type_) for name, type_ in model.inputs().items()}
         """The type of each input; sizes that are open are names."""
-        self._places = [
-            (name, type_.rank, [(axis, dim) for axis, dim in enumerate(type_.shape) if isinstance(dim, str)])
-            for name, type_ in self.inputs.items()
-        ]
+        self._open = tuple(
+            OpenTensor(name, dtype_of(type_.dtype).numpy, type_.shape) for name, type_ in self.inputs.items()
+        )
+        self._reader = SizeReader(self._open, self.sizes)
         self.target = compiler.target
         """The machine that the model was compiled for."""
         self.threads = compiler.options.threads
@@ -168,7 +174,7 @@ class DynamicModel(HoldsCode):
 
         Raises InputError also for sizes that contradict each other or are out of their range.
         """
-        sizes = self._read(feeds)
+        sizes = self._reader.read(feeds)
         single = self._single.get(sizes)
         if single is not None:
             return single.run(output_names, feeds, out=out)
@@ -199,6 +205,34 @@ class DynamicModel(HoldsCode):
                 self._plan_range(ranges)
         self.wait()
 
+    def save(self, path: str | os.PathLike[str], sizes: Iterable[Mapping[str, int]] = ()) -> None:
+        """Write the model as one file that ``tilewright.load`` runs without the compiler.
+
+        It holds the plans of all ranges of sizes, made now where they do not stand yet, and those of the
+        given single ``sizes``, each compiled for itself. A range whose sizes have no plan in common is in
+        the file at such sizes only. Raises InputError where nothing would be in it, and for sizes as
+        :meth:`at` does; ArtefactError where the file cannot be written, InstallationError off x86-64 where
+        there is no C compiler to link with.
+        """
+        alone = dict.fromkeys(self._given(each) for each in sizes)
+        self.prepare()
+        library, weights = Library(), Weights()
+        ranges = []
+        for key in self._all_ranges():
+            plan = self._plans[key]
+            if plan is not None:
+                steps = self._largest[key]
+                said = Described(self.name, self.target, (), (), index_bounds(steps.graph))
+                ranges.append(range_manifest(key, plan, steps.kernels, said, library, weights))
+        if not ranges and not alone:
+            raise InputError(
+                f"no sizes of {quoted(self.name)} share a plan",
+                hint="say which sizes the file is to hold: save(path, sizes=[{'batch': 8}])",
+            )
+        single = [(key, self._compiled_alone(key).parts(library, weights).manifest) for key in alone]
+        manifest = OpenManifest(self.sizes, self._open, tuple(ranges), tuple(single))
+        save_model(manifest, library, weights, path)
+
     def wait(self) -> None:
         """Wait until all that is made aside stands: plans of ranges in use, kernels of sizes often used."""
         self._aside.wait()
@@ -224,34 +258,7 @@ class DynamicModel(HoldsCode):
         return replace(type_, shape=tuple(settled.get(str(dim), dim) for dim in type_.shape))
 
     def _for(self, feeds: Mapping[str, Array]) -> CompiledModel:
-        return self._at(self._read(feeds))
-
-    def _read(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
-        """The sizes that arrays show, checked."""
-        if not isinstance(feeds, Mapping):
-            raise InputError(f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}")
-        known = self._seen(feeds)
-        if known is not None:
-            return known
-        found = read_open_sizes(self.inputs, {name: np.shape(a) for name, a in feeds.items()})
-        return tuple(self._checked(name, found[name]) for name in self.sizes)
-
-    def _seen(self, feeds: Mapping[str, Array]) -> tuple[int, ...] | None:
-        """The sizes of arrays that fit; ``None`` where something does not, or is no array."""
-        found: dict[str, int] = {}
-        try:
-            for name, rank, places in self._places:
-                shape = feeds[name].shape
-                if len(shape) != rank:
-                    return None
-                for axis, size in places:
-                    if found.setdefault(size, shape[axis]) != shape[axis]:
-                        return None
-            sizes = tuple(found[name] for name in self.sizes)
-        except (KeyError, AttributeError):
-            return None
-        within = all(lo <= n <= hi for n, (lo, hi) in zip(sizes, self.sizes.values(), strict=True))
-        return sizes if within else None
+        return self._at(self._reader.read(feeds))
 
     def _given(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes by name as a caller gives them, checked."""
@@ -261,7 +268,7 @@ class DynamicModel(HoldsCode):
                 raise InputError(f"the model has no open size {quoted(name)}", hint=hint)
         if missing := [name for name in self.sizes if name not in sizes]:
             raise InputError(f"the size {quoted(missing[0])} is missing")
-        return tuple(self._checked(name, sizes[name]) for name in self.sizes)
+        return tuple(self._reader.checked(name, sizes[name]) for name in self.sizes)
 
     def _at(self, key: tuple[int, ...]) -> CompiledModel:
         with self._lock:
@@ -271,12 +278,6 @@ class DynamicModel(HoldsCode):
                     self._known.popitem(last=False)
             self._known.move_to_end(key)
             return self._known[key]
-
-    def _checked(self, name: str, value: object) -> int:
-        lo, hi = self.sizes[name]
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not lo <= value <= hi:
-            raise InputError(f"the size {quoted(name)} is {value}; the model is compiled for {lo} to {hi}")
-        return int(value)
 
     def _made(self, sizes: Mapping[str, int]) -> CompiledModel:
         """The model at sizes that were not used lately."""
@@ -314,15 +315,15 @@ class DynamicModel(HoldsCode):
             graph_plan=made.plan,
         )
 
-    def _range(self, sizes: Sequence[int]) -> _RangeKey:
+    def _range(self, sizes: Sequence[int]) -> Ranges:
         """The range of sizes that share kernels with some."""
         return tuple(range_of(n, lo, hi) for n, (lo, hi) in zip(sizes, self.sizes.values(), strict=True))
 
-    def _all_ranges(self) -> list[_RangeKey]:
+    def _all_ranges(self) -> list[Ranges]:
         """All ranges, those of the smallest sizes first."""
         return list(product(*(ranges_between(lo, hi) for lo, hi in self.sizes.values())))
 
-    def _plan_range(self, ranges: _RangeKey) -> None:
+    def _plan_range(self, ranges: Ranges) -> None:
         """Make the plan of a range: at some of its sizes as for each alone, and what these have in common."""
         names = list(self.sizes)
         points: list[AtSizes] = []
@@ -345,13 +346,15 @@ class DynamicModel(HoldsCode):
             plan = None
         with self._lock:
             self._plans[ranges] = plan
+            if plan is not None:
+                self._largest[ranges] = points[0].steps
 
-    def _want(self, ranges: _RangeKey) -> None:
+    def _want(self, ranges: Ranges) -> None:
         """Have the plan of a range made aside."""
         if ranges not in self._plans:
             self._aside.want(ranges, lambda: self._plan_range(ranges))
 
-    def _look_ahead(self, sizes: tuple[int, ...], ranges: _RangeKey) -> None:
+    def _look_ahead(self, sizes: tuple[int, ...], ranges: Ranges) -> None:
         """Have the range after this one planned before sizes that grow come there."""
         upper = tuple([2 * n > lo + hi for n, (lo, hi) in zip(sizes, ranges, strict=True)])
         if (ranges, upper) not in self._ahead:
@@ -374,6 +377,16 @@ class DynamicModel(HoldsCode):
                     self._used.popitem(last=False)
 
     def _make_single(self, key: tuple[int, ...]) -> None:
+        """Have the model of one size alone at hand."""
+        model = self._compiled_alone(key)
+        with self._lock:
+            self._single[key] = model
+            while len(self._single) > SINGLES_KEPT:
+                gone, _ = self._single.popitem(last=False)
+                # it has to be used as often again
+                self._used.pop(gone, None)
+
+    def _compiled_alone(self, key: tuple[int, ...]) -> CompiledModel:
         """The model compiled for one size alone, all its decisions made for that."""
         start = time.perf_counter()
         sizes = dict(zip(self.sizes, key, strict=True))
@@ -382,13 +395,7 @@ class DynamicModel(HoldsCode):
         found = constants_of(made.partition.graph, made.partition.views)
         kernels = self._built(made.units, found)
         steps, assembled = self._planned(made, kernels, None)
-        model = self._compiled_model(made, steps, assembled, time.perf_counter() - start)
-        with self._lock:
-            self._single[key] = model
-            while len(self._single) > SINGLES_KEPT:
-                gone, _ = self._single.popitem(last=False)
-                # it has to be used as often again
-                self._used.pop(gone, None)
+        return self._compiled_model(made, steps, assembled, time.perf_counter() - start)
 
     def _units(self, sizes: Mapping[str, int]) -> GraphUnits:
         """The units at some sizes, cut and laid out as at all others where that is possible."""
@@ -509,95 +516,7 @@ class DynamicModel(HoldsCode):
         return build_kernels(units, target, options, known, settings, no_progress)
 
 
-def sampled_sizes(lo: int, hi: int) -> tuple[int, ...]:
-    """Sizes between two of which affine functions can be told, no degenerate ones if there are others."""
-    found = dict.fromkeys((*SAMPLES, hi, hi - 1, (lo + hi) // 2, 3, 2))
-    usual = [n for n in found if max(lo, DEGENERATE + 1) <= n <= hi]
-    return tuple(usual or range(lo, hi + 1))[: len(SAMPLES)]
-
-
-def range_of(size: int, lo: int, hi: int) -> tuple[int, int]:
-    """The range of sizes that share kernels with a size between ``lo`` and ``hi``."""
-    if size <= DEGENERATE:
-        return size, size
-    end = FIRST_RANGE
-    while size > end:
-        end *= 2
-    first = end // 2 + 1 if end > FIRST_RANGE else DEGENERATE + 1
-    return max(lo, first), min(hi, end)
-
-
-def ranges_between(lo: int, hi: int) -> list[tuple[int, int]]:
-    """All ranges of sizes from ``lo`` to ``hi``, in order."""
-    found = [range_of(lo, lo, hi)]
-    while found[-1][1] < hi:
-        found.append(range_of(found[-1][1] + 1, lo, hi))
-    return found
-
-
-def read_open_sizes(inputs: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The open sizes that the shapes of inputs show.
-
-    Raises InputError where two inputs contradict each other, or an input has another rank.
-    """
-    sizes: dict[str, int] = {}
-    seen: dict[str, str] = {}
-    for name, type_ in inputs.items():
-        shape = shapes.get(name)
-        if shape is None:
-            raise InputError(f"the input {quoted(name)} is missing")
-        if len(shape) != type_.rank:
-            raise InputError(
-                f"the input {quoted(name)} has {type_.rank} dimensions, {type_}; got {list(shape)}"
-            )
-        for axis, (dim, size) in enumerate(zip(type_.shape, shape, strict=True)):
-            if not isinstance(dim, str):
-                continue
-            place = f"axis {axis} of {quoted(name)}"
-            if sizes.setdefault(dim, int(size)) != size:
-                raise InputError(
-                    f"the size {quoted(dim)} is {sizes[dim]} by {seen[dim]} and {size} by {place}"
-                )
-            seen.setdefault(dim, place)
-    return sizes
-
-
-def checked_ranges(dynamic: object, model: ReadModel, shapes: Shapes) -> dict[str, tuple[int, int]]:
-    """The ranges that a caller gives, one an open size that ``shapes`` does not settle.
-
-    Raises InputError for names that the model does not have, and for what is no range.
-    """
-    if not isinstance(dynamic, Mapping):
-        raise InputError("dynamic= must map names to ranges", hint='dynamic={"batch": (1, 64)}')
-    settled = set(shapes)
-    dims = {
-        dim
-        for name, type_ in model.inputs().items()
-        for dim in type_.shape
-        if isinstance(dim, str) and not {dim, name} & settled
-    }
-    ranges: dict[str, tuple[int, int]] = {}
-    for name, given in dynamic.items():
-        if name not in dims:
-            hint = known_names(str(name), sorted(dims), "its open sizes")
-            raise InputError(f"the model has no open size {quoted(str(name))}", hint=hint)
-        pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-        whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
-        if len(pair) != 2 or not whole or not 0 <= pair[0] <= pair[1]:
-            raise InputError(
-                f"dynamic= gives {quoted(str(name))} the range {given!r}",
-                hint="a range is its least and its largest size, both included: (1, 4096)",
-            )
-        ranges[str(name)] = (int(pair[0]), int(pair[1]))
-    if open_ := sorted(dims - set(ranges)):
-        raise InputError(
-            f"the model leaves {', '.join(map(quoted, open_))} open as well",
-            hint="settle it by shapes=, or give its range in dynamic=",
-        )
-    return ranges
-
-
-def _names(sizes: Ranges) -> list[str]:
+def _names(sizes: NamedRanges) -> list[str]:
     """Identifiers for sizes, whose names in a model may be anything."""
     return [f"size{at}" for at in range(len(sizes))]
 

@@ -24,6 +24,7 @@ from tilewright.runtime import (
     HEADER_PATH,
     BufferRef,
     Manifest,
+    Piece,
     RangeCheck,
     TensorInfo,
     tensor_bytes,
@@ -146,7 +147,7 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
             f"{quoted_path(path)} cannot be the name of a C header",
             hint="it must end in .h and begin as a name in C does",
         )
-    size = sum(map(len, parts.weights))
+    size = sum(map(len, parts.weights.pieces))
     if size > WEIGHTS_BOUND:
         raise ResourceError(
             f"{format_bytes(size)} of weights are more than a library holds ({format_bytes(WEIGHTS_BOUND)})",
@@ -155,15 +156,15 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
     library = path.with_suffix(".so")
     text = _header(parts.manifest, prefix, library.name)
     folder = HEADER_PATH.parent
-    files = {
+    files: dict[str, Sequence[Piece]] = {
         "model.h": [text.encode()],
         "tables.h": [_tables(parts, prefix).encode()],
-        "weights.bin": parts.weights,
+        "weights.bin": parts.weights.pieces,
         "weights.S": [_WEIGHTS.encode()],
     }
     try:
         link_shared(
-            parts.objects,
+            parts.library.objects,
             library,
             files=files,
             sources=[ENTRY_PATH, *sorted(folder.glob("*.c"))],
@@ -220,7 +221,7 @@ def _tables(parts: Parts, prefix: str) -> str:
         "WORKSPACE_BYTES": manifest.workspace_bytes,
         "SCRATCH_BYTES": manifest.scratch_bytes,
     }
-    symbols = parts.symbols
+    symbols = parts.library.symbols
     calls = [
         f"{{{symbols[call.kernel]}, {len(call.buffers)}, {len(call.params)}, {call.section}, {call.lane}}}"
         for call in manifest.calls

@@ -21,7 +21,7 @@ from tilewright.driver.limits import Limits
 from tilewright.driver.plans import ModelPlan, plan_of_kernels
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
-from tilewright.driver.save import Parts, save_model, take_apart
+from tilewright.driver.save import Described, Library, Parts, Weights, save_model, take_apart
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
@@ -320,7 +320,8 @@ class CompiledModel(HoldsCode):
         ``path`` is replaced once all is written. Raises ArtefactError where the file cannot be written,
         InstallationError off x86-64 where there is no C compiler to link with.
         """
-        save_model(self._parts(), path)
+        parts = self.parts(Library(), Weights())
+        save_model(parts.manifest, parts.library, parts.weights, path)
 
     def trim(self) -> None:
         """Free the memory kept for runs to come."""
@@ -339,7 +340,7 @@ class CompiledModel(HoldsCode):
         does not end in ``.h``, ResourceError for more weights than a library can hold, ArtefactError where
         the files cannot be written, InstallationError where there is no C compiler.
         """
-        return export_c(self._parts(), header)
+        return export_c(self.parts(Library(), Weights()), header)
 
     def emit(self, form: Text = "c") -> str:
         """The kernels in the order in which they first run: as ``c``, ``llvm`` (after its passes) or ``asm``.
@@ -356,15 +357,18 @@ class CompiledModel(HoldsCode):
         """
         return self.emit("c")
 
-    def _parts(self) -> Parts:
+    def parts(self, library: Library, weights: Weights) -> Parts:
+        """The model taken apart, its kernels and constants put to those of a file.
+
+        Raises TargetError for a model of a device.
+        """
         if not isinstance(self.target, CpuTarget):
             raise TargetError(
                 f"a model compiled for {self.target.name} cannot be saved yet",
                 hint="compile it where it runs: compiled modules are kept in the cache",
             )
-        return take_apart(
-            self._steps, self._assembled, self.target, self.inputs, self.outputs, self._index_bounds
-        )
+        said = Described(self.name, self.target, self.inputs, self.outputs, self._index_bounds)
+        return Parts(take_apart(self._steps, self._assembled, said, library, weights), library, weights)
 
     def _made_as_returned(self) -> tuple[int, ...] | None:
         """Where the plan makes exactly the arrays that a run returns: the number of each, in order."""

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from tilewright.driver.model import CompiledModel
-from tilewright.runtime import load_model
+from tilewright.runtime import load_fixed
 from tilewright.support import InstallationError, get_logger
 
 _log = get_logger(__name__)
@@ -116,7 +116,7 @@ def _comparison(times: Sequence[Sequence[float]], *, fresh: bool) -> Comparison:
 def main() -> None:
     """Time saved models in turns: what to do is the only argument, the seconds of each round are printed."""
     request: Mapping[str, Any] = json.loads(sys.argv[1])
-    models = [load_model(path, threads=request["threads"]) for path in request["models"]]
+    models = [load_fixed(path, threads=request["threads"]) for path in request["models"]]
     feeds = models[0].sample_feeds()
     times = timed_rounds([m.bind(feeds).run for m in models], request["rounds"], SECONDS)
     sys.stdout.write(json.dumps(times))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,16 @@ from tilewright.runtime import (
     WEIGHTS,
     BufferRef,
     ExecutionPlan,
+    KernelCall,
     Manifest,
-    ParamRef,
+    OpenManifest,
     Piece,
+    RangeManifest,
+    RangePlan,
     Requirements,
     TensorInfo,
     kernel_symbol,
+    tensor_bytes,
     write_container,
 )
 from tilewright.support import InputError, InternalError, quoted
@@ -40,64 +45,148 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 
 
+class Library:
+    """Kernels of plans that are saved together, numbered as they are met, their functions named anew."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        # an address is a kernel's own as long as that lives
+        self._kernels: list[ModelKernel] = []
+        self.objects: list[bytes] = []
+        """The object files of all kernels."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The name of each kernel."""
+        return tuple(map(kernel_symbol, range(len(self._numbers))))
+
+    def calls(self, steps: Sequence[KernelCall], kernels: Sequence[object]) -> tuple[KernelCall, ...]:
+        """The steps of a plan with their kernels' numbers. Raises InternalError for an unknown kernel."""
+        for kernel in kernels:
+            assert isinstance(kernel, ModelKernel)
+            if kernel.address not in self._numbers:
+                number = self._numbers[kernel.address] = len(self._numbers)
+                self._kernels.append(kernel)
+                names = {name: f"{kernel_symbol(number)}_{at}" for at, name in enumerate(kernel.code.names)}
+                names[kernel.symbol] = kernel_symbol(number)
+                self.objects.extend(rename_functions(content, names) for content in kernel.code.objects)
+        if unknown := [call.name for call in steps if call.kernel not in self._numbers]:
+            raise InternalError(f"the step {quoted(unknown[0])} cannot be saved")
+        return tuple(replace(call, kernel=self._numbers[call.kernel]) for call in steps)
+
+
+class Weights:
+    """Constants of plans that are saved together, one after another; equal ones once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[int, int]] = {}
+        self._end = 0
+        self.pieces: list[Piece] = []
+        """What the section consists of."""
+
+    def place(self, arrays: Iterable[Array]) -> tuple[tuple[int, int], ...]:
+        """Offset and bytes of each array."""
+        places = []
+        for array in arrays:
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            digest = hashlib.sha256(content).digest()
+            if digest not in self._known:
+                self.pieces.append(bytes(-self._end % ALIGNMENT))
+                self.pieces.append(content)
+                self._known[digest] = (self._end + len(self.pieces[-2]), array.nbytes)
+                self._end = sum(self._known[digest])
+            places.append(self._known[digest])
+        return tuple(places)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """A model taken apart: what it says of itself, its kernels and their objects, pieces of its weights."""
+    """A model taken apart: what it says of itself, its kernels and its constants."""
 
     manifest: Manifest
-    symbols: tuple[str, ...]
-    objects: tuple[bytes, ...]
-    weights: tuple[Piece, ...]
+    library: Library
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a manifest says of a model besides its plan."""
+
+    name: str
+    target: Target
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    index_bounds: Mapping[str, int]
+
+    def manifest(
+        self,
+        plan: ExecutionPlan,
+        calls: tuple[KernelCall, ...],
+        constants: tuple[tuple[int, int], ...],
+        results: tuple[BufferRef, ...],
+    ) -> Manifest:
+        """The manifest of one of the model's plans; its kernels are numbered, its constants have places."""
+        contents = plan.contents
+        return Manifest(
+            name=self.name,
+            producer=f"tilewright {__version__}",
+            requires=Requirements(self.target.arch, tuple(sorted(self.target.features))),
+            threads=plan.pool.threads,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            results=results,
+            index_bounds=self.index_bounds,
+            plan_inputs=contents.inputs,
+            plan_outputs=contents.outputs,
+            arena_bytes=contents.arena_bytes,
+            workspace_bytes=contents.workspace_bytes,
+            scratch_bytes=contents.scratch_bytes,
+            constants=constants,
+            calls=calls,
+            checks=contents.checks,
+            copies=contents.copies,
+            param_count=contents.param_count,
+        )
 
 
 def take_apart(
-    steps: Steps,
-    assembled: Assembled,
-    target: Target,
-    inputs: tuple[TensorInfo, ...],
-    outputs: tuple[TensorInfo, ...],
-    index_bounds: Mapping[str, int],
-) -> Parts:
-    """Number the kernels, give their functions unique names, and place the weights one after another."""
-    assert isinstance(assembled.plan, ExecutionPlan)  # devices' models are not saved
-    contents = assembled.plan.contents
-    numbers: dict[int, int] = {}
-    objects: list[bytes] = []
-    for kernel in steps.kernels:
-        assert isinstance(kernel, ModelKernel)
-        if kernel.address not in numbers:
-            number = numbers[kernel.address] = len(numbers)
-            names = {name: f"{kernel_symbol(number)}_{at}" for at, name in enumerate(kernel.code.names)}
-            names[kernel.symbol] = kernel_symbol(number)
-            objects.extend(rename_functions(content, names) for content in kernel.code.objects)
-    calls = []
-    for call in contents.steps:
-        if any(isinstance(value, ParamRef) for value in call.params) or call.kernel not in numbers:
-            raise InternalError(f"the step {quoted(call.name)} cannot be saved")
-        calls.append(replace(call, kernel=numbers[call.kernel]))
+    steps: Steps, assembled: Assembled, said: Described, library: Library, weights: Weights
+) -> Manifest:
+    """The manifest of a model of fixed sizes, its kernels and constants put to those of a file."""
+    plan = assembled.plan
+    assert isinstance(plan, ExecutionPlan)  # devices' models are not saved
+    calls = library.calls(plan.contents.steps, steps.kernels)
     results, returned = _results(steps, assembled)
-    places, pieces = _place((*contents.constants, *returned))
-    manifest = Manifest(
-        name=steps.graph.name,
-        producer=f"tilewright {__version__}",
-        requires=Requirements(target.arch, tuple(sorted(target.features))),
-        threads=assembled.plan.pool.threads,
-        inputs=inputs,
-        outputs=outputs,
-        results=results,
-        index_bounds=index_bounds,
-        plan_inputs=contents.inputs,
-        plan_outputs=contents.outputs,
-        arena_bytes=contents.arena_bytes,
-        workspace_bytes=contents.workspace_bytes,
-        scratch_bytes=contents.scratch_bytes,
-        constants=tuple(places),
-        calls=tuple(calls),
-        checks=contents.checks,
-        copies=contents.copies,
+    places = weights.place((*plan.contents.constants, *returned))
+    return said.manifest(plan, calls, places, results)
+
+
+def range_manifest(
+    ranges: Sequence[tuple[int, int]],
+    plan: RangePlan,
+    kernels: Sequence[object],
+    said: Described,
+    library: Library,
+    weights: Weights,
+) -> RangeManifest:
+    """The manifest of a range of sizes, its kernels and constants put to those of a file."""
+    largest = [hi for _, hi in ranges]
+    inputs = tuple(tensor.at(largest) for tensor in plan.inputs)
+    outputs = tuple(tensor.at(largest) for tensor in plan.outputs)
+    results = tuple(
+        BufferRef(OUTPUT, at, 0, tensor_bytes(info)) for at, info in zip(plan.made, outputs, strict=True)
     )
-    symbols = tuple(map(kernel_symbol, range(len(numbers))))
-    return Parts(manifest, symbols, tuple(objects), tuple(pieces))
+    calls = library.calls(plan.plan.contents.steps, kernels)
+    places = weights.place(plan.plan.contents.constants)
+    said = replace(said, inputs=inputs, outputs=outputs)
+    return RangeManifest(
+        ranges=tuple(ranges),
+        plan=said.manifest(plan.plan, calls, places, results),
+        params=plan.params,
+        inputs=tuple(tensor.extents for tensor in plan.inputs),
+        outputs=tuple(tensor.extents for tensor in plan.outputs),
+        checked=plan.checked,
+    )
 
 
 def as_path(given: object, what: str) -> Path:
@@ -107,19 +196,22 @@ def as_path(given: object, what: str) -> Path:
     raise InputError(f"{what} is given by its path, not by {type(given).__name__}")
 
 
-def save_model(parts: Parts, path: str | os.PathLike[str]) -> None:
+def save_model(
+    manifest: Manifest | OpenManifest, library: Library, weights: Weights, path: str | os.PathLike[str]
+) -> None:
     """Write a model as one file, which ``tilewright.load`` reads; it appears whole or not at all.
 
     On x86-64 the kernels are linked in this process, elsewhere by the system's C compiler. Raises
     ArtefactError where the file cannot be written, InstallationError where it needs a missing C compiler.
     """
-    if can_link(parts.objects):
-        code = shared_library(parts.objects, parts.symbols)
+    objects, symbols = library.objects, library.symbols
+    if can_link(objects):
+        code = shared_library(objects, symbols)
     else:
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-            code = link_shared(parts.objects, Path(folder, "kernels.so"), exports=parts.symbols).read_bytes()
+            code = link_shared(objects, Path(folder, "kernels.so"), exports=symbols).read_bytes()
     write_container(
-        as_path(path, "a saved model"), parts.manifest.as_data(), {CODE: [code], WEIGHTS: parts.weights}
+        as_path(path, "a saved model"), manifest.as_data(), {CODE: [code], WEIGHTS: weights.pieces}
     )
 
 
@@ -148,20 +240,3 @@ def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...],
             at = len(plan.contents.constants) + len(constants) - 1
             results.append(BufferRef(CONSTANT, at, 0, constants[-1].nbytes))
     return tuple(results), tuple(constants)
-
-
-def _place(arrays: Sequence[Array]) -> tuple[list[tuple[int, int]], list[Piece]]:
-    """Offset and bytes of each array, equal arrays once, and the pieces that make up the whole."""
-    places: list[tuple[int, int]] = []
-    pieces: list[Piece] = []
-    known: dict[int, tuple[int, int]] = {}
-    end = 0
-    for array in arrays:
-        if id(array) not in known:
-            pieces.append(bytes(-end % ALIGNMENT))
-            pieces.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            offset = end + len(pieces[-2])
-            end = offset + array.nbytes
-            known[id(array)] = (offset, array.nbytes)
-        places.append(known[id(array)])
-    return places, pieces

@@ -11,6 +11,7 @@ from tilewright.runtime.executor import (
     PlanContents,
     RangeCheck,
 )
+from tilewright.runtime.load import is_saved_model, load_fixed, load_model
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
 from tilewright.runtime.memory import (
     address_of,
@@ -30,10 +31,13 @@ from tilewright.runtime.native import (
     OUTPUT,
     now_ns,
 )
+from tilewright.runtime.open_manifest import OpenManifest, RangeManifest
+from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeReader
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.ranges import Extent, RangePlan, SizedTensor, extent_at
 from tilewright.runtime.results import Results
-from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
+from tilewright.runtime.saved import SavedModel
+from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -71,9 +75,15 @@ __all__ = [
     "Requirements",
     "SizedTensor",
     "RangePlan",
+    "Ranges",
     "Extent",
     "Results",
+    "OpenManifest",
+    "OpenTensor",
+    "RangeManifest",
+    "SavedDynamicModel",
     "SavedModel",
+    "SizeReader",
     "TensorInfo",
     "ThreadPool",
     "address_of",
@@ -89,6 +99,7 @@ __all__ = [
     "guarded_array",
     "is_saved_model",
     "kernel_symbol",
+    "load_fixed",
     "load_model",
     "named_feeds",
     "now_ns",

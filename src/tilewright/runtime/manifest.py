@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
-from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall, RangeCheck
+from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
+from tilewright.runtime.executor import BufferRef, KernelCall, ParamRef, RangeCheck
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
 
@@ -24,10 +25,10 @@ CODE: Final = "code"
 WEIGHTS: Final = "weights"
 """The section of the constants."""
 
-_DTYPES: Final = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_FLOATS: Final = ("float16", "float32", "float64")
+_INTEGERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES: Final = ("bool", *_INTEGERS, "float16", "float32", "float64")
+"""The element types of inputs and outputs."""
 _MAX_RANK: Final = 64
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Manifest:
     ``results`` says where each of ``outputs`` is after a run: in an input, an output of the plan or a
     constant. ``constants`` are the places of the constants within their section. ``calls`` are the steps of
     the plan, their kernels numbered: number n is the symbol ``kernel_symbol(n)`` of the code.
-    ``index_bounds`` states for inputs that index a table the size of that table.
+    ``index_bounds`` states for inputs that index a table the size of that table. A plan for a range of sizes
+    has ``param_count`` parameters, and says all else as it is at the largest sizes.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Manifest:
     calls: tuple[KernelCall, ...]
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
+    param_count: int = 0
 
     def as_data(self) -> dict[str, Any]:
         """The manifest as plain data."""
@@ -91,7 +94,7 @@ class Manifest:
                         "kernel": call.kernel,
                         "name": call.name,
                         "buffers": [_ref_data(ref) for ref in call.buffers],
-                        "params": list(call.params),
+                        "params": [_param_data(param) for param in call.params],
                         "checks": list(call.checks),
                         "section": call.section,
                         "lane": call.lane,
@@ -114,6 +117,7 @@ class Manifest:
                     for check in self.checks
                 ],
                 "copies": [[_ref_data(source), _ref_data(target)] for source, target in self.copies],
+                **({"params": self.param_count} if self.param_count else {}),
             },
         }
 
@@ -132,21 +136,29 @@ def read_manifest(data: Mapping[str, Any], shown: str) -> Manifest:
     if (schema := data.get("schema")) != SCHEMA and type(schema) is int:
         raise newer_or_older(shown, "schema", schema, SCHEMA)
     try:
-        manifest = _read(data)
-        _check(manifest)
-    except _MalformedError as error:
+        manifest = read_plan(data)
+        if manifest.param_count:
+            raise MalformedError("params")
+    except MalformedError as error:
         raise ArtefactError(f"the manifest of {shown} is malformed: {error}") from None
     if (abi := data["abi"]) != ABI:
         raise newer_or_older(shown, "kernel interface", abi, ABI)
     return manifest
 
 
-class _MalformedError(Exception):
-    """An entry of a manifest is missing or wrong; the text names it."""
+def read_plan(data: Mapping[str, Any]) -> Manifest:
+    """The manifest of one plan, checked. Raises MalformedError."""
+    manifest = _read(data)
+    _check(manifest)
+    return manifest
 
 
 def _tensor_data(info: TensorInfo) -> dict[str, Any]:
     return {"name": info.name, "dtype": info.dtype.name, "shape": list(info.shape)}
+
+
+def _param_data(param: int | ParamRef) -> int | list[int]:
+    return [param.index] if isinstance(param, ParamRef) else param
 
 
 def _ref_data(ref: BufferRef) -> list[int]:
@@ -154,40 +166,41 @@ def _ref_data(ref: BufferRef) -> list[int]:
 
 
 def _read(data: Mapping[str, Any]) -> Manifest:
-    if _size(data, "schema") != SCHEMA:
-        raise _MalformedError("schema")
-    _size(data, "abi")
-    requires, plan = _entry(data, "requires", dict), _entry(data, "plan", dict)
-    bounds = _entry(data, "index_bounds", dict)
+    if size(data, "schema") != SCHEMA:
+        raise MalformedError("schema")
+    size(data, "abi")
+    requires, plan = entry(data, "requires", dict), entry(data, "plan", dict)
+    bounds = entry(data, "index_bounds", dict)
     return Manifest(
-        name=_entry(data, "name", str),
-        producer=_entry(data, "producer", str),
-        requires=Requirements(_entry(requires, "arch", str), _list(requires, "features", _text)),
-        threads=_size(data, "threads"),
-        inputs=_list(data, "inputs", _tensor),
-        outputs=_list(data, "outputs", _tensor),
-        results=_list(data, "results", _ref),
-        index_bounds={name: _number(bound, "index_bounds") for name, bound in bounds.items()},
-        plan_inputs=_list(plan, "inputs", _number),
-        plan_outputs=_list(plan, "outputs", _number),
-        arena_bytes=_size(plan, "arena_bytes"),
-        workspace_bytes=_size(plan, "workspace_bytes"),
-        scratch_bytes=_size(plan, "scratch_bytes"),
-        constants=_list(plan, "constants", _place),
-        calls=_list(plan, "steps", _call),
-        checks=_list(plan, "checks", _range_check),
-        copies=_list(plan, "copies", _copy),
+        name=entry(data, "name", str),
+        producer=entry(data, "producer", str),
+        requires=Requirements(entry(requires, "arch", str), list_of(requires, "features", text)),
+        threads=size(data, "threads"),
+        inputs=list_of(data, "inputs", _tensor),
+        outputs=list_of(data, "outputs", _tensor),
+        results=list_of(data, "results", _ref),
+        index_bounds={name: number(bound, "index_bounds") for name, bound in bounds.items()},
+        plan_inputs=list_of(plan, "inputs", number),
+        plan_outputs=list_of(plan, "outputs", number),
+        arena_bytes=size(plan, "arena_bytes"),
+        workspace_bytes=size(plan, "workspace_bytes"),
+        scratch_bytes=size(plan, "scratch_bytes"),
+        constants=list_of(plan, "constants", _place),
+        calls=list_of(plan, "steps", _call),
+        checks=list_of(plan, "checks", _range_check),
+        copies=list_of(plan, "copies", _copy),
+        param_count=number(plan.get("params", 0), "params"),
     )
 
 
 def _check(manifest: Manifest) -> None:
     """That tensors have the sizes of the plan's arguments and that all places exist."""
     if not manifest.threads >= 1:
-        raise _MalformedError("threads")
+        raise MalformedError("threads")
     if [tensor_bytes(info) for info in manifest.inputs] != list(manifest.plan_inputs):
-        raise _MalformedError("inputs do not have the sizes of the plan's")
+        raise MalformedError("inputs do not have the sizes of the plan's")
     if [tensor_bytes(info) for info in manifest.outputs] != [ref.nbytes for ref in manifest.results]:
-        raise _MalformedError("outputs do not have the sizes of their results")
+        raise MalformedError("outputs do not have the sizes of their results")
     sizes = {
         native.INPUT: manifest.plan_inputs,
         native.OUTPUT: manifest.plan_outputs,
@@ -200,98 +213,72 @@ def _check(manifest: Manifest) -> None:
     for ref in used:
         whole = sizes.get(ref.kind, ())
         if ref.index >= len(whole) or ref.offset + ref.nbytes > whole[ref.index]:
-            raise _MalformedError(f"the place {_ref_data(ref)} does not exist")
+            raise MalformedError(f"the place {_ref_data(ref)} does not exist")
     for call in manifest.calls:
         if call.lane >= manifest.threads or call.section > len(manifest.calls):
-            raise _MalformedError(f"the section or lane of {call.name!r}")
+            raise MalformedError(f"the section or lane of {call.name!r}")
+        if any(isinstance(p, ParamRef) and p.index >= manifest.param_count for p in call.params):
+            raise MalformedError(f"the parameters of {call.name!r}")
     steps = [check.step for check in manifest.checks]
     if steps != sorted(steps) or any(step >= len(manifest.calls) for step in steps):
-        raise _MalformedError("the steps of the checks")
+        raise MalformedError("the steps of the checks")
     for check in manifest.checks:
-        size, last = math.prod(check.shape), check.first + max(check.count - 1, 0) * check.stride
-        if check.place.offset % np.dtype(check.dtype).itemsize or (check.count and last >= size):
-            raise _MalformedError(f"the check of {check.value!r}")
+        last = check.first + max(check.count - 1, 0) * check.stride
+        beyond = check.count and last >= math.prod(check.shape)
+        if check.place.offset % np.dtype(check.dtype).itemsize or beyond:
+            raise MalformedError(f"the check of {check.value!r}")
     if any(
         source.nbytes != target.nbytes or target.kind != native.OUTPUT for source, target in manifest.copies
     ):
-        raise _MalformedError("copies")
+        raise MalformedError("copies")
     if any(ref.kind == native.ARENA for ref in manifest.results):
-        raise _MalformedError("results")
+        raise MalformedError("results")
     for offset, nbytes in manifest.constants:
         if offset % native.ALIGNMENT:
-            raise _MalformedError(f"the constant at {offset}, of {nbytes} bytes, is not aligned")
-
-
-def _entry(data: Mapping[str, Any], key: str, kind: type[_T]) -> _T:
-    value = data.get(key)
-    if not isinstance(value, kind):
-        raise _MalformedError(key)
-    return value
-
-
-def _size(data: Mapping[str, Any], key: str) -> int:
-    return _number(data.get(key), key)
-
-
-def _number(value: object, what: str) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_BYTES:
-        raise _MalformedError(what)
-    return value
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise _MalformedError(what)
-    return value
-
-
-def _list(data: Mapping[str, Any], key: str, item: Callable[[Any, str], _T]) -> tuple[_T, ...]:
-    return tuple(item(value, key) for value in _entry(data, key, list))
+            raise MalformedError(f"the constant at {offset}, of {nbytes} bytes, is not aligned")
 
 
 def _tensor(value: object, what: str) -> TensorInfo:
     data = value if isinstance(value, dict) else {}
-    dtype, shape = data.get("dtype"), _list(data, "shape", _number)
-    if dtype not in _DTYPES + _FLOATS or len(shape) > _MAX_RANK:
-        raise _MalformedError(what)
-    return TensorInfo(_entry(data, "name", str), np.dtype(dtype), shape)
-
-
-def _numbers(value: object, count: int, what: str) -> Sequence[int]:
-    if not isinstance(value, list) or len(value) != count:
-        raise _MalformedError(what)
-    return [_number(each, what) for each in value]
+    dtype, shape = data.get("dtype"), list_of(data, "shape", number)
+    if dtype not in DTYPES or len(shape) > _MAX_RANK:
+        raise MalformedError(what)
+    return TensorInfo(entry(data, "name", str), np.dtype(dtype), shape)
 
 
 def _ref(value: object, what: str) -> BufferRef:
-    return BufferRef(*_numbers(value, 4, what))
+    return BufferRef(*numbers(value, 4, what))
 
 
 def _place(value: object, what: str) -> tuple[int, int]:
-    offset, nbytes = _numbers(value, 2, what)
+    offset, nbytes = numbers(value, 2, what)
     return offset, nbytes
 
 
 def _param(value: object, what: str) -> int:
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
-        raise _MalformedError(what)
+        raise MalformedError(what)
     return value
+
+
+def _call_param(value: object, what: str) -> int | ParamRef:
+    return ParamRef(*numbers(value, 1, what)) if isinstance(value, list) else _param(value, what)
 
 
 def _range_check(value: object, what: str) -> RangeCheck:
     data = value if isinstance(value, dict) else {}
-    dtype, stride = data.get("dtype"), _size(data, "stride")
-    if dtype not in _DTYPES[1:] or not stride:
-        raise _MalformedError(what)
+    dtype, stride = data.get("dtype"), size(data, "stride")
+    if dtype not in _INTEGERS or not stride:
+        raise MalformedError(what)
     return RangeCheck(
         place=_ref(data.get("place"), what),
         dtype=str(dtype),
         low=_param(data.get("low"), what),
         high=_param(data.get("high"), what),
-        node=_entry(data, "node", str),
-        value=_entry(data, "value", str),
-        shape=_list(data, "shape", _number),
-        first=_size(data, "first"),
+        node=entry(data, "node", str),
+        value=entry(data, "value", str),
+        shape=list_of(data, "shape", number),
+        first=size(data, "first"),
         stride=stride,
         step=max(_param(data.get("step"), what), native.FIRST),
     )
@@ -299,18 +286,18 @@ def _range_check(value: object, what: str) -> RangeCheck:
 
 def _copy(value: object, what: str) -> tuple[BufferRef, BufferRef]:
     if not isinstance(value, list) or len(value) != 2:
-        raise _MalformedError(what)
+        raise MalformedError(what)
     return _ref(value[0], what), _ref(value[1], what)
 
 
 def _call(value: object, what: str) -> KernelCall:
     data = value if isinstance(value, dict) else {}
     return KernelCall(
-        kernel=_size(data, "kernel"),
-        buffers=_list(data, "buffers", _ref),
-        params=_list(data, "params", _param),
-        name=_entry(data, "name", str),
-        checks=_list(data, "checks", _text),
-        section=_size(data, "section"),
-        lane=_size(data, "lane"),
+        kernel=size(data, "kernel"),
+        buffers=list_of(data, "buffers", _ref),
+        params=list_of(data, "params", _call_param),
+        name=entry(data, "name", str),
+        checks=list_of(data, "checks", text),
+        section=size(data, "section"),
+        lane=size(data, "lane"),
     )

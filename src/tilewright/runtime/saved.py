@@ -1,11 +1,8 @@
-"""Saved models: loading and running them, without the compiler and what it depends on."""
+"""Saved models of fixed sizes: running them, without the compiler and what it depends on."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,26 +10,11 @@ import numpy.typing as npt
 
 from tilewright.runtime import native
 from tilewright.runtime.bound import BoundModel, bound_feeds
-from tilewright.runtime.code import SharedCode
-from tilewright.runtime.container import MAGIC, open_container
-from tilewright.runtime.executor import ExecutionPlan, PlanContents
-from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
+from tilewright.runtime.executor import ExecutionPlan
+from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.memory import aligned_empty
-from tilewright.runtime.pool import pool_for
 from tilewright.runtime.results import Results
 from tilewright.runtime.tensors import HoldsCode, checked_feeds, checked_names, draw_feeds, named_feeds
-from tilewright.support import (
-    ArtefactError,
-    InputError,
-    ResourceError,
-    Settings,
-    TargetError,
-    WaitPolicy,
-    format_bytes,
-    quoted_path,
-    read_settings,
-)
-from tilewright.target import Target, detect
 
 Array = npt.NDArray[Any]
 
@@ -149,89 +131,3 @@ class SavedModel(HoldsCode):
             source = inputs if place.kind == native.INPUT else self._weights
             raw = source[place.index].reshape(-1).view(np.uint8).copy()
         return raw.view(info.dtype).reshape(info.shape)
-
-
-def load_model(
-    path: str | os.PathLike[str],
-    *,
-    threads: int | None = None,
-    wait_policy: WaitPolicy | str | None = None,
-    verify: bool = True,
-    settings: Settings | None = None,
-) -> SavedModel:
-    """Load a model that ``CompiledModel.save`` wrote.
-
-    Weights are mapped from the file, which may be replaced but not written to while it is in use. ``threads``
-    is how many threads a run uses (default: the settings, else as many as the model was compiled for),
-    ``wait_policy`` what they do between loops (``active`` spins, ``passive`` sleeps; default: the settings).
-    Without ``verify`` the digests of code and weights are not checked, which reads the whole file.
-
-    The file holds machine code: load only what you would also run as a program. Raises ArtefactError for a
-    file that is damaged, of another version or for another machine, InputError for wrong options,
-    ResourceError where a run cannot have its memory.
-    """
-    options = read_settings() if settings is None else settings
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"a saved model is given by its path, not by {type(path).__name__}")
-    file = Path(path)
-    shown = quoted_path(file)
-    container = open_container(file, verify=verify)
-    manifest = read_manifest(container.manifest, shown)
-    check_machine(manifest.requires, shown)
-    weights = _weights(manifest, container.sections, shown)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if threads is not None and type(threads) is not int:
-        raise InputError(f"threads must be a whole number from 1, got {threads!r}")
-    count = options.threads or manifest.threads if threads is None else threads
-    pool = pool_for(options, count, wait_policy)
-    needed = manifest.arena_bytes + manifest.workspace_bytes + manifest.scratch_bytes * pool.threads
-    if needed > memory:
-        raise ResourceError(
-            f"one run of {shown} would take {format_bytes(needed)}; there are {format_bytes(memory)}"
-        )
-    code = SharedCode(container.sections.get(CODE, memoryview(b"")), shown)
-    calls = [replace(call, kernel=code.address(kernel_symbol(call.kernel))) for call in manifest.calls]
-    contents = PlanContents(
-        inputs=manifest.plan_inputs,
-        outputs=manifest.plan_outputs,
-        param_count=0,
-        constants=weights,
-        steps=tuple(calls),
-        arena_bytes=manifest.arena_bytes,
-        workspace_bytes=manifest.workspace_bytes,
-        scratch_bytes=manifest.scratch_bytes,
-        checks=manifest.checks,
-        copies=manifest.copies,
-    )
-    return SavedModel(manifest, ExecutionPlan(pool, contents, [code]), weights)
-
-
-def is_saved_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as those of ``CompiledModel.save`` do."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):
-        return False
-
-
-def check_machine(requires: Requirements, shown: str, host: Target | None = None) -> None:
-    """That the code can run on this machine (or ``host``). Raises ArtefactError saying what it lacks."""
-    try:
-        machine = detect() if host is None else host
-    except TargetError as error:
-        raise ArtefactError(f"{shown} cannot run here: {error.what}") from None
-    hint = "compile the model again on this machine"
-    if machine.arch != requires.arch:
-        raise ArtefactError(f"{shown} is for {requires.arch}, this machine is {machine.arch}", hint=hint)
-    if lacking := sorted(set(requires.features) - machine.features):
-        raise ArtefactError(f"{shown} needs CPU features this machine lacks: {', '.join(lacking)}", hint=hint)
-
-
-def _weights(manifest: Manifest, sections: Mapping[str, memoryview], shown: str) -> tuple[Array, ...]:
-    """The constants as arrays of bytes in the mapped file."""
-    content = sections.get(WEIGHTS, memoryview(b""))
-    if any(offset + nbytes > len(content) for offset, nbytes in manifest.constants):
-        raise ArtefactError(f"{shown} does not hold all of its weights", hint="save the model again")
-    whole = np.ndarray(len(content), np.uint8, buffer=content)
-    return tuple(whole[offset : offset + nbytes] for offset, nbytes in manifest.constants)

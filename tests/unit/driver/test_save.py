@@ -13,8 +13,8 @@ import onnx_models as tiny
 import tilewright
 from saved_models import rewrite
 from tilewright.frontend import zoo
+from tilewright.runtime.load import check_machine
 from tilewright.runtime.manifest import ABI, SCHEMA, Requirements
-from tilewright.runtime.saved import check_machine
 from tilewright.support import ArtefactError, InputError, InstallationError, ResourceError, WaitPolicy
 from tilewright.target import AARCH64_NEON, X86_AVX2
 

@@ -29,7 +29,7 @@ from tilewright.driver import (
     model_samples,
     run_benchmark,
 )
-from tilewright.runtime import is_saved_model, load_model
+from tilewright.runtime import is_saved_model, load_fixed
 from tilewright.support import InputError, read_settings
 
 
@@ -106,7 +106,7 @@ def bench(
                 "a saved model has its shapes and its precision, and no other engine reads it: --against, "
                 "--shape, --precision and --accuracy need the model itself"
             )
-        loaded = load_model(model, threads=threads)
+        loaded = load_fixed(model, threads=threads)
         infos, samples = loaded.inputs, loaded.sample_feeds(seed)
     source = model if saved else open_model(model)
     if not saved:

@@ -8,10 +8,18 @@ from typing import Final
 
 import click
 
+from tilewright.cli.dynamic import save_dynamic
 from tilewright.cli.files import check_output, write_folder, write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
 from tilewright.cli.nests import compile_nest, names_nest
-from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
+from tilewright.cli.options import (
+    CompileOptions,
+    common_options,
+    compile_options,
+    model_argument,
+    parse_ranges,
+    parse_sizes,
+)
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
 from tilewright.driver import FORMS, Form, emit_model
@@ -49,6 +57,21 @@ _OTHERS: Final = MappingProxyType(
     "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP; source, ptx, "
     "cubin: the kernels for a GPU that need not be here, with --output in a folder.",
 )
+@click.option(
+    "--dynamic",
+    "ranges",
+    multiple=True,
+    metavar="NAME=LEAST:LARGEST",
+    help="Leave an unknown size open, such as seq=1:4096; the model saved by --output runs at all of them. "
+    "May be given several times.",
+)
+@click.option(
+    "--size",
+    "alone",
+    multiple=True,
+    metavar="NAME=N[,NAME=N]",
+    help="Sizes of --dynamic that get kernels of their own in the saved model. May be given several times.",
+)
 @compile_options
 @common_options
 def compile_(
@@ -56,6 +79,8 @@ def compile_(
     model: str,
     output: str | None,
     emit: str,
+    ranges: tuple[str, ...],
+    alone: tuple[str, ...],
     options: CompileOptions,
 ) -> None:
     """Compile MODEL, and report its inputs, outputs, kernels and memory.
@@ -64,6 +89,8 @@ def compile_(
 
     Compiled code is kept in the object cache: compiling the same model again takes a fraction of the time.
     """
+    if (ranges or alone) and (not ranges or output is None or emit != EMITTED[0] or options.plan):
+        raise click.UsageError("--dynamic goes with --output alone, --size with --dynamic")
     if emit in FORMS:
         _emit_kernels(state, model, output, emit, options)
         return
@@ -74,6 +101,9 @@ def compile_(
     check_output(output, model)
     if names_nest(model):
         compile_nest(state, model, options, emit, output)
+        return
+    if ranges:
+        save_dynamic(state, model, options, parse_ranges(ranges), parse_sizes(alone), str(output))
         return
     compiled = compile_for(state, open_model(model), options)
     written: list[str] = []

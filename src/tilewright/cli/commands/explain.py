@@ -18,7 +18,7 @@ from tilewright.cli.state import State
 from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
 from tilewright.report import as_svg, as_text, of_fusion
-from tilewright.runtime import SavedModel, is_saved_model, load_model
+from tilewright.runtime import SavedModel, is_saved_model, load_fixed
 from tilewright.support import format_bytes, quoted, shortened
 
 _Described = tuple[GroupInfo, KernelDescription]
@@ -93,7 +93,7 @@ def explain(
     if is_saved_model(model):
         if show != LEVELS[0] or group is not None:
             raise click.UsageError("a saved model holds code only: --show and --group need the model itself")
-        _show_saved(state, model, load_model(model))
+        _show_saved(state, model, load_fixed(model))
         return
     compiled = compile_for(state, open_model(model), options)
     every = compiled.groups()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tilewright.cli.arrays import write_archive
 from tilewright.cli.dynamic import run_dynamic
 from tilewright.cli.files import check_output
-from tilewright.cli.models import feeds_for, load_or_compile
+from tilewright.cli.models import feeds_for, load_open, load_or_compile, open_feeds
 from tilewright.cli.nests import names_nest, run_nest
 from tilewright.cli.options import (
     CompileOptions,
@@ -26,7 +26,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.state import State
 from tilewright.driver import CompiledModel, Profile
-from tilewright.runtime import is_saved_model
+from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model
 from tilewright.support import quoted
 
 
@@ -68,8 +68,8 @@ def run(
 ) -> None:
     """Run MODEL on the given inputs, or on random ones, and show its outputs.
 
-    MODEL may also be what `tilewright compile --output` saved, or a C file with a nest: then the arguments
-    that it writes are shown.
+    MODEL may also be what `tilewright compile --output` saved (one with open sizes runs at those that --shape
+    gives, by default the largest ones), or a C file with a nest: then the arguments that it writes are shown.
     """
     if profile and is_saved_model(model):
         raise click.UsageError("--profile needs the model itself, not a saved one")
@@ -88,9 +88,14 @@ def run(
         results, seconds_ = run_nest(state, model, options, files, archive, seed, output, repeats)
         _show(state, model, results, seconds_ * 1e3, repeats, output)
         return
-    compiled = load_or_compile(state, model, options)
-    feeds = feeds_for(compiled, files, archive, seed)
-    names = [info.name for info in compiled.outputs]
+    compiled: CompiledModel | SavedModel | SavedDynamicModel
+    if (opened := load_open(model, options)) is not None:
+        compiled, names = opened, list(opened.output_names)
+        feeds = open_feeds(opened, options.shapes, files, archive, seed)
+    else:
+        compiled = load_or_compile(state, model, options)
+        feeds = feeds_for(compiled, files, archive, seed)
+        names = [info.name for info in compiled.outputs]
     compiled.run(names, feeds)
     seconds = []
     arrays: list[npt.NDArray[Any]] = []

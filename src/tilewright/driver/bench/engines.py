@@ -22,7 +22,7 @@ from tilewright.driver.compile import compile_model
 from tilewright.driver.engines import optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.units import Precision
-from tilewright.runtime import SavedModel, is_saved_model, load_model
+from tilewright.runtime import SavedModel, is_saved_model, load_fixed
 
 Array = npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ class Tilewright(Engine):
     ) -> None:
         shapes = {name: array.shape for name, array in feeds.items()}
         if is_saved_model(path):
-            model: CompiledModel | SavedModel = load_model(path, threads=threads)
+            model: CompiledModel | SavedModel = load_fixed(path, threads=threads)
         else:
             model = compile_model(
                 path,

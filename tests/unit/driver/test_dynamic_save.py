@@ -1,0 +1,248 @@
+"""Models with open sizes, saved and loaded: equal to what was saved, nothing compiled, nothing trusted."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+from onnx import helper
+from tests import onnx_models
+from tests.saved_models import rewrite
+from tests.unit.driver.test_dynamic import cache_weights, decoder_step, encoder, ids
+
+import tilewright
+from tilewright.runtime import SavedDynamicModel, load_fixed
+from tilewright.support import ArtefactError, InputError
+
+
+@pytest.fixture(scope="module")
+def encoding():
+    return tilewright.compile(encoder(), threads=2, dynamic={"seq": (1, 40), "batch": (1, 3)})
+
+
+@pytest.fixture(scope="module")
+def saved(encoding, tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "encoder.tw"
+    encoding.save(path, sizes=[{"batch": 2, "seq": 33}])
+    return path
+
+
+@pytest.fixture
+def path(saved, tmp_path):
+    """A copy that a test may change."""
+    copied = tmp_path / "encoder.tw"
+    copied.write_bytes(saved.read_bytes())
+    return copied
+
+
+def test_every_size_gives_what_the_saved_model_gave(encoding, saved):
+    model = tilewright.load(saved)
+    assert isinstance(model, SavedDynamicModel)
+    assert model.sizes == encoding.sizes == {"seq": (1, 40), "batch": (1, 3)}
+    for batch, length in [(1, 1), (1, 40), (3, 1), (3, 40), (2, 17), (2, 33), (3, 16), (1, 2)]:
+        (got,) = model(ids(batch, length))
+        assert got.shape == (batch, length, 8)
+        np.testing.assert_allclose(got, encoding(ids(batch, length))[0], rtol=1e-5, atol=1e-5)
+    # by plans of ranges alone they are the same bits
+    np.testing.assert_array_equal(model(ids(3, 9))[0], encoding(ids(3, 9))[0])
+
+
+def test_it_describes_itself(saved):
+    model = tilewright.load(saved, threads=1)
+    assert model.threads == 1
+    assert [str(each) for each in model.inputs] == ["int64[batch, seq]"]
+    assert model.output_names == ("out",)
+    assert {"batch": (2, 2), "seq": (33, 33)} in model.ranges
+    assert {"batch": (2, 3), "seq": (17, 32)} in model.ranges
+    assert "seq 1 to 40" in repr(model)
+    feeds = model.sample_feeds(3, batch=2, seq=5)
+    assert feeds["ids"].shape == (2, 5)
+    assert model.run(["out"], feeds)[0].shape == (2, 5, 8)
+    model.trim()
+    assert model.run([], feeds) == []
+
+
+def test_weights_are_in_the_file_once(encoding, saved, tmp_path):
+    one = tmp_path / "one.tw"
+    encoding.at(batch=3, seq=40).save(one)
+    plans = len(tilewright.load(saved).ranges)
+    assert plans >= 9
+    # code of each range, weights once
+    assert saved.stat().st_size < plans * one.stat().st_size
+
+
+def test_a_growing_cache(tmp_path):
+    compiled = tilewright.compile(decoder_step(), threads=2, dynamic={"past": (0, 40)})
+    compiled.save(tmp_path / "decoder.tw")
+    model = tilewright.load(tmp_path / "decoder.tw")
+    rng = np.random.default_rng(1)
+    past = np.zeros((1, 0, 16), np.float32)
+    for _ in range(41):
+        new = rng.standard_normal((1, 1, 16), np.float32)
+        whole = np.concatenate([past, new], axis=1)
+        scores = new @ whole.transpose(0, 2, 1)
+        shares = np.exp(scores - scores.max())
+        out, past = model(past, new)
+        np.testing.assert_allclose(out, shares / shares.sum() @ whole @ cache_weights(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(past, whole)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: (np.zeros((2, 41), np.int64),), "the size 'seq' is 41; the model is compiled for 1 to 40"),
+        (lambda: (np.zeros(4, np.int64),), r"has 2 dimensions, int64\[batch, seq\]; got \[4\]"),
+        (lambda: (np.zeros((2, 3), np.float32),), "got elements of float32"),
+        (lambda: (np.full((2, 3), 50),), r"'ids' holds 50 at \[0, 0\]"),
+        (lambda: (), "the model takes 1 inputs, got 0"),
+    ],
+)
+def test_runs_that_cannot_be_are_refused_by_name(saved, given, message):
+    with pytest.raises(InputError, match=message):
+        tilewright.load(saved)(*given())
+
+
+def test_samples_need_every_size(saved):
+    model = tilewright.load(saved)
+    for sizes, message in (
+        ({"batch": 2}, "the size 'seq' is missing"),
+        ({"batch": 2, "seq": 3, "sequ": 1}, "no open size 'sequ'"),
+        ({"batch": 4, "seq": 3}, "the size 'batch' is 4"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.sample_feeds(0, **sizes)
+
+
+def pooling():
+    """Halves that round: no sizes have a plan in common."""
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[2], ceil_mode=1)
+    inputs, outputs = [onnx_models.tensor("x", (1, 2, "n"))], [onnx_models.tensor("y", (1, 2, "m"))]
+    return onnx_models.model([node], inputs, outputs, {})
+
+
+def test_ranges_without_a_plan_are_there_at_stated_sizes(tmp_path):
+    compiled = tilewright.compile(pooling(), dynamic={"n": (9, 16)})
+    with pytest.raises(InputError, match=r"no sizes of .* share a plan"):
+        compiled.save(tmp_path / "pool.tw")
+    assert not (tmp_path / "pool.tw").exists()
+    with pytest.raises(InputError, match="the size 'n' is 17"):
+        compiled.save(tmp_path / "pool.tw", sizes=[{"n": 17}])
+    compiled.save(tmp_path / "pool.tw", sizes=[{"n": 13}, {"n": 16}, {"n": 13}])
+    model = tilewright.load(tmp_path / "pool.tw")
+    for n in (13, 16):
+        x = np.random.default_rng(n).standard_normal((1, 2, n)).astype(np.float32)
+        padded = np.concatenate([x, np.full((1, 2, n % 2), -np.inf, np.float32)], axis=2)
+        np.testing.assert_array_equal(model(x)[0], padded.reshape(1, 2, -1, 2).max(-1))
+    with pytest.raises(InputError, match="has no plan for n 14") as caught:
+        model(np.zeros((1, 2, 14), np.float32))
+    assert "n 13; n 16" in caught.value.hint
+
+
+def test_what_needs_fixed_sizes_says_so(saved):
+    with pytest.raises(InputError, match="has open sizes: seq from 1 to 40, batch from 1 to 3"):
+        load_fixed(saved)
+
+
+def changed_ranges(**entries):
+    """The last range, seq 33 to 40 and batch 2 to 3, changed."""
+    return lambda manifest: (
+        manifest | {"ranges": [*manifest["ranges"][:-1], manifest["ranges"][-1] | entries]}
+    )
+
+
+CHANGES = {
+    "a newer schema": (lambda m: m | {"schema": 5}, "newer"),
+    "a schema that is none": (lambda m: m | {"schema": "4"}, "malformed: schema"),
+    "another kernel interface": (lambda m: m | {"abi": 2}, "newer"),
+    "no plans": (lambda m: m | {"ranges": [], "single": []}, "malformed: ranges"),
+    "a size twice": (lambda m: m | {"sizes": [["seq", 1, 40], ["seq", 1, 3]]}, "malformed: sizes"),
+    "a size of no input": (lambda m: m | {"sizes": [["seq", 1, 40], ["rows", 1, 3]]}, "malformed: sizes"),
+    "a hundred sizes": (lambda m: m | {"sizes": [[f"n{i}", 1, 2] for i in range(100)]}, "malformed: sizes"),
+    "bounds the wrong way": (lambda m: m | {"sizes": [["seq", 40, 1], ["batch", 1, 3]]}, "malformed: sizes"),
+    "a range beyond the sizes": (changed_ranges(ranges=[[33, 41], [2, 3]]), "malformed: ranges"),
+    "a range of one size": (changed_ranges(ranges=[[1, 1]]), "malformed: ranges"),
+    "an unknown parameter": (changed_ranges(params=[7]), "malformed: params"),
+    "no parameters": (changed_ranges(params=[0, 1, 1]), "malformed: params"),
+    "a shape that grows": (
+        changed_ranges(outputs=[[[0, 0, 1], [80, -1, 0], [8, 0, 0]]]),
+        "malformed: outputs",
+    ),
+    "a shape below zero": (changed_ranges(checked=[[[0, 0, 1], [-760, 20, 0]]]), "malformed: checked"),
+    "a shape that is none": (changed_ranges(inputs=[7]), "malformed: inputs"),
+    "an extent of one number": (changed_ranges(inputs=[[[1], [1]]]), "malformed: inputs"),
+    "a factor too large": (changed_ranges(inputs=[[[1, 1 << 60, 0], [1, 0, 0]]]), "malformed: inputs"),
+    "an input of another kind": (
+        lambda m: m | {"inputs": [{"name": "ids", "dtype": "complex64", "dims": ["batch", "seq"]}]},
+        "malformed: inputs",
+    ),
+    "an input of another name": (
+        lambda m: m | {"inputs": [{"name": "words", "dtype": "int64", "dims": ["batch", "seq"]}]},
+        "malformed: inputs",
+    ),
+    "a size in another place": (
+        lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["seq", "batch"]}]},
+        "malformed: inputs",
+    ),
+    "a single size that is not its plan's": (
+        lambda m: m | {"single": [m["single"][0] | {"sizes": [32, 2]}]},
+        "malformed: inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_manifests_that_do_not_fit_are_refused(path, name):
+    change, message = CHANGES[name]
+    rewrite(path, change)
+    with pytest.raises(ArtefactError, match=message):
+        tilewright.load(path)
+
+
+def test_changed_files_are_refused_or_run(path):
+    """Any entry of the manifest changed: a refusal, or a model that still runs within its memory."""
+    rng = random.Random(seed := random.Random(4).getrandbits(32))
+    whole = path.read_bytes()
+    refused = ran = 0
+    for _ in range(150):
+        path.write_bytes(whole)
+        rewrite(path, lambda manifest: mutated(manifest, rng))
+        try:
+            model = tilewright.load(path)
+            for sizes in model.ranges[:4]:
+                model.run(None, model.sample_feeds(0, **{name: hi for name, (_, hi) in sizes.items()}))
+            ran += 1
+        except (ArtefactError, InputError):
+            refused += 1
+    print(f"seed {seed}: {refused} refused, {ran} ran", file=sys.stderr)
+    assert refused > 50
+
+
+#: Damage to code and what it is given is found by digests; they are trusted as programs are.
+TRUSTED = ("sections", "steps", "constants", "arena_bytes", "workspace_bytes", "scratch_bytes")
+
+
+def mutated(data, rng):
+    """The data with one of its numbers, texts or lists changed; what kernels are given is left alone."""
+    places = []
+
+    def visit(holder, key, value):
+        if isinstance(value, dict):
+            for k, v in value.items():
+                if k not in TRUSTED:
+                    visit(value, k, v)
+        else:
+            places.append((holder, key))
+            for at, v in enumerate(value if isinstance(value, list) else ()):
+                visit(value, at, v)
+
+    for key in data:
+        visit(data, key, data[key])
+    holder, key = rng.choice(places)
+    old = holder[key]
+    if isinstance(old, list):
+        holder[key] = rng.choice([old[:-1], [*old, *old[-1:]], old[::-1], 3])
+    elif isinstance(old, int):
+        holder[key] = rng.choice([old + 1, old - 1, 2 * old, -old, 1 << 40, None])
+    else:
+        holder[key] = rng.choice(["", f"{old}x", 7])
+    return data
