@@ -224,7 +224,7 @@ def test_a_machine_that_is_not_known(monkeypatch):
     def unknown():
         raise TargetError("there is no table for pdp11")
 
-    monkeypatch.setattr("tilewright.runtime.saved.detect", unknown)
+    monkeypatch.setattr("tilewright.runtime.load.detect", unknown)
     with pytest.raises(ArtefactError, match="'m' cannot run here: there is no table for pdp11"):
         check_machine(SimpleNamespace(arch="x86_64", features=()), "'m'")
 
