@@ -59,7 +59,7 @@ def take_apart(
     index_bounds: Mapping[str, int],
 ) -> Parts:
     """Number the kernels, give their functions unique names, and place the weights one after another."""
-    assert isinstance(assembled.plan, ExecutionPlan)  # devices' models are not saved
+    assert isinstance(assembled.plan, ExecutionPlan)  # for devices: save_device.py
     contents = assembled.plan.contents
     numbers: dict[int, int] = {}
     objects: list[bytes] = []
@@ -75,8 +75,8 @@ def take_apart(
         if any(isinstance(value, ParamRef) for value in call.params) or call.kernel not in numbers:
             raise InternalError(f"the step {quoted(call.name)} cannot be saved")
         calls.append(replace(call, kernel=numbers[call.kernel]))
-    results, returned = _results(steps, assembled)
-    places, pieces = _place((*contents.constants, *returned))
+    results, returned = results_of(steps, assembled, len(contents.constants))
+    places, pieces = placed((*contents.constants, *returned))
     manifest = Manifest(
         name=steps.graph.name,
         producer=f"tilewright {__version__}",
@@ -123,13 +123,14 @@ def save_model(parts: Parts, path: str | os.PathLike[str]) -> None:
     )
 
 
-def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...], tuple[Array, ...]]:
+def results_of(
+    steps: Steps, assembled: Assembled, constant_count: int
+) -> tuple[tuple[BufferRef, ...], tuple[Array, ...]]:
     """Where each of the model's outputs is after a run, and the constants among them.
 
-    Those are numbered on from the plan's.
+    Those are numbered on from the plan's, of which there are ``constant_count``.
     """
     plan = assembled.plan
-    assert isinstance(plan, ExecutionPlan)
     results: list[BufferRef] = []
     constants: list[Array] = []
     for value in steps.graph.outputs:
@@ -145,12 +146,12 @@ def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...],
             results.append(BufferRef(INPUT, at, 0, plan.inputs[at]))
         else:
             constants.append(steps.graph.constants[root])
-            at = len(plan.contents.constants) + len(constants) - 1
+            at = constant_count + len(constants) - 1
             results.append(BufferRef(CONSTANT, at, 0, constants[-1].nbytes))
     return tuple(results), tuple(constants)
 
 
-def _place(arrays: Sequence[Array]) -> tuple[list[tuple[int, int]], list[Piece]]:
+def placed(arrays: Sequence[Array]) -> tuple[list[tuple[int, int]], list[Piece]]:
     """Offset and bytes of each array, equal arrays once, and the pieces that make up the whole."""
     places: list[tuple[int, int]] = []
     pieces: list[Piece] = []

@@ -2,6 +2,7 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
+from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
     BufferRef,
     ExecutionPlan,
@@ -33,7 +34,13 @@ from tilewright.runtime.native import (
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.ranges import Extent, RangePlan, SizedTensor, extent_at
 from tilewright.runtime.results import Results
-from tilewright.runtime.saved import SavedModel, is_saved_model, load_model
+from tilewright.runtime.saved import (
+    OpenedModel,
+    SavedModel,
+    is_saved_model,
+    load_opened,
+    open_saved_model,
+)
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
@@ -89,7 +96,11 @@ __all__ = [
     "guarded_array",
     "is_saved_model",
     "kernel_symbol",
-    "load_model",
+    "load_opened",
+    "open_saved_model",
+    "OpenedModel",
+    "DeviceCode",
+    "SavedKernel",
     "named_feeds",
     "now_ns",
     "pool_for",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
+from tilewright.runtime.device_code import DeviceCode, read_device_code
 from tilewright.runtime.executor import MAX_BYTES, BufferRef, KernelCall, RangeCheck
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
 from tilewright.support import ArtefactError
@@ -45,7 +46,8 @@ class Manifest:
     ``results`` says where each of ``outputs`` is after a run: in an input, an output of the plan or a
     constant. ``constants`` are the places of the constants within their section. ``calls`` are the steps of
     the plan, their kernels numbered: number n is the symbol ``kernel_symbol(n)`` of the code.
-    ``index_bounds`` states for inputs that index a table the size of that table.
+    ``index_bounds`` states for inputs that index a table the size of that table. With ``device`` the code is
+    a device's, the calls are launches there, and the last ``returned_constants`` constants stay on the host.
     """
 
     name: str
@@ -65,9 +67,14 @@ class Manifest:
     calls: tuple[KernelCall, ...]
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
+    device: DeviceCode | None = None
+    returned_constants: int = 0
 
     def as_data(self) -> dict[str, Any]:
         """The manifest as plain data."""
+        if self.device is not None:
+            of_device = {"device": self.device.as_data(), "returned_constants": self.returned_constants}
+            return {**replace(self, device=None).as_data(), **of_device}
         return {
             "schema": SCHEMA,
             "abi": ABI,
@@ -177,7 +184,16 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         calls=_list(plan, "steps", _call),
         checks=_list(plan, "checks", _range_check),
         copies=_list(plan, "copies", _copy),
+        device=_device(data["device"]) if "device" in data else None,
+        returned_constants=_size(data, "returned_constants") if "device" in data else 0,
     )
+
+
+def _device(data: object) -> DeviceCode:
+    try:
+        return read_device_code(data)
+    except ValueError as error:
+        raise _MalformedError(f"device: {error}") from None
 
 
 def _check(manifest: Manifest) -> None:
@@ -204,8 +220,17 @@ def _check(manifest: Manifest) -> None:
     for call in manifest.calls:
         if call.lane >= manifest.threads or call.section > len(manifest.calls):
             raise _MalformedError(f"the section or lane of {call.name!r}")
+    count = len(manifest.calls)
+    if (code := manifest.device) is not None:
+        count = len(code.steps)
+        if len(code.call_steps) != len(manifest.calls):
+            raise _MalformedError("call_steps")
+        if any(call.kernel >= len(code.kernels) for call in manifest.calls):
+            raise _MalformedError("the kernels of the launches")
+        if manifest.returned_constants > len(manifest.constants):
+            raise _MalformedError("returned_constants")
     steps = [check.step for check in manifest.checks]
-    if steps != sorted(steps) or any(step >= len(manifest.calls) for step in steps):
+    if steps != sorted(steps) or any(step >= count for step in steps):
         raise _MalformedError("the steps of the checks")
     for check in manifest.checks:
         size, last = math.prod(check.shape), check.first + max(check.count - 1, 0) * check.stride

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime import native
-from tilewright.runtime.bound import BoundModel, bound_feeds
+from tilewright.runtime.bound import BoundModel, RunsOnArrays, bound_feeds
 from tilewright.runtime.code import SharedCode
 from tilewright.runtime.container import MAGIC, open_container
 from tilewright.runtime.executor import ExecutionPlan, PlanContents
@@ -37,6 +37,36 @@ from tilewright.target import Target, detect
 Array = npt.NDArray[Any]
 
 
+class RunnablePlan(Protocol):
+    """A plan, on a CPU or a device, as a saved model needs it."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Bytes of each output."""
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes that a run works on."""
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The name of each step."""
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run once."""
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunsOnArrays:
+        """Runs on these very arrays."""
+
+    def measure(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], *, repeats: int = 1
+    ) -> npt.NDArray[np.int64]:
+        """Nanoseconds of each step."""
+
+    def trim(self) -> None:
+        """Free the memory kept for runs to come."""
+
+
 class SavedModel(HoldsCode):
     """A model that was compiled and saved before; made by ``tilewright.load``.
 
@@ -44,7 +74,11 @@ class SavedModel(HoldsCode):
     has memory of its own, and the GIL is released meanwhile.
     """
 
-    def __init__(self, manifest: Manifest, plan: ExecutionPlan, weights: Sequence[Array]) -> None:
+    def __init__(
+        self, manifest: Manifest, plan: RunnablePlan, weights: Sequence[Array], *, threads: int
+    ) -> None:
+        self.threads = threads
+        """Threads that a run uses; on a device that of the caller, which only starts kernels."""
         self._manifest = manifest
         self._plan = plan
         self._weights = tuple(weights)
@@ -59,11 +93,6 @@ class SavedModel(HoldsCode):
         """Name, dtype and shape of each input."""
         self.outputs = manifest.outputs
         """Name, dtype and shape of each output."""
-
-    @property
-    def threads(self) -> int:
-        """Threads that a run uses."""
-        return self._plan.pool.threads
 
     @property
     def run_bytes(self) -> int:
@@ -151,34 +180,42 @@ class SavedModel(HoldsCode):
         return raw.view(info.dtype).reshape(info.shape)
 
 
-def load_model(
-    path: str | os.PathLike[str],
-    *,
-    threads: int | None = None,
-    wait_policy: WaitPolicy | str | None = None,
-    verify: bool = True,
-    settings: Settings | None = None,
-) -> SavedModel:
-    """Load a model that ``CompiledModel.save`` wrote.
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedModel:
+    """The file of a saved model: what it says, its sections, and its constants, mapped from it.
 
-    Weights are mapped from the file, which may be replaced but not written to while it is in use. ``threads``
-    is how many threads a run uses (default: the settings, else as many as the model was compiled for),
-    ``wait_policy`` what they do between loops (``active`` spins, ``passive`` sleeps; default: the settings).
-    Without ``verify`` the digests of code and weights are not checked, which reads the whole file.
-
-    The file holds machine code: load only what you would also run as a program. Raises ArtefactError for a
-    file that is damaged, of another version or for another machine, InputError for wrong options,
-    ResourceError where a run cannot have its memory.
+    ``shown`` names the file in messages.
     """
-    options = read_settings() if settings is None else settings
+
+    manifest: Manifest
+    sections: Mapping[str, memoryview]
+    weights: tuple[Array, ...]
+    shown: str
+
+
+def open_saved_model(path: str | os.PathLike[str], *, verify: bool = True) -> OpenedModel:
+    """Open a file and check all that it says. Raises ArtefactError for one that is damaged."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"a saved model is given by its path, not by {type(path).__name__}")
     file = Path(path)
     shown = quoted_path(file)
     container = open_container(file, verify=verify)
     manifest = read_manifest(container.manifest, shown)
-    check_machine(manifest.requires, shown)
     weights = _weights(manifest, container.sections, shown)
+    return OpenedModel(manifest, container.sections, weights, shown)
+
+
+def load_opened(
+    opened: OpenedModel,
+    *,
+    threads: int | None = None,
+    wait_policy: WaitPolicy | str | None = None,
+    settings: Settings | None = None,
+) -> SavedModel:
+    """A model for CPUs, ready to run. Raises what loading it raises (``tilewright.load``)."""
+    options = read_settings() if settings is None else settings
+    manifest, weights, shown = opened.manifest, opened.weights, opened.shown
+    check_machine(manifest.requires, shown)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if threads is not None and type(threads) is not int:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
@@ -189,7 +226,7 @@ def load_model(
         raise ResourceError(
             f"one run of {shown} would take {format_bytes(needed)}; there are {format_bytes(memory)}"
         )
-    code = SharedCode(container.sections.get(CODE, memoryview(b"")), shown)
+    code = SharedCode(opened.sections.get(CODE, memoryview(b"")), shown)
     calls = [replace(call, kernel=code.address(kernel_symbol(call.kernel))) for call in manifest.calls]
     contents = PlanContents(
         inputs=manifest.plan_inputs,
@@ -203,7 +240,7 @@ def load_model(
         checks=manifest.checks,
         copies=manifest.copies,
     )
-    return SavedModel(manifest, ExecutionPlan(pool, contents, [code]), weights)
+    return SavedModel(manifest, ExecutionPlan(pool, contents, [code]), weights, threads=pool.threads)
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:

@@ -14,10 +14,11 @@ from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
+from tilewright.devices import load_model
 from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
 from tilewright.report import as_svg, as_text, of_fusion
-from tilewright.runtime import SavedModel, is_saved_model, load_model
+from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import format_bytes, quoted, shortened
 
 _Described = tuple[GroupInfo, KernelDescription]
