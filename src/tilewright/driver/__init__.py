@@ -40,7 +40,7 @@ from tilewright.driver.verify import (
     verify_model,
     verify_program,
 )
-from tilewright.driver.work import flops
+from tilewright.driver.work import flops, moved_bytes
 from tilewright.runtime import TensorInfo
 
 __all__ = [
@@ -98,6 +98,7 @@ __all__ = [
     "dot_gops",
     "emit_model",
     "flops",
+    "moved_bytes",
     "kernel_source",
     "copying",
     "measure_limits",
