@@ -1,11 +1,15 @@
 """Kernels and models on a GPU; without one, what the device would be held to.
 
     python benchmarks/gpu.py [--parts gemm,models] [--arch sm_90] [--out FILE] [--minutes 9] [--json]
+    python benchmarks/gpu.py --carry FOLDER [--arch sm_90]
 
 Where a CUDA device is, each row has measured milliseconds (events on the device, the median of several
-batches), and those of torch in the same run where torch is installed. It needs numpy and cuda-bindings alone.
-Elsewhere the rows are modelled: registers and spilled bytes from NVRTC, occupancy and waves (cost/occupancy),
-and ``bound_ms``, the larger of operations over the peak and of bytes, each once, over the bandwidth.
+batches), and those of torch in the same run where torch is installed. Elsewhere the rows are modelled:
+registers and spilled bytes of each kernel from NVRTC, occupancy and waves (cost/occupancy), the rules that
+made it; ``bound_ms``, the larger of operations over the peak and of bytes, each once, over the bandwidth;
+``modelled_ms`` by the rules' own models, and the part of it that the bound is (``roofline_fraction``).
+With ``--carry`` nothing is measured: compiled models are written for ``benchmarks/gpu_carried.py``, which
+runs them where the card is, without the compiler.
 
 Rows go to ``--out`` as JSON lines as they are made, and those that are there already are left out: a run that
 was cut short goes on where it stopped. After ``--minutes`` no new row is begun.
@@ -16,7 +20,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,10 +30,18 @@ from typing import Any
 import numpy as np
 
 from tilewright import lang
-from tilewright.codegen import compile_cuda
+from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
 from tilewright.cost import occupancy
 from tilewright.devices import open_device
-from tilewright.driver import DeviceFunction, compile_model, emit_model, flops, kernel_source
+from tilewright.driver import (
+    DeviceFunction,
+    EmittedUnit,
+    compile_model,
+    emit_model,
+    flops,
+    kernel_source,
+    moved_bytes,
+)
 from tilewright.frontend import zoo
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
@@ -38,6 +51,7 @@ from tilewright.target import GpuTarget, find_target
 
 GEMM_SIZES = (512, 1024, 2048, 4096)
 BATCHES = 7
+CARRIED_BATCHES = (1, 16)
 
 
 def product(n: int) -> Program:
@@ -81,7 +95,13 @@ def bound_ms(target: GpuTarget, operations: float, nbytes: float) -> float:
 def modelled(s: Schedule, target: GpuTarget) -> list[dict[str, Any]]:
     """Registers, spills, occupancy and waves of each kernel."""
     source = kernel_source(s.func, "cuda")
-    found = compile_cuda(source.text, target.arch).resources
+    return kernel_rows(source, compile_cuda(source.text, target.arch).resources, target)
+
+
+def kernel_rows(
+    source: DeviceSource, found: Mapping[str, KernelResources], target: GpuTarget
+) -> list[dict[str, Any]]:
+    """Registers, spills, occupancy and waves of each kernel of a text."""
     rows = []
     for entry in source.kernels:
         used = found[entry.symbol]
@@ -162,12 +182,9 @@ def model(name: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     start = time.perf_counter()
     proto = zoo.FULL[name]()
     if not has_device:
-        units = emit_model(proto, target, "cubin")
-        used = [used for unit in units for used in unit.resources.values()]
-        return {
-            "compile_s": time.perf_counter() - start, "kernels": len(used),
-            "most_registers": max(u.registers for u in used), "spilled_bytes": sum(u.spilled for u in used),
-        }  # fmt: skip
+        return modelled_model(emit_model(proto, target, "cubin"), target) | {
+            "compile_s": time.perf_counter() - start
+        }
     compiled = compile_model(proto, target="cuda")
     seconds = time.perf_counter() - start
     feeds = compiled.sample_feeds()
@@ -179,6 +196,59 @@ def model(name: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
         compiled.run(None, feeds)
         times.append(time.perf_counter() - begin)
     return {"compile_s": seconds, "ms": statistics.median(times) * 1e3, "flops": operations}
+
+
+def modelled_model(units: Sequence[EmittedUnit], target: GpuTarget) -> dict[str, Any]:
+    """What the models say of a whole model, and of each of its kernels."""
+    rows = []
+    for unit in units:
+        bound = bound_ms(target, unit.flops, unit.moved_bytes)
+        row: dict[str, Any] = {
+            "nodes": unit.nodes,
+            "rules": unit.rules,
+            "calls": unit.calls,
+            "bound_ms": bound,
+        }
+        if unit.seconds:
+            row |= {"modelled_ms": unit.seconds * 1e3, "roofline_fraction": bound / unit.seconds / 1e3}
+        rows.append(row | {"kernels": kernel_rows(unit.source, unit.resources, target)})
+    used = [used for unit in units for used in unit.resources.values()]
+    bound = sum(row["bound_ms"] * row["calls"] for row in rows)
+    total = sum(row.get("modelled_ms", 0.0) * row["calls"] for row in rows)
+    return {
+        "kernels": len(used),
+        "launches": sum(len(unit.source.launches) * unit.calls for unit in units),
+        "rules": dict(Counter(rule for unit in units for rule in unit.rules)),
+        "most_registers": max(u.registers for u in used),
+        "spilled_bytes": sum(u.spilled for u in used),
+        "bound_ms": bound,
+        "modelled_ms": total,
+        "roofline_fraction": bound / total if total else None,
+        "units": rows,
+    }
+
+
+def carry(folder: Path, target: GpuTarget) -> None:
+    """Write all models, and what the rows of their measurements need, to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, dict[str, Any]] = {}
+    made: list[tuple[str, Any]] = [
+        (f"model {name} batch {batch}", lambda name=name, batch=batch: zoo.FULL[name](batch=batch))
+        for batch in CARRIED_BATCHES
+        for name in zoo.FULL
+    ]
+    for number, (name, proto) in enumerate(made):
+        compiled = compile_model(proto(), target=target)
+        file = f"model_{number:02}.tw"
+        compiled.save(folder / file)
+        kernels = [group.kernel for group in compiled.groups()]
+        operations = sum(flops(kernel.program) for kernel in kernels)
+        bound = sum(bound_ms(target, flops(k.program), moved_bytes(k.program)) for k in kernels)
+        rows[name] = {"file": file, "flops": operations, "bound_ms": bound}
+        # as they are made: a run that was cut short leaves what it has
+        content = {"language": target.language, "arch": target.arch, "rows": rows}
+        (folder / "rows.json").write_text(json.dumps(content))
+        print(name, file, flush=True)
 
 
 PARTS = {"gemm": gemm_rows, "models": model_rows}
@@ -194,8 +264,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--carry", type=Path, metavar="FOLDER", help="Write compiled models there.")
     options = parser.parse_args()
     begin = time.monotonic()
+    if options.carry is not None:
+        wanted = find_target(f"cuda:{options.arch}")
+        assert isinstance(wanted, GpuTarget)
+        carry(options.carry, wanted)
+        return 0
     try:
         target, card = find_target("cuda"), open_device("cuda").name
         has_device = True

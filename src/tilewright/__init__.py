@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from tilewright.devices import load_model as load
     from tilewright.driver import CompiledModel, CompiledProgram, DynamicModel, scop
     from tilewright.driver import compile_model as compile
     from tilewright.driver import tune_model as tune
     from tilewright.runtime import SavedDynamicModel, SavedModel
-    from tilewright.runtime import load_model as load
     from tilewright.support import InternalError, TilewrightError, UserError
 
 __version__ = "0.1.0"
@@ -29,7 +29,7 @@ _EXPORTS: Final = {
     "TilewrightError": ("tilewright.support", "TilewrightError"),
     "UserError": ("tilewright.support", "UserError"),
     "compile": ("tilewright.driver", "compile_model"),
-    "load": ("tilewright.runtime", "load_model"),
+    "load": ("tilewright.devices", "load_model"),
     "scop": ("tilewright.driver", "scop"),
     "tune": ("tilewright.driver", "tune_model"),
 }

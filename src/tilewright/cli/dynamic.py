@@ -14,8 +14,9 @@ from tilewright.cli.models import compile_arguments, open_model
 from tilewright.cli.options import CompileOptions
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
+from tilewright.devices import load_model
 from tilewright.driver import DynamicModel, compile_model
-from tilewright.runtime import SavedDynamicModel, load_model
+from tilewright.runtime import SavedDynamicModel
 from tilewright.support import counted, quoted
 
 #: Largest difference of a checked run from a static compile's, of the largest result: sums in another order.

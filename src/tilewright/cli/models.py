@@ -16,10 +16,11 @@ from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
+from tilewright.devices import load_fixed, load_model
 from tilewright.driver import CompiledModel, compile_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
-from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model, load_fixed, load_model
+from tilewright.runtime import SavedDynamicModel, SavedModel, is_saved_model
 from tilewright.support import known_names, quoted
 
 Array = npt.NDArray[Any]

@@ -2,8 +2,16 @@
 
 from tilewright.devices.host import HostDevice
 from tilewright.devices.model import DEVICE_ALIGNMENT, Device, DeviceLimits, DeviceModule, Memory
+from tilewright.devices.offline import OfflineDevice
 from tilewright.devices.open import DEVICE_KINDS, open_device
-from tilewright.devices.plan import BoundDevicePlan, DeviceCall, DevicePlan, DevicePlanBuilder
+from tilewright.devices.plan import (
+    BoundDevicePlan,
+    DeviceCall,
+    DevicePlan,
+    DevicePlanBuilder,
+    DevicePlanContents,
+)
+from tilewright.devices.saved import load_fixed, load_model
 
 __all__ = [
     "BoundDevicePlan",
@@ -15,6 +23,10 @@ __all__ = [
     "DeviceModule",
     "DevicePlan",
     "DevicePlanBuilder",
+    "DevicePlanContents",
+    "OfflineDevice",
+    "load_fixed",
+    "load_model",
     "HostDevice",
     "Memory",
     "open_device",

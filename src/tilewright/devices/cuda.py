@@ -113,7 +113,7 @@ class CudaDevice(Device):
     def load(self, binary: bytes) -> CudaModule:
         """:meth:`Device.load`."""
         self._current()
-        return CudaModule(self, self.call("cuModuleLoadData", binary, what="a compiled module"))
+        return CudaModule(self, self.call("cuModuleLoadData", binary, what="a compiled module"), binary)
 
     def allocate(self, nbytes: int) -> CudaMemory:
         """:meth:`Device.allocate`."""
@@ -197,6 +197,7 @@ class CudaModule(DeviceModule):
 
     device: CudaDevice
     handle: Any
+    binary: bytes
 
     def prepare(
         self,

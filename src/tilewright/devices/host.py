@@ -54,8 +54,9 @@ class HostMemory(Memory):
 class HostModule(DeviceModule):
     """A shared library in this process."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, binary: bytes) -> None:
         self._library = library
+        self.binary = binary
 
     def prepare(
         self,
@@ -132,7 +133,7 @@ class HostDevice(Device):
             # a name of its own each: the loader takes equal ones for the same library
             path = Path(folder, "kernels.so")
             path.write_bytes(binary)
-            return HostModule(ctypes.CDLL(str(path)))
+            return HostModule(ctypes.CDLL(str(path)), binary)
 
     def allocate(self, nbytes: int) -> HostMemory:
         """:meth:`Device.allocate`."""

@@ -44,7 +44,9 @@ class Memory(ABC):
 
 
 class DeviceModule(ABC):
-    """Compiled kernels in a device."""
+    """Compiled kernels in a device, and the ``binary`` that they were loaded from."""
+
+    binary: bytes
 
     @abstractmethod
     def prepare(
@@ -89,6 +91,8 @@ class Device(ABC):
     """As its driver calls it."""
     language: Language
     limits: DeviceLimits
+    present: bool = True
+    """Whether it can run something; of one that is not here, kernels can be compiled and saved."""
     identity: str
     """What compiled modules depend on besides their text: device, driver and compiler."""
 

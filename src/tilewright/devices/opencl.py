@@ -82,7 +82,7 @@ class OpenClDevice(Device):
         with self._errors("a compiled module"), warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)
             program = cl.Program(self._context, [self._device], [binary]).build(devices=[self._device])
-        return OpenClModule(self, program)
+        return OpenClModule(self, program, binary)
 
     def allocate(self, nbytes: int) -> OpenClMemory:
         """:meth:`Device.allocate`."""
@@ -139,6 +139,7 @@ class OpenClModule(DeviceModule):
 
     device: OpenClDevice
     program: Any
+    binary: bytes
 
     def prepare(
         self,

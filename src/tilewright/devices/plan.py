@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tilewright.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
 from tilewright.runtime import ARENA, CONSTANT, FIRST, INPUT, OUTPUT, BufferRef, RangeCheck
-from tilewright.support import InputError, ResourceError, format_bytes
+from tilewright.support import InputError, ResourceError, TargetError, format_bytes
 
 _NANO: Final = 1e9
 
@@ -29,6 +29,19 @@ class DeviceCall:
     scalars: tuple[np.generic, ...]
     shared_bytes: int
     step: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DevicePlanContents:
+    """What a plan consists of: sizes of inputs, outputs and arena in bytes, constants, launches, checks."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: tuple[Array, ...]
+    calls: tuple[DeviceCall, ...]
+    step_names: tuple[str, ...]
+    arena_bytes: int
+    checks: tuple[RangeCheck, ...] = ()
 
 
 def rounded_up(nbytes: int) -> int:
@@ -87,8 +100,7 @@ class DevicePlanBuilder:
 
     def build(self) -> DevicePlan:
         """The plan, with its memory on the device. Raises ResourceError where that is not to be had."""
-        return DevicePlan(
-            self.device,
+        contents = DevicePlanContents(
             tuple(self._inputs),
             tuple(self._outputs),
             tuple(self._constants),
@@ -97,43 +109,46 @@ class DevicePlanBuilder:
             self._arena_bytes,
             tuple(self._checks),
         )
+        return DevicePlan(self.device, contents)
 
 
 class DevicePlan:
     """Launches over memory of a device. A run copies inputs there, starts all, and copies outputs back.
 
-    Any number of Python threads may run one plan; they take turns.
+    Any number of Python threads may run one plan; they take turns. Of a device that is not here a plan can be
+    saved, and not run.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        constants: Sequence[Array],
-        calls: Sequence[DeviceCall],
-        names: tuple[str, ...],
-        arena_bytes: int,
-        checks: Sequence[RangeCheck] = (),
-    ) -> None:
+    def __init__(self, device: Device, contents: DevicePlanContents) -> None:
         self.device = device
-        self.inputs = inputs
+        self.contents = contents
+        """What the plan was made of."""
+        self.inputs = contents.inputs
         """Bytes of each input."""
-        self.outputs = outputs
+        self.outputs = contents.outputs
         """Bytes of each output."""
-        self.step_names = names
+        self.step_names = contents.step_names
         """Name of each step."""
-        self.arena_bytes = arena_bytes
+        self.arena_bytes = contents.arena_bytes
         """Bytes of intermediate tensors."""
-        sizes = [*inputs, *outputs, *(c.nbytes for c in constants)]
-        self.run_bytes = arena_bytes + sum(map(rounded_up, [*inputs, *outputs]))
+        self.run_bytes = self.arena_bytes + sum(map(rounded_up, [*self.inputs, *self.outputs]))
         """Bytes of the device's memory that a run works on."""
-        total = self.run_bytes + sum(c.nbytes for c in constants)
+        total = self.run_bytes + sum(c.nbytes for c in contents.constants)
         if total > device.limits.memory_bytes:
             raise ResourceError(
                 f"the model needs {format_bytes(total)} of memory; the device {device.name} has "
                 f"{format_bytes(device.limits.memory_bytes)}"
             )
+        self._lock = threading.Lock()
+        if device.present:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Lay out the device's memory, and make all launches ready."""
+        device, contents = self.device, self.contents
+        inputs, outputs, constants = contents.inputs, contents.outputs, contents.constants
+        calls, checks, arena_bytes = contents.calls, contents.checks, contents.arena_bytes
+        sizes = [*inputs, *outputs, *(c.nbytes for c in constants)]
         # one allocation for all: constants first, then what runs change
         whole = device.allocate(max(DEVICE_ALIGNMENT, sum(map(rounded_up, sizes)) + arena_bytes))
         offset = 0
@@ -178,10 +193,17 @@ class DevicePlan:
         }
         # with checks in between, the host has to look at numbers on the way
         self._whole = self._launches if self._step_checks else device.captured(self._launches)
-        self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run once on row-major arrays of the stated sizes. Raises InputError where they are not."""
+        """Run once on row-major arrays of the stated sizes.
+
+        Raises InputError where they are not, TargetError where the device is not here.
+        """
+        if not self.device.present:
+            raise TargetError(
+                f"the model was compiled for {self.device.name}, which is not here",
+                hint="CompiledModel.save writes it, and tilewright.load runs it where the device is",
+            )
         self._check("input", inputs, self.inputs)
         self._check("output", outputs, self.outputs)
         for check in self._input_checks:

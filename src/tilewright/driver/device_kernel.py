@@ -9,11 +9,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen import ALL_CALLS, DeviceSource, KernelEntry, ObjectCache, emit_kernels, open_cache
-from tilewright.devices import Device, DeviceCall, DeviceModule, DevicePlan, DevicePlanBuilder, open_device
+from tilewright.devices import (
+    Device,
+    DeviceCall,
+    DeviceModule,
+    DevicePlan,
+    DevicePlanBuilder,
+    OfflineDevice,
+    open_device,
+)
 from tilewright.ir import Buffer, Index, LoopFunction, evaluate_index
 from tilewright.lower import lower
 from tilewright.runtime import BufferRef, aligned_copy, aligned_empty
-from tilewright.support import InputError, ScheduleError, Settings, digest, format_bytes, quoted
+from tilewright.support import (
+    InputError,
+    InstallationError,
+    ScheduleError,
+    Settings,
+    TargetError,
+    digest,
+    format_bytes,
+    quoted,
+)
 from tilewright.target import GpuTarget
 
 Array = npt.NDArray[np.generic]
@@ -22,13 +39,19 @@ Array = npt.NDArray[np.generic]
 def device_of(target: GpuTarget) -> Device:
     """The device that runs code for a target.
 
+    A CUDA device that was named by its architecture need not be here: its kernels are compiled, to be saved.
     Raises InstallationError where a package or a driver is missing, TargetError where there is no such
     device.
     """
     _, _, wanted = target.name.partition(":")
-    if target.language == "cuda":
-        wanted = target.arch
-    return open_device(target.language, wanted)
+    if target.language != "cuda":
+        return open_device(target.language, wanted)
+    try:
+        return open_device("cuda", target.arch)
+    except (InstallationError, TargetError):
+        if not wanted:
+            raise
+        return OfflineDevice(target)
 
 
 def kernel_source(func: LoopFunction, language: str) -> DeviceSource:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
+from tilewright.cost import Machine
 from tilewright.driver.device_kernel import kernel_source
+from tilewright.driver.device_model import HOST_THREADS, planned_for_device
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Unit, plain_units
+from tilewright.driver.work import flops, moved_bytes
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import PASSES, fuse, simplify
 from tilewright.ir import Program
-from tilewright.strategies import default_schedule
+from tilewright.plan import UnitPlan
+from tilewright.strategies import Prices, Task
 from tilewright.support import TargetError, available_cpus
 from tilewright.target import GpuTarget
 
@@ -33,6 +37,15 @@ class EmittedUnit:
     nodes: tuple[str, ...]
     source: DeviceSource
     resources: dict[str, KernelResources]
+    rules: tuple[str, ...]
+    """The rule of each nest."""
+    seconds: float | None
+    """What the analytic model says of all of them; of a device as the target's table describes it."""
+    flops: int
+    moved_bytes: int
+    """Bytes of all arguments, which a run must move at least."""
+    calls: int
+    """How often a run of the model does this."""
 
     def as_data(self) -> dict[str, Any]:
         """What is known of the kernels, as plain data."""
@@ -47,7 +60,16 @@ class EmittedUnit:
             if used := self.resources.get(entry.symbol):
                 row |= {"registers": used.registers, "spilled_bytes": used.spilled, "stack_bytes": used.stack}
             rows.append(row)
-        return {"file": self.file, "nodes": list(self.nodes), "kernels": rows}
+        return {
+            "file": self.file,
+            "nodes": list(self.nodes),
+            "rules": list(self.rules),
+            "modelled_seconds": self.seconds,
+            "flops": self.flops,
+            "moved_bytes": self.moved_bytes,
+            "calls": self.calls,
+            "kernels": rows,
+        }
 
 
 def emit_model(
@@ -69,32 +91,57 @@ def emit_model(
             hint="--emit source, or a target such as cuda:sm_90",
         )
     partition = fuse(simplify(import_onnx(model, shapes=shapes), PASSES))
-    first: dict[Program, Unit] = {}
+    same: dict[Program, list[Unit]] = {}
     for unit in plain_units(partition):
-        first.setdefault(unit.program, unit)
-    units = list(first.values())
+        same.setdefault(unit.program, []).append(unit)
+    units = [found[0] for found in same.values()]
     sources: list[DeviceSource] = []
+    plans: list[UnitPlan] = []
     for at, unit in enumerate(units):
         progress("schedule", at, len(units), unit.label)
         with naming_unit(unit):
-            sources.append(kernel_source(default_schedule(unit.program, target, 1).func, target.language))
+            planned = planned_for_device(unit.program, target)
+            sources.append(kernel_source(planned.schedule.func, target.language))
+            plans.append(planned.plan)
     progress("schedule", len(units), len(units), "")
-    return tuple(_emitted(units, sources, target, form, progress))
+    calls = [len(found) for found in same.values()]
+    return tuple(_emitted(units, sources, plans, calls, target, form, progress))
 
 
 def _emitted(
-    units: Sequence[Unit], sources: Sequence[DeviceSource], target: GpuTarget, form: Form, progress: Progress
+    units: Sequence[Unit],
+    sources: Sequence[DeviceSource],
+    plans: Sequence[UnitPlan],
+    calls: Sequence[int],
+    target: GpuTarget,
+    form: Form,
+    progress: Progress,
 ) -> list[EmittedUnit]:
     made: list[EmittedUnit] = []
     # NVRTC compiles without holding Python's lock
     with ThreadPoolExecutor(available_cpus()) as executor:
         compiled = [executor.submit(_compiled, source, target, form) for source in sources]
-        for at, (unit, source, future) in enumerate(zip(units, sources, compiled, strict=True)):
+        for at, (unit, source, plan, count, future) in enumerate(
+            zip(units, sources, plans, calls, compiled, strict=True)
+        ):
             progress("compile", at, len(units), unit.label)
             content, resources = future.result()
             ending = _ENDINGS[target.language] if form == "source" else f".{form}"
             nodes = tuple(node.location.name for node in unit.nodes)
-            made.append(EmittedUnit(f"kernels_{at:03}{ending}", content, nodes, source, resources))
+            made.append(
+                EmittedUnit(
+                    file=f"kernels_{at:03}{ending}",
+                    content=content,
+                    nodes=nodes,
+                    source=source,
+                    resources=resources,
+                    rules=tuple(nest.rule for nest in plan.nests),
+                    seconds=Prices(Task(unit.program, Machine(target, HOST_THREADS))).seconds(plan),
+                    flops=flops(unit.program),
+                    moved_bytes=moved_bytes(unit.program),
+                    calls=count,
+                )
+            )
     progress("compile", len(units), len(units), "")
     return made
 

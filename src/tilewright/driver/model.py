@@ -22,6 +22,7 @@ from tilewright.driver.plans import ModelPlan, plan_of_kernels
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Parts, Weights, save_model, take_apart
+from tilewright.driver.save_device import save_for_device
 from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
@@ -41,7 +42,7 @@ from tilewright.runtime import (
     named_feeds,
 )
 from tilewright.support import InputError, TargetError
-from tilewright.target import CpuTarget, TargetBase
+from tilewright.target import CpuTarget, GpuTarget, TargetBase
 
 Assembler: TypeAlias = Callable[[Steps, Sequence[str]], Assembled]
 """What makes a plan that computes given values."""
@@ -316,10 +317,14 @@ class CompiledModel(HoldsCode):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as one file that ``tilewright.load`` runs without the compiler.
 
-        It holds machine code for this machine's CPU features, the weights, and how to run them. What was at
+        It holds machine code for this machine's CPU features or for the device, the weights, and how to run
+        them. What was at
         ``path`` is replaced once all is written. Raises ArtefactError where the file cannot be written,
         InstallationError off x86-64 where there is no C compiler to link with.
         """
+        if isinstance(self.target, GpuTarget):
+            save_for_device(path, self._steps, self._assembled, self._said())
+            return
         parts = self.parts(Library(), Weights())
         save_model(parts.manifest, parts.library, parts.weights, path)
 
@@ -364,11 +369,14 @@ class CompiledModel(HoldsCode):
         """
         if not isinstance(self.target, CpuTarget):
             raise TargetError(
-                f"a model compiled for {self.target.name} cannot be saved yet",
-                hint="compile it where it runs: compiled modules are kept in the cache",
+                f"a model compiled for {self.target.name} is no library for C",
+                hint="CompiledModel.save writes it, tilewright.load runs it",
             )
-        said = Described(self.name, self.target, self.inputs, self.outputs, self._index_bounds)
+        said = self._said()
         return Parts(take_apart(self._steps, self._assembled, said, library, weights), library, weights)
+
+    def _said(self) -> Described:
+        return Described(self.name, self.target, self.inputs, self.outputs, self._index_bounds)
 
     def _made_as_returned(self) -> tuple[int, ...] | None:
         """Where the plan makes exactly the arrays that a run returns: the number of each, in order."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from tilewright.devices import load_fixed
 from tilewright.driver.model import CompiledModel
-from tilewright.runtime import load_fixed
 from tilewright.support import InstallationError, get_logger
 
 _log = get_logger(__name__)

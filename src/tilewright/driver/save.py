@@ -40,7 +40,7 @@ from tilewright.runtime import (
     write_container,
 )
 from tilewright.support import InputError, InternalError, quoted
-from tilewright.target import Target
+from tilewright.target import CpuTarget, TargetBase
 
 Array = npt.NDArray[Any]
 
@@ -113,10 +113,16 @@ class Described:
     """What a manifest says of a model besides its plan."""
 
     name: str
-    target: Target
+    target: TargetBase
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     index_bounds: Mapping[str, int]
+
+    @property
+    def requires(self) -> Requirements:
+        """What the code needs of a machine."""
+        features = sorted(self.target.features) if isinstance(self.target, CpuTarget) else ()
+        return Requirements(self.target.arch, tuple(features))
 
     def manifest(
         self,
@@ -130,7 +136,7 @@ class Described:
         return Manifest(
             name=self.name,
             producer=f"tilewright {__version__}",
-            requires=Requirements(self.target.arch, tuple(sorted(self.target.features))),
+            requires=self.requires,
             threads=plan.pool.threads,
             inputs=self.inputs,
             outputs=self.outputs,
@@ -154,9 +160,9 @@ def take_apart(
 ) -> Manifest:
     """The manifest of a model of fixed sizes, its kernels and constants put to those of a file."""
     plan = assembled.plan
-    assert isinstance(plan, ExecutionPlan)  # devices' models are not saved
+    assert isinstance(plan, ExecutionPlan)  # for devices: save_device.py
     calls = library.calls(plan.contents.steps, steps.kernels)
-    results, returned = _results(steps, assembled)
+    results, returned = results_of(steps, assembled, len(plan.contents.constants))
     places = weights.place((*plan.contents.constants, *returned))
     return said.manifest(plan, calls, places, results)
 
@@ -215,13 +221,14 @@ def save_model(
     )
 
 
-def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...], tuple[Array, ...]]:
+def results_of(
+    steps: Steps, assembled: Assembled, constant_count: int
+) -> tuple[tuple[BufferRef, ...], tuple[Array, ...]]:
     """Where each of the model's outputs is after a run, and the constants among them.
 
-    Those are numbered on from the plan's.
+    Those are numbered on from the plan's, of which there are ``constant_count``.
     """
     plan = assembled.plan
-    assert isinstance(plan, ExecutionPlan)
     results: list[BufferRef] = []
     constants: list[Array] = []
     for value in steps.graph.outputs:
@@ -237,6 +244,6 @@ def _results(steps: Steps, assembled: Assembled) -> tuple[tuple[BufferRef, ...],
             results.append(BufferRef(INPUT, at, 0, plan.inputs[at]))
         else:
             constants.append(steps.graph.constants[root])
-            at = len(plan.contents.constants) + len(constants) - 1
+            at = constant_count + len(constants) - 1
             results.append(BufferRef(CONSTANT, at, 0, constants[-1].nbytes))
     return tuple(results), tuple(constants)

@@ -2,6 +2,7 @@
 
 from tilewright.runtime.bound import BoundModel, bound_feeds
 from tilewright.runtime.container import Piece, write_container
+from tilewright.runtime.device_code import DeviceCode, SavedKernel
 from tilewright.runtime.executor import (
     BufferRef,
     ExecutionPlan,
@@ -11,7 +12,7 @@ from tilewright.runtime.executor import (
     PlanContents,
     RangeCheck,
 )
-from tilewright.runtime.load import is_saved_model, load_fixed, load_model
+from tilewright.runtime.load import OpenedModel, is_saved_model, load_opened, open_saved_model
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol
 from tilewright.runtime.memory import (
     address_of,
@@ -99,8 +100,11 @@ __all__ = [
     "guarded_array",
     "is_saved_model",
     "kernel_symbol",
-    "load_fixed",
-    "load_model",
+    "DeviceCode",
+    "OpenedModel",
+    "SavedKernel",
+    "load_opened",
+    "open_saved_model",
     "named_feeds",
     "now_ns",
     "pool_for",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tilewright.runtime.code import SharedCode
 from tilewright.runtime.container import MAGIC, open_container
 from tilewright.runtime.executor import ExecutionPlan, ParamRef, PlanContents
 from tilewright.runtime.manifest import CODE, WEIGHTS, Manifest, Requirements, kernel_symbol, read_manifest
-from tilewright.runtime.open_manifest import RangeManifest, is_open, read_open_manifest
+from tilewright.runtime.open_manifest import OpenManifest, RangeManifest, is_open, read_open_manifest
 from tilewright.runtime.pool import ThreadPool, pool_for
 from tilewright.runtime.ranges import RangePlan, SizedTensor
 from tilewright.runtime.saved import SavedModel
@@ -36,64 +36,66 @@ from tilewright.target import Target, detect
 Array = npt.NDArray[Any]
 
 
-def load_model(
-    path: str | os.PathLike[str],
-    *,
-    threads: int | None = None,
-    wait_policy: WaitPolicy | str | None = None,
-    verify: bool = True,
-    settings: Settings | None = None,
-) -> SavedModel | SavedDynamicModel:
-    """Load a model that ``CompiledModel.save`` wrote, or ``DynamicModel.save``.
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedModel:
+    """The file of a saved model: what it says, its sections, and the constants of each of its plans.
 
-    Weights are mapped from the file, which may be replaced but not written to while it is in use. ``threads``
-    is how many threads a run uses (default: the settings, else as many as the model was compiled for),
-    ``wait_policy`` what they do between loops (``active`` spins, ``passive`` sleeps; default: the settings).
-    Without ``verify`` the digests of code and weights are not checked, which reads the whole file.
-
-    The file holds machine code: load only what you would also run as a program. Raises ArtefactError for a
-    file that is damaged, of another version or for another machine, InputError for wrong options,
-    ResourceError where a run cannot have its memory.
+    The constants are mapped from the file, which ``shown`` names in messages.
     """
-    options = read_settings() if settings is None else settings
+
+    manifest: Manifest | OpenManifest
+    sections: Mapping[str, memoryview]
+    weights: tuple[tuple[Array, ...], ...]
+    shown: str
+
+    @property
+    def plans(self) -> tuple[Manifest, ...]:
+        """What it says of each plan."""
+        return (self.manifest,) if isinstance(self.manifest, Manifest) else self.manifest.plans
+
+
+def open_saved_model(path: str | os.PathLike[str], *, verify: bool = True) -> OpenedModel:
+    """Open a file and check all that it says. Raises ArtefactError for one that is damaged."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"a saved model is given by its path, not by {type(path).__name__}")
     file = Path(path)
     shown = quoted_path(file)
     container = open_container(file, verify=verify)
-    if is_open(container.manifest):
-        opened = read_open_manifest(container.manifest, shown)
-        plans = opened.plans
-    else:
-        opened, plans = None, (read_manifest(container.manifest, shown),)
+    read = read_open_manifest if is_open(container.manifest) else read_manifest
+    opened = OpenedModel(read(container.manifest, shown), container.sections, (), shown)
+    weights = tuple(_weights(plan, container.sections, shown) for plan in opened.plans)
+    return replace(opened, weights=weights)
+
+
+def load_opened(
+    opened: OpenedModel,
+    *,
+    threads: int | None = None,
+    wait_policy: WaitPolicy | str | None = None,
+    settings: Settings | None = None,
+) -> SavedModel | SavedDynamicModel:
+    """A model for CPUs, ready to run. Raises what loading it raises (``tilewright.load``)."""
+    options = read_settings() if settings is None else settings
+    plans, weights, shown = opened.plans, opened.weights, opened.shown
     check_machine(plans[0].requires, shown)
     if threads is not None and type(threads) is not int:
         raise InputError(f"threads must be a whole number from 1, got {threads!r}")
     count = options.threads or plans[0].threads if threads is None else threads
     pool = pool_for(options, count, wait_policy)
-    weights = [_weights(plan, container.sections, shown) for plan in plans]
     for plan in plans:
         _check_memory(plan, pool, shown)
-    code = SharedCode(container.sections.get(CODE, memoryview(b"")), shown)
+    code = SharedCode(opened.sections.get(CODE, memoryview(b"")), shown)
     made = [_plan(plan, arrays, pool, code) for plan, arrays in zip(plans, weights, strict=True)]
-    if opened is None:
-        return SavedModel(plans[0], made[0], weights[0])
-    ranges = [(each.ranges, _range_plan(each, plan)) for each, plan in zip(opened.ranges, made, strict=False)]
-    rest = zip(opened.single, made[len(ranges) :], weights[len(ranges) :], strict=True)
-    single = {sizes: SavedModel(manifest, plan, arrays) for (sizes, manifest), plan, arrays in rest}
-    return SavedDynamicModel(opened, ranges, single)
-
-
-def load_fixed(path: str | os.PathLike[str], **options: Any) -> SavedModel:
-    """As :func:`load_model`, for what needs fixed sizes. Raises InputError for a model with open ones."""
-    model = load_model(path, **options)
-    if isinstance(model, SavedModel):
-        return model
-    sizes = ", ".join(f"{name} from {lo} to {hi}" for name, (lo, hi) in model.sizes.items())
-    raise InputError(
-        f"the saved model {quoted_path(Path(path))} has open sizes: {sizes}",
-        hint="`tilewright run` and tilewright.load run it at any of them",
-    )
+    if isinstance(opened.manifest, Manifest):
+        return SavedModel(opened.manifest, made[0], weights[0], threads=pool.threads)
+    whole = opened.manifest
+    ranges = [(each.ranges, _range_plan(each, plan)) for each, plan in zip(whole.ranges, made, strict=False)]
+    rest = zip(whole.single, made[len(ranges) :], weights[len(ranges) :], strict=True)
+    single = {
+        sizes: SavedModel(manifest, plan, arrays, threads=pool.threads)
+        for (sizes, manifest), plan, arrays in rest
+    }
+    return SavedDynamicModel(whole, ranges, single)
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:

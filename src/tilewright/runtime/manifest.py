@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from tilewright.runtime import native
 from tilewright.runtime.container import newer_or_older
+from tilewright.runtime.device_code import DeviceCode, read_device_code
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import BufferRef, KernelCall, ParamRef, RangeCheck
 from tilewright.runtime.tensors import TensorInfo, tensor_bytes
@@ -47,7 +48,9 @@ class Manifest:
     constant. ``constants`` are the places of the constants within their section. ``calls`` are the steps of
     the plan, their kernels numbered: number n is the symbol ``kernel_symbol(n)`` of the code.
     ``index_bounds`` states for inputs that index a table the size of that table. A plan for a range of sizes
-    has ``param_count`` parameters, and says all else as it is at the largest sizes.
+    has ``param_count`` parameters, and says all else as it is at the largest sizes. With ``device`` the code
+    is a device's, the calls are launches there, and the last ``returned_constants`` constants stay on the
+    host.
     """
 
     name: str
@@ -68,9 +71,14 @@ class Manifest:
     checks: tuple[RangeCheck, ...] = ()
     copies: tuple[tuple[BufferRef, BufferRef], ...] = ()
     param_count: int = 0
+    device: DeviceCode | None = None
+    returned_constants: int = 0
 
     def as_data(self) -> dict[str, Any]:
         """The manifest as plain data."""
+        if self.device is not None:
+            of_device = {"device": self.device.as_data(), "returned_constants": self.returned_constants}
+            return {**replace(self, device=None).as_data(), **of_device}
         return {
             "schema": SCHEMA,
             "abi": ABI,
@@ -190,7 +198,16 @@ def _read(data: Mapping[str, Any]) -> Manifest:
         checks=list_of(plan, "checks", _range_check),
         copies=list_of(plan, "copies", _copy),
         param_count=number(plan.get("params", 0), "params"),
+        device=_device(data["device"]) if "device" in data else None,
+        returned_constants=size(data, "returned_constants") if "device" in data else 0,
     )
+
+
+def _device(data: object) -> DeviceCode:
+    try:
+        return read_device_code(data)
+    except ValueError as error:
+        raise MalformedError(f"device: {error}") from None
 
 
 def _check(manifest: Manifest) -> None:
@@ -219,8 +236,17 @@ def _check(manifest: Manifest) -> None:
             raise MalformedError(f"the section or lane of {call.name!r}")
         if any(isinstance(p, ParamRef) and p.index >= manifest.param_count for p in call.params):
             raise MalformedError(f"the parameters of {call.name!r}")
+    count = len(manifest.calls)
+    if (code := manifest.device) is not None:
+        count = len(code.steps)
+        if len(code.call_steps) != len(manifest.calls):
+            raise MalformedError("call_steps")
+        if any(call.kernel >= len(code.kernels) for call in manifest.calls):
+            raise MalformedError("the kernels of the launches")
+        if manifest.returned_constants > len(manifest.constants):
+            raise MalformedError("returned_constants")
     steps = [check.step for check in manifest.checks]
-    if steps != sorted(steps) or any(step >= len(manifest.calls) for step in steps):
+    if steps != sorted(steps) or any(step >= count for step in steps):
         raise MalformedError("the steps of the checks")
     for check in manifest.checks:
         last = check.first + max(check.count - 1, 0) * check.stride

@@ -191,7 +191,7 @@ def _check(manifest: OpenManifest) -> None:
             raise MalformedError("inputs")
         if [(each.name, each.dtype) for each in plan.outputs] != outputs:
             raise MalformedError("outputs")
-        if (plan.requires, plan.threads) != (plans[0].requires, plans[0].threads):
+        if (plan.requires, plan.threads, plan.device) != (plans[0].requires, plans[0].threads, None):
             raise MalformedError("requires")
     for sizes, plan in manifest.single:
         if plan.param_count or len(sizes) != len(manifest.sizes):

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime import native
-from tilewright.runtime.bound import BoundModel, bound_feeds
-from tilewright.runtime.executor import ExecutionPlan
+from tilewright.runtime.bound import BoundModel, RunsOnArrays, bound_feeds
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.memory import aligned_empty
 from tilewright.runtime.results import Results
 from tilewright.runtime.tensors import HoldsCode, checked_feeds, checked_names, draw_feeds, named_feeds
 
 Array = npt.NDArray[Any]
+
+
+class RunnablePlan(Protocol):
+    """A plan, on a CPU or a device, as a saved model needs it."""
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Bytes of each output."""
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes that a run works on."""
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The name of each step."""
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run once."""
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunsOnArrays:
+        """Runs on these very arrays."""
+
+    def measure(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], *, repeats: int = 1
+    ) -> npt.NDArray[np.int64]:
+        """Nanoseconds of each step."""
+
+    def trim(self) -> None:
+        """Free the memory kept for runs to come."""
 
 
 class SavedModel(HoldsCode):
@@ -26,7 +55,11 @@ class SavedModel(HoldsCode):
     has memory of its own, and the GIL is released meanwhile.
     """
 
-    def __init__(self, manifest: Manifest, plan: ExecutionPlan, weights: Sequence[Array]) -> None:
+    def __init__(
+        self, manifest: Manifest, plan: RunnablePlan, weights: Sequence[Array], *, threads: int
+    ) -> None:
+        self.threads = threads
+        """Threads that a run uses; on a device that of the caller, which only starts kernels."""
         self._manifest = manifest
         self._plan = plan
         self._weights = tuple(weights)
@@ -41,11 +74,6 @@ class SavedModel(HoldsCode):
         """Name, dtype and shape of each input."""
         self.outputs = manifest.outputs
         """Name, dtype and shape of each output."""
-
-    @property
-    def threads(self) -> int:
-        """Threads that a run uses."""
-        return self._plan.pool.threads
 
     @property
     def run_bytes(self) -> int:

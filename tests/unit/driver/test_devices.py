@@ -53,8 +53,8 @@ def test_a_compiled_model_on_a_device(tmp_path):
     assert "int32_t" in compiled.groups()[0].kernel.code_text("source")
     with pytest.raises(TargetError, match="no text of the form 'llvm'"):
         compiled.groups()[0].kernel.code_text("llvm")
-    with pytest.raises(TargetError, match="cannot be saved"):
-        compiled.save(tmp_path / "m.tw")
+    with pytest.raises(TargetError, match="is no library for C"):
+        compiled.export_c(tmp_path / "m.h")
     with pytest.raises(InputError, match="precision bf16 is for CPUs"):
         tilewright.compile(zoo.SMALL["tinybert4"](), target="c", precision="bf16")
 

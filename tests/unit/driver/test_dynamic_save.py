@@ -11,7 +11,8 @@ from tests.saved_models import rewrite
 from tests.unit.driver.test_dynamic import cache_weights, decoder_step, encoder, ids
 
 import tilewright
-from tilewright.runtime import SavedDynamicModel, load_fixed
+from tilewright.devices import load_fixed
+from tilewright.runtime import SavedDynamicModel
 from tilewright.support import ArtefactError, InputError
 
 

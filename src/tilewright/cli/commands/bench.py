@@ -19,6 +19,7 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
+from tilewright.devices import load_fixed
 from tilewright.driver import (
     ENGINES,
     OURS,
@@ -29,7 +30,7 @@ from tilewright.driver import (
     model_samples,
     run_benchmark,
 )
-from tilewright.runtime import is_saved_model, load_fixed
+from tilewright.runtime import is_saved_model
 from tilewright.support import InputError, read_settings
 
 

@@ -15,10 +15,11 @@ from tilewright.cli.options import CompileOptions, common_options, compile_optio
 from tilewright.cli.pages import measured, write_page
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
+from tilewright.devices import load_fixed
 from tilewright.driver import GroupInfo, KernelDescription
 from tilewright.ir import print_function
 from tilewright.report import as_svg, as_text, of_fusion
-from tilewright.runtime import SavedModel, is_saved_model, load_fixed
+from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import format_bytes, quoted, shortened
 
 _Described = tuple[GroupInfo, KernelDescription]

@@ -17,12 +17,13 @@ import numpy.typing as npt
 import onnx
 
 from tilewright import __version__
+from tilewright.devices import load_fixed
 from tilewright.driver.bench.torch_model import torch_module
 from tilewright.driver.compile import compile_model
 from tilewright.driver.engines import optional_module
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.units import Precision
-from tilewright.runtime import SavedModel, is_saved_model, load_fixed
+from tilewright.runtime import SavedModel, is_saved_model
 
 Array = npt.NDArray[Any]
 
