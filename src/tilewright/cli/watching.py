@@ -167,6 +167,8 @@ def _doing(event: Event) -> str:
         return ""
     if event.result.reason:
         return "not measured"
+    if not event.result.sure:
+        return "not surely"
     return "known" if event.result.known else "done"
 
 

@@ -61,6 +61,8 @@ from tilewright.tune import LEAST_RUNS, LONG_RUN, ROUND_SECONDS, SECONDS
 WORTH_MORE: Final = 1.5
 #: A first run of fewer seconds is not called slow: it also loads code and maps memory.
 LEAST_SLOW: Final = 0.05
+#: A round begins where so many times the longest so far are left.
+ROOM: Final = 2.0
 #: Candidates that are kept ready, and programs of which it is known what they should give.
 KEPT: Final = 32
 KEPT_REFERENCES: Final = 4
@@ -114,7 +116,8 @@ class Runner:
             made = self._made(request)
             told = made if isinstance(made, dict) else {"status": "ok", "reason": "", "func": made.func}
             return told | {"build_seconds": time.perf_counter() - begin}
-        trials = self._run_all(request["candidates"], int(request["rounds"]))
+        end = time.perf_counter() + float(request.get("seconds", math.inf))
+        trials = self._run_all(request["candidates"], int(request["rounds"]), end)
         return {"trials": trials, "held": _held_bytes()}
 
     def _made(self, request: dict[str, Any]) -> _Built | dict[str, Any]:
@@ -148,8 +151,12 @@ class Runner:
             self._built.popitem(last=False)
         return made
 
-    def _run_all(self, requests: Sequence[dict[str, Any]], rounds: int) -> list[dict[str, Any]]:
-        """Check all candidates, then time them in turns; one alone is timed once."""
+    def _run_all(self, requests: Sequence[dict[str, Any]], rounds: int, end: float) -> list[dict[str, Any]]:
+        """Check all candidates, then time them in turns; one alone is timed once.
+
+        Whoever asks waits until ``end``, of ``time.perf_counter``: a round after the first that would hardly
+        be over by then is not begun, so that the others are told.
+        """
         plans: list[ExecutionPlan | None] = []
         told: list[dict[str, Any]] = []
         for request in requests:
@@ -157,7 +164,11 @@ class Runner:
             plans.append(plan)
             told.append(answer)
         with OtherLoad() as load:
+            longest = 0.0
             for _ in range(rounds):
+                begin = time.perf_counter()
+                if longest and begin + ROOM * longest > end:
+                    break
                 for request, plan, answer in zip(requests, plans, told, strict=True):
                     if plan is None:
                         continue
@@ -167,6 +178,7 @@ class Runner:
                     known = self._best.get(request["program"], math.inf)
                     answer["seconds"] = _seconds(plan, SECONDS, known * WORTH_MORE)
                     self._best[request["program"]] = min(known, answer["seconds"][0])
+                longest = max(longest, time.perf_counter() - begin)
         return [answer | {"load": load.share} for answer in told]
 
     def _checked(self, request: dict[str, Any]) -> tuple[ExecutionPlan | None, dict[str, Any]]:

@@ -125,8 +125,13 @@ class _Known:
     program: str
     reference: str
     functions: dict[str, Trial] = field(default_factory=dict)
-    #: The process that has built a candidate, and the digest of its function.
-    built: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: The process that has built a candidate, the digest of its function, and the seconds that it took.
+    built: dict[str, tuple[int, str, float]] = field(default_factory=dict)
+
+    def with_build(self, trial: Trial, key: str) -> Trial:
+        """A trial that ran, with the seconds that building took: the answer to a run does not tell them."""
+        found = self.built.get(key)
+        return trial if found is None else replace(trial, build_seconds=found[2])
 
 
 class LocalMeasurer:
@@ -296,7 +301,7 @@ class LocalMeasurer:
         if trial.status != "ok":
             return trial
         known = self._known
-        known.built[digest_text(request["candidate"])] = (at, trial.func)
+        known.built[digest_text(request["candidate"])] = (at, trial.func, trial.build_seconds)
         if limits.rounds > 1 or trial.func not in known.functions:
             return None
         return replace(known.functions[trial.func], candidate=candidate, build_seconds=trial.build_seconds)
@@ -309,13 +314,13 @@ class LocalMeasurer:
         if key in self._known.built:
             func = self._known.built[key][1]
             if func in self._known.functions:
-                return replace(self._known.functions[func], candidate=candidate)
+                return self._known.with_build(replace(self._known.functions[func], candidate=candidate), key)
         try:
             worker = self._worker(at)
             worker.send({"do": "run", "candidates": [request], "rounds": 1})
             answer = worker.wait(_within(limits.run_seconds + limits.build_seconds, limits))
             (told,) = _answers(answer, 1)
-            trial = trial_from(candidate, told, timed=True)
+            trial = self._known.with_build(trial_from(candidate, told, timed=True), key)
         except (TimeoutError, _EndedError, ValueError) as error:
             return self._given_up(candidate, at, error, limits.run_seconds, limits)
         if trial.status == "ok":
@@ -341,10 +346,13 @@ class LocalMeasurer:
         at = places[left[0]]
         try:
             worker = self._worker(at)
-            worker.send({"do": "run", "candidates": [requests[n] for n in left], "rounds": limits.rounds})
-            told = _answers(worker.wait(_within(limits.run_seconds * limits.rounds, limits)), len(left))
+            within = _within(limits.run_seconds * limits.rounds, limits)
+            asked = {"do": "run", "candidates": [requests[n] for n in left], "rounds": limits.rounds}
+            worker.send(asked | {"seconds": within})
+            told = _answers(worker.wait(within), len(left))
             for n, each in zip(left, told, strict=True):
-                trials[n] = trial_from(candidates[n], each, timed=True)
+                trial = trial_from(candidates[n], each, timed=True)
+                trials[n] = self._known.with_build(trial, digest_text(requests[n]["candidate"]))
         except (TimeoutError, _EndedError, ValueError) as error:
             for n in left:
                 trials[n] = self._given_up(candidates[n], at, error, limits.run_seconds, limits)
@@ -375,7 +383,7 @@ class LocalMeasurer:
     def _end(self, at: int) -> None:
         worker, self._workers[at] = self._workers[at], None
         built = self._known.built
-        for key in [key for key, (where, _) in built.items() if where == at]:
+        for key in [key for key, (where, *_) in built.items() if where == at]:
             del built[key]
         if worker is not None:
             worker.close()

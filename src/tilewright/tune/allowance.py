@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, inf, log2
+from math import inf
 from typing import Final
 
 from tilewright.strategies import Trial
-from tilewright.tune.decide import CONFIDENCE, LEADERS, ROUNDS
+from tilewright.tune.decide import LEADERS, ROUNDS, least_rounds
 from tilewright.tune.measure import turn_seconds
 
 #: Seconds that a decision takes before anything of the task was measured; beside builds and runs always.
@@ -25,25 +25,23 @@ class Allowance:
     rounds: int
 
 
-def least_rounds(leaders: int) -> int:
-    """The fewest rounds after which a leader that won all of them is surely faster."""
-    return ceil(log2(leaders / (1 - CONFIDENCE)))
+def deciding_seconds(untuned: Trial, leaders: Sequence[Trial], rounds: int, setup: float = 0.0) -> float:
+    """What it takes to build, check and time leaders in turns with the untuned plan.
 
-
-def deciding_seconds(untuned: Trial, leaders: Sequence[Trial], rounds: int) -> float:
-    """What it takes to build, check and time leaders in turns with the untuned plan."""
+    ``setup`` is what a trial took on the whole: where building took less, there was more to do than that.
+    """
     trials = (untuned, *leaders)
     checks = CHECKS * (untuned.best + sum(t.best for t in trials))
     turns = rounds * sum(turn_seconds(t.best) for t in trials)
-    return DECIDING + sum(t.build_seconds for t in trials) + checks + turns
+    return DECIDING + sum(max(t.build_seconds, setup) for t in trials) + checks + turns
 
 
-def allowed(untuned: Trial, leaders: Sequence[Trial], seconds: float) -> Allowance:
+def allowed(untuned: Trial, leaders: Sequence[Trial], seconds: float, setup: float = 0.0) -> Allowance:
     """The most leaders, the fastest first, that can be decided in so many seconds, and in how many rounds."""
     for count in range(min(len(leaders), LEADERS), 0, -1):
         least = least_rounds(count)
         for rounds in range(max(ROUNDS, least), least - 1, -1):
-            if deciding_seconds(untuned, leaders[:count], rounds) <= seconds:
+            if deciding_seconds(untuned, leaders[:count], rounds, setup) <= seconds:
                 return Allowance(count, rounds)
     return Allowance(0, ROUNDS)
 

@@ -67,6 +67,7 @@ class Event:
         if self.result is not None:
             data["known"] = self.result.known
             data["tuned"] = self.result.plan is not None
+            data["sure"] = self.result.sure
             if self.result.reason:
                 data["reason"] = self.result.reason
         return data

@@ -30,7 +30,8 @@ class TrialLimits:
     of the machine's by default) in ``memory``, and a first run longer than ``slow`` times the untuned one in
     ``slow``. With more than one of ``rounds`` all candidates are built in one process and take turns there:
     the seconds of a trial are then those of each round, in order, so that trials can be compared pairwise.
-    At the moment ``until`` of ``time.monotonic`` all ends: what was not measured by then is no trial.
+    At the moment ``until`` of ``time.monotonic`` all ends: what was not measured by then is no trial, and
+    trials in turns have the rounds that all were part of.
     """
 
     build_seconds: float = 60.0

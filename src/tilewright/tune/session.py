@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tilewright.strategies import Strategy, Task
-from tilewright.tune.allowance import least_rounds
 from tilewright.tune.database import Database
-from tilewright.tune.decide import LEADERS, LOADED, ROUNDS
+from tilewright.tune.decide import LEADERS, ROUNDS, least_rounds
 from tilewright.tune.events import Event, Happening
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits, measured_together, width_of
 from tilewright.tune.task import (
@@ -210,15 +209,7 @@ class _Session:
         self.finished += 1
         enough = state.over or state.trials >= min(self.budget.trials, 1 + BATCH) or state.worth() == 0
         final = enough or state.worth() <= LEAST_WORTH * sum(each.total for each in self.states)
-        done = finish(state, self.measurer, self.database, limits, final=final)
-        if (
-            done.load is not None
-            and done.load > LOADED
-            and time.monotonic() - now < limits.until - time.monotonic()
-        ):
-            # others were at work: once more, if there is time
-            done = finish(state, self.measurer, self.database, limits, final=final)
-        return done
+        return finish(state, self.measurer, self.database, limits, final=final, repeat=True)
 
     def tell(self, what: Happening, state: TaskState, counts: Mapping[str, int] | None = None) -> None:
         """Tell those who watch what happens with a task."""

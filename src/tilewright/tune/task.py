@@ -15,7 +15,7 @@ from tilewright.strategies import AnyTime, Candidate, History, Search, Strategy,
 from tilewright.support import ArtefactError, ScheduleError, digest_text
 from tilewright.tune.allowance import allowed, deciding_seconds, trials_within
 from tilewright.tune.database import Database, Record
-from tilewright.tune.decide import LEADERS, Decision, decide
+from tilewright.tune.decide import LEADERS, LOADED, Decision, decide, likely
 from tilewright.tune.measure import LIMITS, Measurer, TrialLimits
 from tilewright.tune.transfer import neighbours_of
 
@@ -46,7 +46,8 @@ class TaskResult:
 
     ``plan`` is for the task's own names, ``None`` where the default stays. ``known`` says that it was in the
     database; ``reason`` why the default plan could not be measured; ``load`` is others' part of the CPUs'
-    time while it was decided, where that could be told.
+    time while it was decided, where that could be told. ``sure`` is false where the time ended before the
+    leaders had taken turns with the default often enough: the best is then by what was measured until then.
     """
 
     task: Task
@@ -59,6 +60,7 @@ class TaskResult:
     reason: str = ""
     weight: float = 1.0
     load: float | None = None
+    sure: bool = True
 
     @property
     def saved(self) -> float:
@@ -125,7 +127,12 @@ class TaskState:
             return 0.0
         # as many as there may come to be
         leaders = [*self.faster(), *[self.untuned] * count][:count]
-        return deciding_seconds(self.untuned, leaders, rounds)
+        return deciding_seconds(self.untuned, leaders, rounds, self.setup)
+
+    @property
+    def setup(self) -> float:
+        """Seconds that a trial took so far, on the whole."""
+        return self.taken / self.made if self.made else 0.0
 
     def worth(self) -> float:
         """Seconds of one run of the model that the next trials may save."""
@@ -289,25 +296,54 @@ def next_batch(
     return Batch(state, new, known)
 
 
+def decided(
+    state: TaskState, untuned: Trial, measurer: Measurer, limits: TrialLimits, *, repeat: bool
+) -> Decision:
+    """Which leaders are faster than the default plan: as many, in as many rounds, as the limits' time allows.
+
+    Where there is no time for it, first measurements decide. With ``repeat`` leaders are measured once more
+    where others were at work meanwhile and there is time; the first decision stays where that is cut off.
+    """
+    made = state.faster()
+    begin = time.monotonic()
+    allowance = allowed(untuned, made, limits.until - begin, state.setup)
+    leaders = [t.candidate for t in made[: allowance.leaders]]
+    if not leaders:
+        return likely(untuned, made)
+    limits = replace(limits, rounds=min(limits.rounds, allowance.rounds))
+    found = decide(state.task, state.default, leaders, measurer, limits)
+    if found is None:
+        return likely(untuned, made)
+    now = time.monotonic()
+    if repeat and found.load is not None and found.load > LOADED and now - begin < limits.until - now:
+        more = decide(state.task, state.default, leaders, measurer, limits)
+        return more if more is not None and more.whole else found
+    return found
+
+
 def finish(
-    state: TaskState, measurer: Measurer, database: Database, limits: TrialLimits, *, final: bool
+    state: TaskState,
+    measurer: Measurer,
+    database: Database,
+    limits: TrialLimits,
+    *,
+    final: bool,
+    repeat: bool = False,
 ) -> TaskResult:
     """Decide between the leaders and the default plan, and keep what was decided.
 
-    ``final`` says that the task had its share of the budget, and will not be tuned again. There are as many
-    leaders and rounds as the time of the limits allows.
+    ``final`` says that the task had its share of the budget, and will not be tuned again, if the decision is
+    a sure one; one that is not does not replace an earlier winner. ``repeat`` is for :func:`decided`.
     """
     use, first = state.use, state.untuned
     if first is None or first.status != "ok":
         reason = "it was not measured" if first is None else f"{first.status}: {first.reason}"
         return TaskResult(use.task, use.label, inf, inf, None, state.trials, reason=reason, weight=use.weight)
-    made = state.faster()
-    decision = Decision(first, first.best, ())
-    allowance = allowed(first, made, limits.until - time.monotonic())
-    leaders = [t.candidate for t in made[: allowance.leaders]]
-    if leaders:
-        limits = replace(limits, rounds=min(limits.rounds, allowance.rounds))
-        decision = decide(state.task, state.default, leaders, measurer, limits) or decision
+    decision = decided(state, first, measurer, limits, repeat=repeat)
+    if not decision.whole:
+        kept = known_result(use, state.task, database)
+        if kept is not None and kept.gain > 1:
+            return kept  # a winner from before was measured beside the default
     records = [
         Record(state.key, plan, won.trial.func, won.ratio * decision.seconds, decision.seconds)
         for won in decision.winners
@@ -317,7 +353,7 @@ def finish(
     default = state.default.plan
     assert isinstance(default, UnitPlan)
     untuned = Record(state.key, default, state.func, decision.seconds, decision.seconds)
-    database.keep(state.key, [*records, untuned], finished=final)
+    database.keep(state.key, [*records, untuned], finished=final and decision.whole)
     best = records[0] if records else None
     plan = None if best is None else own_plan(best.plan, state.task, use.task)
     return TaskResult(
@@ -329,6 +365,7 @@ def finish(
         state.trials,
         weight=use.weight,
         load=decision.load,
+        sure=decision.whole,
     )
 
 

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 import onnx_models as tiny
+from tilewright.cli.commands.tune import _row
 from tilewright.cli.state import State
 from tilewright.cli.watching import LiveTable, MinuteLines, event_data, watched
 from tilewright.tune import Database, Event, TaskResult
@@ -120,6 +121,9 @@ def test_results_say_what_they_came_to():
     assert event_data(replace(event("result"), result=done))["reason"] == "crashed: no"
     kept = event_data(replace(event("result"), result=replace(done, reason="", plan=object())))
     assert kept["tuned"] and kept["gain"] == 2.0 and not kept["known"] and "reason" not in kept
+    unsure = replace(done, reason="", plan=object(), sure=False)
+    assert kept["sure"] and not event_data(replace(event("result"), result=unsure))["sure"]
+    assert "not surely" in _row(unsure) and "not surely" not in _row(replace(unsure, sure=True))
 
 
 @pytest.fixture

@@ -236,6 +236,27 @@ def test_candidates_take_turns_in_one_process(measurer):
     plans = [default(), *others(2)]
     trials = measurer.measure(TASK, plans, TrialLimits(rounds=4))
     assert [(t.status, len(t.seconds)) for t in trials] == [("ok", 4)] * 3
+    assert all(t.build_seconds > 0 for t in trials)
+
+
+def test_trials_that_ran_tell_how_long_building_took(measurer):
+    """Also those of a function that was measured before: what is set aside for decisions follows from it."""
+    for origin in ("first", "again"):
+        trials = measurer.measure(TASK, [replace(c, origin=origin) for c in others(2)])
+        assert [t.status for t in trials] == ["ok"] * 2
+        assert all(t.build_seconds > 0 for t in trials)
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 1), (3600.0, 3)])
+def test_rounds_end_while_somebody_waits(seconds, rounds):
+    """The first is always made; where there is no time for more, what it gave is told."""
+    task = Task(TASK.program, TASK.machine)
+    with LocalMeasurer() as made:
+        made.measure(task, [])
+        request = made._request(task, default(), TrialLimits())
+    asked = {"do": "run", "candidates": [request] * 2, "rounds": 3, "seconds": seconds}
+    answer = Runner(HOST).answer(asked)
+    assert [len(told["seconds"]) for told in answer["trials"]] == [rounds] * 2
 
 
 def test_what_there_is_no_time_for_is_no_trial(measurer):

@@ -8,10 +8,11 @@ from tests.native_kernel import HOST
 from tests.unit.tune.test_session import TASK, Plenty
 
 from tilewright.cost import Machine
-from tilewright.strategies import Candidate, Trial
+from tilewright.ir import structural_hash
+from tilewright.strategies import STRATEGIES, Candidate, Trial
 from tilewright.tune import Budget, Database, TaskUse, tune_tasks
-from tilewright.tune.allowance import allowed, deciding_seconds, least_rounds, trials_within
-from tilewright.tune.decide import LEADERS, ROUNDS
+from tilewright.tune.allowance import allowed, deciding_seconds, trials_within
+from tilewright.tune.decide import LEADERS, ROUNDS, least_rounds
 from tilewright.tune.measure import LONG_RUN, turn_seconds
 
 
@@ -31,28 +32,49 @@ def clock(monkeypatch):
 
 
 class Working:
-    """A measurer that takes so long to build a candidate, and runs as long as each takes; it keeps limits."""
+    """A measurer that takes so long to build a candidate, and runs as long as each takes; it keeps limits.
 
-    def __init__(self, clock, build, run):
-        self.clock, self.build, self.run = clock, build, run
+    As with the one of this machine, there is more to do than trials tell of (``setup``: arguments, checks),
+    turns begin when all is built, and end with the last round that fits. Turns take ``slower`` times as long
+    as trials, ``others`` is the load while they do.
+    """
+
+    def __init__(self, clock, build, run, setup=0.0, slower=1.0, others=None):
+        self.clock, self.build, self.run, self.setup = clock, build, run, setup
+        self.slower, self.others = slower, others
         self.numbers, self.measured, self.decided = {}, 0, []
 
     def measure(self, task, candidates, limits):
         if limits.rounds > 1:
             self.decided.append((len(candidates), limits.rounds))
-        out = []
-        for candidate in candidates:
-            number = self.numbers.setdefault(candidate.plan, len(self.numbers))
-            run = self.run / (1 + 0.1 * number)
-            took = self.build + 2 * run + limits.rounds * turn_seconds(run)
-            if self.clock.now + took > limits.until:
-                self.clock.now = max(self.clock.now, limits.until)
-                continue
-            self.clock.now += took
-            self.measured += 1
-            seconds = (run,) * limits.rounds
-            out.append(Trial(candidate, "ok", seconds, "", f"f{number}", self.build))
-        return out
+            return self.turns(candidates, limits)
+        made = [self.trial(c, 1) for c in candidates]
+        return [t for t in made if self.goes_on(self.before(t) + turn_seconds(t.best), limits.until)]
+
+    def turns(self, candidates, limits):
+        made = [self.trial(c, limits.rounds) for c in candidates]
+        if not self.goes_on(self.slower * sum(map(self.before, made)), limits.until):
+            return []
+        each = self.slower * sum(turn_seconds(t.best) for t in made)
+        rounds = 0
+        while rounds < limits.rounds and self.clock.now + each <= limits.until:
+            self.clock.now += each
+            rounds += 1
+        return [replace(t, seconds=t.seconds[:rounds], load=self.others) for t in made] if rounds else []
+
+    def trial(self, candidate, rounds):
+        number = self.numbers.setdefault(candidate.plan, len(self.numbers))
+        return Trial(candidate, "ok", (self.run / (1 + 0.1 * number),) * rounds, "", f"f{number}", self.build)
+
+    def before(self, trial):
+        return self.build + self.setup + 2 * trial.best
+
+    def goes_on(self, took, until):
+        """Whether something is over by then; the clock goes on till it is, or until then."""
+        over = self.clock.now + took <= until
+        self.clock.now = self.clock.now + took if over else max(self.clock.now, until)
+        self.measured += over
+        return over
 
 
 class Slow(Plenty):
@@ -96,6 +118,66 @@ def test_what_was_found_early_is_decided_also_where_little_time_is_left(clock):
     assert done.plan is not None and done.gain > 1
 
 
+@pytest.mark.parametrize("build", [0.1, 1.0])
+@pytest.mark.parametrize("setup", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("others", [None, 0.5])
+def test_what_trials_do_not_tell_of_is_set_aside(clock, build, setup, others):
+    """The decision is a whole one, also where others were at work and it is made twice if time allows."""
+    begin = clock.now
+    measurer, records = Working(clock, build, 0.01, setup, others=others), Database(":memory:")
+    budget = Budget(1 << 20, begin + 40.0)
+    (done,) = tune_tasks([TaskUse(TASK, "c")], Slow(clock, 2.0), measurer, records, budget)
+    assert clock.now <= begin + 1.1 * 40.0
+    assert done.plan is not None and done.gain > 1.1 and done.sure
+
+
+@pytest.mark.parametrize("slower", [1.1, 5.0, 20.0, 1000.0])
+def test_a_gain_is_kept_where_the_time_ends_before_it_is_sure(clock, slower):
+    begin = clock.now
+    measurer, records = Working(clock, 0.5, 0.2, 0.5, slower), Database(":memory:")
+    budget = Budget(1 << 20, begin + 40.0)
+    (done,) = tune_tasks([TaskUse(TASK, "c")], Slow(clock, 2.0), measurer, records, budget)
+    assert clock.now <= begin + 1.1 * 40.0
+    assert done.plan is not None and done.gain > 1.1
+    assert done.sure == (slower < 5.0)
+    key = TaskUse(TASK, "c").task.key
+    # it is tuned again, from what was found
+    assert records.finished(key) <= done.sure
+
+
+def test_an_earlier_winner_is_not_replaced_where_the_time_ends_before_it_is_sure(clock):
+    class Honest(Working):
+        def trial(self, candidate, rounds):
+            func = structural_hash(candidate.schedule(TASK).func)
+            return replace(super().trial(candidate, rounds), func=func)
+
+    records = Database(":memory:")
+
+    def tuned(slower):
+        measurer = Honest(clock, 0.5, 0.2, 0.5, slower)
+        budget = Budget(1 << 20, clock.now + 40.0)
+        uses, random = [TaskUse(TASK, "c")], STRATEGIES["random"]
+        (done,) = tune_tasks(uses, random, measurer, records, budget, again=True)
+        return done
+
+    first, second = tuned(1.0), tuned(1000.0)
+    assert first.sure and first.gain > 1.1
+    assert second.known and second.sure and (second.plan, second.best) == (first.plan, first.best)
+
+
+def test_a_second_decision_that_is_cut_off_leaves_the_first(clock):
+    class Twice(Working):
+        def turns(self, candidates, limits):
+            self.slower = 1.0 if len(self.decided) == 1 else 1e6
+            return super().turns(candidates, limits)
+
+    measurer = Twice(clock, 0.1, 0.01, others=0.9)
+    budget = Budget(1 << 20, clock.now + 300.0)
+    (done,) = tune_tasks([TaskUse(TASK, "c")], Slow(clock, 2.0), measurer, Database(":memory:"), budget)
+    assert len(measurer.decided) == 2
+    assert done.plan is not None and done.gain > 1.1 and done.sure
+
+
 def test_a_default_that_takes_longer_than_the_budget_is_told(clock):
     measurer = Working(clock, 100.0, 0.5)
     budget = Budget(1 << 20, clock.now + 30.0)
@@ -117,6 +199,8 @@ def test_leaders_and_rounds_are_as_many_as_there_is_time_for():
     assert allowed(trial(1.0), leaders, 13.0).leaders < LEADERS
     assert allowed(trial(1.0), leaders, 0.0).leaders == 0
     assert deciding_seconds(trial(1.0, 5.0), leaders, ROUNDS) == full + 5.0
+    assert deciding_seconds(trial(1.0, 5.0), leaders, ROUNDS, 2.0) == full + 5.0 + 2.0 * LEADERS
+    assert allowed(trial(1.0), leaders, full, 2.0).rounds < ROUNDS
 
 
 def test_rounds_suffice_to_be_sure():

@@ -8,7 +8,7 @@ from tests.unit.plan.test_unit import PROGRAMS
 from tilewright.cost import Machine
 from tilewright.plan import UnitPlan
 from tilewright.strategies import Candidate, Task, Trial
-from tilewright.tune.decide import ROUNDS, decide
+from tilewright.tune.decide import ROUNDS, decide, least_rounds, likely
 from tilewright.tune.measure import TrialLimits
 
 TASK = Task(PROGRAMS["product"], Machine(HOST, 1))
@@ -73,6 +73,31 @@ def test_a_default_that_fails_beside_its_leaders_leaves_no_winner():
             return [Trial(c, "crashed", reason="told so") for c in candidates]
 
     assert decide(TASK, DEFAULT, LEADERS, Broken(), TrialLimits(rounds=ROUNDS)).winners == ()
+
+
+def cut_off(rounds, *seconds):
+    """Decide where the time ended after so many rounds."""
+
+    class Cut:
+        def measure(self, task, candidates, limits):
+            return [Trial(c, "ok", (t,) * rounds) for c, t in zip(candidates, seconds, strict=True)]
+
+    return decide(TASK, DEFAULT, LEADERS, Cut(), TrialLimits(rounds=ROUNDS))
+
+
+def test_too_few_rounds_ask_for_a_larger_gain():
+    least = least_rounds(len(LEADERS))
+    found = cut_off(least - 1, 1.0, 0.95, 0.85, 1.2)
+    assert not found.whole and [w.ratio for w in found.winners] == [0.85]
+    found = cut_off(least, 1.0, 0.95, 0.85, 1.2)
+    assert found.whole and [w.ratio for w in found.winners] == [0.85, 0.95]
+
+
+def test_first_measurements_decide_where_nothing_else_was_measured():
+    leaders = [Trial(c, "ok", (t,)) for c, t in zip(LEADERS, (0.8, 0.7, 0.95), strict=True)]
+    found = likely(Trial(DEFAULT, "ok", (1.0,)), leaders)
+    assert not found.whole and [w.ratio for w in found.winners] == [0.7, 0.8]
+    assert likely(Trial(DEFAULT, "ok", (1.0,)), []).whole
 
 
 def test_nothing_is_decided_where_the_time_ends_before():

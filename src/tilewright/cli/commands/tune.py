@@ -120,6 +120,8 @@ def _row(done: TaskResult) -> str:
     if done.reason:
         return f"{done.label[:40]:40} cannot be measured: {done.reason}"
     found = "known" if done.known else f"{done.trials} trials"
+    if not done.sure:
+        found += ", not surely: the time ended before (a later tuning goes on there)"
     return (
         f"{done.label[:40]:40} {done.untuned * 1e6:10.1f} us -> {done.best * 1e6:10.1f}  "
         f"{done.gain:5.2f}x  {found}"
@@ -139,6 +141,7 @@ def _as_data(tuned: Tuned) -> dict[str, Any]:
                 "trials": r.trials,
                 "known": r.known,
                 **({"reason": r.reason} if r.reason else {}),
+                **({} if r.sure else {"sure": False}),
             }
             for r in tuned.results
         ],
