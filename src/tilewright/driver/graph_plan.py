@@ -45,13 +45,14 @@ def choose_passes(machine: Target, precision: Precision, winograd: WinogradMode)
     fast = [i for i in machine.contractions if is_fast(i, machine)]
     depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
     lanes = machine.lanes(F32)
+    sums_bytes = (U8, I8, I32) in depth
     # vectors of half the width start as often as there are units, be these of the full width or of half
-    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off")
+    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off", sums_bytes)
     narrow, inputs = (BF16, BF16, F32), None
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_runs(BF16, machine), default=0)
         inputs = NarrowInputs(BF16.name, depth[narrow], deepest)
-    return PassPlan((U8, I8, I32) in depth, fill, MergeGroups(lanes), inputs)
+    return PassPlan(sums_bytes, fill, MergeGroups(lanes), inputs)
 
 
 def choose_cuts(maker: UnitMaker, target: Target, threads: int) -> frozenset[str]:

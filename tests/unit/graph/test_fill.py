@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 import tilewright
 from onnx_models import model, tensor
@@ -292,3 +292,71 @@ def test_compiled_and_verified(precision):
     if detect().lanes(tilewright.ir.F32) == LANES and detect().fma_per_cycle >= 2:
         made = {value for group in compiled.groups() for value in group.outputs}
         assert h + FILLED in made
+
+
+def quantised(channels, zero_point=3, *, group=1):
+    """A convolution of bytes, its sums made numbers and bytes again."""
+    random = np.random.default_rng(2)
+    depth = 16 // group
+    constants = {
+        "w": random.integers(-127, 128, (channels, depth, 3, 3)).astype(np.int8),
+        "sums": random.integers(-900, 900, (channels, 1, 1)).astype(np.int32) * zero_point,
+        "factor": random.uniform(1e-3, 2e-3, (channels, 1, 1)).astype(np.float32),
+        "bias": random.normal(size=(channels, 1, 1)).astype(np.float32),
+        "scale": np.float32(0.5),
+        "zero": np.uint8(120),
+    }
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w"], ["v0"], pads=[1] * 4, group=group),
+        helper.make_node("Sub", ["v0", "sums"], ["v1"]),
+        helper.make_node("Cast", ["v1"], ["v2"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["v2", "factor"], ["v3"]),
+        helper.make_node("Add", ["v3", "bias"], ["v4"]),
+        helper.make_node("QuantizeLinear", ["v4", "scale", "zero"], ["v5"]),
+        helper.make_node("Transpose", ["v5"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    x = tensor("x", (1, 16, 30, 30), TensorProto.UINT8)
+    return import_onnx(model(nodes, [x], [tensor("y", (None,) * 4, TensorProto.UINT8)], constants))
+
+
+BYTES = FillBlocks(LANES, 0.5, sums_bytes=True)
+
+
+@pytest.mark.parametrize(("channels", "filled"), [(20, 32), (1, 16), (24, None), (32, None)])
+def test_sums_of_bytes_by_instructions(channels, filled):
+    """Half blocks will do for them; what quantises the sums has the zeros too, what moves its result not.
+
+    What one channel is combined with may be meant for all of them: there only the sums are filled.
+    """
+    graph = quantised(channels)
+    changed = BYTES(graph)
+    changed.check()
+    with_zeros = 0 if filled is None else 1 if channels == 1 else 6
+    assert sizes(changed) == {f"v{n}": filled for n in range(with_zeros)}
+    x = np.random.default_rng(1).integers(0, 256, (1, 16, 30, 30)).astype(np.uint8)
+    made, want = (evaluate_graph(g, {"x": x})["y"] for g in (changed, graph))
+    np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize(("step", "group"), [(PASS, 1), (BYTES, 2)])
+def test_sums_of_bytes_without_instructions_and_by_groups(step, group):
+    graph = quantised(20, group=group)
+    assert step(graph) is graph
+
+
+def test_compiled_sums_of_bytes():
+    """Bytes in blocks that a convolution of one channel reads as well: once it had them stored in rows."""
+    random = np.random.default_rng(3)
+    constants = {f"w{n}": random.integers(-99, 99, (n, 32, 3, 3)).astype(np.int8) for n in (1, 21, 32)}
+    nodes = [
+        helper.make_node("ConvInteger", ["x", f"w{n}", "z"], [f"y{n}"], pads=[1] * 4) for n in (1, 21, 32)
+    ]
+    outputs = [tensor(f"y{n}", (1, n, 20, 20), TensorProto.INT32) for n in (1, 21, 32)]
+    onnx_model = model(
+        nodes, [tensor("x", (1, 32, 20, 20), TensorProto.UINT8)], outputs, {**constants, "z": np.uint8(7)}
+    )
+    x = random.integers(0, 256, (1, 32, 20, 20)).astype(np.uint8)
+    want = evaluate_graph(import_onnx(onnx_model), {"x": x})
+    compiled = tilewright.compile(onnx_model, threads=2)
+    for n, made in zip((1, 21, 32), compiled.run(None, {"x": x}), strict=True):
+        np.testing.assert_array_equal(made, want[f"y{n}"])

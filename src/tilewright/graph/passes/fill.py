@@ -7,6 +7,8 @@
 
 Vectors run along channels, which lie in blocks of a vector. Channels that fill half blocks only are computed
 by half vectors, and those that fill none as plain values: at about half of the peak, for a few products less.
+Sums of bytes that fill none are without the instructions that sum bytes, and make what they read lie plain
+for all other readers.
 What makes such channels is a convolution; between it and the convolutions that sum over them they pass
 through operators that treat each channel alone. Whatever else reads them gets them without the zeros.
 Channels of zeros must stay finite on the way, or weights of zero would make them NaN: only operators that map
@@ -39,6 +41,10 @@ WINOGRAD_CHANNELS: Final = 32
 OF_AN_ELEMENT: Final = 20
 OF_A_COPY: Final = 100_000
 
+#: The part of the peak at which sums of bytes are computed where instructions do not sum them (Zen 4: 0.05
+#: for one channel, 0.1 for 20).
+OF_PLAIN_BYTES: Final = 0.05
+
 #: Operators of one operand that map every finite number to one: no exponentials, no roots.
 _UNARY: Final = frozenset(
     {"Abs", "Ceil", "Clip", "Elu", "Erf", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"}
@@ -48,6 +54,10 @@ _UNARY: Final = frozenset(
 _LEAST_EPSILON: Final = 1e-30
 #: Operators of several operands that map finite numbers to one.
 _BINARY: Final = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
+#: Operators that follow sums of bytes, by the rules of one operand and of several.
+_CONVERSIONS: Final = frozenset({"Cast", "DequantizeLinear", "QuantizeLinear"})
+_QUANTISED: Final = frozenset({"Add", "ConvInteger", "Mul", "Sub"}) | _CONVERSIONS
+_INTEGERS: Final = frozenset({"i32", "i8", "u8"})
 #: Operators that combine elements of each channel alone.
 _WINDOWS: Final = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"})
 _REDUCTIONS: Final = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"})
@@ -55,14 +65,16 @@ _REDUCTIONS: Final = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceS
 
 @dataclass(frozen=True, slots=True)
 class FillBlocks:
-    """Fill channels of f32 values up to blocks of ``lanes``; half vectors reach ``of_half`` of the peak.
+    """Fill channels of values up to blocks of ``lanes``; half vectors reach ``of_half`` of the peak.
 
-    ``winograd`` says whether convolutions may be done by Winograd's method.
+    ``winograd`` says whether convolutions may be done by Winograd's method, ``sums_bytes`` whether
+    instructions sum bytes: these have results in blocks only, half ones do.
     """
 
     lanes: int
     of_half: float
     winograd: bool = True
+    sums_bytes: bool = False
     name: ClassVar[str] = "fill-blocks"
 
     def __call__(self, graph: Graph) -> Graph:
@@ -81,8 +93,11 @@ class FillBlocks:
         """The channels of whole blocks."""
         return -(-channels // self.lanes) * self.lanes
 
-    def rate(self, channels: int) -> float:
-        """The part of the peak at which so many channels are computed."""
+    def rate(self, channels: int, of_bytes: bool = False) -> float:
+        """The part of the peak at which so many channels are computed, from numbers or ``of_bytes``."""
+        if of_bytes:
+            slow = self.sums_bytes and channels % (self.lanes // 2) != 0
+            return OF_PLAIN_BYTES if slow else 1.0
         if channels % self.lanes == 0:
             return 1.0
         return self.of_half if channels % (self.lanes // 2) == 0 else OF_PLAIN
@@ -121,7 +136,7 @@ class _Costs:
             self.fill.filled(size) if value in filled else size
             for value, size in zip(axes, before, strict=True)
         ]
-        rate = self.fill.rate(channels[-1])
+        rate = self.fill.rate(channels[-1], self.graph.types[found.output].dtype == "i32")
         whole = all(self.fill.filled(size) == size >= WINOGRAD_CHANNELS for size in channels)
         if whole and found.winograd and self.fill.winograd:
             rate = OF_WINOGRAD
@@ -176,11 +191,15 @@ class _Links:
 
 
 def _links_of(graph: Graph, node: Node) -> _Links | None:
-    """The links of a node whose values are f32 of known sizes; ``None`` where others cannot be told."""
+    """The links of a node whose values are f32 of known sizes; ``None`` where others cannot be told.
+
+    Sums of bytes are i32, and what follows them quantises.
+    """
     if node.domain or len(node.used_outputs) != 1 or node.op not in _RULES:
         return None
     types = [graph.types[v] for v in (*node.used_inputs, *node.used_outputs) if v not in graph.constants]
-    if not all(type_.dtype == "f32" and type_.is_static for type_ in types):
+    dtypes = {"f32", *(_INTEGERS if node.op in _QUANTISED else ())}
+    if not all(type_.dtype in dtypes and type_.is_static for type_ in types):
         return None
     if graph.types[node.outputs[0]].rank < 3:
         return None
@@ -210,6 +229,18 @@ def _convolution(graph: Graph, node: Node) -> _Links | None:
         return None
     pads = (_Pad(1, 0, y), *bias)
     return _Links(y, joined=(x, y), pads=pads, step=shape[1], products=products)
+
+
+def _integer_convolution(graph: Graph, node: Node) -> _Links | None:
+    """Sums of bytes by known weights without zero points; what is summed stays as it is."""
+    y = node.outputs[0]
+    if len(node.used_inputs) != 2 or not _are_constants(graph, node.inputs[1:]):
+        return None
+    if node.attributes.get("group", 1) != 1:
+        return None
+    shape = graph.constants[node.inputs[1]].shape
+    products = float(graph.types[y].elements * prod(shape[1:]))
+    return _Links(y, result=y, pads=(_Pad(1, 0, y),), products=products)
 
 
 def _ints(node: Node, name: str) -> tuple[int, ...]:
@@ -282,11 +313,12 @@ def _reduction(graph: Graph, node: Node) -> _Links | None:
 _RULES: Final[Mapping[str, Callable[[Graph, Node], _Links | None]]] = MappingProxyType(
     {
         "Conv": _convolution,
+        "ConvInteger": _integer_convolution,
         "ConvTranspose": _convolution,
         "Div": _binary,
         "BatchNormalization": _normalisation,
         "InstanceNormalization": _normalisation,
-        **dict.fromkeys(_UNARY, _unary),
+        **dict.fromkeys(_UNARY | _CONVERSIONS, _unary),
         **dict.fromkeys(_BINARY, _binary),
         **dict.fromkeys(_WINDOWS, _alone),
         **dict.fromkeys(_REDUCTIONS, _reduction),
