@@ -251,7 +251,7 @@ def convolution(scale):
 def test_weights_decide_whether_a_record_is_exact_enough(tmp_path, scale):
     """The same problem, the same record: Winograd's method overflows where weights are near the largest.
 
-    So near that its smallest tiles do, too: whether these are faster, and tried, is the machine's.
+    So near that its smallest tiles do, too: at a tenth of that they do not, are exact enough, and are used.
     """
     path = tmp_path / "r.db"
     plain = tilewright.compile(convolution(1.0), threads=1, accuracy="f4", records="off")
