@@ -26,7 +26,7 @@ MAX_GATHERED_ROWS: Final = 8
 #: copied along the reduction first. Copied, picked, ms: 64x4x100000 0.52, 0.39; 512x2x4096 0.058, 0.069;
 #: 512x3x4096 0.065, 0.094; 512x4x20000 0.68, 0.73.
 MAX_PICKED_APART, MAX_PICKED_ROWS = 4, 64
-#: Vectors of a reduction from which on this pays.
+#: Vectors of a reduction, over all its axes, from which on this pays.
 MIN_VECTORS: Final = 2
 
 
@@ -112,7 +112,15 @@ def match_lanes(
         key=lambda name: dict(reds)[name],
         default=None,
     )
-    if axis is None or dict(reds)[axis] < MIN_VECTORS * target.lanes(write.value.dtype):
+    if axis is None:
+        return None
+    extent, lanes = dict(reds)[axis], target.lanes(write.value.dtype)
+    # vectors, or half ones, of the axis itself or of the axes around it, unless windows slide along it
+    if extent < MIN_VECTORS * lanes and any(
+        len(i.vars) > 1 for ld in terms for i in ld.indices if axis in i.vars
+    ):
+        return None
+    if extent < max(2, lanes // 2) or prod(n for _, n in reds) < MIN_VECTORS * lanes:
         return None
     if not _suits(program, stage, target, constants):
         return None

@@ -95,6 +95,8 @@ def _rewrite(
 ) -> tuple[Schedule, LaneReduction]:
     assert isinstance(stage.body, Store)
     width = target.lanes(stage.body.writes[0].value.dtype)
+    if m.extent < width:
+        width //= 2
     name = stage.name
     panels: list[str] = []
     for ld in m.gathered:

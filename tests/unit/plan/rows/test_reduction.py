@@ -9,6 +9,7 @@ from tests.unit.plan.contraction.test_cache_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.ir import F32
 from tilewright.plan.rows import chunks as lane_chunks
 from tilewright.plan.rows import match as lane_match
 from tilewright.plan.rows import nest as rows
@@ -259,3 +260,33 @@ def test_rows_from_memory_in_chunks_where_the_target_wants_them():
     step = next(loop for name in s.blocks() for loop in s.loops(name) if loop.endswith("_step"))
     # 40 KiB of columns in chunks of a sixth of 32 KiB
     assert s.loop(step).extent.as_int() == 160 // 8
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("op", [lang.sum, lang.max])
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("parts", ["half", "whole", "more"])
+def test_short_rows_of_several_axes(parts, n, op, threads):
+    """Rows of less than two vectors, of an image say: the axes around them give the vectors."""
+    lanes_of = HOST.lanes(F32)
+    width = {"half": lanes_of // 2, "whole": lanes_of, "more": lanes_of + lanes_of // 4}[parts]
+    x = t(n, 5, 6, width, name="X")
+    axes = [lang.reduce_axis(size, f"r{at}") for at, size in enumerate((5, 6, width))]
+    y = lang.compute((n,), lambda i: op(x[(i, *axes)], axis=axes), name="Y")
+    assert used(check(lang.program([x], [y]), threads=threads, interpret=False))
+
+
+def test_rows_of_few_elements_are_left():
+    x = t(64, HOST.lanes(F32) // 2 - 1, name="X")
+    axes = [lang.reduce_axis(64, "r0"), lang.reduce_axis(HOST.lanes(F32) // 2 - 1, "r1")]
+    y = lang.compute((1,), lambda i: lang.sum(x[tuple(axes)], axis=axes), name="Y")
+    assert not used(check(lang.program([x], [y]), interpret=False))
+
+
+def test_windows_that_slide_are_left():
+    x = t(3, 40, 80, name="X")
+    axes = [lang.reduce_axis(HOST.lanes(F32), f"r{at}") for at in range(2)]
+    y = lang.compute(
+        (3, 9, 40), lambda c, i, j: lang.max(x[c, i + axes[0], j + axes[1]], axis=axes), name="Y"
+    )
+    assert not used(check(lang.program([x], [y]), interpret=False))
