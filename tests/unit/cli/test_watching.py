@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import onnx
 import pytest
@@ -23,7 +22,6 @@ from tilewright.cli.state import State
 from tilewright.cli.watching import LiveTable, MinuteLines, event_data, watched
 from tilewright.tune import Database, Event, TaskResult
 
-ROOT = Path(__file__).parents[3]
 BAD = "Conv \x1b[31mred\x07"
 
 
@@ -138,7 +136,8 @@ def command(path, *more):
 
 
 def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
+    path = os.pathsep.join(filter(None, sys.path))
+    return {**os.environ, "PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
 
 
 def interrupted_at(master, child, words):

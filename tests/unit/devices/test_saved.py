@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 from devices import HAVE_NVRTC, LANGUAGES
-from tilewright.devices import OfflineDevice
+from tilewright.devices import DevicePlanBuilder, OfflineDevice
 from tilewright.frontend import zoo
 from tilewright.runtime import open_saved_model, write_container
 from tilewright.support import ArtefactError, InstallationError, TargetError
@@ -119,3 +119,5 @@ def test_what_needs_a_device_that_is_not_here():
     ):
         with pytest.raises(TargetError, match="cuda:sm_90 is not here"):
             act()
+    with pytest.raises(TargetError, match="the model was compiled for cuda:sm_90, which is not here"):
+        DevicePlanBuilder(device).build().run([], [])
