@@ -135,8 +135,10 @@ def _compared(
     sides = (old, was), (new, now)
     if all(same_computation(was[0], s) for s in (*was[1:], *now)):
         for slot, read in enumerate(now[0].reads):
-            if all(slot in v.accumulated(members[0]) for v, members in sides):
-                expected, actual = (_starts(v, m, v.accumulated(m[0])[slot]) for v, m in sides)
+            replaced = {v.accumulated(m).get(slot) for v, members in sides for m in members}
+            write = next(iter(replaced))
+            if len(replaced) == 1 and write is not None:
+                expected, actual = (_starts(v, members, write) for v, members in sides)
                 yield read.buffer, expected.intersect_domain(places), actual.intersect_domain(places)
             else:
                 expected, actual = (_column(v, members, slot) for v, members in sides)
@@ -161,13 +163,20 @@ def _starts(values: SymbolicValues, statements: list[PolyStatement], w: int) -> 
 
 
 def _column(values: SymbolicValues, statements: list[PolyStatement], slot: int) -> isl.UnionMap:
-    """Logical instances to the values of one read, or to where the accumulation that it belongs to starts."""
-    write = values.accumulated(statements[0]).get(slot)
-    if write is not None:
-        return _instances_to_places(values, statements).apply_range(_starts(values, statements, write))
-    return union_map(
-        m for s in statements for m in _by(values.model.instances(s), values.read(s, slot))
-    ).coalesce()
+    """Logical instances to the values of one read, or to where the accumulation that it belongs to starts.
+
+    Blocks of one statement need not load the same accumulator there: where several run, the loads of one may
+    be exchanged.
+    """
+    found: list[isl.Map] = []
+    for s in statements:
+        write = values.accumulated(s).get(slot)
+        if write is None:
+            found.extend(_by(values.model.instances(s), values.read(s, slot)))
+        else:
+            starts = _starts(values, statements, write)
+            found.extend(maps_of(_instances_to_places(values, [s]).apply_range(starts)))
+    return union_map(found).coalesce()
 
 
 def _origins(values: SymbolicValues, statements: list[PolyStatement], apart: list[int]) -> isl.UnionMap:

@@ -404,6 +404,28 @@ def test_each_result_of_a_reduction_starts_as_before():
     assert judged(p, started(1.0, 0.0)) == ["flow"]
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_no_block_may_exchange_the_accumulators_that_it_goes_on_with(steps):
+    """Where other blocks of the same statement load the right ones."""
+    iters = it("i", 2), it("k", steps, "red")
+
+    def pair(first, second):
+        return Store((Access("S", (i,), add(ld(first, i), ld("A", i, k))),
+                      Access("T", (i,), mul(ld(second, i), ld("A", i, k)))))  # fmt: skip
+
+    init = Store((Access("S", (i,), zero()), Access("T", (i,), Const(1.0, F32))))
+    p = Program("two", (), (buffer("A", (2, steps), F32),), (buffer("S", (2,), F32), buffer("T", (2,), F32)),
+                (), (Stage("S", iters, pair("S", "T"), init),))  # fmt: skip
+
+    def rows(lo, *loads):
+        at = var(f"i{lo}")
+        b = Block(f"S{lo}", "S", iters, (at, k), pair(*loads), init)
+        return nest([(f"i{lo}", lo, lo + 1), ("k", 0, steps)], b)
+
+    assert judged(p, seq(rows(0, "S", "T"), rows(1, "S", "T"))) == []
+    assert "flow" in judged(p, seq(rows(0, "S", "T"), rows(1, "T", "S")))
+
+
 def test_sums_that_nothing_reads_may_run_outside_of_their_domain():
     total = Stage("S", (it("i", 3), it("k", 2, "red")), store("S", (i,), add(ld("S", i), ld("A", i, k))),
                   store("S", (i,), zero()))  # fmt: skip
