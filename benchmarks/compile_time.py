@@ -139,7 +139,7 @@ def copies() -> Schedule:
     """Rows of a matrix, four at a time, from a shared tile."""
     x = lang.placeholder((64, 128), name="X")
     y = lang.compute((64, 128), lambda i, j: x[i, j] * 2, name="Y")
-    return Schedule(lang.program([x], [y])).split("i", 4).stage("X", "i_o", scope="shared", name="T")
+    return Schedule(lang.program([x], [y])).split("i", 4).cache("X", "i_o", scope="shared", name="T")
 
 
 def readers() -> Program:
@@ -217,7 +217,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "compute_at": (p, ("conv", z[2]), {}),
         "reverse_compute_at": (t, ("Y", f"{ow}_o"), {}),
         "inline": (p, ("X_pad",), {}),
-        "stage": (d, ("W", f"{oc}_o"), {}),
+        "cache": (d, ("W", f"{oc}_o"), {}),
         "hoist_alloc": (at, ("conv",), {}),
         "slide": (pad, ("X_pad", oh), {}),
         "roll": (pad.slide("X_pad", oh), ("X_pad", 2, 3), {}),

@@ -66,8 +66,8 @@ def tiled(program: Program, block: int = 128, depth: int = 8, tile: int = 8) -> 
     """The schedule of docs/tutorials/gpu.md."""
     s = Schedule(program).split("i", block).split("j", block).split("k", depth)
     s = s.reorder("i_o", "j_o", "k_o", "k_i", "i_i", "j_i").bind("i_o", "block.y").bind("j_o", "block.x")
-    s = s.stage("C", "j_o", mode="accumulate", scope="register", name="acc")
-    s = s.stage("A", "k_o", scope="shared", name="As").stage("B", "k_o", scope="shared", name="Bs")
+    s = s.cache("C", "j_o", mode="accumulate", scope="register", name="acc")
+    s = s.cache("A", "k_o", scope="shared", name="As").cache("B", "k_o", scope="shared", name="Bs")
     nests: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("acc_init_i", "acc_init_j", ()),
         ("i_i", "j_i", ("k_i",)),

@@ -38,11 +38,11 @@ def schedule(source: Program, *, lanes: int = 16, columns: int = 7, block: int =
     s = s.partition("ic_o", -1)
     # ... where a tile of the result is final, and takes bias and ReLU along
     s = s.reverse_compute_at("Z", "ow_o_1", keep_storage=True)
-    s = s.stage("Y", "ow_o_1", scope="register", mode="accumulate", name="last", keep=False)
+    s = s.cache("Y", "ow_o_1", scope="register", mode="accumulate", name="last", keep=False)
     for nest in ("Y_init", "Y_1", "Z", "last"):
         s = _expand(s, nest)
     if "Y" in s.blocks():
-        s = s.stage("Y", "ow_o", scope="register", mode="accumulate", name="sums")
+        s = s.cache("Y", "ow_o", scope="register", mode="accumulate", name="sums")
         for nest in ("Y", "sums", "sums_out"):
             s = _expand(s, nest)
     return s.parallel("oc_o")

@@ -86,7 +86,7 @@ def fused(
     s = _tile(s, "E", pixels, "m", expanded).reorder("E_ct", "E_y", "E_xt", "E_xi", "E_cv", "E_ci")
     s = s.compute_at("E0", "E_xt").set_scope("E0", "register")
 
-    s = s.decompose_init("Y0", "block").stage("Y0", "Y0_xt", mode="accumulate", scope="register", name="acc")
+    s = s.decompose_init("Y0", "block").cache("Y0", "Y0_xt", mode="accumulate", scope="register", name="acc")
     s = s.split("E0_m", expanded[1]).reorder("E0_c", "E0_x", "E0_m_o", "E0_m_i").decompose_init("E0", "E0_c")
     s = s.reorder("D0_r", "D0_q", "D0_x", "D0_m").decompose_init("D0", "D0_r").unroll("D0_q")
     for loop in ("acc_o", "acc_out_o", "Y_o"):

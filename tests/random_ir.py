@@ -277,9 +277,8 @@ def programs(draw):
             draw(iter_lists()),
             draw(stores(buffers)),
             draw(st.one_of(st.none(), stores(buffers))),
-            role=role,
         )
-        for name, role in (("s", ""), ("t 1", "a role"))
+        for name in ("s", "t 1")
     ]
     a, b, c, d = buffers
     return Program("p", PARAMS, (a,), (b, c), (d,), tuple(stages), draw(preds(buffers)))

@@ -60,7 +60,7 @@ class TestC:
         s = Schedule(lang.program([a, b], [c]))
         s = s.split("i", t).split("j", t).split("k", t)
         s = s.reorder("i_o", "j_o", "k_o", "i_i", "j_i", "k_i").decompose_init("C", "k_o")
-        s = s.stage("A", "k_o", scope="shared", name="As").stage("B", "k_o", scope="shared", name="Bs")
+        s = s.cache("A", "k_o", scope="shared", name="As").cache("B", "k_o", scope="shared", name="Bs")
         # one tile of each in shared memory, used again for every step of k
         s = s.hoist_alloc("As", "j_o").hoist_alloc("Bs", "j_o")
         s = s.roll("As", 1, t).roll("Bs", 0, t)

@@ -561,7 +561,7 @@ REFUSALS = {
         ("inline", "T"),
         "nothing reads what 'T' computes",
     ),
-    "stage: no reader": (lambda: _loops(FILL), ("stage", "X", "j"), "nothing inside loop 'j' reads 'X'"),
+    "cache: no reader": (lambda: _loops(FILL), ("cache", "X", "j"), "nothing inside loop 'j' reads 'X'"),
     "reverse_compute_at: ordered": (_scan, ("reverse_compute_at", "Y", "i"), "'Y' runs in a given order"),
     "reverse_compute_at: condition": (
         lambda: _loops(FILL, GUARDED),

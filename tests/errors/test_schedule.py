@@ -57,7 +57,7 @@ def _stencil():
 
 
 def _staged():
-    return S(elementwise(10, 8)).stage("X", "i", scope="shared", name="T")
+    return S(elementwise(10, 8)).cache("X", "i", scope="shared", name="T")
 
 
 def _line():
@@ -331,7 +331,7 @@ REFUSALS = {
     "a copy without loops": (
         lambda: _staged().bind("T_j", "thread.x").cooperative_copy("T", (2,)),
         "no serial loops are around 'T' alone",
-        "stage a tile",
+        "cache a tile",
     ),
     "a copy of a symbolic row": (
         lambda: S(_symbolic()).cooperative_copy("Y", (2,)),
@@ -352,7 +352,7 @@ REFUSALS = {
     "a pipeline without tiles": (
         lambda: S(elementwise()).pipeline("i", 2),
         "the body of 'i' does not begin with statements that fill",
-        "stage",
+        "cache",
     ),
     "a pipeline of what it makes": (
         lambda: Schedule(parse_function(_READS_BACK)).pipeline("o", 2),
@@ -367,7 +367,7 @@ REFUSALS = {
     "a pipeline of one tile": (
         lambda: Schedule(parse_function(_STILL)).pipeline("o", 2),
         "'o' does not move the tile 'T' along one dimension",
-        "staged at",
+        "cached at",
     ),
     "a pipeline of scans": (
         lambda: S(_rows_of_scans()).compute_at("Y", "Z_b").pipeline("Z_b", 2),
@@ -375,18 +375,18 @@ REFUSALS = {
         "filled independently",
     ),
     "a pipeline of windows": (
-        lambda: S(_stencil()).stage("T", "Y_i", scope="shared", name="W").pipeline("Y_i", 2),
+        lambda: S(_stencil()).cache("T", "Y_i", scope="shared", name="W").pipeline("Y_i", 2),
         "tiles of 'W' overlap from one iteration of 'Y_i' to the next",
         "slide and roll",
     ),
     "rows no longer": (lambda: _staged().pad_stride("T", 0), "rows cannot be 0 elements longer", "1 or more"),
     "rows of a line": (
-        lambda: S(_line()).stage("X", scope="shared", name="T").pad_stride("T", 1),
+        lambda: S(_line()).cache("X", scope="shared", name="T").pad_stride("T", 1),
         "'T' has one dimension",
         "two dimensions",
     ),
     "a swizzle of nobody": (lambda: _staged().swizzle("U", 2), "there is no buffer 'U'", "T"),
-    "a swizzle of an argument": (lambda: _staged().swizzle("X", 2), "'X' is an argument", "stage a copy"),
+    "a swizzle of an argument": (lambda: _staged().swizzle("X", 2), "'X' is an argument", "cache a copy"),
     "a swizzle of three groups": (
         lambda: _staged().swizzle("T", 3),
         "'T' cannot have 3 groups of 1 elements",
@@ -408,7 +408,7 @@ REFUSALS = {
         "divisor",
     ),
     "shared memory of one thread": (
-        lambda: S(chain()).bind("Y_i", "thread.x").stage("T", "Y_i", scope="shared"),
+        lambda: S(chain()).bind("Y_i", "thread.x").cache("T", "Y_i", scope="shared"),
         "shared buffer 'T_shared' would hold what one iteration of 'Y_i' uses",
         "allocate it outside",
     ),
@@ -560,7 +560,7 @@ REFUSALS = {
     "scope of an argument": (
         lambda: S(chain()).set_scope("X", "local"),
         "'X' is an argument",
-        "stage a copy",
+        "cache a copy",
     ),
     "scope of a stranger": (lambda: S(chain()).set_scope("Q", "local"), "there is no buffer 'Q'", ""),
     "no scope": (lambda: S(chain()).set_scope("T", "const"), "'const' is no scope", "register"),

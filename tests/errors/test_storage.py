@@ -122,7 +122,7 @@ REFUSALS = {
         "an outer loop",
     ),
     "compute in a layout": (
-        lambda: _tiled().stage("X", layout=("d1", "d0"), name="P", scope="global").compute_at("P", "y"),
+        lambda: _tiled().cache("X", layout=("d1", "d0"), name="P", scope="global").compute_at("P", "y"),
         "buffer 'P' has a layout of its own",
         "",
     ),
@@ -188,34 +188,34 @@ REFUSALS = {
     ),
     # stage
     "stage in a vector loop": (
-        lambda: S(blur(8)).vectorize("C_i").stage("T", "C_i"),
+        lambda: S(blur(8)).vectorize("C_i").cache("T", "C_i"),
         "nothing can be staged in it",
         "",
     ),
-    "stage a scalar": (lambda: _scalar().stage("T", "j"), "buffer 'T' is a scalar", ""),
+    "stage a scalar": (lambda: _scalar().cache("T", "j"), "buffer 'T' is a scalar", ""),
     "stage inner storage": (
-        lambda: S(blur(8)).split("C_i", 4).compute_at("T", "C_i_o").stage("T"),
+        lambda: S(blur(8)).split("C_i", 4).compute_at("T", "C_i_o").cache("T"),
         "buffer 'T' is allocated further in",
         "inside its allocation",
     ),
     "stage to no scope": (
-        lambda: S(blur(8)).stage("X", "i", scope="my scope"),
+        lambda: S(blur(8)).cache("X", "i", scope="my scope"),
         "no name of a scope",
         "local",
     ),
     "stage what has two places": (
-        lambda: _two_places().stage("T", "i", mode="write"),
+        lambda: _two_places().cache("T", "i", mode="write"),
         "writes 'T' in several places",
         "",
     ),
     "stage of a factor that does not divide": (
-        lambda: S(gemm(4, 8, 4)).stage("B", "i", layout=("k", "j%6//4", "j//6")),
+        lambda: S(gemm(4, 8, 4)).cache("B", "i", layout=("k", "j%6//4", "j//6")),
         "4 does not divide 6",
         "",
     ),
     # hoist_alloc, slide, roll, rolled buffers
     "hoist a packed buffer": (
-        lambda: S(gemm(4, 8, 4)).stage("B", "i", layout=("j", "k"), name="P").hoist_alloc("P"),
+        lambda: S(gemm(4, 8, 4)).cache("B", "i", layout=("j", "k"), name="P").hoist_alloc("P"),
         "buffer 'P' has a layout of its own",
         "the outer loop",
     ),
@@ -227,7 +227,7 @@ REFUSALS = {
         "",
     ),
     "move a rolled buffer's reader": (
-        lambda: _rolled().stage("T", "C_i"),
+        lambda: _rolled().cache("T", "C_i"),
         "'T' is a rolled buffer",
         "roll it last",
     ),

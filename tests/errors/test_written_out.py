@@ -184,7 +184,7 @@ REFUSALS = {
         ["U", "T", "C"],
     ),
     "compute more of an input than is there": (
-        lambda: S(blur(8)).split("C_i", 4).compute_at("T", "C_i_o").stage("T", "C_i_o", pad=(4,)),
+        lambda: S(blur(8)).split("C_i", 4).compute_at("T", "C_i_o").cache("T", "C_i_o", pad=(4,)),
         "'T' would read [4*C_i_o, +8) of 'T', of which only [4*C_i_o, +6) is computed inside of 'C_i_o'",
         "further out",
         ["C_i_o"],
@@ -287,7 +287,7 @@ for j in range(4):
     ),
     # stage
     "stage a scatter": (
-        lambda: _text(copy("C", "C", "X[i]", "i", at="int(load(i32, N, i))"), "N = buffer(i32[4])\n").stage(
+        lambda: _text(copy("C", "C", "X[i]", "i", at="int(load(i32, N, i))"), "N = buffer(i32[4])\n").cache(
             "C", "i", mode="write"
         ),
         "the part of 'C' that is defined is no box",
@@ -302,7 +302,7 @@ for i in range(4):
             i = par(0, 4, i)
             k = red(0, 4, k)
             C[i] = C[i] + X[k]
-""").stage("C", "i", mode="accumulate"),
+""").cache("C", "i", mode="accumulate"),
         "'C' is not defined before loop 'i', so there is nothing to load",
         "decompose_init first",
         ["C", "i"],

@@ -388,7 +388,7 @@ def compute_at(draw, s, sliding=False):
     return None if chosen is None else (chosen, {})
 
 
-def stage(draw, s):
+def cache(draw, s):
     options = []
     args = {b.name for b in s.func.buffers}
     for p in loops_of(s):
@@ -624,7 +624,7 @@ PROPOSERS = {
     "blockize": blockize,
     "set_scope": set_scope,
     "compute_at": compute_at,
-    "stage": stage,
+    "cache": cache,
     "reverse_compute_at": reverse_compute_at,
     "inline": inline,
     "inline_stage": inline_stage,

@@ -59,7 +59,7 @@ def test_padding_that_no_stage_defines_is_copied_with_the_rest(sizes):
     s = scheduled(lang.program([X], [sums(T, "Y")])).layout_split("T", 1, (-1, 2))
     params = dict(zip("nm", sizes, strict=True))
     for at in (None, *s.loops("Y")):
-        check(s.stage("T", at), params)
+        check(s.cache("T", at), params)
 
 
 def test_a_peeled_reduction_is_rebuilt_once():
@@ -79,7 +79,7 @@ def test_copies_of_a_rolled_window_have_storage_of_their_own():
 
 def test_a_staged_tile_with_a_condition_feeds_only_what_it_holds():
     s = scheduled(_then(lambda x, i, j: x[i, j] + 1, lambda t, i, j: t[i, j] * 2))
-    s = s.stage("X", "i").tile(("X_local_i", "X_local_j"), (2, 2), tail="mask")
+    s = s.cache("X", "i").tile(("X_local_i", "X_local_j"), (2, 2), tail="mask")
     try:
         s = s.reverse_compute_at("T", "X_local_i_o")
     except ScheduleError:
@@ -92,9 +92,9 @@ def test_conditions_and_masks_in_staged_tiles_stay_in_bounds(tail):
     n = lang.param("n")
     X = lang.placeholder((n, n), name="X")
     s = scheduled(lang.program([X], [lang.compute((n, n), lambda i, j: X[i, j] + 2, name="Y")]))
-    s = s.stage("Y", "i", mode="write").tile(("Y_local_out_i", "Y_local_out_j"), (2, 2), tail=tail)
+    s = s.cache("Y", "i", mode="write").tile(("Y_local_out_i", "Y_local_out_j"), (2, 2), tail=tail)
     try:
-        s = s.stage("Y_local", "Y_local_out_i_o")
+        s = s.cache("Y_local", "Y_local_out_i_o")
     except ScheduleError:
         return
     for size in (1, 2, 3):
@@ -104,7 +104,7 @@ def test_conditions_and_masks_in_staged_tiles_stay_in_bounds(tail):
 def test_the_output_of_one_part_of_a_range_is_staged():
     s = scheduled(_then(lambda x, i, j: x[i, j] + 1, lambda t, i, j: t[i, j] * 2))
     s = s.inline("T").partition("Y_j", (-4, -3))
-    _judged(s.stage("Y", "Y_j_1", mode="write"))
+    _judged(s.cache("Y", "Y_j_1", mode="write"))
 
 
 def test_bounds_of_many_minima():
@@ -120,7 +120,7 @@ def test_lanes_of_a_reduction_run_in_any_order():
 def test_a_consumer_that_moves_keeps_the_conditions_of_shared_loops():
     X = lang.placeholder((1, 1), name="X")
     s = scheduled(lang.program([X], [lang.compute((1, 1), lambda i, j: X[i, j] * 2, name="Y")]))
-    s = s.stage("X", "i").stage("X", "X_local_i").reverse_compute_at("X_local", "X_local_1_i")
+    s = s.cache("X", "i").cache("X", "X_local_i").reverse_compute_at("X_local", "X_local_1_i")
     s = s.tile(("X_local_i", "X_local_1_i"), (4, 4), tail="mask")
     try:
         s = s.reverse_compute_at("X_local", "X_local_1_j")
@@ -144,7 +144,7 @@ def test_a_window_of_an_opaque_block_slides():
 def test_a_staged_result_is_rounded_up():
     X = lang.placeholder((1, 1), name="X")
     s = scheduled(lang.program([X], [lang.compute((1, 1), lambda i, j: X[i * 0, j] * 2, name="Y")]))
-    s = s.stage("Y", at="i", mode="write").compute_at("Y", "Y_local_out_i")
+    s = s.cache("Y", at="i", mode="write").compute_at("Y", "Y_local_out_i")
     s = s.split(s.loops("Y")[2], 2, tail="roundup")
     _judged(s)
     assert check_legal(Schedule(s.source).func, s.func, mode="isl") == []

@@ -48,11 +48,11 @@ def step(data, schedule):
 
 def registers(data, schedule):
     """A tile of an argument in registers: staged at a loop below which everything is expanded."""
-    proposal = PROPOSERS["stage"](data.draw, schedule)
+    proposal = PROPOSERS["cache"](data.draw, schedule)
     if proposal is None:
         return schedule
     (name, loop), kwargs = proposal
-    s = schedule.stage(name, loop, scope="register", **kwargs)
+    s = schedule.cache(name, loop, scope="register", **kwargs)
     inner = [p.node.var for p in locate(s.loop(loop).body, For)]
     for var in inner:
         node = s.loop(var)

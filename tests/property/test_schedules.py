@@ -122,7 +122,7 @@ BEFORE = {
     "decouple_at": (("store_at", {}),),
     "layout_unpad": (("layout_pad", {}),),
     "layout_adopt": (("layout_place", {}),),
-    "pipeline": (("split", {}), ("stage", {})),
+    "pipeline": (("split", {}), ("cache", {})),
     "slide": (_SLIDING,),
     "roll": (_SLIDING, ("slide", {})),
     "tensorize": (("split", {"groups": True}), ("decompose_init", {"products": True})),
@@ -151,7 +151,7 @@ def test_every_primitive_and_tail_policy_is_a_subject():
         *[
             "reverse_compute_at",
             "inline",
-            "stage",
+            "cache",
             "hoist_alloc",
             "roll",
             "decompose_init",

@@ -17,7 +17,7 @@ from tilewright.poly import check_legal, list_function
 from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 
-MOVES = ("compute_at", "reverse_compute_at", "stage", "inline", "hoist_alloc", "slide", "roll")
+MOVES = ("compute_at", "reverse_compute_at", "cache", "inline", "hoist_alloc", "slide", "roll")
 EXAMPLES = {"ci": 800, "dev": 15}
 HITS = 30
 
@@ -119,7 +119,7 @@ def proposals(s):
             if b.name not in names and done & {ld.buffer for ld in b.reads}:
                 out["reverse_compute_at"].append((b.name, inside.var))
         for buffer in _touched(inside):
-            out["stage"] += [(buffer, inside.var, mode) for mode in ("read", "write", "accumulate")]
+            out["cache"] += [(buffer, inside.var, mode) for mode in ("read", "write", "accumulate")]
     for p in _allocs(s):
         b = p.node.buffer
         outer = [f.var for f in p.loops]
@@ -137,8 +137,8 @@ def proposals(s):
 def _apply(s, name, args):
     if name == "split":
         return s.split(args[0], args[1], tail=args[2])
-    if name == "stage":
-        return s.stage(args[0], args[1], mode=args[2])
+    if name == "cache":
+        return s.cache(args[0], args[1], mode=args[2])
     if name == "reorder":
         return s.reorder(*args)
     return s.apply(name, *args)

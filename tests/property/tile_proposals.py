@@ -63,7 +63,7 @@ def split(draw, s):
     return ((loops[-1], draw(st.sampled_from(parts), label="part")), {}) if parts else None
 
 
-def stage(draw, s):
+def cache(draw, s):
     chosen = pick(draw, _sums(s, "pppprr"), "sum")
     if chosen is None:
         return None
@@ -113,7 +113,7 @@ def move(draw, s):
 BEFORE = (
     ("tile", {"by": tile}),
     ("split", {"by": split}),
-    ("stage", {"by": stage}),
+    ("cache", {"by": cache}),
     ("reorder", {"by": reorder}),
     ("decompose_init", {"by": decompose_init}),
     ("tensorize", {"by": move}),

@@ -34,21 +34,21 @@ TAILS = ("guard", "peel", "mask", "shift", "roundup")
 #: How often a primitive is proposed, for CPUs and for GPUs.
 CPU = {
     "split": 4, "reorder": 4, "fuse": 3, "partition": 2, "peel": 2, "parallel": 6, "vectorize": 4,
-    "unroll": 1, "decompose_init": 2, "set_scope": 2, "compute_at": 4, "reverse_compute_at": 3, "stage": 4,
+    "unroll": 1, "decompose_init": 2, "set_scope": 2, "compute_at": 4, "reverse_compute_at": 3, "cache": 4,
     "hoist_alloc": 2, "slide": 2, "roll": 2, "inline": 1,
 }  # fmt: skip
 STORAGE = {
-    "compute_at": 8, "stage": 5, "hoist_alloc": 2, "parallel": 8, "vectorize": 3, "split": 3, "reorder": 2,
+    "compute_at": 8, "cache": 5, "hoist_alloc": 2, "parallel": 8, "vectorize": 3, "split": 3, "reorder": 2,
     "reverse_compute_at": 4, "partition": 1,
 }  # fmt: skip
 GPU = (
     CPU
     | dict.fromkeys(("cooperative_copy", "pipeline", "pad_stride", "swizzle", "virtual_threads"), 2)
-    | {"bind": 24, "set_scope": 6, "stage": 10, "split": 8, "parallel": 1, "vectorize": 2}
+    | {"bind": 24, "set_scope": 6, "cache": 10, "split": 8, "parallel": 1, "vectorize": 2}
 )
 ON_THREADS = {"cooperative_copy": 4, "pipeline": 6, "pad_stride": 2, "swizzle": 3, "virtual_threads": 3}
 THREADS = ON_THREADS | {
-    "stage": 9,
+    "cache": 9,
     "set_scope": 6,
     "bind": 14,
     "split": 6,
@@ -188,7 +188,7 @@ def arguments(rng: Random, name, s):
             return (block, rng.choice(around)), {}
         case "set_scope":
             return (buffer, rng.choice(SCOPES)), {}
-        case "stage":
+        case "cache":
             mode = rng.choice(("read", "read", "write", "accumulate"))
             at = rng.choice((None, *loops, *[s.loops(b)[0] for b in blocks if s.loops(b)]))
             return (buffer, at), {"scope": rng.choice((*SCOPES, "shared")), "mode": mode}
@@ -242,7 +242,7 @@ class Judged:
                 self.propose("bind", (loops, "block.x"), {})
                 for scope, mode in self.rng.sample((("shared", "read"), ("register", "accumulate")), 1):
                     buffer = self.rng.choice(list(self.schedule.buffers()))
-                    self.propose("stage", (buffer, *loops), {"scope": scope, "mode": mode})
+                    self.propose("cache", (buffer, *loops), {"scope": scope, "mode": mode})
         for _ in range(steps):
             name = self.rng.choices(list(table), list(table.values()))[0]
             proposal = arguments(self.rng, name, self.schedule)

@@ -93,7 +93,7 @@ class Instructions(Tiles):
         if r.irregular or r.lane not in (0, depth):
             raise ScheduleError(
                 f"{instruction.name}: lanes of {w.buffer} do not lie side by side",
-                hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, stage)",
+                hint=f"store its {depth} elements of each lane together, lane after lane (set_layout, cache)",
             )
         lanes = st.width if r.lane else 1
         mask = st.mask if lanes > 1 else None
@@ -143,7 +143,7 @@ class Instructions(Tiles):
                 raise ScheduleError(
                     f"{instruction.name}: the {instruction.depth} elements of {w.buffer} that it takes "
                     "together do not lie together in memory",
-                    hint="store that dimension innermost, in groups (set_layout, stage)",
+                    hint="store that dimension innermost, in groups (set_layout, cache)",
                 )
 
 

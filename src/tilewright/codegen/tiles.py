@@ -292,7 +292,7 @@ class Tiles(Accesses):
             order = f"groups of {group} along dimension {slow.dim}, then " if group > 1 else ""
             raise ScheduleError(
                 f"{instr}: the elements of {w.buffer} that it takes together do not lie together in memory",
-                hint=f"store {order}dimension {fast.dim} innermost (set_layout, stage)",
+                hint=f"store {order}dimension {fast.dim} innermost (set_layout, cache)",
             )
         access = self._access(buf, w.offsets)
         if access.products:

@@ -75,7 +75,7 @@ def reading(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
     S = lang.compute((threads, STREAMS, lanes), lambda p, u, v: lang.sum(X[p, t, u, v], axis=t), name="S")
     s = Schedule(lang.program([X], [S]))
     p, u, v, t_ = s.loops("S")
-    s = s.stage("S", at=p, scope="register", mode="write", name="acc")
+    s = s.cache("S", at=p, scope="register", mode="write", name="acc")
     s = s.reorder(t_, u, v).decompose_init("S", t_)
     for block in ("S", "S_init", "acc_out"):
         *_, streams, vector = s.loops(block)

@@ -96,7 +96,7 @@ def compute(
     `name` is what the stage's name begins with, `dtype` states what `fn` gives (it converts nothing), `axes`
     names the stage's axes.
     """
-    tensor = lang.compute(tuple(shape), fn, dtype=dtype, axes=axes, hint=name, role=name)
+    tensor = lang.compute(tuple(shape), fn, dtype=dtype, axes=axes, hint=name)
     names = None if axes is None else tuple(axes)
     return Operand(tuple(shape), tensor.dtype.name, tensor, fn, names)
 
@@ -123,7 +123,7 @@ def updated(
         (lang.axis if at in free else lang.ordered_axis)(extent, f"s{at}")
         for at, extent in enumerate(extents)
     ]
-    tensor = lang.update(base.tensor, axes, write, role=name, hint=name)
+    tensor = lang.update(base.tensor, axes, write, hint=name)
     return Operand(base.shape, base.dtype, tensor)
 
 
@@ -139,7 +139,7 @@ def scanned(
     def element(made: lang.Tensor, *i: Ix) -> lang.Scalar:
         return step(Operand(sizes, dtype, made), *i)
 
-    return Operand(sizes, dtype, lang.scan(sizes, element, axis, dtype=dtype, role=name, hint=name))
+    return Operand(sizes, dtype, lang.scan(sizes, element, axis, dtype=dtype, hint=name))
 
 
 def bounded(x: Operand, value: float | int | bool) -> Readable:

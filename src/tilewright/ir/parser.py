@@ -367,10 +367,10 @@ class _Parser(ExprParser):
         call = s.items[0].context_expr if isinstance(s, ast.With) and len(s.items) == 1 else None
         if not isinstance(s, ast.With) or not isinstance(call, ast.Call) or called(call) != "stage":
             raise failure(s, 'expected with stage("name"):')
-        name, role = string_of(arguments(call, 1, 1, ("role",))[0]), keyword(call, "role")
+        name = string_of(arguments(call, 1, 1)[0])
         iters, _, n = self._iters(s.body, False)
         init, inner = self._init_and_body(s.body[n:])
-        return Stage(name, tuple(iters), inner, init, role="" if role is None else string_of(role))
+        return Stage(name, tuple(iters), inner, init)
 
 
 def _along(node: ast.expr) -> Along:

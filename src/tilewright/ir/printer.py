@@ -379,8 +379,7 @@ class Printer:
     def stage(self, s: Stage) -> None:
         """A stage of a program."""
         self.at[s.name] = len(self.lines)
-        role = f", role={_string(s.role)}" if s.role else ""
-        self.line(f"with stage({_string(s.name)}{role}):")
+        self.line(f"with stage({_string(s.name)}):")
         self.depth += 1
         for it in s.iters:
             self._iter(it, None)

@@ -37,8 +37,7 @@ class Stage:
     """One definition (or ordered update) of buffers: ``for iters: body``, with ``init`` before reductions.
 
     ``init`` and ``body`` are statements over the iterators, like those of a
-    :class:`~tilewright.ir.stmt.Block`. ``role`` says what a front end knows about it, e.g. the operator's
-    name; it never changes meaning.
+    :class:`~tilewright.ir.stmt.Block`.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Stage:
     body: Stmt
     init: Stmt | None = None
     source: SourceLocation | None = field(default=None, compare=False)
-    role: str = ""
     _uses: _Uses | None = field(init=False, default=None, compare=False, repr=False)
 
     @property

@@ -27,7 +27,6 @@ def compute(
     dtype: DType | str | None = ...,
     axes: Sequence[str] | None = ...,
     *,
-    role: str = ...,
     hint: str = ...,
 ) -> tuple[Tensor, ...]: ...
 @overload
@@ -38,7 +37,6 @@ def compute(
     dtype: DType | str | None = ...,
     axes: Sequence[str] | None = ...,
     *,
-    role: str = ...,
     hint: str = ...,
 ) -> Tensor: ...
 def compute(
@@ -48,7 +46,6 @@ def compute(
     dtype: DType | str | None = None,
     axes: Sequence[str] | None = None,
     *,
-    role: str = "",
     hint: str = "t",
 ) -> Tensor | tuple[Tensor, ...]:
     """The tensor whose element at ``(i, j, …)`` is ``fn(i, j, …)``.
@@ -56,7 +53,7 @@ def compute(
     ``fn`` may reduce anywhere (``lang.sum(A[i, k] * B[k, j], axis=k)``): a reduction that is the whole result
     is the stage itself, any other becomes a stage before it. A tuple makes a stage of several outputs, and a
     tuple of tensors. Iterators are called like ``fn``'s parameters, or as ``axes`` says. ``name`` must be
-    unique in a program; without one the program chooses a name after ``hint``. ``role`` is kept on the stage.
+    unique in a program; without one the program chooses a name after ``hint``.
 
     Raises ``ProgramError`` at the user's line for anything that is not a well-formed definition.
     """
@@ -69,7 +66,7 @@ def compute(
     wanted = None if dtype is None else dtype_from(dtype)
     exprs = [to_expr(v, wanted, "the result of the function given to lang.compute") for v in values]
     names = tensor_names(name, len(values) if many else None)
-    made = define(iterators, exprs, names, role, hint, at)
+    made = define(iterators, exprs, names, hint, at)
     return made if many else made[0]
 
 
@@ -120,7 +117,6 @@ def define(
     iterators: tuple[Axis, ...],
     exprs: list[Expr],
     names: list[str | None],
-    role: str,
     hint: str,
     at: Place,
 ) -> tuple[Tensor, ...]:
@@ -137,14 +133,14 @@ def define(
         targets: dict[tuple[int, int], Tensor] = {
             (reds.index(w.reduction), w.output): t for w, t in zip(whole, outputs, strict=True)
         }
-        _reduction_stage(reds, iterators, targets, label, role, at)
+        _reduction_stage(reds, iterators, targets, label, at)
         return tuple(outputs)
     check_scope(iterators, (), exprs, at)
     values = [_resolve(e, iterators, label) for e in exprs]
     outs = tuple(_tensor(iterators, v.dtype, n, hint, at) for v, n in zip(values, names, strict=True))
     where = tuple(a.index for a in iterators)
     body = Store(tuple(Access(t.ref(), where, v) for t, v in zip(outs, values, strict=True)))
-    finish(Definition(iters_of(iterators), body, None, at, role), outs)
+    finish(Definition(iters_of(iterators), body, None, at), outs)
     return outs
 
 
@@ -264,7 +260,7 @@ def _split_off(
         n: _tensor(axes, t, None, f"{label}_{r.kind}" + ("" if n == len(r.dtypes) - 1 else "_value"), r.place)
         for n, t in enumerate(r.dtypes)
     }
-    _reduction_stage([r], axes, {(0, n): t for n, t in outputs.items()}, label, "", r.place)
+    _reduction_stage([r], axes, {(0, n): t for n, t in outputs.items()}, label, r.place)
     return {n: (t, tuple(a.index for a in axes)) for n, t in outputs.items()}
 
 
@@ -273,7 +269,6 @@ def _reduction_stage(
     axes: tuple[Axis, ...],
     targets: dict[tuple[int, int], Tensor],
     label: str,
-    role: str,
     at: Place,
 ) -> None:
     """Define the targets, keyed by reduction and output, by one stage; missing outputs get buffers too."""
@@ -300,7 +295,7 @@ def _reduction_stage(
     if first.where is not None:
         body = ir.If(to_pred(_resolve(first.where, scope, label)), body)
     iters = (*iters_of(axes, "par"), *iters_of(first.axes, "red"))
-    finish(Definition(iters, body, Store(tuple(starts)), at, role), all_targets)
+    finish(Definition(iters, body, Store(tuple(starts)), at), all_targets)
 
 
 def to_pred(e: Expr) -> Pred:

@@ -50,7 +50,6 @@ def update(
     fn: Callable[..., Write | Sequence[Write] | ValueLike],
     name: str | None = None,
     *,
-    role: str = "",
     hint: str = "t",
 ) -> Tensor:
     """The tensor after ordered changes: for each point of ``axes``, in order, what ``fn`` says.
@@ -87,7 +86,7 @@ def update(
     writes = list(result) if isinstance(result, tuple | list) else [result]
     body = _body(out, iterators, writes, at)
     _check_parallel(out, iterators, body, at)
-    definition = Definition(iters_of(iterators), body, None, at, role, base=tensor)
+    definition = Definition(iters_of(iterators), body, None, at, base=tensor)
     finish(definition, [out])
     return out
 
@@ -143,7 +142,6 @@ def scan(
     dtype: DType | str = "f32",
     *,
     reverse: bool = False,
-    role: str = "",
     hint: str = "t",
 ) -> Tensor:
     """The tensor whose element is ``fn(t, i, j, …)``, where ``t`` is the tensor itself.
@@ -184,7 +182,7 @@ def scan(
         # an element needs others of earlier steps: the ordered axis goes outermost
         iterators = [iterators[axis], *iterators[:axis], *iterators[axis + 1 :]]
     body = Store((Access(out.ref(), where, value),))
-    finish(Definition(iters_of(iterators), body, None, at, role), [out])
+    finish(Definition(iters_of(iterators), body, None, at), [out])
     return out
 
 

@@ -298,7 +298,7 @@ class _Renamer:
 
     def stage(self, name: str, d: Definition) -> Stage:
         init = None if d.init is None else self.stmt(d.init)
-        return Stage(name, tuple(self.iters), self.stmt(d.body), init, location(d.source), d.role)
+        return Stage(name, tuple(self.iters), self.stmt(d.body), init, location(d.source))
 
     def index(self, x: Index) -> Index:
         if not x.terms:

@@ -21,7 +21,6 @@ def stage(
     name: str | Sequence[str] | None = ...,
     dtype: DType | str | None = ...,
     *,
-    role: str = ...,
     hint: str = ...,
 ) -> tuple[Tensor, ...]: ...
 @overload
@@ -30,7 +29,6 @@ def stage(
     name: str | None = ...,
     dtype: DType | str | None = ...,
     *,
-    role: str = ...,
     hint: str = ...,
 ) -> Tensor: ...
 def stage(
@@ -38,7 +36,6 @@ def stage(
     name: str | Sequence[str] | None = None,
     dtype: DType | str | None = None,
     *,
-    role: str = "",
     hint: str = "t",
 ) -> Tensor | tuple[Tensor, ...]:
     """The tensor whose element at ``(i, j, …)`` is ``fn(i, j, …)``, for all integers ``i, j, …``.
@@ -83,7 +80,5 @@ def stage(
     wanted = None if dtype is None else dtype_from(dtype)
     what = "the result of the function given to lang.stage"
     exprs = [to_expr(v, wanted, what) for v in (value if isinstance(value, tuple) else (value,))]
-    made = define(
-        (*iterators, *rest.axes), exprs, tensor_names(name, len(exprs) if many else None), role, hint, at
-    )
+    made = define((*iterators, *rest.axes), exprs, tensor_names(name, len(exprs) if many else None), hint, at)
     return made if many else made[0]

@@ -27,7 +27,6 @@ class Definition:
     body: Stmt
     init: Stmt | None
     source: Place
-    role: str = ""
     base: Tensor | None = None
     outputs: list[Tensor] = field(default_factory=list)
 

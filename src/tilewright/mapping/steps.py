@@ -164,7 +164,7 @@ def _by_instructions(
     if scope:
         held = f"{stage}_{RESULT}"
         at = outer[-1] if outer else None
-        schedule = schedule.stage(
+        schedule = schedule.cache(
             mapping.bound(row.result.name).buffer, at=at, scope=scope, mode="write", name=held
         )
         schedule = schedule.reorder(*reductions, *inner)

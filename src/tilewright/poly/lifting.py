@@ -146,12 +146,12 @@ class _Lifter:
             return
         self._stage(d, d.name, value)
 
-    def _stage(self, d: Definition, name: str, value: Expr, declared: str = "") -> None:
+    def _stage(self, d: Definition, name: str, value: Expr) -> None:
         """One stage over the parallel loops, ``value`` over the loops as written."""
         dtype = self.renamed.model.buffers[d.write.buffer].dtype
         self.buffers[name] = Buffer(name, d.shape, dtype)
         body = Store((Access(name, tuple(map(var, d.par)), d.zero_based(value)),))
-        self.stages.append(Stage(name, d.iters(d.par, "par"), body, role=declared))
+        self.stages.append(Stage(name, d.iters(d.par, "par"), body))
 
     def _guarded(self, d: Definition, value: Expr) -> Expr:
         """The value where its loads stay inside of arrays at all points of the box; else where it exists."""

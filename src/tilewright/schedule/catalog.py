@@ -40,6 +40,7 @@ from tilewright.schedule.loop.tensorize import tensorize
 from tilewright.schedule.loop.tile import tile
 from tilewright.schedule.loop.unroll import unroll
 from tilewright.schedule.loop.vectorize import vectorize
+from tilewright.schedule.producer.cache import cache
 from tilewright.schedule.producer.clone_stage import clone_stage
 from tilewright.schedule.producer.compute_at import compute_at
 from tilewright.schedule.producer.hoist_alloc import hoist_alloc
@@ -49,7 +50,6 @@ from tilewright.schedule.producer.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.producer.rfactor import rfactor
 from tilewright.schedule.producer.roll import roll
 from tilewright.schedule.producer.slide import slide
-from tilewright.schedule.producer.stage import stage
 from tilewright.schedule.registry import Primitive, primitive_of
 from tilewright.schedule.rewrite.as_matrices import as_matrices
 from tilewright.schedule.rewrite.bf16x3 import BF16X3, bf16x3
@@ -88,7 +88,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     compute_at,
     reverse_compute_at,
     inline,
-    stage,
+    cache,
     hoist_alloc,
     slide,
     roll,

@@ -134,7 +134,7 @@ def check_scope_of_operands(
                 raise refusal(
                     func,
                     f"{buffer!r} cannot be {scope}: {node.instr} has it in scope {operand.scope or GLOBAL}",
-                    hint="stage a copy of it"
+                    hint="cache a copy of it"
                     if scope == TILE
                     else f"leave it in scope {operand.scope}, or choose the scope before tensorize",
                     buffers=[buffer],
@@ -181,7 +181,7 @@ def _check_writers(func: LoopFunction, buf: Buffer, operations: Operations, show
             shown,
             f"{buf.name!r} cannot be in tiles: its elements are {buf.dtype}, results in tiles are "
             + " or ".join(types),
-            hint="stage it in another scope",
+            hint="cache it in another scope",
             buffers=[buf.name],
         )
     for place, node in _uses(func, buf.name):

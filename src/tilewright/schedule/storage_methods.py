@@ -25,7 +25,7 @@ class StorageMethods(Methods):
         """Put a stage's definition into its readers: :func:`tilewright.schedule.producer.inline.inline`."""
         return self.apply("inline", block)
 
-    def stage(
+    def cache(
         self,
         buffer: str,
         at: str | None = None,
@@ -37,9 +37,9 @@ class StorageMethods(Methods):
         pad: Sequence[int] = (),
         keep: bool = True,
     ) -> Self:
-        """Stage a buffer's part used below a loop: :func:`tilewright.schedule.producer.stage.stage`."""
+        """Keep a part of a buffer in storage of its own: :func:`tilewright.schedule.producer.cache.cache`."""
         return self.apply(
-            "stage", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad, keep=keep
+            "cache", buffer, at, scope=scope, layout=layout, mode=mode, name=name, pad=pad, keep=keep
         )
 
     def hoist_alloc(self, buffer: str, loop: str | None = None) -> Self:

@@ -7,8 +7,8 @@ A trace from a file is untrusted: :func:`trace_from_json` accepts exactly
      "instructions": {NAME: DIGEST...}}
 
 where the last says what the instructions meant that steps name, and may be missing. Values are scalars or
-lists of values, within the limits below, and primitives exist; argument types are checked against the
-primitive's signature, and everything else by the primitive itself on replay.
+lists of values, within the limits below, and primitives exist (older names are read as today's); argument
+types are checked against the primitive's signature, and everything else by the primitive itself on replay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.schedule.registry import Primitive, Value
@@ -24,6 +25,8 @@ from tilewright.support import ArtefactError, ScheduleError
 
 FORMAT: Final = "tilewright-trace"
 VERSION: Final = 1
+RENAMED: Final[Mapping[str, str]] = MappingProxyType({"stage": "cache"})
+"""Names of primitives in older traces, and what they are called now."""
 MAX_BYTES: Final = 1 << 24
 """Longest JSON text read: far above a trace of 10,000 steps."""
 MAX_STEPS: Final = 100_000
@@ -121,6 +124,7 @@ def _read_step(number: int, entry: object, primitives: Mapping[str, Primitive]) 
     name, args, kwargs = entry["primitive"], entry["args"], entry["kwargs"]
     if not isinstance(name, str) or not isinstance(args, list) or not isinstance(kwargs, dict):
         raise ArtefactError("'primitive' is a name, 'args' a list, 'kwargs' an object", where=where)
+    name = RENAMED.get(name, name)
     if name not in primitives:
         raise ArtefactError(f"there is no primitive {name[:80]!r}", where=where)
     for value in (*args, *kwargs.values()):

@@ -53,7 +53,7 @@ def test_lanes_apart():
 
 def test_operands_in_registers():
     s = grouped(product(1, 16, 4, "vdpbf16ps"), "vdpbf16ps", verify=False).tensorize("k_i", "vdpbf16ps")
-    s = s.stage("A", at="i", scope="register", mode="read", name="a")
+    s = s.cache("A", at="i", scope="register", mode="read", name="a")
     s = s.unroll(s.loops("a")[-1])
     with pytest.raises(ScheduleError, match="reads a, which is in registers"):
         emitted(s)

@@ -16,7 +16,7 @@ def edges(count, dtype="f32"):
     c, k = lang.reduce_axis(5, "c"), lang.reduce_axis(3, "k")
     Y = lang.compute((count,), lambda i: lang.sum(P[c, i + k - 1] * W[c, k], axis=[c, k]), name="Y")
     s = Schedule(lang.program([X, W], [Y])).skip_padding("Y").split("i", count, names=["all", "i"])
-    s = s.reorder("all", "c", "k", "i").stage("Y", at="all", scope="register", mode="accumulate", name="A")
+    s = s.reorder("all", "c", "k", "i").cache("Y", at="all", scope="register", mode="accumulate", name="A")
     for name in s.blocks():
         s = s.vectorize(s.loops(name)[-1])
     return s.unroll("k")

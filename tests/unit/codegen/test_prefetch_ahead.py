@@ -69,7 +69,7 @@ def test_elements_whose_place_is_data_are_not_asked_for(hint):
 def test_what_the_loop_allocates_itself_is_not_asked_for():
     x = lang.placeholder((5, 64), name="X")
     y = lang.compute((5, 64), lambda i, j: x[i, j] * 2, name="Y")
-    s = Schedule(lang.program([x], [y])).stage("X", "i", name="L")
+    s = Schedule(lang.program([x], [y])).cache("X", "i", name="L")
     kernel = Native(s.annotate("i", "prefetch", "L@2,X@2").func)
     assert prefetches(kernel) == 1
     given = np.random.default_rng(0).random((5, 64), np.float32)

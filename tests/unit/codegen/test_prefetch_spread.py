@@ -23,7 +23,7 @@ def tiled(hint="B@spread", rows=4, unroll=1, panels=True, n=N):
         s = s.set_layout("B", ("d1//16", "d0", "d1%16"))
     i, j, k = s.loops("C")
     s = s.split(i, rows, names=["it", "ir"]).split(j, 16, names=["p", "lane"])
-    s = s.reorder("p", "it", "ir", "lane", k).stage("C", at="it", scope="register", mode="write", name="acc")
+    s = s.reorder("p", "it", "ir", "lane", k).cache("C", at="it", scope="register", mode="write", name="acc")
     s = s.reorder(k, "ir", "lane").decompose_init("C", k).annotate(k, "unroll", str(unroll))
     for block in ("C", "C_init", "acc_out"):
         row, lanes = [loop for loop in s.loops(block)[2:] if loop != k]

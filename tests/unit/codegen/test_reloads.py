@@ -20,7 +20,7 @@ def tiled(part):
     s = Schedule(lang.program([a, b], [lang.ops.matmul(a, b, name="C")]))
     i, j, k = s.loops("C")
     s = s.split(i, ROWS, names=["it", "ir"]).reorder("it", "ir", j, k)
-    s = s.stage("C", at="it", scope="register", mode="write", name="acc")
+    s = s.cache("C", at="it", scope="register", mode="write", name="acc")
     s = s.reorder(k, "ir", j).decompose_init("C", k).annotate(k, "unroll", str(TURN))
     for block in ("C", "C_init", "acc_out"):
         row, lanes = [loop for loop in s.loops(block)[1:] if loop != k]

@@ -77,7 +77,7 @@ def squares(rows, columns, wide=4, high=3, deep=8):
         .split("k", deep)
     )
     s = s.reorder("i_o", "k_o", "i_i_o", "j_o", "i_i_i", "j_i", "k_i")
-    s = s.stage("C", at="i_o", scope=TILE, mode="write", name="T")
+    s = s.cache("C", at="i_o", scope=TILE, mode="write", name="T")
     s = s.decompose_init("C", "k_o").unroll("i_i_o").unroll("j_o").tensorize("i_i_i", "tdpbf16ps")
     for block, instr in (("C_init", "tilezero_f32"), ("T_out", "tilestored_f32")):
         loops = [x for x in s.loops(block) if x != "i_o"]
@@ -400,7 +400,7 @@ def test_refusals(case):
 def test_operands_in_registers():
     """What tensorize could still match: an operand that is moved to registers afterwards."""
     s = tiled(product(1, 4, 8, "tdpbf16ps"), "tdpbf16ps", 1, 4, 8)
-    s = s.stage("A", at="k_o", scope="register", mode="read", name="a")
+    s = s.cache("A", at="k_o", scope="register", mode="read", name="a")
     for name in s.loops("a")[-2:]:
         s = s.unroll(name) if s.loop(name).kind.name == "serial" else s
     with pytest.raises(ScheduleError, match="tdpbf16ps uses a, which is in registers"):

@@ -78,7 +78,7 @@ t = temp(f32[n])
 with stage("i"):
     i = par(0, n)
     t[i] = x[i]
-with stage("s", role="scan"):
+with stage("s"):
     i = ord(1, n)
     j = red(0, i)
     y[i] = y[i] + t[j]

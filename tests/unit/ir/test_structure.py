@@ -127,7 +127,7 @@ def test_a_function_is_no_program():
     p = parse_program(
         'program("p")\ny = output(f32[4])\nwith stage("s"):\n    i = par(0, 4)\n    y[i] = f32(0.0)'
     )
-    q = replace(p, name="q", stages=(replace(p.stages[0], name="t", role="fill"),))
+    q = replace(p, name="q", stages=(replace(p.stages[0], name="t"),))
     assert structurally_equal(p, q)
     assert structural_hash(p) == structural_hash(q)
     assert not structurally_equal(p, to_function(p))

@@ -150,7 +150,7 @@ def two_stages():
     n = Param("n")
     inside = Binary("and", *(Compare(op, OfIndex(j, I32), Const(c, I32)) for op, c in (("ge", 1), ("lt", 9))))
     padded = Select(inside, Load("x", (i, j - 1), F32), Const(0.0, F32))
-    pad = Stage("pad", (par("i", 0, n), par("j", 0, 10)), store("t", (i, j), padded), role="pad")
+    pad = Stage("pad", (par("i", 0, n), par("j", 0, 10)), store("t", (i, j), padded))
     best = Binary("max", Load("y", (i,), F32), Unary("neg", Cast(Load("t", (i, j), F16), F32)))
     top = Stage(
         "top",

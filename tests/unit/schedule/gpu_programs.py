@@ -16,8 +16,8 @@ def shared_matmul(n, m, k, *, block, depth):
     """Blocks of results, tiles of the operands in shared memory, sums in registers; no threads yet."""
     s = matmul(n, m, k).split("i", block).split("j", block).split("k", depth)
     s = s.reorder("i_o", "j_o", "k_o", "k_i", "i_i", "j_i").bind("i_o", "block.y").bind("j_o", "block.x")
-    s = s.stage("C", "j_o", mode="accumulate", scope="register", name="acc")
-    return s.stage("A", "k_o", scope="shared", name="As").stage("B", "k_o", scope="shared", name="Bs")
+    s = s.cache("C", "j_o", mode="accumulate", scope="register", name="acc")
+    return s.cache("A", "k_o", scope="shared", name="As").cache("B", "k_o", scope="shared", name="Bs")
 
 
 def threaded(s, tile):

@@ -222,7 +222,7 @@ def test_padding_convolution_bias_and_relu_in_one_tile(o, h, w):
     inner = tuple(v for v in t.loops("Y") if v not in outer)
     t = t.reorder(*outer, *inner[-3:], *inner[:3]).parallel(outer[0])
     t = t.reverse_compute_at("Z", outer[2]).compute_at("P", outer[2])
-    t = t.stage("W", outer[0], layout=("c", "r", "s", "o"), name="Wp", pad=(4, 1, 1, 1))
+    t = t.cache("W", outer[0], layout=("c", "r", "s", "o"), name="Wp", pad=(4, 1, 1, 1))
     t = t.set_scope("Y", "register")
     assert_same(p, t.func)
     found = buffers_of(t.func)

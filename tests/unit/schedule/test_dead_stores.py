@@ -1,4 +1,4 @@
-"""stage with keep=False: what nobody reads afterwards is not copied out."""
+"""cache with keep=False: what nobody reads afterwards is not copied out."""
 
 import pytest
 
@@ -28,8 +28,8 @@ def fused():
 def test_what_is_read_below_the_loop_alone_is_not_copied_out():
     s, _ = fused()
     row = s.loops("T")[0]
-    kept = s.stage("T", row, mode="write", name="part")
-    dropped = s.stage("T", row, mode="write", name="part", keep=False)
+    kept = s.cache("T", row, mode="write", name="part")
+    dropped = s.cache("T", row, mode="write", name="part", keep=False)
     assert "part_out" in kept.blocks()
     assert set(kept.blocks()) - set(dropped.blocks()) == {"part_out"}
     assert all("T" not in dict(dropped.block(b).writes) for b in dropped.blocks())
@@ -38,7 +38,7 @@ def test_what_is_read_below_the_loop_alone_is_not_copied_out():
 
 def test_the_trace_says_so_and_replays():
     s, _ = fused()
-    s = s.stage("T", s.loops("T")[0], mode="write", name="part", keep=False)
+    s = s.cache("T", s.loops("T")[0], mode="write", name="part", keep=False)
     assert "keep=False" in str(s.trace)
     again = Schedule(s.source).replay(s.trace)
     assert again.func == s.func
@@ -47,7 +47,7 @@ def test_the_trace_says_so_and_replays():
 def test_refused_where_a_later_block_reads_it():
     s = Schedule(sums_of_doubles())
     with pytest.raises(ScheduleError, match="'Y' may read what 'part_out' stores in 'T'"):
-        s.stage("T", s.loops("T")[0], mode="write", name="part", keep=False)
+        s.cache("T", s.loops("T")[0], mode="write", name="part", keep=False)
 
 
 def function(place: str) -> LoopFunction:
@@ -86,10 +86,10 @@ def test_iterations_that_read_elements_of_their_own_do_not_meet():
 def test_refused_for_results():
     s = Schedule(sums_of_doubles())
     with pytest.raises(ScheduleError, match="stores in 'Y' is not for this function alone"):
-        s.stage("Y", s.loops("Y")[0], mode="write", keep=False)
+        s.cache("Y", s.loops("Y")[0], mode="write", keep=False)
 
 
 def test_refused_for_copies_in():
     s = Schedule(sums_of_doubles())
     with pytest.raises(ScheduleError, match="'read' copies nothing out"):
-        s.stage("X", s.loops("T")[0], keep=False)
+        s.cache("X", s.loops("T")[0], keep=False)

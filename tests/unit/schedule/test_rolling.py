@@ -204,7 +204,7 @@ def test_rows_that_change_in_order_do_not_share_memory():
 
 def test_a_result_that_nobody_reads_does_not_slide():
     p = blur(8)
-    s = Schedule(p).compute_at("T", "C_i").stage("T", "C_i", mode="write").inline("T")
+    s = Schedule(p).compute_at("T", "C_i").cache("T", "C_i", mode="write").inline("T")
     with pytest.raises(ScheduleError, match="nothing inside loop 'C_i' reads what 'T_local_out' computes"):
         s.slide("T_local_out", "C_i")
 

@@ -202,3 +202,13 @@ def test_the_overview_is_complete_and_its_example_runs():
     text = (Path(__file__).parents[3] / "docs" / "schedule.md").read_text()
     assert [name for name in PRIMITIVES if f"`{name}" not in text] == []
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+
+
+def test_older_names_of_primitives_are_read_and_never_written():
+    s = Schedule(matmul(8, 8, 8)).cache("B", "j", name="P")
+    old = s.trace.to_json().replace('"cache"', '"stage"')
+    assert old != s.trace.to_json()
+    assert load_trace(old) == s.trace
+    assert '"stage"' not in load_trace(old).to_json()
+    with pytest.raises(ScheduleError, match="there is no primitive 'stage'"):
+        Schedule(matmul(8, 8, 8)).apply("stage", "B", "j")

@@ -166,7 +166,7 @@ REFUSALS = {
     "an instruction on memory": (
         lambda: by_lanes().set_scope("T", TILE),
         "'T' cannot be tile: vdpbf16ps has it in scope global",
-        "stage a copy",
+        "cache a copy",
     ),
     **{
         f"an instruction on tiles, in {scope}": (

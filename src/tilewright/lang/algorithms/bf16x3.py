@@ -194,7 +194,7 @@ def _split(program: Program, ld: Load, name: str, of: Stage) -> tuple[Stage, Buf
     first = Compare("eq", OfIndex(var("piece"), I64), OfIndex(index(0), I64))
     body = store(name, (*here, var("piece")), Select(first, high, low))
     return (
-        Stage(name, (*iters, piece), body, None, of.source, "pieces"),
+        Stage(name, (*iters, piece), body, None, of.source),
         Buffer(name, (*shape, index(PIECES)), BF16),
     )
 

@@ -174,7 +174,7 @@ def strassen(
         pars = (Iter(axis, Index(0), index(extent), "par") for axis, extent in (("i", rows), ("j", columns)))
         iters = (*pars, Iter("k", Index(0), index(depth), "red"))
         body = store(made, (i, j), Binary("add", Load(made, (i, j), F32), Binary("mul", a, b)))
-        stages.append(Stage(made, iters, body, store(made, (i, j), Const(0.0, F32)), source, "product"))
+        stages.append(Stage(made, iters, body, store(made, (i, j), Const(0.0, F32)), source))
     stages.append(_result(match, width, height))
     at = program.stages.index(match.stage)
     new = Buffer(weights, (index(BLOCKS), index(depth), index(columns)), F32, CONST)
@@ -213,7 +213,7 @@ def _sums(match: ProductMatch, name: str, height: int, numbers: Sequence[int]) -
         value = Select(_equal(x, number), values[number], value)
     axes = (("x", len(values)), ("i", rows), ("k", depth))
     iters = tuple(Iter(axis, Index(0), index(extent), "par") for axis, extent in axes)
-    return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source, "sums")
+    return Stage(name, iters, store(name, (x, i, k), value), None, match.stage.source)
 
 
 def _result(match: ProductMatch, width: int, height: int) -> Stage:
@@ -232,7 +232,7 @@ def _result(match: ProductMatch, width: int, height: int) -> Stage:
     iters = tuple(it for it in match.stage.iters if it.kind == "par")
     target = tuple(var(it.name) for it in iters)
     stage = match.stage
-    return Stage(stage.name, iters, store(stage.writes[0], target, value), None, stage.source, stage.role)
+    return Stage(stage.name, iters, store(stage.writes[0], target, value), None, stage.source)
 
 
 def _equal(x: Index, number: int) -> Expr:

@@ -273,7 +273,7 @@ class _Rewrite:
         self.temps.append(Buffer(name, tuple(index(e) for _, e in axes), self.dtype, LOCAL))
         iters = tuple(Iter(a, Index(0), index(e), "par") for a, e in axes)
         return Stage(
-            name, iters, store(name, tuple(var(a) for a, _ in axes), value), None, self.c.stage.source, suffix
+            name, iters, store(name, tuple(var(a) for a, _ in axes), value), None, self.c.stage.source
         )
 
     def load(self, suffix: str, *indices: Index) -> Load:
@@ -368,7 +368,6 @@ class _Rewrite:
             If(guard, body) if guard else body,
             store(name, here, Const(0.0, self.dtype)),
             c.stage.source,
-            "points",
         )
 
     def lines(self) -> Stage:
@@ -401,7 +400,7 @@ class _Rewrite:
         iters = tuple(it for it in c.stage.iters if it.kind == "par")
         buffer = c.stage.writes[0]
         here = tuple(var(it.name) for it in iters)
-        return Stage(self.name, iters, store(buffer, here, value), None, c.stage.source, c.stage.role)
+        return Stage(self.name, iters, store(buffer, here, value), None, c.stage.source)
 
     def chosen(self, axis: str, matrix: Matrix, terms: list[Expr]) -> Expr:
         """The row of ``matrix`` that ``axis`` says, applied to ``terms``."""

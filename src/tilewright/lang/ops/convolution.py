@@ -39,7 +39,7 @@ def pad_spatial(
     def element(*i: IndexExpr) -> Scalar:
         return view[tuple(at - b for at, b in zip(i, before, strict=True))]
 
-    return compute(shape, element, name, axes=names, hint=f"{x.name or x.hint}_pad", role="pad")
+    return compute(shape, element, name, axes=names, hint=f"{x.name or x.hint}_pad")
 
 
 def output_extent(extent: IndexExpr, window: int, stride: int, dilation: int) -> IndexExpr:
@@ -116,7 +116,7 @@ def conv(
 
     names = ("n", "oc", *(f"o{s}" for s in spatial_names(rank)))
     plain = name if bias is None else None
-    y = compute((x.shape[0], oc, *outer), element, plain, axes=names, hint="conv", role="conv")
+    y = compute((x.shape[0], oc, *outer), element, plain, axes=names, hint="conv")
     return y if bias is None else bias_add(y, bias, 1, name)
 
 
@@ -189,7 +189,7 @@ def conv_transpose(
     names = ("n", "oc", *(f"o{s}" for s in spatial_names(rank)))
     plain = name if bias is None else None
     shape = (x.shape[0], ocg * groups, *outer)
-    y = compute(shape, element, plain, axes=names, hint="conv_transpose", role="conv_transpose")
+    y = compute(shape, element, plain, axes=names, hint="conv_transpose")
     return y if bias is None else bias_add(y, bias, 1, name)
 
 
@@ -205,4 +205,4 @@ def _spread(x: Tensor, extents: Sequence[IndexExpr], stride: Sequence[int], star
 
     names = ("n", "c", *spatial_names(len(extents)))
     shape = (*x.shape[:2], *extents)
-    return compute(shape, element, axes=names, hint=f"{x.name or x.hint}_spread", role="pad")
+    return compute(shape, element, axes=names, hint=f"{x.name or x.hint}_spread")

@@ -16,7 +16,7 @@ from tilewright.lang.values import IndexExpr, Scalar, ValueLike
 
 
 def elementwise(
-    fn: Callable[..., ValueLike], *tensors: Tensor, name: str | None = None, hint: str = "e", role: str = ""
+    fn: Callable[..., ValueLike], *tensors: Tensor, name: str | None = None, hint: str = "e"
 ) -> Tensor:
     """``fn(a[…], b[…], …)`` for every element of the tensors broadcast to their common shape."""
     shape = broadcast_shape([t.shape for t in tensors], "an element-wise operator")
@@ -24,7 +24,7 @@ def elementwise(
     def element(*i: IndexExpr) -> ValueLike:
         return fn(*(t[broadcast_indices(t.shape, i)] for t in tensors))
 
-    return compute(shape, element, name, hint=hint, role=role)
+    return compute(shape, element, name, hint=hint)
 
 
 def add(a: Tensor, b: Tensor, name: str | None = None) -> Tensor:

@@ -24,7 +24,7 @@ def softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
     def element(*i: IndexExpr) -> Scalar:
         return e[i] * inverse[_without(i, d)]
 
-    return compute(x.shape, element, name, hint="softmax", role="softmax")
+    return compute(x.shape, element, name, hint="softmax")
 
 
 def log_softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
@@ -34,7 +34,7 @@ def log_softmax(x: Tensor, axis: int = -1, name: str | None = None) -> Tensor:
     def element(*i: IndexExpr) -> Scalar:
         return x[i] - m[_without(i, d)] - log(s[_without(i, d)])
 
-    return compute(x.shape, element, name, hint="log_softmax", role="softmax")
+    return compute(x.shape, element, name, hint="log_softmax")
 
 
 def _exponentials(x: Tensor, axis: int, name: str | None, what: str) -> tuple[int, Tensor, Tensor, Tensor]:
@@ -85,7 +85,7 @@ def layer_norm(
             y = y * scale[i[d:]]
         return y if bias is None else y + bias[i[d:]]
 
-    return compute(x.shape, element, name, hint="layer_norm", role="layer_norm")
+    return compute(x.shape, element, name, hint="layer_norm")
 
 
 def _moments(x: Tensor, dims: Sequence[int], epsilon: float, base: str) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ def batch_norm(
     def element(*i: IndexExpr) -> Scalar:
         return x[i] * factor[i[1]] + offset[i[1]]
 
-    return compute(x.shape, element, name, hint="batch_norm", role="batch_norm")
+    return compute(x.shape, element, name, hint="batch_norm")
 
 
 def group_norm(
@@ -154,7 +154,7 @@ def group_norm(
         n, c = i[0], i[1]
         return (x[i] - mean[n, c // per]) * inverse[n, c // per] * scale[c] + bias[c]
 
-    return compute(x.shape, element, name, hint="group_norm", role="group_norm")
+    return compute(x.shape, element, name, hint="group_norm")
 
 
 def instance_norm(
@@ -166,4 +166,4 @@ def instance_norm(
     def element(*i: IndexExpr) -> Scalar:
         return (x[i] - mean[i[:2]]) * inverse[i[:2]] * scale[i[1]] + bias[i[1]]
 
-    return compute(x.shape, element, name, hint="instance_norm", role="instance_norm")
+    return compute(x.shape, element, name, hint="instance_norm")

@@ -35,7 +35,7 @@ def max_pool(
         return lang_max(value, axis=axes) if axes else value
 
     names = ("n", "c", *(f"o{s}" for s in spatial_names(rank)))
-    return compute(shape, element, name, axes=names, hint="max_pool", role="pool")
+    return compute(shape, element, name, axes=names, hint="max_pool")
 
 
 def average_pool(
@@ -68,7 +68,6 @@ def average_pool(
         ),
         axes=names,
         hint="average_pool_sum",
-        role="pool",
     )
     # elements that count, in coordinates of the padded tensor
     lows = [0 if count_padding else lo for lo, _ in pads]

@@ -54,7 +54,7 @@ def reduce(
         found = _FOLDS[kind](v, axis=tuple(reds.values())) if reds else v
         return _finish(kind, found, x, dims)
 
-    return compute(shape, element, name, axes=names, hint=f"reduce_{kind}", role="reduce")
+    return compute(shape, element, name, axes=names, hint=f"reduce_{kind}")
 
 
 def _finish(kind: str, value: Scalar, x: Tensor, dims: tuple[int, ...]) -> Scalar:
@@ -124,4 +124,4 @@ def arg_reduce(
         mirrored: dict[int, Any] = {d: x.shape[d] - 1 - k}
         return x.shape[d] - 1 - fold(x[at(i, mirrored)], axis=k)
 
-    return compute(shape, element, name, axes=names, hint=kind, role="reduce")
+    return compute(shape, element, name, axes=names, hint=kind)

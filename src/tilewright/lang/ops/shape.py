@@ -27,7 +27,7 @@ def transpose(x: Tensor, order: Sequence[int] | None = None, name: str | None = 
     def element(*i: IndexExpr) -> Scalar:
         return x[tuple(i[perm.index(d)] for d in range(x.rank))]
 
-    return compute(tuple(x.shape[d] for d in perm), element, name, hint="transpose", role="transpose")
+    return compute(tuple(x.shape[d] for d in perm), element, name, hint="transpose")
 
 
 def reshape(x: Tensor, shape: Sequence[IndexLike], name: str | None = None) -> Tensor:
@@ -56,7 +56,7 @@ def reshape(x: Tensor, shape: Sequence[IndexLike], name: str | None = None) -> T
             out.extend(reversed(where))
         return x[tuple(out)]
 
-    return compute(new, element, name, hint="reshape", role="reshape")
+    return compute(new, element, name, hint="reshape")
 
 
 def _runs(old: Sequence[IndexExpr], new: Sequence[IndexExpr]) -> list[tuple[list[int], list[int]]]:
@@ -102,7 +102,7 @@ def expand(x: Tensor, shape: Sequence[IndexLike], name: str | None = None) -> Te
     def element(*i: IndexExpr) -> Scalar:
         return x[broadcast_indices(x.shape, i)]
 
-    return compute(new, element, name, hint="expand", role="expand")
+    return compute(new, element, name, hint="expand")
 
 
 def tile(x: Tensor, repeats: Sequence[int], name: str | None = None) -> Tensor:
@@ -116,7 +116,7 @@ def tile(x: Tensor, repeats: Sequence[int], name: str | None = None) -> Tensor:
         return x[tuple(where)]
 
     shape = tuple(s * r for s, r in zip(x.shape, repeats, strict=True))
-    return compute(shape, element, name, hint="tile", role="tile")
+    return compute(shape, element, name, hint="tile")
 
 
 def strided_slice(
@@ -132,7 +132,7 @@ def strided_slice(
     def element(*i: IndexExpr) -> Scalar:
         return x[tuple(at * s + b for at, s, b in zip(i, step, starts, strict=True))]
 
-    return compute(tuple(shape), element, name, hint="slice", role="slice")
+    return compute(tuple(shape), element, name, hint="slice")
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0, name: str | None = None) -> Tensor:
@@ -159,7 +159,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, name: str | None = None) ->
         return out
 
     shape = (*first.shape[:d], ends[-1], *first.shape[d + 1 :])
-    return compute(shape, element, name, hint="concat", role="concat")
+    return compute(shape, element, name, hint="concat")
 
 
 def pad(
@@ -176,7 +176,7 @@ def pad(
         return view[tuple(at - lo for at, (lo, _) in zip(i, padding, strict=True))]
 
     shape = tuple(s + lo + hi for s, (lo, hi) in zip(x.shape, padding, strict=True))
-    return compute(shape, element, name, hint="pad", role="pad")
+    return compute(shape, element, name, hint="pad")
 
 
 def gather(x: Tensor, indices: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
@@ -188,7 +188,7 @@ def gather(x: Tensor, indices: Tensor, axis: int = 0, name: str | None = None) -
         return x[(*i[:d], at, *i[d + indices.rank :])]
 
     shape = (*x.shape[:d], *indices.shape, *x.shape[d + 1 :])
-    return compute(shape, element, name, hint="gather", role="gather")
+    return compute(shape, element, name, hint="gather")
 
 
 def gather_elements(x: Tensor, indices: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
@@ -198,7 +198,7 @@ def gather_elements(x: Tensor, indices: Tensor, axis: int = 0, name: str | None 
     def element(*i: IndexExpr) -> Scalar:
         return x[(*i[:d], wrapped(indices[i], x.shape[d]), *i[d + 1 :])]
 
-    return compute(indices.shape, element, name, hint="gather_elements", role="gather")
+    return compute(indices.shape, element, name, hint="gather_elements")
 
 
 def gather_nd(x: Tensor, indices: Tensor, batch: int = 0, name: str | None = None) -> Tensor:
@@ -213,7 +213,7 @@ def gather_nd(x: Tensor, indices: Tensor, batch: int = 0, name: str | None = Non
         return x[(*i[:batch], *points, *i[outer:])]
 
     shape = (*indices.shape[:-1], *x.shape[batch + width :])
-    return compute(shape, element, name, hint="gather_nd", role="gather")
+    return compute(shape, element, name, hint="gather_nd")
 
 
 def scatter_nd(
@@ -232,4 +232,4 @@ def scatter_nd(
         new = updates[p]
         return write(where, new if reduction is None else combined(reduction, t[where], new))
 
-    return update(x, list(updates.shape), step, name, hint="scatter_nd", role="scatter")
+    return update(x, list(updates.shape), step, name, hint="scatter_nd")

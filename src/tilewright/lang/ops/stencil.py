@@ -33,7 +33,7 @@ def stencil(
         assert out is not None
         return out
 
-    return compute(x.shape, element, name, hint="stencil", role="stencil")
+    return compute(x.shape, element, name, hint="stencil")
 
 
 def box_blur(x: Tensor, radius: int = 1, mode: str = "clamp", name: str | None = None) -> Tensor:

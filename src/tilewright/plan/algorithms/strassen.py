@@ -242,7 +242,7 @@ def _product(s: Schedule, name: str, choice: StrassenChoice, target: Target) -> 
     row, lane, k = loops_below(s, name, "pair")
     tile, inner, out = f"{row}_tile", f"{row}_in", f"{name}_acc"
     s = s.split(row, choice.rows, names=[tile, inner])
-    s = s.stage(name, at=tile, scope="register", mode="write", name=out)
+    s = s.cache(name, at=tile, scope="register", mode="write", name=out)
     s = s.reorder(k, inner, lane).decompose_init(name, k)
     fmas = choice.rows * choice.vectors
     steps = choice.match.extent(choice.match.k) // 2

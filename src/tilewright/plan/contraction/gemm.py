@@ -324,7 +324,7 @@ def copy_rows(s: Schedule, c: Contraction, at: str, rows: int, steps: int) -> Sc
     a = _logical(c, c.a)
     *ones, i, k = [x.as_var() or f"d{n}" for n, x in enumerate(a.indices)]
     layout = (*ones, f"{i}//{rows}", f"{k}//{run}", f"{i}%{rows}", f"{k}%{run}")
-    s = s.stage(a.buffer, at=at, name=name, layout=layout)
+    s = s.cache(a.buffer, at=at, name=name, layout=layout)
     *_, i, k = loops_below(s, name, at)
     tile, row, line, vector = (f"{name}_{part}" for part in ("tile", "row", "line", "vector"))
     s = s.split(i, rows, names=[tile, row]).split(k, run, names=[line, vector])
@@ -337,7 +337,7 @@ def _copy_panels(s: Schedule, c: Contraction, at: str, columns: int) -> tuple[Sc
     name = f"{c.stage.name}_panels"
     b = _logical(c, c.b)
     *ones, k, j = [x.as_var() or f"d{n}" for n, x in enumerate(b.indices)]
-    s = s.stage(b.buffer, at=at, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
+    s = s.cache(b.buffer, at=at, name=name, layout=(*ones, f"{j}//{columns}", k, f"{j}%{columns}"))
     *_, k, j = loops_below(s, name, at)
     panel, vector = f"{name}_panel", f"{name}_vector"
     return s.split(j, columns, names=[panel, vector]).reorder(panel, k, vector).vectorize(vector), name
@@ -359,7 +359,7 @@ def _micro_kernel(
         s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
         return s.vectorize(vector).unroll(rows)
     out = f"{block}_acc"
-    s = s.stage(c.stage.writes[0], at=around, scope="register", mode="write", name=out)
+    s = s.cache(c.stage.writes[0], at=around, scope="register", mode="write", name=out)
     s = reduce_tile(s, c, block, loops_below(s, block, around), tile, target)
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", around), c)
 

@@ -175,7 +175,7 @@ def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, t
     s = s.reorder(*outer, group, turn, panel, step, *rows, vector)
     s = s.decompose_init(name, turn)
     out = f"{name}_acc"
-    s = s.stage(stage.writes[0], at=panel, scope="register", mode="accumulate", name=out)
+    s = s.cache(stage.writes[0], at=panel, scope="register", mode="accumulate", name=out)
     for loop in (step, *rows):
         s = s.unroll(loop)
     s = s.vectorize(vector)

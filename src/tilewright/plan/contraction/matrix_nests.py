@@ -29,14 +29,14 @@ def fill_matrix(s: Schedule, c: Contraction, epilogue: Stage | None, around: str
     stored = f"{block}_rows"
     if epilogue is not None:
         s = s.compute_at(block, around).set_scope(result, TILE)
-        s = s.stage(result, at=around, name=stored)
+        s = s.cache(result, at=around, name=stored)
         # columns last, as tiles have them
         names = _result_axes(c)
         columns = names.index(c.vector)
         order = [*(n for n in range(len(names)) if n != columns), columns]
         s = s.set_layout(stored, tuple(f"d{n}" for n in order))
     else:
-        s = s.stage(result, at=around, scope=TILE, mode="write", name=f"{block}_tiles")
+        s = s.cache(result, at=around, scope=TILE, mode="write", name=f"{block}_tiles")
         stored = f"{block}_tiles_out"
     loops = loops_below(s, block, around)
     feeds = fed_by(s, block, loops)

@@ -61,7 +61,7 @@ def accumulate_tile(
     """
     step, rows, vector = loops
     out = f"{c.stage.name}_acc"
-    s = s.stage(c.stage.writes[0], at=at, scope="register", mode="accumulate", name=out)
+    s = s.cache(c.stage.writes[0], at=at, scope="register", mode="accumulate", name=out)
     s = s.annotate(at, "outline").annotate(step, "unroll", str(steps)).unroll(rows).vectorize(vector)
     for block in (out, f"{out}_out"):
         s = expand_tile(s, block, loops_below(s, block, at), c)

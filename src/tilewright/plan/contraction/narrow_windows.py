@@ -168,8 +168,8 @@ def schedule_planes(
     dims = [f"d{n}" for n in range(len(pars)) if n != p.channel]
     layout = (*dims, f"d{p.channel}")
     s = schedule_inner(s, c, block, target, p.epilogue)
-    s = s.stage(p.source, at=block, name=read, layout=layout)
-    s = s.stage(out, at=block, mode="write", name=made, layout=layout)
+    s = s.cache(p.source, at=block, name=read, layout=layout)
+    s = s.cache(out, at=block, mode="write", name=made, layout=layout)
     s = _copy_in(s, read, p, block)
     s = _copy_out(s, f"{made}_out", p, block)
     work = prod(it.extent.as_int() for it in p.stage.iters)

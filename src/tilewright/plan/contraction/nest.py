@@ -282,7 +282,7 @@ def _fill(
             s = s.unroll(loop)
         return s
     out = f"{block}_acc"
-    s = s.stage(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
+    s = s.cache(c.stage.writes[0], at=tile.around, scope="register", mode="write", name=out)
     s = reduce_tile(s, c, block, loops_below(s, block, tile.around), size, target, turn)
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
 

@@ -125,7 +125,7 @@ def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:
         dims = [f"d{n}" for n in range(len(o.copy.iters))]
         layout = [f"{d}//{o.size}" if n == o.channel else d for n, d in enumerate(dims)]
         layout.append(f"d{o.channel}%{o.size}")
-    return s.stage(o.source, at=loop, mode="write", name=f"{o.source}_part", layout=layout, keep=False)
+    return s.cache(o.source, at=loop, mode="write", name=f"{o.source}_part", layout=layout, keep=False)
 
 
 def transpose_parts(s: Schedule, o: InOrder) -> Schedule:

@@ -285,7 +285,7 @@ def schedule_general(s: Schedule, r: Reduction, plan: GeneralPlan, target: Targe
         s = s.vectorize(columns[1])
     else:
         out = f"{stage.name}_acc"
-        s = s.stage(stage.writes[0], at=tile, scope="register", mode="write", name=out)
+        s = s.cache(stage.writes[0], at=tile, scope="register", mode="write", name=out)
         s = _reduce(s, r, tile, plan)
         s = _expand(s, r, f"{out}_out", loops_below(s, f"{out}_out", tile))
     for panel in r.panels:

@@ -186,7 +186,7 @@ class GpuWindowsRule(Rule[WindowsProblem, WindowsPlan]):
             s = s.fuse(first, loop, names=[f"{root}_tiles{n}"])
             first = f"{root}_tiles{n}"
         if reduced == root:
-            s = s.stage(node.writes[0][0], first, mode="accumulate", scope="register", name=f"{root}_kept")
+            s = s.cache(node.writes[0][0], first, mode="accumulate", scope="register", name=f"{root}_kept")
         block, thread = f"{root}_block", f"{root}_thread"
         s = s.split(first, plan.threads, names=[block, thread], tail="mask")
         s = s.bind(block, "block.x").bind(thread, "thread.x")

@@ -83,7 +83,7 @@ def sum_chunks(s: Schedule, partial: Stage, block: str, steps: int, streams: tup
     s = s.split(row, ROWS, names=[tile, inner]).split(k, steps, names=[turn, step])
     s = s.reorder(turn, tile, step, inner, *others, lane).decompose_init(name, turn)
     acc = f"{name}_acc"
-    s = s.stage(partial.writes[0], at=tile, scope="register", mode="accumulate", name=acc)
+    s = s.cache(partial.writes[0], at=tile, scope="register", mode="accumulate", name=acc)
     s = s.annotate(step, "unroll", str(STEPS))
     if streams:
         s = s.annotate(step, "prefetch", ",".join(streams))
@@ -97,7 +97,7 @@ def sum_chunks(s: Schedule, partial: Stage, block: str, steps: int, streams: tup
 def sums_in_registers(s: Schedule, partial: Stage, tile: str) -> Schedule:
     """The sums of a tile of rows, loaded to be joined."""
     copy = f"{partial.name}_rows"
-    s = s.stage(partial.writes[0], at=tile, scope="register", name=copy)
+    s = s.cache(partial.writes[0], at=tile, scope="register", name=copy)
     return _expand(s, loops_below(s, copy, tile))
 
 

@@ -114,7 +114,7 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
     reds = [loops[it.name] for it in stage.iters if it.kind == "red"]
     s = s.reorder(*outer, *reds, f"{part}_row", f"{lane}_own")
     sums = f"{stage.name}_acc"
-    s = s.stage(stage.writes[0], at=outer[-1], scope="register", mode="accumulate", name=sums)
+    s = s.cache(stage.writes[0], at=outer[-1], scope="register", mode="accumulate", name=sums)
     s = s.unroll(f"{part}_row").vectorize(f"{lane}_own")
     _, body = condition_of(stage.body)
     assert isinstance(body, Store)

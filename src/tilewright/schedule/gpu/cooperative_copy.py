@@ -31,7 +31,7 @@ def cooperative_copy(
     >>> X = lang.placeholder((4, 8), name="X")
     >>> Y = lang.compute((4, 8), lambda i, j: X[i, j] * 2, name="Y")
     >>> s = Schedule(lang.program([X], [Y])).split("i", 4).bind("i_o", "block.x")
-    >>> s = s.stage("X", "i_o", scope="shared", name="T")
+    >>> s = s.cache("X", "i_o", scope="shared", name="T")
     >>> print(s)
     func main:
         for i_o in 0:1 thread(block.x):
@@ -78,7 +78,7 @@ def cooperative_copy(
         inside = above
     if not loops:
         raise refusal(
-            func, f"no serial loops are around {block!r} alone", hint="stage a tile first", at=[block]
+            func, f"no serial loops are around {block!r} alone", hint="cache a tile first", at=[block]
         )
     for f in loops:
         if not f.extent.is_const or f.step != 1:

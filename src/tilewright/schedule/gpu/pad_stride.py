@@ -21,7 +21,7 @@ def pad_stride(func: LoopFunction, buffer: str, elements: int) -> LoopFunction:
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((8, 4), name="X")
     >>> Y = lang.compute((4, 8), lambda i, j: X[j, i] * 2, name="Y")
-    >>> s = Schedule(lang.program([X], [Y])).stage("X", scope="shared", name="T")
+    >>> s = Schedule(lang.program([X], [Y])).cache("X", scope="shared", name="T")
     >>> print(s)
     func main:
         alloc T: f32[8, 4] shared

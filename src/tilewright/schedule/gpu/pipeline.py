@@ -41,7 +41,7 @@ def pipeline(func: LoopFunction, loop: str, stages: int) -> LoopFunction:
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((12,), name="X")
     >>> Y = lang.compute((12,), lambda i: X[i] * 2, name="Y")
-    >>> s = Schedule(lang.program([X], [Y])).split("i", 4).stage("X", "i_o", scope="shared", name="T")
+    >>> s = Schedule(lang.program([X], [Y])).split("i", 4).cache("X", "i_o", scope="shared", name="T")
     >>> print(s)
     func main:
         for i_o in 0:3:
@@ -90,7 +90,7 @@ def pipeline(func: LoopFunction, loop: str, stages: int) -> LoopFunction:
         raise refusal(
             func,
             f"the body of {loop!r} does not begin with statements that fill buffers allocated there",
-            hint="stage what it reads at this loop first",
+            hint="cache what it reads at this loop first",
             at=[loop],
         )
     filling, rest = items[:count], items[count:]
@@ -156,7 +156,7 @@ def _ring(func: LoopFunction, buffer: Buffer, loop: For, env: Env, stages: int) 
         raise refusal(
             func,
             f"{loop.var!r} does not move the tile {buffer.name!r} along one dimension",
-            hint="pipeline before set_layout, at the loop that the tile was staged at",
+            hint="pipeline before set_layout, at the loop that the tile was cached at",
             at=[loop.var],
             buffers=[buffer.name],
         )

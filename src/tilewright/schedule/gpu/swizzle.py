@@ -25,7 +25,7 @@ def swizzle(func: LoopFunction, buffer: str, groups: int, *, vector: int = 1, ro
     >>> from tilewright.schedule import Schedule
     >>> X = lang.placeholder((8, 4), name="X")
     >>> Y = lang.compute((4, 8), lambda i, j: X[j, i] * 2, name="Y")
-    >>> s = Schedule(lang.program([X], [Y])).stage("X", scope="shared", name="T")
+    >>> s = Schedule(lang.program([X], [Y])).cache("X", scope="shared", name="T")
     >>> layout = s.swizzle("T", 2, vector=2).buffers()["T"].layout
     >>> print(layout)
     (__0, __1) -> (__0, 2*((__0 + __1//2)%2) + __1%2) in [8, 4]

@@ -19,7 +19,7 @@ def allocated(func: LoopFunction, name: str) -> Buffer:
             func,
             f"{name!r} is {'in tile registers' if known[name].scope == TILE else 'an argument'}: "
             "how it is laid out is not for this step to say",
-            hint="stage a copy of it",
+            hint="cache a copy of it",
             buffers=[name],
         )
     return known[name]

@@ -66,7 +66,7 @@ def set_scope(
         raise refusal(
             func,
             f"{buffer!r} is an argument; its memory is the caller's",
-            hint="stage a copy of it",
+            hint="cache a copy of it",
             buffers=[buffer],
         )
     if not _SCOPE.match(scope) or scope == CONST:

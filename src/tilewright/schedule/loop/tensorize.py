@@ -65,7 +65,7 @@ def tensorize(
     nests of ``t[...] = s[...]`` and ``t[...] = 0``. An operand with a scope, such as ``tile``, must be there.
 
     Code generation asks that the last axis of ``a`` and ``b`` lies together in memory, and operands that move
-    with the lanes side by side: ``set_layout`` and ``stage`` put them there.
+    with the lanes side by side: ``set_layout`` and ``cache`` put them there.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule

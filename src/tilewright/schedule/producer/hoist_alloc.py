@@ -70,14 +70,14 @@ def hoist_alloc(
         raise refusal(
             func,
             f"{buffer!r} is an argument; its memory is the caller's",
-            hint="stage a copy of it",
+            hint="cache a copy of it",
             buffers=[buffer],
         )
     if not is_tile(buf):
         raise refusal(
             func,
             f"buffer {buffer!r} has a layout of its own",
-            hint="stage it at the outer loop",
+            hint="cache it at the outer loop",
             buffers=[buffer],
         )
     inside: Stmt = func.body

@@ -176,7 +176,7 @@ def _factored(
     cond = form.cond if prove_ge0(inside, env) else (ge0(red.hi - 1 - var(red.name)), *form.cond)
     body = moved(If(cond, step) if cond else step)
     start = store(new, place, _identity(form.op, found.dtype))
-    partial = Stage(new, iters, body, start, node.source, node.role)
+    partial = Stage(new, iters, body, start, node.source)
     last = Store(
         (
             Access(

@@ -124,7 +124,7 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
         indices = tuple(var(axis) for axis in axes)
         buffers.append(Buffer(f"{name}_{suffix}", tuple(it.extent for it in iters), value.dtype, GLOBAL))
         body = Store((Access(f"{name}_{suffix}", indices, value),))
-        made.append(Stage(f"{name}_{suffix}", iters, body, None, old.source, old.role))
+        made.append(Stage(f"{name}_{suffix}", iters, body, None, old.source))
     (w,) = _write(old)
     dtype = w.value.dtype
     place = tuple(var(axis) for axis in "bij")
@@ -132,11 +132,7 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
                for s, axes, e in (("a", "bki", roles.a), ("b", "bkj", roles.b))]  # fmt: skip
     iters = tuple(Iter(axis, ZERO, Index(shapes[axis]), "red" if axis == "k" else "par") for axis in AXES)
     total = Binary("add", Load(name, place, dtype), Binary("mul", factors[0], factors[1]))
-    made.append(
-        Stage(
-            name, iters, store(name, place, total), store(name, place, zero_of(dtype)), old.source, old.role
-        )
-    )
+    made.append(Stage(name, iters, store(name, place, total), store(name, place, zero_of(dtype)), old.source))
     buffers.append(Buffer(name, tuple(Index(shapes[axis]) for axis in "bij"), dtype, GLOBAL))
     here = tuple(_index(of) for of in (roles.batch, roles.rows, roles.columns))
     kept = tuple(it for it in old.iters if it.kind == "par")

@@ -91,7 +91,6 @@ def factor_out(program: Program, stage: str, operands: Sequence[int], name: str)
         store(name, indices, Binary("add", part, product(inner))),
         store(name, indices, zero(part)),
         old.source,
-        old.role,
     )
     rest = tuple(it for it in old.iters if it not in done)
     value: Expr = product([part, *outer])

@@ -88,7 +88,7 @@ def gather_operand(program: Program, stage: str, operand: int, axes: Sequence[st
     indices = tuple(var(a) - shift[a] for a in axes)
     buffer = Buffer(name, tuple(iters[a].extent for a in axes), load.dtype, LOCAL)
     domain = tuple(Iter(a, iters[a].lo, iters[a].hi, "par") for a in axes)
-    made = Stage(name, domain, Store((Access(name, indices, load),)), None, old.source, old.role)
+    made = Stage(name, domain, Store((Access(name, indices, load),)), None, old.source)
     new_load = Load(name, indices, load.dtype)
     body = map_loads(old.body, lambda ld: new_load if ld == load else ld)
     return with_operand(program, old, replace(old, body=body), made, buffer)

@@ -105,6 +105,5 @@ def _summed(old: Stage, name: str, factors: list[Expr], spanned: list[Iter]) -> 
         store(name, indices, Binary("add", total, product(factors))),
         store(name, indices, zero(total)),
         old.source,
-        old.role,
     )
     return stage, total, Buffer(name, tuple(it.extent for it in par) or (ZERO + 1,), I32, LOCAL)

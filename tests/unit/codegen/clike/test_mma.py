@@ -51,7 +51,7 @@ def scheduled(instr, factor, total, depth, m=32, n=16, k=64):
     s = Schedule(lang.program([a, b], [c], name="product"))
     s = s.split("i", 16).split("j", 8).split("k", depth).reorder("i_o", "j_o", "k_o", "i_i", "j_i", "k_i")
     s = s.bind("i_o", "block.y").bind("j_o", "block.x")
-    s = s.stage("C", "j_o", mode="accumulate", scope="shared", name="acc").tensorize("i_i", instr)
+    s = s.cache("C", "j_o", mode="accumulate", scope="shared", name="acc").tensorize("i_i", instr)
     for nest in ("acc_init", "acc_out"):
         s = s.fuse(f"{nest}_i", f"{nest}_j", names=[f"{nest}_e"])
         s = s.split(f"{nest}_e", 32, names=[f"{nest}_q", f"{nest}_l"])

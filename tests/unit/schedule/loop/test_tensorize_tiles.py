@@ -48,7 +48,7 @@ def grouped(program, kind, verify=True):
 def nest(s, high, wide, deep, *, scope="tile"):
     """Parts of the result in tiles, stored once the sum is done."""
     s = s.tile(("i", "j"), (high, wide)).split("k", deep)
-    s = s.stage("C", at="j_o", scope=scope, mode="write", name="T")
+    s = s.cache("C", at="j_o", scope=scope, mode="write", name="T")
     return s.reorder("k_o", "i_i", "j_i", "k_i").decompose_init("C", "k_o")
 
 
@@ -286,7 +286,7 @@ def _loaded():
     """A copy to tiles."""
     X = lang.placeholder((4, 4), name="X")
     Y = lang.compute((3, 4, 4), lambda r, i, j: X[i, j] + 1.0, name="Y")
-    return Schedule(lang.program([X], [Y])).stage("X", at="r", scope="tile", mode="read", name="T")
+    return Schedule(lang.program([X], [Y])).cache("X", at="r", scope="tile", mode="read", name="T")
 
 
 @pytest.mark.parametrize("case", REFUSALS)

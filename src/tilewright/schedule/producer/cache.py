@@ -1,4 +1,4 @@
-"""stage: keep the part of a buffer that is used below a loop in storage of its own."""
+"""cache: keep the part of a buffer that is used below a loop in storage of its own."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ Mode = Literal["read", "write", "accumulate"]
 SCOPES = ("global", "local", "shared", "register")
 
 
-@primitive("stage", phase="loop")
-def stage(
+@primitive("cache", phase="loop")
+def cache(
     func: LoopFunction,
     buffer: str,
     at: str | None = None,
@@ -115,7 +115,7 @@ def stage(
                         init:
                             C[j] = f32(0.0)
                         C[j] = (C[j] + (A[k] * B[k, j]))
-    >>> print(s.stage("B", "j_o", name="P"))
+    >>> print(s.cache("B", "j_o", name="P"))
     func main:
         for j_o in 0:2:
             alloc P: f32[3, 4] local
@@ -129,7 +129,7 @@ def stage(
                         init:
                             C[j] = f32(0.0)
                         C[j] = (C[j] + (A[k] * P[k, j]))
-    >>> print(s.stage("C", "j_o", mode="accumulate", scope="register", name="acc"))
+    >>> print(s.cache("C", "j_o", mode="accumulate", scope="register", name="acc"))
     func main:
         for j_o in 0:2:
             alloc acc: f32[4] register
@@ -215,7 +215,7 @@ def _spot(func: LoopFunction, name: str, at: str | None) -> _Spot:
             raise refusal(
                 func,
                 f"buffer {name!r} is allocated further in",
-                hint="stage at a loop inside its allocation",
+                hint="cache it at a loop inside its allocation",
                 at=[at] if at else [],
                 buffers=[name],
             )
