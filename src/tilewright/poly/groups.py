@@ -1,27 +1,38 @@
 """Computation spaces: groups of statements that share outer loops, before any tiling (Zhao & Di, Sec. 2).
 
 The starting fusion is conservative: nests are joined where values pass between equal points of their common
-parallel loops, which loses neither parallelism nor tiles; or it is one of isl's (min-, smart-, maxfuse).
+parallel loops, which loses neither parallelism nor tiles; or it is one of isl's (min-, smart-, max- and
+hybridfuse).
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import islpy as isl
 
-from tilewright.poly.budget import budget
+from tilewright.poly import scheduler
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import children, type_of
 from tilewright.poly.extract import Model
 from tilewright.poly.spaces import CONTEXT, maps_of, sets_of, union_map, union_set
 from tilewright.poly.tree import Band, Order, Structure, band_schedule, insert, structure_of
+from tilewright.support import ResourceError
 
-Fusion = Literal["min", "smart", "max"]
+Fusion = Literal["min", "smart", "max", "hybrid"]
 SCHEDULER_OPERATIONS: Final = 200_000
 """Limit on isl's operations of one run of its scheduler (about a second; 2mm takes more than 20,000)."""
+SCHEDULER_SECONDS: Final = 5
+"""Seconds of a processor of one run: behind the operations, which leave out isl's linear programs."""
+SCHEDULER_BYTES: Final = 2 << 30
+"""Memory of one run."""
+WAITING: Final = 4
+"""Seconds to wait for each of a processor: a machine may be busy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,34 +179,81 @@ def isl_schedule(
     names: Collection[str] | None = None,
     *,
     operations: int = SCHEDULER_OPERATIONS,
+    seconds: int = SCHEDULER_SECONDS,
 ) -> isl.Schedule:
-    """Isl's own schedule of a model, or of some of its statements: Pluto's algorithm with three ways to fuse.
+    """Isl's own schedule of a model, or of some of its statements: Pluto's algorithm with ways to fuse.
 
     ``min``: no two components share a loop; ``smart``: they do where parallel loops stay parallel; ``max``:
-    wherever that is legal. Raises ResourceError where isl needs more than ``operations``.
+    wherever that is legal; ``hybrid``: the outermost parts are smartfuse's, and each is fused like ``max``
+    inside, or stays smartfuse's where that is too much for isl. Raises ResourceError where isl needs more
+    than ``operations``, which are the same in every run, or ``seconds`` of a processor, behind which a
+    process of its own is ended.
     """
+    if fusion == "hybrid":
+        return _hybrid(dependences, names, operations, seconds)
     model = dependences.model
     domain = union_set(s.domain for s in model.statements if names is None or s.name in names)
     order = union_map(d.relation for d in dependences.among(names)).intersect_params(model.context)
-    with budget(operations, f"isl's schedule of {model.function.name} ({fusion}fuse)", "fuse less"):
-        CONTEXT.set_schedule_maximize_band_depth(1)
-        CONTEXT.set_schedule_serialize_sccs(int(fusion == "min"))
-        CONTEXT.set_schedule_whole_component(int(fusion == "max"))
-        # without it isl looks for fusion so long that no budget is enough (2mm, gemver)
-        CONTEXT.set_schedule_maximize_coincidence(1)
-        constraints = isl.ScheduleConstraints.on_domain(domain.intersect_params(model.context))
-        constraints = constraints.set_validity(order).set_coincidence(order).set_proximity(order)
-        return constraints.compute_schedule()
+    asked: dict[str, str | int] = {
+        "domain": str(domain.intersect_params(model.context)),
+        "order": str(order),
+        "fusion": fusion,
+        "operations": operations,
+        "seconds": seconds,
+        "bytes": SCHEDULER_BYTES,
+    }
+    found = _asked(asked, f"isl's schedule of {model.function.name} ({fusion}fuse)")
+    return isl.Schedule.read_from_str(CONTEXT, found)
+
+
+def _asked(asked: dict[str, str | int], what: str) -> str:
+    """The answer of a process of its own; raises ResourceError where it has none."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", scheduler.__file__],
+            input=json.dumps(asked).encode(),
+            capture_output=True,
+            timeout=WAITING * int(asked["seconds"]),
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+        answer: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
+    except (subprocess.TimeoutExpired, ValueError):
+        answer = {}
+    except OSError as error:
+        raise ResourceError(f"{what}: cannot start {sys.executable}: {error.strerror}") from None
+    if "ok" in answer:
+        return answer["ok"]
+    gave_up = f"isl gave up after {asked['operations']} operations"
+    ended = f"isl was ended after {asked['seconds']} seconds, or for want of memory"
+    raise ResourceError(f"{what}: {gave_up if 'spent' in answer else ended}", hint="fuse less")
+
+
+def _hybrid(
+    dependences: Dependences, names: Collection[str] | None, operations: int, seconds: int
+) -> isl.Schedule:
+    out: isl.Schedule | None = None
+    for part in _outermost(isl_schedule(dependences, "smart", names, operations=operations, seconds=seconds)):
+        try:
+            one = isl_schedule(dependences, "max", part, operations=operations, seconds=seconds)
+        except ResourceError:
+            one = isl_schedule(dependences, "smart", part, operations=operations, seconds=seconds)
+        out = one if out is None else out.sequence(one)
+    assert out is not None
+    return out
+
+
+def _outermost(schedule: isl.Schedule) -> list[tuple[str, ...]]:
+    """The statements of the outermost parts of a tree, in order."""
+    top = schedule.get_root().child(0)
+    if type_of(top) not in ("sequence", "set"):
+        return [tuple(str(s.get_tuple_name()) for s in sets_of(schedule.get_domain()))]
+    return [tuple(str(s.get_tuple_name()) for s in sets_of(p.filter_get_filter())) for p in children(top)]
 
 
 def isl_fusion(dependences: Dependences, fusion: Fusion) -> list[Space]:
     """The spaces of isl's own schedule: the outermost parts of its tree, in order."""
     schedule = isl_schedule(dependences, fusion)
-    top = schedule.get_root().child(0)
-    if type_of(top) not in ("sequence", "set"):
+    parts = _outermost(schedule)
+    if len(parts) == 1:
         return [space_of(dependences, schedule)]
-    out: list[Space] = []
-    for part in children(top):
-        names = [str(s.get_tuple_name()) for s in sets_of(part.filter_get_filter())]
-        out.append(space_of(dependences, isl_schedule(dependences, fusion, names)))
-    return out
+    return [space_of(dependences, isl_schedule(dependences, fusion, names)) for names in parts]

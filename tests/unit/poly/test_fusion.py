@@ -201,8 +201,8 @@ def test_two_products_recompute_only_with_two_tile_dimensions(tiles):
     [
         (n, f)
         for n in ("gemver", "2mm", "seidel_2d")
-        for f in ("min", "smart", "max")
-        if (n, f) != ("2mm", "max")
+        for f in ("min", "smart", "max", "hybrid")
+        if n != "2mm" or f in ("min", "smart")
     ],
 )
 def test_baselines_of_isl_are_legal(name, fusion):
@@ -238,3 +238,24 @@ def test_refusals():
         fuse(dependences.model, [])
     with pytest.raises(ResourceError, match=r"isl's schedule of fig1 \(maxfuse\): isl gave up after 50"):
         isl_schedule(dependences, "max", operations=50)
+
+
+def test_a_schedule_that_no_count_stops_is_ended():
+    """Smartfuse of trisolv stays below any count of operations, for minutes."""
+    dependences = Dependences(extract_model(infer_kinds(scop(KERNELS["trisolv"]).func)))
+    with pytest.raises(ResourceError, match="isl was ended after 1 seconds"):
+        isl_schedule(dependences, "smart", seconds=1)
+
+
+def test_a_process_that_cannot_be_started(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    dependences = Dependences(extract_model(figure_1()))
+    with pytest.raises(ResourceError, match="cannot start /nowhere/python"):
+        isl_schedule(dependences, "min")
+
+
+def test_hybridfuse_keeps_the_outermost_parts_of_smartfuse():
+    """Where isl has no maxfuse within the budget a part stays as smartfuse has it."""
+    dependences = Dependences(extract_model(infer_kinds(scop(KERNELS["gemver"]).func)))
+    smart, hybrid = isl_fusion(dependences, "smart"), isl_fusion(dependences, "hybrid")
+    assert [set(s.names) for s in smart] == [set(s.names) for s in hybrid]
