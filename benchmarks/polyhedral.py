@@ -4,6 +4,7 @@
     python benchmarks/polyhedral.py --part nests gemm 2mm lu --json
     python benchmarks/polyhedral.py --part pipelines harris --size 1536 2560
     python benchmarks/polyhedral.py --part compile
+    python benchmarks/polyhedral.py --polybench FOLDER --json        PolyBench/C's own files, unchanged
 
 ``nests``: PolyBench's structures, written from their mathematics, at its LARGE sizes in f64: ours, the same
 nests as C by ``gcc -O3`` and by ``clang -O3`` with Polly, where these are there (Debian: ``clang`` and
@@ -41,8 +42,9 @@ from tilewright.codegen import ALL_CALLS, emit_c
 from tilewright.cost import Machine
 from tilewright.driver import build
 from tilewright.driver.nests import Nest
+from tilewright.frontend.c import read_c_file
 from tilewright.frontend.nests import scop
-from tilewright.ir import Program
+from tilewright.ir import LoopFunction, Program
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
 from tilewright.runtime import aligned_copy
@@ -237,52 +239,99 @@ def nests(names: list[str], threads: int, turns: int, limit: float) -> Iterator[
     for name in names or list(KERNELS):
         func = scop(KERNELS[name]).func
         given, values = arguments(func, LARGE[name])
-        if name == "durbin":
-            given["r"] *= 0.0005  # what it computes grows without bound otherwise
-        if name in ("symm", "trmm", "cholesky", "lu", "ludcmp"):
-            given = {n: a / 1000 if a.ndim == 2 else a for n, a in given.items()}
-        table = {b.name: aligned_copy(given[b.name]) for b in func.buffers}
-        begin = time.perf_counter()
-        nest = Nest(func, detect(), threads)
-        made = nest.scheduled(values)
-        kernel = nest.kernel(values)
-        seconds = time.perf_counter() - begin
+        _well_behaved(name, given)
+        text = _C(KERNELS[name], values).text("nest")
+        row = _compared(name, func, values, given, text, [], threads, turns, limit)
+        yield {"part": "nests", **row}
 
-        def restore(table: dict[str, Array] = table, given: dict[str, Array] = given) -> None:
-            for n, a in table.items():
-                a[...] = given[n]
 
-        arrays = [table[b.name] for b in func.buffers]
-        calls: dict[str, tuple[Call, Call]] = {"ours": (restore, lambda k=kernel, a=arrays: k.run(a))}
-        results: dict[str, dict[str, Array]] = {}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "nest.c"
-            path.write_text(_C(KERNELS[name], values).text("nest"))
-            for peer, command in (("gcc", GCC), ("polly", POLLY)):
-                f = _peer(command, path, "nest")
-                if f is not None:
-                    at = [
-                        ctypes.c_void_p(a.ctypes.data) if a.ndim else ctypes.c_double(float(a))
-                        for a in arrays
-                    ]
-                    calls[peer] = (restore, lambda f=f, at=at: f(*at))
-            for who, (prepare, run) in calls.items():
-                prepare()
-                run()
-                results[who] = {n: table[n].copy() for n in func.outputs}
-            times = _interleaved(calls, turns, limit)
-        for who, found in results.items():
-            for n, a in found.items():
-                scale = np.abs(results["ours"][n]).max() or 1.0
-                if not np.allclose(
-                    a / scale, results["ours"][n] / scale, rtol=1e-8, atol=1e-9, equal_nan=True
-                ):
-                    print(f"{name}: {n} of {who} differs", file=sys.stderr)
-        row: dict[str, Any] = {"part": "nests", "name": name, **{k: v * 1e3 for k, v in times.items()}}
-        peers = [v for k, v in times.items() if k != "ours"]
-        if peers:
-            row["ratio"] = min(peers) / times["ours"]
-        yield {**row, "compile": seconds, "notes": made.notes}
+def originals(
+    folder: Path, dataset: str, names: list[str], threads: int, turns: int, limit: float
+) -> Iterator[dict[str, Any]]:
+    """A row of times for each nest of a PolyBench/C that somebody has, its files as they are."""
+    headers = folder / "utilities"
+    defines = {f"{dataset.upper()}_DATASET": "", "POLYBENCH_USE_SCALAR_LB": ""}
+    for path in sorted(folder.rglob("*.c")):
+        if "#pragma scop" not in path.read_text(errors="replace") or (names and path.stem not in names):
+            continue
+        func = read_c_file(path, defines, [headers])
+        # bounds are the data set's: the sizes among the arguments are not used
+        values = {p.name: 1 for p in func.params}
+        given, _ = arguments(replace(func, params=()), {})
+        given = {b.name: given[b.name].astype(b.dtype.numpy) for b in func.buffers}
+        _well_behaved(path.stem.replace("-", "_"), given)
+        kinds = {"f64": "double", "f32": "float"}
+        listed = [f"int {n}" for n in values]
+        listed += [f"void *{b.name}" if b.shape else f"{kinds[str(b.dtype)]} {b.name}" for b in func.buffers]
+        passed = ", ".join((*values, *(b.name for b in func.buffers)))
+        text = f'#include "{path.resolve()}"\nvoid nest({", ".join(listed)}) {{ {func.name}({passed}); }}\n'
+        options = [f"-I{headers}", *(f"-D{n}" for n in defines)]
+        row = _compared(path.stem, func, values, given, text, options, threads, turns, limit)
+        yield {"part": "polybench", "dataset": dataset, **row}
+
+
+def _well_behaved(name: str, given: dict[str, Array]) -> None:
+    """Make what a nest computes of its arguments finite."""
+    if name == "durbin":
+        given["r"] *= 0.0005  # what it computes grows without bound otherwise
+    if name in ("symm", "trmm", "cholesky", "lu", "ludcmp"):
+        for n, a in given.items():
+            given[n] = a / 1000 if a.ndim == 2 else a
+
+
+def _compared(
+    name: str,
+    func: LoopFunction,
+    values: dict[str, int],
+    given: dict[str, Array],
+    text: str,
+    options: list[str],
+    threads: int,
+    turns: int,
+    limit: float,
+) -> dict[str, Any]:
+    """Times of one nest, and of the function ``nest`` of a C text by other compilers."""
+    table = {b.name: aligned_copy(given[b.name]) for b in func.buffers}
+    begin = time.perf_counter()
+    nest = Nest(func, detect(), threads)
+    made = nest.scheduled(values)
+    kernel = nest.kernel(values)
+    seconds = time.perf_counter() - begin
+
+    def restore() -> None:
+        for n, a in table.items():
+            a[...] = given[n]
+
+    arrays = [table[b.name] for b in func.buffers]
+    calls: dict[str, tuple[Call, Call]] = {"ours": (restore, lambda: kernel.run(arrays))}
+    results: dict[str, dict[str, Array]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "nest.c"
+        path.write_text(text)
+        for peer, command in (("gcc", GCC), ("polly", POLLY)):
+            f = _peer((*command, *options), path, "nest")
+            if f is not None:
+                at: list[Any] = [ctypes.c_int(values[p.name]) for p in func.params] if options else []
+                for a in arrays:
+                    number = ctypes.c_double if a.dtype == np.float64 else ctypes.c_float
+                    at.append(ctypes.c_void_p(a.ctypes.data) if a.ndim else number(float(a)))
+                calls[peer] = (restore, lambda f=f, at=at: f(*at))  # type: ignore[misc]
+        for who, (prepare, run) in calls.items():
+            prepare()
+            run()
+            results[who] = {n: table[n].copy() for n in func.outputs}
+        times = _interleaved(calls, turns, limit)
+    for who, found in results.items():
+        for n, a in found.items():
+            scale = np.abs(results["ours"][n]).max() or 1.0
+            near = 1e-8 if a.dtype == np.float64 else 1e-3
+            if not np.allclose(a / scale, results["ours"][n] / scale, rtol=near, atol=near, equal_nan=True):
+                print(f"{name}: {n} of {who} differs", file=sys.stderr)
+    row: dict[str, Any] = {"name": name, **{k: v * 1e3 for k, v in times.items()}}
+    peers = [v for k, v in times.items() if k != "ours"]
+    if peers:
+        row["ratio"] = min(peers) / times["ours"]
+    return {**row, "compile": seconds, "notes": made.notes}
 
 
 def _prepared(schedule: Schedule, arrays: dict[str, Array], threads: int) -> tuple[Call, Array]:
@@ -377,6 +426,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="kernels or applications of one part")
     parser.add_argument("--part", choices=["nests", "pipelines", "compile"])
+    parser.add_argument("--polybench", type=Path, metavar="FOLDER", help="of PolyBench/C: run its files")
+    parser.add_argument("--dataset", default="large", help="of --polybench: mini, small, medium, large ...")
     parser.add_argument("--size", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"), help="of pipelines")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--turns", type=int, default=10)
@@ -390,8 +441,19 @@ def main() -> None:
         "pipelines": lambda: pipelines(options.names, size, options.threads, options.turns, options.limit),
         "compile": lambda: compiling(options.threads),
     }
+    if options.polybench:
+        parts = {
+            "polybench": lambda: originals(
+                options.polybench,
+                options.dataset,
+                options.names,
+                options.threads,
+                options.turns,
+                options.limit,
+            )
+        }
     ratios: dict[str, list[float]] = {}
-    for part in [options.part] if options.part else parts:
+    for part in [options.part] if options.part and not options.polybench else parts:
         for row in parts[part]():
             shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
             text = json.dumps(shown) if options.json else "  ".join(f"{k} {v}" for k, v in shown.items())

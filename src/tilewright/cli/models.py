@@ -62,8 +62,10 @@ def source_of(
 
 def compile_for(state: State, model: str | ModelProto, options: CompileOptions) -> CompiledModel:
     """Compile with progress shown. Raises UsageError for a program whose sizes are left open."""
-    if options.defines:
-        raise click.UsageError(f"-D is for nests in C, {quoted(str(model)[:80])} is none")
+    if options.defines or options.headers:
+        raise click.UsageError(
+            f"{'-D' if options.defines else '-I'} is for nests in C, {quoted(str(model)[:80])} is none"
+        )
     source, arguments = source_of(model, options)
     with ProgressBar(state) as progress:
         made = compile_model(source, plan=options.plan, progress=progress, **arguments)

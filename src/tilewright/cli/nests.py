@@ -38,7 +38,7 @@ def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
             option = {"checks": "no-checks"}.get(field, field.replace("_", "-"))
             raise click.UsageError(f"--{option} is for models, {quoted(text)} is a nest in C")
     strategy = NEST_STRATEGIES[0] if options.strategy == DEFAULT else options.strategy
-    func = c.read_c_file(text, options.defines)
+    func = c.read_c_file(text, options.defines, options.headers)
     target = find_target(options.target)
     if not isinstance(target, CpuTarget):
         raise click.UsageError(f"nests are compiled for CPUs, {target.name} is none")

@@ -37,6 +37,7 @@ class CompileOptions:
     records: str | None = None
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
+    headers: tuple[Path, ...] = ()
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -110,6 +111,7 @@ def compile_options(command: _F) -> _F:
         records: str | None,
         shapes: tuple[str, ...],
         defines: tuple[str, ...],
+        headers: tuple[str, ...],
         **others: object,
     ) -> object:
         options = CompileOptions(
@@ -125,6 +127,7 @@ def compile_options(command: _F) -> _F:
             records,
             parse_shapes(shapes),
             parse_defines(defines),
+            tuple(map(Path, headers)),
         )
         return command(*arguments, options=options, **others)
 
@@ -136,6 +139,14 @@ def compile_options(command: _F) -> _F:
             multiple=True,
             metavar="NAME[=TEXT]",
             help="Define a macro of a nest in C. May be given several times.",
+        ),
+        click.option(
+            "-I",
+            "headers",
+            multiple=True,
+            type=click.Path(exists=True, file_okay=False),
+            metavar="FOLDER",
+            help="Read headers of a nest in C from there, also those in angle brackets.",
         ),
         click.option(
             "--shape",

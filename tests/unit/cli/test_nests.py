@@ -59,6 +59,16 @@ def expected(a):
     return {"A": A, "x": a["x"] + a["alpha"] * (A.T @ a["y"])}
 
 
+def test_headers_come_from_the_folders_that_are_named(files, call):
+    (files / "more").mkdir()
+    (files / "more" / "sizes.h").write_text("#define N 12\n")
+    text = (files / "gemver.c").read_text()
+    (files / "other.c").write_text("#include <sizes.h>\n" + text)
+    result = call("compile", files / "other.c", "-I", files / "more", "--json")
+    assert result[0] == 0 and json.loads(result[1])["arguments"][1]["shape"] == [12, 12], result
+    assert "-I is for nests in C" in call("compile", "zoo:resnet18:small", "-I", files / "more")[2]
+
+
 def test_a_nest_is_compiled_and_reported(files, call):
     result = call("compile", files / "gemver.c", "--strategy", "polyhedral", "-D", "N=24", "--json")
     assert result[0] == 0, result

@@ -23,6 +23,7 @@ MAX_EXPANSIONS: Final = 200_000
 _TOKEN: Final = re.compile(
     r'[A-Za-z_]\w*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\d[\w.]*(?:[eE][+-]\d+)?|.', re.S
 )
+_PASTE: Final = re.compile(r"\s*##\s*")
 _COMMENT: Final = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')', re.S)
 _DIRECTIVE: Final = re.compile(r"\s*#\s*(\w+)\s*(.*)")
 _DEFINE: Final = re.compile(r"(\w+)(\(([\w\s,]*)\))?\s*(.*)")
@@ -38,7 +39,7 @@ class Macro:
 
 @dataclass(slots=True)
 class Preprocessor:
-    """Expands files; ``folders`` are searched for headers in quotes, ``macros`` are defined at first."""
+    """Expands files; ``folders`` are searched for headers, ``macros`` are defined at first."""
 
     folders: Sequence[Path] = ()
     macros: dict[str, Macro] = field(default_factory=dict)
@@ -132,11 +133,12 @@ class Preprocessor:
                 self.macros.pop(rest.strip(), None)
             case "include":
                 name = rest.strip()
-                if not name.startswith('"'):
-                    return ""
-                for folder in (path.parent, *self.folders):
-                    if (folder / name.strip('"')).is_file():
-                        return self.file(folder / name.strip('"'), depth + 1)
+                quoted = name.startswith('"')
+                for folder in (*((path.parent,) if quoted else ()), *self.folders):
+                    if (folder / name.strip('"<>')).is_file():
+                        return self.file(folder / name.strip('"<>'), depth + 1)
+                if not quoted:
+                    return ""  # the system's: nothing of it is needed
                 raise ProgramError(f"there is no header {name}", where=where, hint="give its folder")
             case "error":
                 raise ProgramError(f"#error {rest}", where=where)
@@ -188,10 +190,12 @@ class Preprocessor:
                 raise ProgramError(
                     f"the macro {tokens[n]} takes {len(macro.parameters)} arguments", where=where
                 )
-            values = dict(
-                zip(macro.parameters, (self.expanded(a, where, hidden) for a in arguments), strict=False)
-            )
-            body = "".join(values.get(t, t) for t in _TOKEN.findall(macro.body))
+            # what is pasted together is expanded afterwards only
+            pasted = "##" in macro.body
+            given = arguments if pasted else [self.expanded(a, where, hidden) for a in arguments]
+            values = dict(zip(macro.parameters, given, strict=False))
+            body = "".join(values.get(t, t) for t in _TOKEN.findall(_PASTE.sub("##", macro.body)))
+            body = body.replace("##", "")
             out.append(self.expanded(body, where, inside))
             n = after
         text = "".join(out)

@@ -27,9 +27,11 @@ from tilewright.frontend.nests.values import Arithmetic
 from tilewright.ir import (
     F32,
     F64,
+    I8,
     I32,
     I64,
     NOTHING,
+    Cast,
     Const,
     DType,
     Expr,
@@ -43,16 +45,21 @@ from tilewright.ir import (
 )
 from tilewright.support import InstallationError, ProgramError, SourceLocation
 
-_TYPES: Final = {"double": F64, "float": F32, "int": I32, "long": I64}
+_TYPES: Final = {"double": F64, "float": F32, "char": I8, "int": I32, "long": I64}
 _BINARY: Final = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod"}
 _COMPARE: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _QUALIFIERS: Final = re.compile(r"\b(restrict|__restrict__|__restrict|static|const|volatile|inline)\b")
+_TYPEDEF: Final = re.compile(r"\btypedef\s+((?:\w+\s+)+)(\w+)\s*;")
 
 
 def read_c_file(
     path: str | Path, defines: Mapping[str, str] | None = None, folders: Sequence[Path] = ()
 ) -> LoopFunction:
-    """The nest of a C file; raises ProgramError, with line and column, for what it cannot be."""
+    """The nest of a C file; raises ProgramError, with line and column, for what it cannot be.
+
+    Headers are read from the file's folder (in quotes) and from ``folders``; others in angle brackets are the
+    system's, and left out.
+    """
     file = Path(path)
     text = Preprocessor.of(folders, defines or {}).file(file)
     return _parsed(text, str(path))
@@ -75,7 +82,11 @@ def _parsed(text: str, path: str) -> LoopFunction:
     try:
         tree = c_parser.CParser().parse(function, filename=path)
     except (c_parser.ParseError, AssertionError, RecursionError) as error:
-        raise ProgramError(f"the C does not parse: {str(error)[:200]}", where=path) from None
+        raise ProgramError(
+            f"the C does not parse: {str(error)[:200]}",
+            where=path,
+            hint="macros of headers in angle brackets are known where -I names their folder",
+        ) from None
     # only a function ends with a brace, which is where the text was cut
     found = next(n for n in tree.ext if isinstance(n, c_ast.FuncDef))
     return _Reader(c_ast, path, function.split("\n")).function(found)
@@ -102,6 +113,8 @@ def _function_of(text: str, path: str) -> str:
                 head = max(text.rfind(";", 0, start), text.rfind("}", 0, start)) + 1
                 before = text[:head].count("\n")
                 body = _QUALIFIERS.sub("", text[head : n + 1])
+                for words, name in _TYPEDEF.findall(text[:head]):
+                    body = re.sub(rf"\b{name}\b", words, body)
                 return "\n" * before + "\n".join(
                     "" if re.match(r"\s*#(?!\s*pragma\s+(end)?scop)", line) else line
                     for line in body.split("\n")
@@ -209,6 +222,10 @@ class _Reader:
         if isinstance(s, c.For):
             return self.loop(s, at)
         if isinstance(s, c.Assignment):
+            if s.op == "=" and isinstance(s.rvalue, c.Assignment):
+                # a = b = x: the inner assignment first, whose value is what was assigned
+                inner = self.stmt(s.rvalue, at)
+                return seq(inner, self.assign(s.lvalue, self.value(s.rvalue.lvalue, at), at))
             value = self.value(s.rvalue, at)
             if s.op != "=":
                 if s.op[:-1] not in _BINARY:
@@ -328,10 +345,10 @@ class _Reader:
                 return loop
             if e.name in self.builder.params:
                 return index(self.builder.params[e.name])
-            return self.builder.load(e.name, ())
+            return _promoted(self.builder.load(e.name, ()))
         if isinstance(e, c.ArrayRef):
             name, indices = self.element(e, at)
-            return self.builder.load(name, indices)
+            return _promoted(self.builder.load(name, indices))
         if isinstance(e, c.UnaryOp) and e.op in ("-", "+"):
             inner = self.value(e.expr, at)
             return self.arith.negative(inner) if e.op == "-" else inner
@@ -344,7 +361,7 @@ class _Reader:
             dtype = self.kind(e.to_type.type, e)
             if dtype is None:
                 raise self.refused(e, "nothing is converted to void")
-            return self.arith.converted(self.value(e.expr, at), dtype)
+            return _promoted(self.arith.converted(self.value(e.expr, at), dtype))
         if isinstance(e, c.FuncCall) and isinstance(e.name, c.ID):
             args = [self.value(a, at) for a in (e.args.exprs if e.args is not None else ())]
             self.at = e
@@ -390,3 +407,8 @@ class _Reader:
         if isinstance(e, c.BinaryOp) and e.op in _COMPARE:
             return self.arith.compared(_COMPARE[e.op], self.value(e.left, at), self.value(e.right, at))
         raise self.refused(e, "conditions are comparisons, joined by &&, ||, !")
+
+
+def _promoted(e: Expr) -> Expr:
+    """A value as C calculates with it: characters are integers."""
+    return Cast(e, I32) if e.dtype == I8 else e

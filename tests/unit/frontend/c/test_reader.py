@@ -7,9 +7,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from tilewright.frontend.c import read_c
+from tilewright.frontend.c import read_c, read_c_file
 from tilewright.frontend.nests import scop
 from tilewright.ir import run_function, structurally_equal, verify
+from tilewright.support import ProgramError
 from unit.frontend.nests.polybench import KERNELS
 
 SOURCES = {
@@ -109,6 +110,50 @@ def test_nests_compute_what_gcc_does(name, tmp_path):
     compiled(SOURCES[name], tmp_path)(*arguments)
     for key, value in out.items():
         np.testing.assert_allclose(value, mine[key], rtol=1e-6 if value.dtype == np.float32 else 1e-13)
+
+
+def test_headers_in_a_folder_and_what_they_define(tmp_path):
+    """As PolyBench has it: arrays and bounds by macros of a header in angle brackets, types by typedef."""
+    folder = tmp_path / "utilities"
+    folder.mkdir()
+    (folder / "bench.h").write_text(
+        "#include <stdlib.h>\n"
+        "#ifdef SCALAR_BOUNDS\n# define BOUND(x, y) x\n#else\n# define BOUND(x, y) y\n#endif\n"
+        "#define ARRAY(var, dim, ddim) var[dim + 0]\n#define REAL(x) x ## f\n"
+    )
+    text = """
+#include <bench.h>
+typedef char base;
+typedef unsigned char unused;
+#define N 7
+#define ONE REAL(1.0)
+static int helper(base b) { return b; }
+static void kernel(int n, base ARRAY(s, N, n), int ARRAY(t, N, n), float ARRAY(x, N, n))
+{
+  float a, b;
+#pragma scop
+  a = b = ONE + REAL(-0.5);
+  for (int i = 0; i < BOUND(N, n); i++) {
+    t[i] = s[i] * s[i] + (base)i;
+    s[i] = s[i] * 1;
+    x[i] = a * b;
+  }
+#pragma endscop
+}
+"""
+    path = tmp_path / "kernel.c"
+    path.write_text(text)
+    given = {"s": np.array([100, 3, -5, 7, 1, 2, 127], np.int8)}
+    given |= {"t": np.zeros(7, np.int32), "x": np.zeros(7, np.float32)}
+    for defines in ({}, {"SCALAR_BOUNDS": ""}):
+        func = read_c_file(path, defines, [folder])
+        verify(func)
+        out = run_function(func, given, dict.fromkeys([p.name for p in func.params], 7))
+        # products of characters are integers
+        assert out["t"].tolist() == [int(v) ** 2 + n for n, v in enumerate(given["s"])]
+        assert out["x"].tolist() == [0.25] * 7
+    with pytest.raises(ProgramError, match="the C does not parse"):
+        read_c_file(path)
 
 
 def test_c_and_python_read_the_same():

@@ -459,7 +459,7 @@ def arguments(func, sizes=None, seed=0):
     known = {**SIZES, **(sizes or {})}
     arrays = {}
     for b in func.buffers:
-        shape = tuple(known[str(e)] for e in b.shape)
+        shape = tuple(e.const if e.is_const else known[str(e)] for e in b.shape)
         a = rng.uniform(0.5, 1.5, shape)
         if len(shape) == 2 and shape[0] == shape[1]:
             a = (a + a.T) / 2 + np.eye(shape[0]) * 2 * shape[0]
