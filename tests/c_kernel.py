@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.codegen import ALL_CALLS, emit_c, link_shared
+from tilewright.codegen import emit_c, link_shared, lower_for_c
 from tilewright.ir import evaluate_index
-from tilewright.lower import lower
 from tilewright.runtime import aligned_copy
 
 
@@ -17,7 +16,7 @@ class CKernel:
 
     def __init__(self, func, *, openmp=False):
         self.func = func
-        self.source = emit_c(lower(func, native=ALL_CALLS, one_by_one=True), openmp=openmp)
+        self.source = emit_c(lower_for_c(func), openmp=openmp)
         with tempfile.TemporaryDirectory() as folder:
             path = link_shared(
                 [],

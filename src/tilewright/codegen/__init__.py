@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         KernelEntry,
         emit_c,
         emit_kernels,
+        lower_for_c,
     )
     from tilewright.codegen.link import COMPILERS, link_shared
     from tilewright.codegen.llvm.cache import ObjectCache, open_cache
@@ -59,6 +60,7 @@ _EXPORTS: Final = {
     "emit_kernels": ("clike", "emit_kernels"),
     "link_shared": ("link", "link_shared"),
     "load_object": ("llvm.loader", "load_object"),
+    "lower_for_c": ("clike", "lower_for_c"),
     "open_cache": ("llvm.cache", "open_cache"),
     "optimised_ir": ("llvm.compile", "optimised_ir"),
     "rename_functions": ("llvm.symbols", "rename_functions"),
@@ -93,6 +95,7 @@ __all__ = [
     "emit_kernels",
     "link_shared",
     "load_object",
+    "lower_for_c",
     "open_cache",
     "optimised_ir",
     "rename_functions",

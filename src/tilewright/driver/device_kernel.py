@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.codegen import ALL_CALLS, DeviceSource, KernelEntry, ObjectCache, emit_kernels, open_cache
+from tilewright.codegen import (
+    ALL_CALLS,
+    DeviceSource,
+    KernelEntry,
+    ObjectCache,
+    emit_kernels,
+    lower_for_c,
+    open_cache,
+)
 from tilewright.devices import (
     Device,
     DeviceCall,
@@ -61,7 +69,7 @@ def kernel_source(func: LoopFunction, language: str) -> DeviceSource:
 
 def lowered_for(func: LoopFunction, language: str) -> LoopFunction:
     """A scheduled function, lowered for a device's language. Raises ScheduleError."""
-    return lower(func, native=ALL_CALLS, one_by_one=language == "c")
+    return lower_for_c(func) if language == "c" else lower(func, native=ALL_CALLS)
 
 
 def load_source(device: Device, text: str, cache: ObjectCache | None) -> DeviceModule:

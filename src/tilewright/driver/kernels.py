@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tilewright.codegen import (
-    ALL_CALLS,
     CompilePool,
     CompileRequest,
     LoadedObject,
@@ -19,6 +18,7 @@ from tilewright.codegen import (
     emit_c,
     emit_kernel,
     load_object,
+    lower_for_c,
     optimised_ir,
 )
 from tilewright.cost import Machine
@@ -82,12 +82,12 @@ class ModelKernel(UnitKernel):
         return optimised_ir(text, self.target) if optimised else text
 
     def code_text(self, form: str) -> str:
-        """LLVM IR after its passes, assembly, or C. Raises TargetError where C cannot say it."""
+        """LLVM IR after its passes, assembly, or C."""
         if form == "llvm":
             return self.llvm(optimised=True)
         if form == "asm":
             return self.assembly()
-        return emit_c(lower(self.schedule.func, native=ALL_CALLS, one_by_one=True)).text
+        return emit_c(lower_for_c(self.schedule.func, self.schedule.operations)).text
 
     def assembly(self) -> str:
         """Assembly of the kernel's module."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.codegen import ALL_CALLS, emit_c
+from tilewright.codegen import emit_c, lower_for_c
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.export_c import export_c
@@ -27,7 +27,6 @@ from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit
 from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
-from tilewright.lower import lower
 from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BoundModel,
@@ -433,7 +432,7 @@ def kernel_texts(kernels: Sequence[UnitKernel], form: Text) -> str:
     """
     if form == "c":
         lowered = [
-            replace(lower(kernel.loops(), native=ALL_CALLS, one_by_one=True), name=kernel.name)
+            replace(lower_for_c(kernel.loops(), kernel.schedule.operations), name=kernel.name)
             for kernel in kernels
         ]
         return emit_c(*lowered).text

@@ -11,13 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright import poly
-from tilewright.codegen import ALL_CALLS, emit_c
+from tilewright.codegen import emit_c, lower_for_c
 from tilewright.driver.choices import chosen_threads
 from tilewright.driver.kernel import Array, Kernel
 from tilewright.driver.sizes import read_sizes
 from tilewright.frontend import nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
-from tilewright.lower import lower
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import ScheduledNest, schedule_nest
 from tilewright.support import InputError, known_names, quoted, read_settings
@@ -93,10 +92,10 @@ class Nest:
     def c_source(self, sizes: Mapping[str, int]) -> str:
         """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.
 
-        Raises InputError as :meth:`scheduled` does, TargetError for instructions that C does not have.
+        Raises InputError as :meth:`scheduled` does.
         """
         func = self.scheduled(sizes).func
-        return emit_c(replace(lower(func, native=ALL_CALLS, one_by_one=True), name=self.func.name)).text
+        return emit_c(replace(lower_for_c(func), name=self.func.name)).text
 
     def kernel(self, sizes: Mapping[str, int]) -> Kernel:
         """The compiled function for given sizes; raises InputError as :meth:`scheduled` does."""

@@ -5,6 +5,7 @@ from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
+from tilewright.lower.instructions import expand_instructions
 from tilewright.lower.math import expand_math, expand_math_calls
 from tilewright.lower.pipeline import PIPELINE, Hook, Pass, lower
 from tilewright.lower.thread_shares import shrink_private
@@ -14,6 +15,7 @@ __all__ = [
     "Hook",
     "Pass",
     "decompose_inits",
+    "expand_instructions",
     "expand_math",
     "expand_math_calls",
     "flatten_blocks",

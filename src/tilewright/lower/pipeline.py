@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from tilewright.ir import LoopFunction
@@ -13,9 +14,11 @@ from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
 from tilewright.lower.in_place import keep_in_place
 from tilewright.lower.inits import decompose_inits
+from tilewright.lower.instructions import expand_instructions
 from tilewright.lower.math import expand_math_calls
 from tilewright.lower.partition import partition_loops
 from tilewright.lower.thread_shares import shrink_private
+from tilewright.target import Instruction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Pass:
     run: Callable[[LoopFunction, frozenset[str]], LoopFunction]
 
 
+_FLATTEN = Pass("flatten_blocks", lambda func, _: flatten_blocks(func))
 _SHRINK = Pass("shrink_private", lambda func, _: shrink_private(func))
 
 PIPELINE: tuple[Pass, ...] = (
@@ -36,7 +40,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
     _SHRINK,
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
-    Pass("flatten_blocks", lambda func, _: flatten_blocks(func)),
+    _FLATTEN,
     Pass("keep_in_place", lambda func, _: keep_in_place(func)),
     Pass("trim_guards", lambda func, _: trim_guards(func)),
     Pass("partition_loops", lambda func, _: partition_loops(func)),
@@ -52,20 +56,29 @@ class Hook(Protocol):
         """Dump, time or verify."""
 
 
+def _passes(expanded: Mapping[str, Instruction]) -> tuple[Pass, ...]:
+    if not expanded:
+        return PIPELINE
+    expand = Pass("expand_instructions", lambda func, _: expand_instructions(func, expanded))
+    at = PIPELINE.index(_FLATTEN) + 1
+    return *PIPELINE[:at], expand, *PIPELINE[at:]
+
+
 def lower(
     func: LoopFunction,
     hooks: Sequence[Hook] = (),
     *,
     native: frozenset[str] = frozenset(),
     one_by_one: bool = False,
+    expanded: Mapping[str, Instruction] = MappingProxyType({}),
 ) -> LoopFunction:
     """Lower a scheduled function to plain loops and stores, the form that code generation takes.
 
     ``native`` are the elementary functions that the target has as instructions (``Target.functions``).
     ``one_by_one``: the threads of a block will run one after another, as plain loops; what each has to itself
-    stays part of one buffer.
+    stays part of one buffer. ``expanded`` are instructions that become the loops that they stand for.
     """
-    for p in PIPELINE:
+    for p in _passes(expanded):
         if one_by_one and p is _SHRINK:
             continue
         start = time.perf_counter()

@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from onnx_models import model, tensor
+from tilewright.codegen import link_shared
 from tilewright.target import detect
 
 HAS_INSTRUCTION = any(i.name == "vpdpbusd" for i in detect().instructions)
@@ -294,3 +295,21 @@ def test_quantisation_rounds_to_even_and_saturates(dtype, zero):
     limits = np.iinfo(DTYPES[dtype][0])
     wanted = np.clip(np.round(x.astype(np.float64) * 2) + zero, limits.min, limits.max)
     np.testing.assert_array_equal(compiled.run(None, {"x": x})[0], wanted)
+
+
+def test_kernels_of_instructions_as_c(tmp_path):
+    """C has no instructions: their loops stand there, and the text compiles."""
+    case = Case("Conv", (1, 16, 6, 6), (32, 16, 3, 3), pads=(1, 1, 1, 1))
+    compiled = tilewright.compile(case.model(case.expected().shape), target="x86_avx512")
+    assert instructions_used(compiled)
+    text = compiled.c_source()
+    assert "vpdpbusd" not in text
+    flags = [
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        "-Wno-unknown-pragmas",
+        "-Wno-unused-variable",
+        "-fvisibility=default",
+    ]
+    link_shared([], tmp_path / "kernels.so", files={"kernels.c": [text.encode()]}, flags=flags)

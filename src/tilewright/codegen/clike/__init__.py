@@ -1,6 +1,6 @@
 """C-like text from lowered functions: C99, OpenCL C and CUDA C by one printer."""
 
-from tilewright.codegen.clike.c import C99, CSource, emit_c
+from tilewright.codegen.clike.c import C99, CSource, emit_c, lower_for_c
 from tilewright.codegen.clike.cuda import CUDA, emit_cuda
 from tilewright.codegen.clike.device import DeviceSource, KernelEntry, emit_device
 from tilewright.codegen.clike.dialect import ALL_CALLS, Dialect
@@ -23,4 +23,5 @@ __all__ = [
     "emit_device",
     "emit_kernels",
     "emit_opencl",
+    "lower_for_c",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.codegen.clike.dialect import Dialect
+from tilewright.codegen.clike.dialect import ALL_CALLS, Dialect
 from tilewright.codegen.clike.helpers import Helpers
 from tilewright.codegen.clike.statements import ALIGNMENT, Statements, constant_extent, is_unrolled
 from tilewright.codegen.clike.writer import INDENT, Writer, entry_name
@@ -26,7 +26,9 @@ from tilewright.ir import (
     Store,
     stmt_children,
 )
+from tilewright.lower import lower
 from tilewright.support import ScheduleError, TargetError
+from tilewright.target import BUILT_IN, Operations
 
 STACK_BYTES: Final = 1 << 16
 """Larger allocations come from the heap."""
@@ -60,12 +62,20 @@ class CSource:
         return symbol
 
 
+def lower_for_c(func: LoopFunction, instructions: Operations = BUILT_IN) -> LoopFunction:
+    """Lower a scheduled function to what :func:`emit_c` takes: loops in the place of ``instructions``.
+
+    Raises TargetError for an instruction that is not among them.
+    """
+    return lower(func, native=ALL_CALLS, one_by_one=True, expanded=instructions)
+
+
 def emit_c(*functions: LoopFunction, openmp: bool = True) -> CSource:
     """Lowered functions as C99.
 
-    Without ``openmp`` parallel loops are plain loops. Raises TargetError for instructions, which C does not
-    have, and ScheduleError for barriers inside of thread loops: here the threads of a block run one after
-    the other.
+    Without ``openmp`` parallel loops are plain loops. Functions come from :func:`lower_for_c`: raises
+    TargetError for instructions. Raises ScheduleError for barriers inside of thread loops: here the threads
+    of a block run one after the other.
     """
     helpers = Helpers(C99)
     symbols: dict[str, None] = {}
@@ -169,7 +179,7 @@ class _CStatements(Statements):
     def execute(self, s: Exec) -> None:
         raise TargetError(
             f"C has no instruction {s.instr}",
-            hint="schedule for a target without it, such as x86_avx2",
+            hint="lower the function for C, or schedule for a target without it, such as x86_avx2",
         )
 
 
