@@ -174,9 +174,9 @@ CASES = [
     ),
     (lambda u: lang.scan((4,), lambda t, i: 1.0, axis=2), "axis 2 of a tensor of 1 dimensions", None),
     (
-        lambda u: lang.scan((4,), lambda t, i: lang.sum(u.A[i, u.k], axis=u.k)),
-        "lang.sum inside an ordered definition",
-        "a stage before",
+        lambda u: lang.scan((4,), lambda t, i: lang.sum(t[u.k], axis=u.k)),
+        "lang.sum reads an unnamed tensor (t), which the definition around it changes",
+        "lang.reduce_axis",
     ),
     (
         lambda u: lang.update(u.A, [lang.axis(3, "i")], lambda t, i: lang.write((i, 0), t[i + 1, 0])),
@@ -190,9 +190,26 @@ CASES = [
     ),
     (
         lambda u: lang.update(u.A, [u.k], lambda t, k: lang.write((0, k), 1.0)),
-        "the reduction axis 'k' among",
-        "ordered",
+        "the update is in no order along the reduction axis 'k', and its result depends on it",
+        "lang.ordered_axis",
     ),
+    (
+        lambda u: lang.update(u.A, [u.k], lambda t, k: lang.write((0, k), t[0, k] + t[0, 0])),
+        "the update is in no order along the reduction axis 'k'",
+        "lang.maximum",
+    ),
+    (
+        lambda u: lang.stage(lambda y: u.A[y, 0], bounds={"x": (0, 4)}),
+        "bounds= names 'x', which is no index of the stage",
+        "one of y",
+    ),
+    (
+        lambda u: lang.stage(lambda y: u.A[y, 0], bounds={"y": (4, 4)}),
+        "the bounds of 'y' are (4, 4)",
+        "the first index and the end",
+    ),
+    (lambda u: lang.placeholder((4, 3), strides=(3,)), "strides (3) of a shape (4, 3)", "one stride"),
+    (lambda u: lang.placeholder((4, 3), strides=(2, 1)), "by the strides (2, 1) elements overlap", "larger"),
     (lambda u: lang.scatter(u.A, u.I, u.A), "lang.scatter of ranks 2, 1 and 2", "agree"),
     (lambda u: lang.scatter(u.A, u.D, u.A), "the indices of lang.scatter are f64", "integers"),
     # programs

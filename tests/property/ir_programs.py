@@ -31,6 +31,7 @@ from tilewright.ir import (
     Iter,
     Load,
     OfIndex,
+    Opaque,
     Param,
     Program,
     Select,
@@ -48,7 +49,7 @@ from tilewright.schedule import Schedule, derived_constants
 TILES = (2, 3, 4)
 KINDS = (
     "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update", "diamond",
-    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax",
+    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax", "unordered",
 )  # fmt: skip
 
 
@@ -198,6 +199,15 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         return b.stage(
             src, _iters((n, m)), store(src.name, (i, j), Binary("add", _ld(src, i, j), b.const(1)))
         )
+    if kind == "unordered":  # an update in no order, at places that data say
+        if b.dtype != I32 or not b.exact or not n.is_const:
+            return _add_stage(b, "pointwise", src, tile)
+        out = b.made((n, m))
+        b.stage(out, _iters((n, m)), store(out.name, (i, j), b.const(1)))
+        at = imin(imax(index(Opaque(_ld(src, i, j))), 0), n - 1)
+        op = b.draw(st.sampled_from(["add", "max", "min"]), label="op")
+        body = store(out.name, (at, j), Binary(op, _ld(out, at, j), _ld(src, i, j)))
+        return b.stage(out, _iters((n, m), kinds=("red", b.draw(st.sampled_from(["par", "red"])))), body)
     if kind == "argmax":
         best, at = b.made((n, index(1))), b.made((n, index(1)), I32)
         x = _ld(src, i, k)

@@ -16,9 +16,9 @@ from tilewright.support import assert_close
 KINDS = (
     "pointwise", "broadcast", "select", "stencil", "pad", "transpose", "reshape", "strided", "concat",
     "gather", "rowsum", "where", "triangle", "extremum", "argmax", "matmul", "conv", "softmax", "pair",
-    "scan", "scatter", "update",
+    "scan", "scatter", "update", "unordered",
 )  # fmt: skip
-PURE = tuple(k for k in KINDS if k not in ("scan", "scatter", "update"))
+PURE = tuple(k for k in KINDS if k not in ("scan", "scatter", "update", "unordered"))
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,19 @@ class _Builder:
     def update(self, x):
         n = x.shape[0]
         return lang.update(x, [lang.axis(x.shape[1], "j"), lang.ordered_axis((1, n), "t")], _step)
+
+    def unordered(self, x):
+        if not self.fixed(x):
+            return None
+        n, m = (extent.index.as_int() for extent in x.shape)
+        at = self.given((n, m), "u8")
+        combine = self.pick([lambda a, b: a + b, lang.maximum, lang.minimum])
+        axes = [lang.reduce_axis(n, "p"), lang.reduce_axis(m, "q")]
+
+        def step(t, p, q):
+            return lang.write((at[p, q] % n, q), combine(t[at[p, q] % n, q], x[p, q]))
+
+        return lang.update(x, axes, step)
 
 
 def _step(t, j, s):

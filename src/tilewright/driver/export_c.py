@@ -179,7 +179,8 @@ def export_c(parts: Parts, header: str | os.PathLike[str]) -> tuple[Path, Path]:
 
 def _header(manifest: Manifest, prefix: str, library: str) -> str:
     rows = [
-        f" *   {prefix}_{kind}()[{at}]  {info.dtype.name}{list(info.shape)}  {_comment(info.name)}"
+        f" *   {prefix}_{kind}()[{at}]  {info.dtype.name}{list(info.shape)}"
+        f"{'' if info.strides is None else f' by strides of {list(info.strides)}'}  {_comment(info.name)}"
         for kind, infos in (("inputs", manifest.inputs), ("outputs", manifest.outputs))
         for at, info in enumerate(infos)
     ]

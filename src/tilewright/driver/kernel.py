@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
 from tilewright.driver.sizes import read_sizes
-from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, to_function
+from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, strides_of, to_function
 from tilewright.lower import lower
 from tilewright.runtime import (
     BoundModel,
@@ -22,7 +22,9 @@ from tilewright.runtime import (
     PoolOptions,
     Results,
     TensorInfo,
+    as_array,
     checked_results,
+    laid_out,
     shared_pool,
     tensor_bytes,
 )
@@ -157,13 +159,18 @@ class Kernel(HoldsCode):
             a = given.get(b.name)
             if a is None:
                 raise InputError(f"input {quoted(b.name)} is missing")
-            shape = _shape(b, sizes)
+            shape, strides = _shape(b, sizes), strides_of(b)
+            if strides is not None and a.shape != shape:
+                # by its strides; as it lies in memory it may be given too
+                shape = tuple(n.as_int() for n in b.shape)
+            else:
+                strides = None
             if a.shape != shape or a.dtype != b.dtype.numpy:
                 raise InputError(
                     f"input {quoted(b.name)} must be {b.dtype} of shape {list(shape)}, got {a.dtype} "
                     f"of shape {list(a.shape)}"
                 )
-            given[b.name] = np.ascontiguousarray(a).reshape(shape)
+            given[b.name] = laid_out(a, TensorInfo(b.name, b.dtype.numpy, shape, strides))
         return given, sizes
 
     def _prepared(self, sizes: Mapping[str, int]) -> _Prepared:
@@ -204,8 +211,8 @@ def _shape(b: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def _array(name: str, given: object) -> Array:
     try:
-        return given if isinstance(given, np.ndarray) else np.asarray(given)
-    except (ValueError, TypeError) as error:
+        return as_array(given)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise InputError(f"input {quoted(name)} cannot be made an array: {error}") from None
 
 

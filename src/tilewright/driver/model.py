@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -91,6 +92,7 @@ class CompiledModel(HoldsCode):
         compile_seconds: Mapping[str, float],
         precision: Precision = "f32",
         graph_plan: GraphPlan | None = None,
+        strides: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> None:
         graph = steps.graph
         self._steps = steps
@@ -113,7 +115,9 @@ class CompiledModel(HoldsCode):
         """The model's name, as it says itself."""
         self.compile_seconds = dict(compile_seconds)
         """Seconds of each phase of the compilation, and of all (``total``)."""
-        self.inputs = tuple(tensor_info(value, graph.types[value]) for value in graph.inputs)
+        self.inputs = tuple(
+            tensor_info(value, graph.types[value], strides.get(value)) for value in graph.inputs
+        )
         """Name, dtype and shape of each input."""
         self.outputs = tuple(
             tensor_info(name, graph.types[value])

@@ -23,7 +23,7 @@ from tilewright.driver.sizes import read_sizes
 from tilewright.driver.units import Unit
 from tilewright.driver.work import flops
 from tilewright.graph import Graph, Node, TensorType
-from tilewright.ir import CONST, Buffer, Program, buffer_at, evaluate_index, program_at
+from tilewright.ir import CONST, Buffer, Program, buffer_at, evaluate_index, program_at, strides_of
 from tilewright.plan import schedule_open
 from tilewright.runtime import BoundModel, HoldsCode, ThreadPool
 from tilewright.schedule import Schedule
@@ -78,6 +78,7 @@ class _Compiled:
             threads=kernel.threads,
             assemble=assembled,
             compile_seconds=self.seconds,
+            strides={b.name: lies for b in program.inputs if (lies := strides_of(b)) is not None},
         )
 
 

@@ -23,6 +23,7 @@ from tilewright.ir.bounds import (
     span,
     union_span,
     upper,
+    value_range,
 )
 from tilewright.ir.buffer import (
     CONST,
@@ -37,6 +38,8 @@ from tilewright.ir.buffer import (
     IndexMap,
     buffer,
     identity_map,
+    strided_map,
+    strides_of,
 )
 from tilewright.ir.copying import copy_nest
 from tilewright.ir.dtypes import (
@@ -398,6 +401,8 @@ __all__ = [
     "stmt_loads",
     "stmt_writes",
     "store",
+    "strided_map",
+    "strides_of",
     "structural_hash",
     "structurally_equal",
     "substitute",
@@ -411,6 +416,7 @@ __all__ = [
     "union_span",
     "unroll_factor",
     "upper",
+    "value_range",
     "var",
     "verify",
     "verify_program",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import TypeAlias
 
-from tilewright.ir.expr import Expr, map_indices
+from tilewright.ir.expr import Binary, Cast, Const, Expr, map_indices
 from tilewright.ir.index import (
     Atom,
     FloorDiv,
@@ -117,11 +117,33 @@ _NARROW = 16
 
 
 def _of_type(atom: Opaque, up: bool) -> Index | None:
-    """The end of the range of a data-dependent index that its element type gives; ``None`` for wide ones."""
-    t = atom.expr.dtype
-    if not t.is_integer or t.bits > _NARROW:
+    """The end of the range of a data-dependent index that its expression gives; ``None`` for wide ones."""
+    known = value_range(atom.expr)
+    return None if known is None else Index(known[up])
+
+
+def value_range(e: Expr) -> tuple[int, int] | None:
+    """The least and the greatest value that an integer expression of data may have, where that is known.
+
+    From its type where that is narrow, and from remainders, masks and shifts by constants.
+    """
+    t = e.dtype
+    if not t.is_integer:
         return None
-    return Index(int(t.max_value if up else t.min_value))
+    whole = int(t.min_value), int(t.max_value)
+    known = whole if t.bits <= _NARROW else None
+    match e:
+        case Binary("mod", _, Const(int(n))) if n > 0:
+            return 0, min(n - 1, whole[1])
+        case Binary("and", a, b):
+            masks = [x.value for x in (a, b) if isinstance(x, Const) and isinstance(x.value, int)]
+            return (0, min(masks)) if masks and min(masks) >= 0 else known
+        case Binary("shr", a, Const(int(n))) if t.kind == "uint" and 0 <= n < t.bits:
+            return 0, (value_range(a) or whole)[1] >> n
+        case Cast(inner) if inner.dtype.is_integer:
+            within = value_range(inner)
+            return within if within is not None and whole[0] <= within[0] <= within[1] <= whole[1] else known
+    return known
 
 
 def _has_param(x: Index, name: str) -> bool:

@@ -71,6 +71,19 @@ def identity_map(shape: tuple[IndexLike, ...]) -> IndexMap:
     return IndexMap(dims, tuple(var(d) for d in dims), tuple(index(s) for s in shape))
 
 
+def strided_map(shape: tuple[Index, ...], strides: tuple[int, ...]) -> IndexMap:
+    """The layout whose elements lie so many elements apart in one dimension of memory.
+
+    >>> print(strided_map((index(2), index(3)), (8, 1)))
+    (d0, d1) -> (8*d0 + d1) in [11]
+    """
+    dims = tuple(f"d{n}" for n in range(len(shape)))
+    place, last = Index(0), Index(0)
+    for name, extent, step in zip(dims, shape, strides, strict=True):
+        place, last = place + var(name) * step, last + (extent - 1) * step
+    return IndexMap(dims, (place,), (last + 1,))
+
+
 class BufferFields(TypedDict, total=False):
     """What :meth:`Buffer.with_` may replace."""
 
@@ -126,3 +139,14 @@ class Buffer:
 def buffer(name: str, shape: tuple[IndexLike, ...], dtype: DType, scope: str = GLOBAL) -> Buffer:
     """A row-major buffer with plain integers accepted as extents."""
     return Buffer(name, tuple(index(s) for s in shape), dtype, scope)
+
+
+def strides_of(b: Buffer) -> tuple[int, ...] | None:
+    """The strides of a buffer of one dimension of memory, in elements; ``None`` for other layouts."""
+    if b.layout is None or len(b.layout.exprs) != 1 or not b.layout.shape[0].is_const:
+        return None
+    place = b.layout.exprs[0]
+    strides = tuple(place.coefficient(name) for name in b.layout.dims)
+    if place - sum((var(n) * s for n, s in zip(b.layout.dims, strides, strict=True)), Index(0)) != Index(0):
+        return None
+    return strides

@@ -122,7 +122,7 @@ from tilewright.lang.reductions import (
     sum,
 )
 from tilewright.lang.stage import stage
-from tilewright.lang.tensors import Tensor, param, placeholder, scalar
+from tilewright.lang.tensors import Tensor, param, placeholder, scalar, undef
 from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ScalarParam, ValueLike
 
 __all__ = [
@@ -249,6 +249,7 @@ __all__ = [
     "to_scalar",
     "trunc",
     "truncdiv",
+    "undef",
     "update",
     "ValueLike",
     "Write",

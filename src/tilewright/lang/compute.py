@@ -203,16 +203,29 @@ def check_scope(iterators: Sequence[Axis], reduced: Sequence[Axis], exprs: Itera
         )
 
 
-def check_no_reduction(exprs: Iterable[Expr], at: Place) -> None:
-    """Raise ProgramError for a reduction in an ordered definition: these do not split them off."""
+def split_reductions(out: Tensor, exprs: Sequence[Expr], scope: tuple[Axis, ...], at: Place) -> list[Expr]:
+    """Expressions of an ordered definition of ``out``, its reductions computed by stages before it.
+
+    Raises ProgramError for reductions of what the definition itself changes.
+    """
     for e in exprs:
-        for ld in ir.loads(e):
-            if isinstance(ld.buffer, ReductionName):
+        for r in _reductions(e):
+            if any(ld.buffer == out.ref() for part in _parts(r) for ld in ir.loads(part)):
                 raise problem(
-                    f"lang.{ld.buffer.reduction.kind} inside an ordered definition",
-                    "compute it in a stage before, or make its axis one of the update",
+                    f"lang.{r.kind} reads {out.label}, which the definition around it changes",
+                    "make its axis one of the update: lang.reduce_axis(…)",
                     at,
                 )
+    return [_resolve(e, scope, out.name or out.hint) for e in exprs]
+
+
+def _reductions(e: Expr) -> Iterable[Reduction]:
+    """The reductions of an expression, also those inside of others."""
+    for ld in ir.loads(e):
+        if isinstance(ld.buffer, ReductionName):
+            yield ld.buffer.reduction
+            for part in _parts(ld.buffer.reduction):
+                yield from _reductions(part)
 
 
 def _resolve(e: Expr, scope: tuple[Axis, ...], label: str) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from tilewright import ir
 from tilewright.ir import DType, Expr, Index
 from tilewright.lang.source import problem
 from tilewright.lang.values import Clamped, IndexExpr, IndexLike, Scalar, as_index, literal
-
-#: Bits of an integer up to which its type bounds what it indexes.
-NARROW: Final = 16
 
 
 def to_expr(value: object, dtype: DType | None, what: str) -> Expr:
@@ -56,18 +53,19 @@ def common_dtype(values: Iterable[object], what: str) -> DType:
 
 
 def to_index(value: IndexLike | Scalar, what: str = "the index") -> IndexExpr:
-    """An index value of an integer, an index, a clamped integer scalar or one of at most 16 bits.
+    """An index value of an integer, an index, a clamped integer scalar or one of a narrow range.
 
     Raises ``ProgramError`` for a data-dependent value without :func:`clamp`.
     """
     return IndexExpr(index_of(value, what))
 
 
-def index_of(value: object, what: str) -> Index:
+def index_of(value: object, what: str, bounds: tuple[int, int] | None = None) -> Index:
     """The :class:`~tilewright.ir.Index` behind anything that may index a tensor.
 
-    A data-dependent value is clamped (:func:`clamp`), or of a type of at most 16 bits. Raises ProgramError
-    for slices, floats, and wider data-dependent values that are not clamped.
+    A data-dependent value is clamped (:func:`clamp`), moved into ``bounds`` (first and last), of a type of at
+    most 16 bits, or a remainder, mask or shift by a constant. Raises ProgramError for slices, floats, and
+    other data-dependent values.
     """
     if isinstance(value, Clamped):
         return value.index
@@ -77,12 +75,14 @@ def index_of(value: object, what: str) -> Index:
     if isinstance(value, Scalar):
         if isinstance(value.expr, ir.OfIndex):
             return value.expr.index
-        if value.dtype.is_integer and value.dtype.bits <= NARROW:
+        if value.dtype.is_integer and bounds is not None:
+            return ir.imin(ir.imax(ir.index(ir.Opaque(value.expr)), bounds[0]), bounds[1])
+        if ir.value_range(value.expr) is not None:
             return ir.index(ir.Opaque(value.expr))
         if value.dtype.is_integer:
             raise problem(
                 f"{what} depends on data and is not clamped",
-                "a data-dependent index must be bounded: lang.clamp(x, 0, n - 1)",
+                "a data-dependent index must be bounded: lang.clamp(x, 0, n - 1), or a stage with bounds=",
             )
         raise problem(f"{what} has type {value.dtype}", "an index is an integer: cast and clamp it")
     if isinstance(value, slice):

@@ -11,11 +11,11 @@ from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
 from tilewright.lang.axes import check_name, inferred_axis, ordered_axis
 from tilewright.lang.compute import (
     Shape,
-    check_no_reduction,
     check_scope,
     finish,
     iters_of,
     parameter_names,
+    split_reductions,
     to_pred,
 )
 from tilewright.lang.conversions import dtype_from, index_of, to_expr
@@ -24,6 +24,9 @@ from tilewright.lang.source import Place, here, problem
 from tilewright.lang.tensors import Definition, Tensor, TensorName, shape_of
 from tilewright.lang.values import Axis, IndexExpr, IndexLike, Scalar, ValueLike
 from tilewright.support import counted
+
+#: What an update over reduction axes may combine elements by: operations that may be done in any order.
+ACCUMULATE: Final = ("add", "mul", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,16 @@ def update(
 
     ``fn(t, i, j, …)`` reads the tensor as it stands by ``t[…]`` and returns ``lang.write(indices, value)``,
     several of them (done one after another), or a value for ``t[i, j, …]``. Axes are extents or
-    ``lang.ordered_axis`` (visited in order, the last fastest) and ``lang.axis`` (any order: each write and
-    each read of ``t`` then has that axis as one and the same index). The given tensor keeps its contents;
-    where nobody else needs them they are overwritten in place.
+    ``lang.ordered_axis`` (visited in order, the last fastest), ``lang.axis`` (any order: each write and
+    each read of ``t`` then has that axis as one and the same index) and ``lang.reduce_axis`` (any order: the
+    function then returns one write of ``t[where]`` combined with a value by ``+``, ``*``, ``lang.maximum`` or
+    ``lang.minimum``, such as a histogram's; schedules may reorder it and ``rfactor`` gives threads copies).
+    Reductions in values (``lang.sum``) are computed before the update. The given tensor keeps its contents;
+    where nobody else needs them they are overwritten in place, and of ``lang.undef`` there are none.
 
-    Raises ProgramError for a function of other indices, reduction axes among ``axes``, writes of another
-    rank or type, and writes of several axes' values to one element, unless these axes are ordered.
+    Raises ProgramError for a function of other indices, writes of another rank or type, writes of several
+    axes' values to one element, unless these axes are ordered, and what is no accumulation over
+    reduction axes.
     """
     at = here()
     names = parameter_names(fn, len(axes), skip=1)
@@ -73,11 +80,6 @@ def update(
     iterators = tuple(
         a if isinstance(a, Axis) else ordered_axis(a, n) for a, n in zip(axes, names, strict=True)
     )
-    for a in iterators:
-        if a.kind == "red":
-            raise problem(
-                f"the reduction axis {a.name!r} among the axes of an update", "use lang.ordered_axis"
-            )
     box = [inferred_axis(f"d{n}") for n in range(tensor.rank)] if tensor.inferred else None
     extents = tensor.extents if box is None else tuple(a.hi - a.lo for a in box)
     origin = None if box is None else tuple(a.lo for a in box)
@@ -86,7 +88,9 @@ def update(
     writes = list(result) if isinstance(result, tuple | list) else [result]
     body = _body(out, iterators, writes, at)
     _check_parallel(out, iterators, body, at)
-    definition = Definition(iters_of(iterators), body, None, at, base=tensor)
+    _check_accumulation(out, iterators, body, at)
+    base = None if tensor.undefined else tensor
+    definition = Definition(iters_of(iterators), body, None, at, base=base)
     finish(definition, [out])
     return out
 
@@ -111,8 +115,10 @@ def _body(out: Tensor, iterators: tuple[Axis, ...], writes: Sequence[object], at
             raise problem(f"{out.label} has {out.rank} dimensions and is written with {len(where)} indices")
         condition = None if w.where is None else condition_of(w.where, "`where` of lang.write")
         exprs = [value, *(ir.OfIndex(i, ir.I64) for i in where), *([] if condition is None else [condition])]
-        check_no_reduction(exprs, at)
         check_scope(iterators, (), exprs, at)
+        value, *rest = split_reductions(out, exprs, iterators, at)
+        where = tuple(e.index for e in rest[: out.rank] if isinstance(e, ir.OfIndex))
+        condition = None if condition is None else rest[-1]
         step: Stmt = Store((Access(out.ref(here()), where, value),))
         steps.append(step if condition is None else ir.If(to_pred(condition), step))
     if not steps:
@@ -132,6 +138,33 @@ def _check_parallel(out: Tensor, iterators: tuple[Axis, ...], body: Stmt, at: Pl
                 f"make it lang.ordered_axis(…), or index {out.label} by it in every access",
                 at,
             )
+
+
+def _check_accumulation(out: Tensor, iterators: tuple[Axis, ...], body: Stmt, at: Place) -> None:
+    """Refuse reduction axes of an update whose result depends on their order."""
+    reduced = [a.name for a in iterators if a.kind == "red"]
+    if not reduced:
+        return
+    _, step = ir.condition_of(body)
+    if isinstance(step, Store) and len(step.writes) == 1:
+        (w,) = step.writes
+        own = Load(w.buffer, w.indices, w.value.dtype)
+        reads = [ld for ld in ir.stmt_loads(body) if ld.buffer == out.ref()]
+        value = w.value
+        if (
+            isinstance(value, ir.Binary)
+            and value.op in ACCUMULATE
+            and own in (value.a, value.b)
+            and all(ld == own for ld in reads)
+            and own not in ir.loads(value.b if value.a == own else value.a)
+        ):
+            return
+    raise problem(
+        f"the update is in no order along the reduction axis {reduced[0]!r}, and its result depends on it",
+        "return lang.write(where, t[where] + value), or with lang.maximum or lang.minimum; "
+        "else use lang.ordered_axis",
+        at,
+    )
 
 
 def scan(
@@ -173,8 +206,8 @@ def scan(
     # backwards, step t makes the element extent - 1 - t
     places = [IndexExpr(a.hi - 1 - a.index) if reverse and d == axis else a for d, a in enumerate(iterators)]
     value = to_expr(fn(out, *places), out.dtype, "the result of the function given to lang.scan")
-    check_no_reduction([value], at)
     check_scope(iterators, (), [value], at)
+    (value,) = split_reductions(out, [value], tuple(iterators), at)
     where = tuple(p.index for p in places)
     own = [ld for ld in ir.loads(value) if ld.buffer == out.ref()]
     _check_earlier(out, own, axis, iterators, where[axis], reverse)

@@ -252,7 +252,8 @@ class _Builder:
         return tuple(i - ir.substitute_index(o, self.bounds) for i, o in zip(indices, t.origin, strict=True))
 
     def _buffer(self, t: Tensor) -> Buffer:
-        return Buffer(self.names[id(t)], self.extents(t), t.dtype)
+        layout = None if t.strides is None else ir.strided_map(self.extents(t), t.strides)
+        return Buffer(self.names[id(t)], self.extents(t), t.dtype, layout=layout)
 
     def _stage(self, d: Definition, taken: set[str]) -> Stage:
         first = self.names[id(d.outputs[-1])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 from tilewright.ir import DType
@@ -21,6 +21,7 @@ def stage(
     name: str | Sequence[str] | None = ...,
     dtype: DType | str | None = ...,
     *,
+    bounds: Mapping[str, tuple[int, int]] | None = ...,
     hint: str = ...,
 ) -> tuple[Tensor, ...]: ...
 @overload
@@ -29,6 +30,7 @@ def stage(
     name: str | None = ...,
     dtype: DType | str | None = ...,
     *,
+    bounds: Mapping[str, tuple[int, int]] | None = ...,
     hint: str = ...,
 ) -> Tensor: ...
 def stage(
@@ -36,13 +38,16 @@ def stage(
     name: str | Sequence[str] | None = None,
     dtype: DType | str | None = None,
     *,
+    bounds: Mapping[str, tuple[int, int]] | None = None,
     hint: str = "t",
 ) -> Tensor | tuple[Tensor, ...]:
     """The tensor whose element at ``(i, j, …)`` is ``fn(i, j, …)``, for all integers ``i, j, …``.
 
     ``lang.program(…, region=…)`` infers the box of elements that the outputs need and computes those; a stage
     may be read anywhere, also at negative indices. Like :func:`~tilewright.lang.compute.compute` but for
-    that. ``lambda y, x, *rest: f[y, x, *rest]`` has as many further dimensions as ``f``.
+    that. ``lambda y, x, *rest: f[y, x, *rest]`` has as many further dimensions as ``f``. ``bounds`` are the
+    first index and the end of dimensions, by the function's parameters: data that index the tensor there are
+    clamped to them.
 
     Raises ``ProgramError`` at the user's line for anything that is not a well-formed definition.
 
@@ -81,4 +86,23 @@ def stage(
     what = "the result of the function given to lang.stage"
     exprs = [to_expr(v, wanted, what) for v in (value if isinstance(value, tuple) else (value,))]
     made = define((*iterators, *rest.axes), exprs, tensor_names(name, len(exprs) if many else None), hint, at)
+    limits = _limits(bounds or {}, names)
+    for tensor in made:
+        tensor.bounds = limits
     return made if many else made[0]
+
+
+def _limits(bounds: Mapping[str, tuple[int, int]], names: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """The first and the last index of dimensions, by their number."""
+    out: dict[int, tuple[int, int]] = {}
+    for name, given in bounds.items():
+        if name not in names:
+            raise problem(
+                f"bounds= names {name!r}, which is no index of the stage", f"one of {', '.join(names)}"
+            )
+        match given:
+            case (int(lo), int(end)) if lo < end:
+                out[names.index(name)] = lo, end - 1
+            case _:
+                raise problem(f"the bounds of {name!r} are {given!r}", "give the first index and the end")
+    return out

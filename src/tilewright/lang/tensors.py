@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,9 @@ class Tensor:
     ``A[i, j]`` is its element, a :class:`Scalar`; indices are quasi-affine or clamped data (:func:`clamp`).
     """
 
-    __slots__ = ("definition", "dtype", "extents", "hint", "name", "origin", "place")
+    __slots__ = (
+        "bounds", "definition", "dtype", "extents", "hint", "name", "origin", "place", "strides", "undefined",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -57,8 +60,15 @@ class Tensor:
         definition: Definition | None,
         place: Place,
         origin: tuple[Index, ...] | None = None,
+        *,
+        bounds: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+        strides: tuple[int, ...] | None = None,
+        undefined: bool = False,
     ) -> None:
         self.extents = shape
+        self.strides = strides
+        self.bounds = bounds
+        self.undefined = undefined
         self.origin = (ir.ZERO,) * len(shape) if origin is None else origin
         self.dtype = dtype
         self.name = name
@@ -112,7 +122,9 @@ class Tensor:
                 f"{self.label} has {self.rank} dimensions and is indexed with {len(keys)}",
                 "one index a dimension" if self.inferred else f"its shape is ({self._sizes()})",
             )
-        return tuple(index_of(k, f"index {n} of {self.label}") for n, k in enumerate(keys))
+        return tuple(
+            index_of(k, f"index {n} of {self.label}", self.bounds.get(n)) for n, k in enumerate(keys)
+        )
 
     def _as_number(self, *_: object) -> Any:
         raise problem(f"{self.label} is a tensor, not a number", "index its elements: A[i, j]")
@@ -140,11 +152,44 @@ def placeholder(
     shape: tuple[IndexLike, ...] | IndexLike,
     dtype: DType | str | np.dtype[Any] = "f32",
     name: str | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """An input of the program; extents are integers or symbolic sizes (:func:`param`)."""
+    """An input of the program; extents are integers or symbolic sizes (:func:`param`).
+
+    ``strides`` are the elements in memory from one index of a dimension to the next, where the input is no
+    dense array: a part of an image, interleaved colours. Arrays that lie so are read where they are.
+
+    Raises ProgramError for strides of another rank, of a symbolic shape, and those by which elements overlap.
+    """
     extents = shape_of(shape)
     checked = None if name is None else check_name(name, "tensor")
-    return Tensor(extents, dtype_from(dtype), checked, "x", None, here())
+    steps = None if strides is None else _strides(extents, tuple(strides))
+    return Tensor(extents, dtype_from(dtype), checked, "x", None, here(), strides=steps)
+
+
+def _strides(extents: tuple[Index, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    shown = ", ".join(map(str, strides))
+    if len(strides) != len(extents) or not all(n.is_const for n in extents):
+        sizes = ", ".join(map(str, extents))
+        raise problem(
+            f"strides ({shown}) of a shape ({sizes})", "one stride a dimension, of constant extents"
+        )
+    reached = 0
+    for step, n in sorted(zip(strides, (n.as_int() for n in extents), strict=True)):
+        if n > 1 and step <= reached:
+            raise problem(
+                f"by the strides ({shown}) elements overlap", "each is larger than what lies inside"
+            )
+        reached += step * (n - 1) if n > 1 else 0
+    return strides
+
+
+def undef(shape: tuple[IndexLike, ...] | IndexLike, dtype: DType | str | np.dtype[Any] = "f32") -> Tensor:
+    """A tensor without contents, for :func:`update` to start from: nothing is written before its changes.
+
+    Elements that no update writes are not defined; of an output they are what its memory held.
+    """
+    return Tensor(shape_of(shape), dtype_from(dtype), None, "undefined", None, here(), undefined=True)
 
 
 def shape_of(shape: object) -> tuple[Index, ...]:

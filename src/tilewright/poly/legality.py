@@ -234,10 +234,11 @@ def _flow_violation(
 def _source(p: Provenance, k: int, row: int, slot: int) -> str:
     """In words what a read gets."""
     read = p.flow.instances.statements[k].reads[slot]
-    if (k, slot) in p.chains:
-        node = int(p.root[p.chains[k, slot][row]])
-        return f"an accumulation started from {p.flow.describe(node)}"
     at = np.flatnonzero(read.rows == row)
+    if (k, slot) in p.chains:
+        starts = p.chains[k, slot]
+        node = int(p.root[starts[at[0] if read.spread else row]])
+        return f"an accumulation started from {p.flow.describe(node)}"
     if not len(at):
         return "nothing"
     names = dict.fromkeys(p.flow.describe(int(p.root[p.flow.sources[k][slot][n]])) for n in at[:4])

@@ -91,9 +91,10 @@ class Provenance:
     def column(self, s: int, r: int) -> Prints:
         """Per instance the fingerprint of what read ``r`` of statement ``s`` gets; 0 where it is skipped."""
         statement = self.flow.instances.statements[s]
-        if (s, r) in self.chains:
-            return self.prints[self.root[self.chains[s, r]]]
         read = statement.reads[r]
+        if (s, r) in self.chains:
+            starts = self.prints[self.root[self.chains[s, r]]]
+            return _set_prints(read.rows, starts, statement.count) if read.spread else starts
         values = self.prints[self.root[self.flow.sources[s][r]]]
         if read.spread:
             return _set_prints(read.rows, values, statement.count)
@@ -147,7 +148,7 @@ class Provenance:
         nodes: list[Ints] = [np.zeros(0, np.int64)]
         for r, read in enumerate(statement.reads):
             if (s, r) in self.chains:
-                rows.append(np.arange(statement.count))
+                rows.append(read.rows if read.spread else np.arange(statement.count))
                 nodes.append(self.root[self.chains[s, r]])
             else:
                 rows.append(read.rows)
@@ -299,25 +300,37 @@ def _tell_cells(flow: Dataflow, root: Ints, prints: Prints) -> None:
     prints[cells] = mix(prints[cells] + mix(prints[before[cells]]))
 
 
-def _accumulator(flow: Dataflow, k: int, w: int) -> tuple[list[int], Ints] | None:
-    """Reads of a statement that load what its write ``w`` replaces, and their definitions per instance."""
+def _accumulator(flow: Dataflow, k: int, w: int) -> tuple[list[int], Ints, Ints] | None:
+    """Reads of a statement that load what its write ``w`` replaces; per replaced cell instance and source.
+
+    Where the exact cell is not known, an instance replaces each that it may write, and what stays in the
+    others it accumulates onto as well.
+    """
     s = flow.instances.statements[k]
     assert isinstance(s.node, Store)
     if w >= len(s.node.writes):
         return None
-    target = s.node.writes[w]
-    source = np.full(s.count, -1, np.int64)
-    found = []
-    for r, read in enumerate(s.reads):
-        load = read.load
-        if load is not None and load.buffer == target.buffer and load.indices == target.indices:
-            if read.spread:
-                return None
-            source[read.rows] = flow.sources[k][r]
-            found.append(r)
-    if not found or (source < 0).any():
+    target, write = s.node.writes[w], s.writes[w]
+    same = [
+        r
+        for r, read in enumerate(s.reads)
+        if read.load is not None and (read.load.buffer, read.load.indices) == (target.buffer, target.indices)
+    ]
+    if write.spread:
+        if not same or write.kept is None:
+            return None
+        found = [*same, write.kept]
+        reads = [s.reads[r] for r in found]
+        together = all(
+            np.array_equal(r.rows, write.rows) and np.array_equal(r.cells, write.cells) for r in reads
+        )
+        return (found, write.rows, flow.sources[k][found[0]]) if together else None
+    if any(s.reads[r].spread for r in same):
         return None
-    return found, source
+    source = np.full(s.count, -1, np.int64)
+    for r in same:
+        source[s.reads[r].rows] = flow.sources[k][r]
+    return None if (source < 0).any() else (same, np.arange(s.count), source)
 
 
 def _follow_reduction(
@@ -332,18 +345,19 @@ def _follow_reduction(
 ) -> Needed | None:
     """Record where each chain of accumulations starts, and give complete ones a common fingerprint."""
     statements = [flow.instances.statements[k] for k in members]
-    found = [_accumulator(flow, k, w) for k in members]
-    if any(f is None for f in found):
+    found = [f for k in members if (f := _accumulator(flow, k, w)) is not None]
+    if len(found) < len(members):
         return None
     rows_of = np.full(flow.written + flow.instances.cells, -1, np.int64)
     offset = 0
-    for k, s in zip(members, statements, strict=True):
+    for k, (_, rows, _) in zip(members, found, strict=True):
         base = flow.first[k][w]
-        rows_of[base : base + s.count] = np.arange(offset, offset + s.count)
-        offset += s.count
-    source = root[np.concatenate([f[1] for f in found if f is not None])]
-    place = np.concatenate([instance_prints(s, w, "all", reductions=False) for s in statements])
-    full = np.concatenate([instance_prints(s) for s in statements])
+        rows_of[base : base + len(rows)] = np.arange(offset, offset + len(rows))
+        offset += len(rows)
+    source = root[np.concatenate([f[2] for f in found])]
+    each = list(zip(statements, found, strict=True))
+    place = np.concatenate([instance_prints(s, w, "all", reductions=False)[f[1]] for s, f in each])
+    full = np.concatenate([instance_prints(s)[f[1]] for s, f in each])
     previous = rows_of[source]
     linked = (previous >= 0) & (place[previous] == place)
     own = np.arange(offset)
@@ -362,21 +376,20 @@ def _follow_reduction(
     complete = (needed.places[at_place] == place) & (length + 1 == needed.counts[at_place])
     # no instance twice, and none that the reference does not have
     order = np.lexsort((full, parent))
-    p, f = parent[order], full[order]
+    p, q = parent[order], full[order]
     wrong = np.zeros(offset, np.bool_)
-    wrong[p[np.flatnonzero((p[1:] == p[:-1]) & (f[1:] == f[:-1]))]] = True
+    wrong[p[np.flatnonzero((p[1:] == p[:-1]) & (q[1:] == q[:-1]))]] = True
     wrong[parent[~np.isin(full, needed.instances)]] = True
     complete &= ~wrong[parent]
     start = source[parent]
     at = 0
-    for k, s, acc in zip(members, statements, found, strict=True):
-        assert acc is not None
-        here = slice(at, at + s.count)
-        accumulators[k, w] = acc[0][0]
-        for r in acc[0]:
+    for k, (reads, rows, _) in zip(members, found, strict=True):
+        here = slice(at, at + len(rows))
+        accumulators[k, w] = reads[0]
+        for r in reads:
             chains[k, r] = start[here]
         base = flow.first[k][w]
-        part = prints[base : base + s.count]
+        part = prints[base : base + len(rows)]
         part[complete[here]] = place[here][complete[here]]
-        at += s.count
+        at += len(rows)
     return needed

@@ -42,10 +42,12 @@ from tilewright.runtime.saved_open import SavedDynamicModel
 from tilewright.runtime.tensors import (
     HoldsCode,
     TensorInfo,
+    as_array,
     checked_feeds,
     checked_names,
     checked_results,
     draw_feeds,
+    laid_out,
     named_feeds,
     tensor_bytes,
 )
@@ -91,6 +93,7 @@ __all__ = [
     "aligned_copy",
     "aligned_empty",
     "bound_feeds",
+    "as_array",
     "checked_feeds",
     "checked_names",
     "checked_results",
@@ -105,6 +108,7 @@ __all__ = [
     "SavedKernel",
     "load_opened",
     "open_saved_model",
+    "laid_out",
     "named_feeds",
     "now_ns",
     "pool_for",

@@ -162,7 +162,8 @@ def read_plan(data: Mapping[str, Any]) -> Manifest:
 
 
 def _tensor_data(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "dtype": info.dtype.name, "shape": list(info.shape)}
+    strides = {} if info.strides is None else {"strides": list(info.strides)}
+    return {"name": info.name, "dtype": info.dtype.name, "shape": list(info.shape), **strides}
 
 
 def _param_data(param: int | ParamRef) -> int | list[int]:
@@ -269,7 +270,10 @@ def _tensor(value: object, what: str) -> TensorInfo:
     dtype, shape = data.get("dtype"), list_of(data, "shape", number)
     if dtype not in DTYPES or len(shape) > _MAX_RANK:
         raise MalformedError(what)
-    return TensorInfo(entry(data, "name", str), np.dtype(dtype), shape)
+    strides = list_of(data, "strides", number) if "strides" in data else None
+    if strides is not None and len(strides) != len(shape):
+        raise MalformedError(what)
+    return TensorInfo(entry(data, "name", str), np.dtype(dtype), shape, strides)
 
 
 def _ref(value: object, what: str) -> BufferRef:

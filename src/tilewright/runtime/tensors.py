@@ -20,19 +20,56 @@ SMALL_INTEGERS = 2
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output of a compiled model: its name in the model, element type and shape."""
+    """An input or output of a compiled model: its name in the model, element type and shape.
+
+    ``strides`` are those of an input that is no dense array, in elements.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         return f"{quoted(self.name)}: {self.dtype.name}[{', '.join(map(str, self.shape))}]"
 
 
 def tensor_bytes(info: TensorInfo) -> int:
-    """The bytes of a tensor."""
-    return math.prod(info.shape) * info.dtype.itemsize
+    """The bytes of a tensor, from its first to its last element."""
+    return _elements(info) * info.dtype.itemsize
+
+
+def _elements(info: TensorInfo) -> int:
+    if info.strides is None or not all(info.shape):
+        return math.prod(info.shape)
+    return 1 + sum((n - 1) * step for n, step in zip(info.shape, info.strides, strict=True))
+
+
+def as_array(given: object) -> Array:
+    """An array over the memory of what speaks numpy's, the buffer or dlpack's protocol; else a new one.
+
+    Raises ValueError, TypeError, RuntimeError or BufferError for what cannot be made an array.
+    """
+    if isinstance(given, np.ndarray):
+        return given
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        return np.from_dlpack(given)
+    return np.asarray(given)
+
+
+def laid_out(array: Array, info: TensorInfo) -> Array:
+    """The elements of an input as a kernel reads them: where they lie, if they lie so, else copied."""
+    if info.strides is None:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(info.shape)
+    size, count = info.dtype.itemsize, _elements(info)
+    steps = tuple(step * size for step in info.strides)
+    lies = all(n == 1 or a == b for n, a, b in zip(info.shape, array.strides, steps, strict=True))
+    if not lies:
+        copy = np.lib.stride_tricks.as_strided(np.zeros(count, info.dtype), info.shape, steps)
+        copy[...] = array
+        array = copy
+    # from the first element to the last: memory of the array, and none beyond it
+    return np.lib.stride_tricks.as_strided(array, (count,), (size,), writeable=False)
 
 
 def draw_feeds(inputs: Sequence[TensorInfo], bounds: Mapping[str, int], seed: object = 0) -> dict[str, Array]:
@@ -149,10 +186,15 @@ def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> di
 
 def _checked(given: object, info: TensorInfo) -> Array:
     try:
-        array = given if type(given) is np.ndarray else np.asarray(given)
-    except (ValueError, TypeError, RuntimeError) as error:
+        array = given if type(given) is np.ndarray else as_array(given)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise InputError(f"the input {info} cannot be made an array: {error}") from None
-    if array.dtype == info.dtype and array.shape == info.shape and array.flags.c_contiguous:
+    if (
+        array.dtype == info.dtype
+        and array.shape == info.shape
+        and info.strides is None
+        and array.flags.c_contiguous
+    ):
         return array
     if array.dtype != info.dtype:
         hint = f"convert it: x.astype(numpy.{info.dtype.name})"
@@ -163,7 +205,7 @@ def _checked(given: object, info: TensorInfo) -> Array:
             f"the input {info} got the shape {list(array.shape)}",
             hint="the model was compiled for fixed shapes; compile it again with shapes= for others",
         )
-    return np.ascontiguousarray(array).reshape(info.shape)
+    return laid_out(array, info)
 
 
 def _swapped(array: Array, info: TensorInfo) -> bool:

@@ -1,5 +1,7 @@
 """Kernels of single functions: in-out arguments."""
 
+import array
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,9 @@ from tilewright import lang
 from tilewright.driver import build
 from tilewright.ir import parse_function, print_function, run_function, structural_hash
 from tilewright.runtime import aligned_copy
+from tilewright.strategies import default_schedule
 from tilewright.support import InputError
+from tilewright.target import detect
 
 TEXT = """
 function("f", outputs=[A, S], inouts=[A])
@@ -96,3 +100,59 @@ def test_plans_of_few_sizes_are_kept():
     for size in range(1, 20):
         (b,) = kernel(np.ones(size, np.float32))
         assert b.shape == (size,) and np.all(b == 2)
+
+
+def _colours(h, w, pitch):
+    """A sum of three colours that lie beside one another, in rows of ``pitch`` pixels."""
+    X = lang.placeholder((3, h, w), "u8", name="X", strides=(1, 3 * pitch, 3))
+    Y = lang.compute(
+        (h, w), lambda y, x: sum((lang.cast(X[c, y, x], "i32") << c) for c in range(3)), name="Y"
+    )
+    return lang.program([X], [Y])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_inputs_with_strides_are_read_where_they_lie(threads):
+    program = _colours(7, 9, 12)
+    image = np.random.default_rng(2).integers(0, 255, (7, 12, 3), dtype=np.uint8)
+    view = image[:, :9].transpose(2, 0, 1)
+    kernel = build(default_schedule(program, detect(), threads), threads=threads)
+    bound = kernel.bind(view)
+
+    def wanted():
+        return sum(view[c].astype(np.int32) << c for c in range(3))
+
+    np.testing.assert_array_equal(bound.run()[0], wanted())
+    image[...] = 5  # nothing was copied
+    np.testing.assert_array_equal(bound.run()[0], wanted())
+    # one that lies otherwise is copied
+    np.testing.assert_array_equal(kernel(np.ascontiguousarray(view))[0], wanted())
+    np.testing.assert_array_equal(lang.evaluate(program, [view])["Y"], wanted())
+    with pytest.raises(InputError, match=r"input 'X' must be u8 of shape \[3, 7, 9\]"):
+        kernel(view[:, :5])
+
+
+class _Foreign:
+    """An array of another library: it has dlpack's protocol alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **given):
+        return self.array.__dlpack__(**given)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_inputs_by_the_protocols_of_buffers_and_dlpack():
+    X = lang.placeholder((6,), name="X")
+    kernel = build(lang.program([X], [lang.compute((6,), lambda i: X[i] * 2, name="Y")]))
+    data = np.arange(6, dtype=np.float32)
+    for given in (array.array("f", data), memoryview(data), _Foreign(data)):
+        bound = kernel.bind(given)
+        np.testing.assert_array_equal(bound.run()[0], data * 2)
+    data[0] = 8  # the last one's memory
+    assert bound.run()[0][0] == 16
+    with pytest.raises(InputError, match="input 'X' must be f32 of shape"):
+        kernel(_Foreign(data[:4]))

@@ -204,3 +204,18 @@ def test_reductions_of_half_precision_are_made_in_f32_and_rounded_once(dtype, sh
         <= exact * np.float64(2.0**-8 if dtype == "bf16" else 2.0**-11)
     ).all()
     assert np.array_equal(most, given.max(1))
+
+
+def test_programs_of_inputs_with_strides_are_compiled_and_saved(tmp_path):
+    X = lang.placeholder((2, 4, 5), name="X", strides=(1, 16, 2))
+    program = lang.program([X], [lang.compute((4, 5), lambda y, x: X[0, y, x] - X[1, y, x], name="Y")])
+    image = np.arange(4 * 8 * 2, dtype=np.float32).reshape(4, 8, 2) ** 2
+    view = image[:, :5].transpose(2, 0, 1)
+    model = tilewright.compile(program)
+    assert model.inputs[0].strides == (1, 16, 2)
+    model.save(tmp_path / "m.tw")
+    for each in (model, tilewright.load(tmp_path / "m.tw")):
+        (found,) = each.run(None, {"X": view})
+        np.testing.assert_array_equal(found, view[0] - view[1])
+        (found,) = each.run(None, {"X": view.copy()})
+        np.testing.assert_array_equal(found, view[0] - view[1])

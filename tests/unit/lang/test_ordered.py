@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright import lang
+from tilewright.ir import run_program
+from tilewright.support import InternalError
 
 RNG = np.random.default_rng(3)
 
@@ -101,3 +103,57 @@ def test_updates_of_updates_with_conditions_and_parallel_axes():
     expected[:, 1] = expected[:, 0]
     found = lang.evaluate(lang.program([x], w), [data])["w"]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "max", "min"])
+def test_updates_in_no_order_accumulate(op):
+    combine = {
+        "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "max": lang.maximum, "min": lang.minimum,
+    }[op]  # fmt: skip
+    at, new = lang.placeholder((3, 5), "u8", name="at"), lang.placeholder((3, 5), "i32", name="new")
+    base = lang.compute((4,), lambda i: lang.const(2, "i32"), name="base")
+    k, m = lang.reduce_axis(3, "k"), lang.reduce_axis(5, "m")
+    out = lang.update(
+        base,
+        [k, m],
+        lambda t, k, m: lang.write(at[k, m] % 4, combine(t[at[k, m] % 4], new[k, m]), where=new[k, m] != 3),
+        name="out",
+    )
+    program = lang.program([at, new], out)
+    p, v = RNG.integers(0, 255, (3, 5), dtype=np.uint8), RNG.integers(-4, 5, (3, 5), dtype=np.int32)
+    wanted = np.full(4, 2, np.int32)
+    numpy = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[op]
+    numpy.at(wanted, p[v != 3] % 4, v[v != 3])
+    np.testing.assert_array_equal(lang.evaluate(program, [p, v])["out"], wanted)
+    np.testing.assert_array_equal(run_program(program, {"at": p, "new": v})["out"], wanted)
+    assert [it.kind for it in program.stages[-1].iters] == ["red", "red"]
+
+
+def test_undefined_contents_are_not_written():
+    x = lang.placeholder((5,), name="x")
+    out = lang.update(lang.undef((5,)), [5], lambda t, i: x[i] + 1, name="out")
+    program = lang.program([x], out)
+    assert [s.name for s in program.stages] == ["out"]
+    data = RNG.standard_normal(5).astype(np.float32)
+    np.testing.assert_array_equal(lang.evaluate(program, [data])["out"], data + 1)
+    # an element that nothing writes is none that may be read
+    some = lang.update(lang.undef((5,)), [4], lambda t, i: x[i])
+    program = lang.program([x], lang.compute((5,), lambda i: some[i], name="copy"))
+    with pytest.raises(InternalError, match=r"never written|uninitialised"):
+        run_program(program, {"x": data})
+
+
+def test_reductions_inside_of_updates_and_scans_are_computed_before():
+    x = lang.placeholder((4, 3), name="x")
+    k, m = lang.reduce_axis(3, "k"), lang.reduce_axis(3, "m")
+    total = lang.update(lang.undef((4,)), [4], lambda t, i: lang.sum(x[i, k], axis=k), name="total")
+    running = lang.scan(
+        (4,),
+        lambda t, i: lang.select(i >= 1, t[i - 1], 0.0) + lang.max(x[i, m], axis=m) + total[i],
+        name="running",
+    )
+    program = lang.program([x], running)
+    assert len(program.stages) == 4
+    data = RNG.integers(-9, 9, (4, 3)).astype(np.float32)
+    wanted = np.cumsum(data.max(1) + data.sum(1))
+    np.testing.assert_array_equal(lang.evaluate(program, [data])["running"], wanted)

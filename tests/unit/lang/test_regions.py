@@ -149,3 +149,24 @@ def test_a_program_without_stages_is_untouched():
     X = lang.placeholder((10,), name="X")
     C = lang.compute((10,), lambda i: X[i] * 2, name="C")
     assert lang.program([X], [C]) == lang.program([X], [C], region=None)
+
+
+def test_data_dependent_reads_take_their_bounds_from_the_stage():
+    x = lang.placeholder((6,), "i32", name="x")
+    table = lang.stage(lambda v: lang.to_scalar(v, "i32") * 3, name="table", bounds={"v": (-2, 8)})
+    y = lang.stage(lambda i: table[x[i]], name="y")
+    program = lang.program([x], y, region=[6])
+    assert [n.as_int() for n in program.buffer("table").shape] == [10]
+    data = np.array([-5, -2, 0, 7, 8, 3], np.int32)
+    np.testing.assert_array_equal(lang.evaluate(program, [data])["y"], np.clip(data, -2, 7) * 3)
+
+
+@pytest.mark.parametrize("form", ["mod", "and", "shift"])
+def test_remainders_masks_and_shifts_are_bounds(form):
+    x = lang.placeholder((6,), "u32", name="x")
+    table = lang.stage(lambda v: lang.to_scalar(v, "i32") + 1, name="table")
+    at = {"mod": lambda v: v % 12, "and": lambda v: v & 15, "shift": lambda v: v >> 28}[form]
+    program = lang.program([x], lang.stage(lambda i: table[at(x[i])], name="y"), region=[6])
+    assert [n.as_int() for n in program.buffer("table").shape] == [12 if form == "mod" else 16]
+    data = np.array([0, 5, 12, 1 << 31, (1 << 32) - 1, 77], np.uint32)
+    np.testing.assert_array_equal(lang.evaluate(program, [data])["y"], at(data).astype(np.int32) + 1)

@@ -5,6 +5,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.ir import If, run_function, to_function
+from tilewright.poly import check_legal
 from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import arguments, assert_same, conv, gemm
@@ -97,6 +98,46 @@ def test_one_axis_of_several_with_a_condition():
     arrays = arguments(reference, n=6)
     a, b = (run_function(f, arrays, {"n": 6}) for f in (reference, s.func))
     np.testing.assert_array_equal(a["T"], b["T"])
+
+
+def _histogram(combine=lambda a, b: a + b):
+    X = lang.placeholder((7, 9), "u8", name="X")
+    Z = lang.compute((2, 16), lambda c, b: lang.const(1, "i32"), name="Z")
+    y, x = lang.reduce_axis(7, "y"), lang.reduce_axis(9, "x")
+    H = lang.update(
+        Z,
+        [lang.axis(2, "c"), y, x],
+        lambda t, c, y, x: lang.write(
+            (c, X[y, x] % 16), combine(t[c, X[y, x] % 16], lang.to_scalar(c + 2, "i32"))
+        ),
+        name="H",
+    )
+    return lang.program([X], [H])
+
+
+@pytest.mark.parametrize("part", ["outer", "inner"])
+@pytest.mark.parametrize("op", ["add", "mul", "max", "min"])
+def test_updates_in_no_order_get_copies_for_threads(op, part):
+    combine = {
+        "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "max": lang.maximum, "min": lang.minimum,
+    }[op]  # fmt: skip
+    p = _histogram(combine)
+    s = Schedule(p).rfactor("H_update", "y", 2, part=part)
+    assert [st.name for st in s.program.stages] == ["H", "H_update_rf_start", "H_update_rf", "H_update"]
+    assert_same(p, s.func)
+    s = s.parallel(next(loop for loop in s.loops("H_update_rf") if loop.endswith(f"y_{part[0]}")))
+    assert_same(p, s.func)
+
+
+def test_updates_in_no_order_are_tiled():
+    s = Schedule(_histogram())
+    c, y, x = s.loops("H_update")
+    t = s.split(y, 3).split(x, 4, names=["x_o", "x_i"])
+    t = t.reorder("x_o", f"{y}_o", c, f"{y}_i", "x_i")
+    assert check_legal(s.func, t.func) == []
+    assert_same(s.require_program(), t.func)
+    with pytest.raises(ScheduleError, match=r"(?s)runs the reduction iterator 'y'.*rfactor"):
+        s.parallel(y)
 
 
 def test_factoring_is_refused():

@@ -7,7 +7,6 @@ from typing import Literal
 
 from tilewright.ir import (
     ZERO,
-    Access,
     Binary,
     Const,
     DType,
@@ -91,7 +90,9 @@ def rfactor(
                     S[i] = (S[i] + S_rf[i, k_i])
 
     For sums, products, maxima and minima; the order of floating-point operations changes. Where ``factor``
-    does not divide the axis the rest is skipped by a condition. Raises ScheduleError for other reductions.
+    does not divide the axis the rest is skipped by a condition. An update over reduction axes (a histogram)
+    gets copies of its whole buffer, one for each value of the new axis; ``<name>_start`` fills them, and
+    ``stage`` adds them to what the buffer held. Raises ScheduleError for other reductions.
     """
     node = find_stage(program, stage)
     red = next((it for it in node.iters if it.name == axis), None)
@@ -125,7 +126,7 @@ class _Form:
 
 def _form(stage: Stage) -> _Form | str:
     cond, body = condition_of(stage.body)
-    if not isinstance(body, Store) or len(body.writes) != 1 or not isinstance(stage.init, Store):
+    if not isinstance(body, Store) or len(body.writes) != 1:
         return "it is not one running value"
     (access,) = body.writes
     value = access.value
@@ -176,23 +177,28 @@ def _factored(
     cond = form.cond if prove_ge0(inside, env) else (ge0(red.hi - 1 - var(red.name)), *form.cond)
     body = moved(If(cond, step) if cond else step)
     start = store(new, place, _identity(form.op, found.dtype))
-    partial = Stage(new, iters, body, start, node.source)
-    last = Store(
-        (
-            Access(
-                form.buffer,
-                form.indices,
-                Binary(form.op, Load(form.buffer, form.indices, found.dtype), running),
-            ),
-        )
-    )
-    final = replace(node, iters=(*pars, Iter(kept, ZERO, extents[kept], "red")), body=last, init=node.init)
+    starts: tuple[Stage, ...] = ()
+    indices, spread = form.indices, pars
+    if node.init is None:
+        # an update: which elements it changes is known to it alone, so all have copies
+        names = [fresh_name(f"i{d}", used | {outer, inner}) for d in range(len(found.shape))]
+        spread = [Iter(name, ZERO, extent, "par") for name, extent in zip(names, found.shape, strict=True)]
+        indices = tuple(var(name) for name in names)
+        every = (var(kept), *indices) if first else (*indices, var(kept))
+        all_of = (lane, *spread) if first else (*spread, lane)
+        fill = store(new, every, _identity(form.op, found.dtype))
+        starts = (Stage(fresh_name(f"{new}_start", taken | {new}), all_of, fill, None, node.source),)
+        running = Load(new, every, found.dtype)
+    partial = Stage(new, iters, body, None if starts else start, node.source)
+    total = Load(form.buffer, indices, found.dtype)
+    last = store(form.buffer, indices, Binary(form.op, total, running))
+    final = replace(node, iters=(*spread, Iter(kept, ZERO, extents[kept], "red")), body=last)
     shape = (extents[kept], *found.shape) if first else (*found.shape, extents[kept])
     n = program.stages.index(node)
     return replace(
         program,
         temps=(*program.temps, buffer(new, shape, found.dtype)),
-        stages=(*program.stages[:n], partial, final, *program.stages[n + 1 :]),
+        stages=(*program.stages[:n], *starts, partial, final, *program.stages[n + 1 :]),
     )
 
 
