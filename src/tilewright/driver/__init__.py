@@ -23,6 +23,7 @@ from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.nests import NEST_STRATEGIES, Nest, scop
+from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.profile import KernelProfile, Profile
@@ -31,7 +32,7 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, timed_in_turns
 from tilewright.driver.samples import model_samples
-from tilewright.driver.tuning import Tuned, seconds_of, tasks_of, tune_model
+from tilewright.driver.tuning import Tuned, seconds_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import (
     REFERENCES,
@@ -71,6 +72,7 @@ __all__ = [
     "LocalMeasurer",
     "ModelPlan",
     "seconds_of",
+    "network_of",
     "tasks_of",
     "graph_units",
     "independent_layouts",

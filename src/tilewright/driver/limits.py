@@ -6,18 +6,21 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright import lang
 from tilewright.driver.kernel import build
 from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.ir import F32
-from tilewright.runtime import aligned_copy
+from tilewright.runtime import aligned_copy, aligned_empty
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
 from tilewright.target import Target
+
+Array: TypeAlias = npt.NDArray[Any]
 
 #: Working sets whose reading is timed, in bytes: from the second cache level to main memory.
 SIZES: Final = (1 << 19, 1 << 20, 1 << 22, 1 << 24, 1 << 25, 1 << 26, 1 << 28)
@@ -61,13 +64,18 @@ def measure_limits(
     Besides multiply-adds in f32, ``instructions`` names dot-product instructions to measure.
     """
     gflops = peak_gflops(target, seconds, threads)
-    read = {size: read_rate(target, threads, size, seconds) for size in SIZES}
+    # the first touch of memory takes longer than all that is timed: once for all sizes
+    memory = _ones(max(SIZES) // 4)
+    read = {size: read_rate(target, threads, size, seconds, memory) for size in SIZES}
     dots = {name: dot_gops(name, target, seconds, threads) for name in instructions}
     return Limits(threads, gflops, MappingProxyType(read), MappingProxyType(dots))
 
 
-def reading(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
-    """A function that reads about so many bytes of f32 once, each thread its own part from first to last."""
+def reading(target: Target, threads: int, nbytes: int, memory: Array | None = None) -> Callable[[], object]:
+    """A function that reads about so many bytes of f32 once, each thread its own part from first to last.
+
+    ``memory`` are at least as many bytes of f32, aligned, where there are some.
+    """
     lanes = target.lanes(F32)
     turns = max(1, nbytes // (4 * threads * STREAMS * lanes))
     X = lang.placeholder((threads, turns, STREAMS, lanes), "f32", name="X")
@@ -81,7 +89,9 @@ def reading(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
         *_, streams, vector = s.loops(block)
         s = s.unroll(streams).vectorize(vector)
     kernel = build(s.parallel(p) if threads > 1 else s, target=target, threads=threads)
-    table = [aligned_copy(np.ones((threads, turns, STREAMS, lanes), np.float32))]
+    size = threads * turns * STREAMS * lanes
+    values = (_ones(size) if memory is None else memory)[:size]
+    table = [values.reshape(threads, turns, STREAMS, lanes)]
     table.append(aligned_copy(np.zeros((threads, STREAMS, lanes), np.float32)))
     plan = kernel.plan(table)
     return plan.bind([], []).run
@@ -98,9 +108,17 @@ def copying(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
     return plan.bind([], []).run
 
 
-def read_rate(target: Target, threads: int, nbytes: int, seconds: float) -> float:
+def _ones(count: int) -> Array:
+    made = aligned_empty((count,), np.dtype(np.float32))
+    made.fill(1)
+    return made
+
+
+def read_rate(
+    target: Target, threads: int, nbytes: int, seconds: float, memory: Array | None = None
+) -> float:
     """GB/s of reading ``nbytes`` again and again, the best of as many times as fit into so many seconds."""
-    run = reading(target, threads, nbytes)
+    run = reading(target, threads, nbytes, memory)
     best, begin = float("inf"), time.perf_counter()
     while time.perf_counter() - begin < seconds:
         start = time.perf_counter()

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.cost import Machine
+from tilewright import __version__
 from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.layout_tuning import LayoutTuning, with_tuned_layouts
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.plans import ModelPlan, graph_key, unit_key
 from tilewright.driver.ray_pool import cluster_measurer
-from tilewright.driver.retiming import Comparison, compared, ratios_inside
+from tilewright.driver.retiming import Comparison, compared, ratios_inside, timed_in_turns
 from tilewright.frontend import Source
 from tilewright.ir import Program
 from tilewright.plan import UnitPlan, read_accuracy
-from tilewright.strategies import JointStrategy, Strategy, Task, find_strategy
-from tilewright.support import InputError, Settings, TargetError, read_settings
-from tilewright.target import CpuTarget
+from tilewright.strategies import JointStrategy, Strategy, find_strategy
+from tilewright.support import InputError, Settings, available_cpus, read_settings
+from tilewright.target import detect
 from tilewright.tune import (
     AUTO,
     MEMORY,
@@ -33,7 +35,6 @@ from tilewright.tune import (
     GraphRecord,
     Measurer,
     TaskResult,
-    TaskUse,
     start_database,
     tune_tasks,
 )
@@ -75,27 +76,6 @@ def seconds_of(budget: str | float) -> float:
     if text[-1:] in _UNITS and text[:-1].replace(".", "", 1).isdigit() and float(text[:-1]) > 0:
         return float(text[:-1]) * _UNITS[text[-1]]
     raise InputError(f"{budget!r} is no budget", hint="give seconds, or a number with s, m or h: 90s, 5m")
-
-
-def tasks_of(model: CompiledModel) -> tuple[TaskUse, ...]:
-    """The tasks of a compiled model, each kernel's program once. Raises TargetError for a device."""
-    target = model.target
-    if not isinstance(target, CpuTarget):
-        raise TargetError(f"kernels for {target.name!r} cannot be tuned yet")
-    found: dict[str, TaskUse] = {}
-    for group in model.groups():
-        made = group.kernel.decided()
-        if made is None:
-            continue
-        threads, _ = made
-        task = Task(group.kernel.program, Machine(target, threads))
-        # threads take different parts of a batch at the same time
-        weight = group.parts / (model.threads if threads < model.threads else 1)
-        if task.key in found:
-            found[task.key] = replace(found[task.key], weight=found[task.key].weight + weight)
-        else:
-            found[task.key] = TaskUse(task, f"{group.operators} {group.label}", weight)
-    return tuple(found.values())
 
 
 def tune_model(
@@ -145,6 +125,7 @@ def tune_model(
 
     default = recompile(None)
     uses = tasks_of(default)
+    (untuned,) = timed_in_turns([default.bind(default.sample_feeds()).run], 1)
     with Database(_path(database, settings)) as records, measurer_of(cluster) as measurer:
         layouts = None
         base = default
@@ -154,17 +135,31 @@ def tune_model(
             uses = tasks_of(base)
             if layouts is not None and layouts.interrupted:
                 until = time.monotonic()
+        _keep_network(records, base, untuned, None)
         with start_database() as start:
             limits = Budget(trials, until)
             results = tune_tasks(
                 uses, chosen, measurer, records, limits, seed, watch=watch, again=again, start=start
             )
-        return _checked(base, results, recompile, records, layouts, watch, begin)
+        tuned = _checked(base, results, recompile, records, layouts, watch, begin)
+        _keep_network(records, tuned.model, untuned, tuned.whole)
+        return tuned
 
 
 def measurer_of(cluster: str | None) -> LocalMeasurer | ClusterMeasurer:
     """Who measures: this machine's processes, or a cluster. Raises what :func:`cluster_measurer` does."""
     return LocalMeasurer() if cluster is None else cluster_measurer(cluster)
+
+
+def _keep_network(records: Database, model: CompiledModel, untuned: float, whole: Comparison | None) -> None:
+    """Keep what the tasks make up, for reports; times of an earlier tuning stay if nothing was compared."""
+    times = (untuned, untuned)
+    if whole is not None:
+        times = (whole.untuned, whole.best if whole.faster else whole.untuned)
+    where = f"{detect().llvm_cpu}, {available_cpus()} CPUs, {model.threads} threads"
+    versions = f"Tilewright {__version__}, Python {platform.python_version()}"
+    network = replace(network_of(model), machine=f"{where}; {versions}", untuned=times[0], best=times[1])
+    records.keep_network(network, compared=whole is not None)
 
 
 def find_tuner(strategy: str | Strategy) -> Strategy:

@@ -1,6 +1,6 @@
 """Reports: pages that show what models were compiled to, how fast they are, and what tuning tried."""
 
-from tilewright.report.content import Content, Kernel, Link, Points
+from tilewright.report.content import Content, Kernel, Points
 from tilewright.report.database import of_database
 from tilewright.report.fusion import FusionReport, as_svg, as_text, of_fusion
 from tilewright.report.model import of_model
@@ -10,7 +10,6 @@ __all__ = [
     "Content",
     "FusionReport",
     "Kernel",
-    "Link",
     "Points",
     "as_svg",
     "as_text",

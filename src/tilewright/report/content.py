@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, get_args
 
 from tilewright.strategies import Status
+from tilewright.tune import Network
 
 #: What may become of a trial, in the order of the numbers in :class:`Points`.
 STATUSES: Final[tuple[str, ...]] = get_args(Status)
@@ -39,14 +40,16 @@ class Kernel:
     """One kernel of a model, or one task of a database.
 
     ``untuned``, ``best`` and ``limit`` are seconds of one call: by the default plan, by the best one, and
-    the least that the machine needs. ``uses`` is how often a run calls it. ``plan``, ``default_plan``,
+    the least that the machine needs. ``uses`` is how often a run calls it, of all networks together, and
+    ``key`` is what their steps name it by. ``plan``, ``default_plan``,
     ``schedule`` and ``loops`` are texts; ``before`` are seconds of what it is compared with.
     """
 
     name: str
+    key: str = ""
     nodes: tuple[str, ...] = ()
     operators: str = ""
-    uses: int = 1
+    uses: float = 1
     flops: float | None = None
     nbytes: float | None = None
     untuned: float | None = None
@@ -65,21 +68,11 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A value that one kernel makes and another reads, by their places among the kernels."""
-
-    source: int
-    reader: int
-    value: str
-    layout: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Content:
     """A whole report. ``peak`` are operations a second, ``bandwidth`` bytes a second of the machine.
 
     ``facts`` are pairs of words and what they are: machine, versions, noise. ``untuned`` and ``best`` are
-    seconds of a run of the whole network, where they were measured.
+    seconds of all kernels in a run; those of a network are of its own runs.
     """
 
     title: str
@@ -87,7 +80,7 @@ class Content:
     made: str
     facts: tuple[tuple[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
-    links: tuple[Link, ...] = ()
+    networks: tuple[Network, ...] = ()
     peak: float | None = None
     bandwidth: float | None = None
     untuned: float | None = None
@@ -100,6 +93,10 @@ class Content:
         data["statuses"] = list(STATUSES)
         for entry, kernel in zip(data["kernels"], self.kernels, strict=True):
             entry["failed"] = kernel.points.failed
+        for step in (step for network in data["networks"] for step in network["steps"]):
+            # said by its kernel, or of no use there
+            for name in ("func", "schedule", "nodes"):
+                del step[name]
         return data
 
 

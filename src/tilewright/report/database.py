@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from tilewright.cost import Machine
-from tilewright.driver import Limits, describe, flops, moved_bytes
-from tilewright.ir import Program, parse_program, print_function
-from tilewright.plan import UnitPlan, build_unit
+from tilewright import __version__
+from tilewright.driver import Limits, flops, moved_bytes
+from tilewright.ir import Program, parse_program
 from tilewright.report.content import STATUSES, Content, Kernel, Points
-from tilewright.report.model import LONGEST_LOOPS, from_memory, machine_facts, now
-from tilewright.schedule import Schedule
+from tilewright.report.model import from_memory, now
 from tilewright.support import TilewrightError
 from tilewright.target import detect
-from tilewright.tune import Database, Record, TaskRow
+from tilewright.tune import Database, Network, Step, TaskRow
 
 #: Longest reason of a failed trial that is shown.
 LONGEST_REASON: Final = 200
@@ -38,21 +36,29 @@ def of_database(
     """
     rows = list(database.task_rows())
     here = detect().fingerprint
-    known = {row.threads: limits(row.threads) for row in rows if limits is not None and row.target == here}
+    asked = {row.threads for row in rows if row.target == here}
+    known = {} if limits is None else {threads: limits(threads) for threads in sorted(asked)}
     best_before = database.best_before(before) if before else None
     if against is not None:
         best_before = {row.key: found.seconds for row in rows for found in [against.best(row.key)] if found}
-    kernels = tuple(_kernel(database, row, best_before, known.get(row.threads)) for row in rows)
+    networks = database.networks()
+    steps: dict[str, list[Step]] = {}
+    for step in (step for network in networks for step in network.steps):
+        steps.setdefault(step.task, []).append(step)
+    kernels = tuple(
+        _kernel(database, row, steps.get(row.key, ()), best_before, known.get(row.threads)) for row in rows
+    )
     timed = [kernel for kernel in kernels if kernel.untuned is not None]
-    first = sum(kernel.untuned or 0.0 for kernel in timed)
-    after = sum(kernel.best or kernel.untuned or 0.0 for kernel in timed)
+    first = sum((kernel.untuned or 0.0) * kernel.uses for kernel in timed)
+    after = sum((kernel.best or kernel.untuned or 0.0) * kernel.uses for kernel in timed)
     top = known[max(known)] if known else None
     return Content(
         title=f"Tuning: {database.path.name}",
         kind="tuning",
         made=now(),
-        facts=(*machine_facts(detect(), None, None), *_facts(database, kernels)),
+        facts=_facts(database, networks, kernels),
         kernels=kernels,
+        networks=networks,
         peak=None if top is None else top.gflops * 1e9,
         bandwidth=None if top is None else from_memory(top),
         untuned=first if timed else None,
@@ -61,9 +67,13 @@ def of_database(
     )
 
 
-def _facts(database: Database, kernels: tuple[Kernel, ...]) -> tuple[tuple[str, str], ...]:
-    """When and where it was tuned, and how quiet it was there."""
-    found: list[tuple[str, str]] = []
+def _facts(
+    database: Database, networks: Sequence[Network], kernels: Sequence[Kernel]
+) -> tuple[tuple[str, str], ...]:
+    """When, where and by what it was tuned, and how quiet it was there."""
+    where = dict.fromkeys(network.machine for network in networks if network.machine)
+    found = [("Tuned on", each) for each in where]
+    found.append(("This page", f"Tilewright {__version__}, on {detect().llvm_cpu}"))
     sessions = [str(row[1])[:16].replace("T", " ") for row in database.rows("sessions")]
     if sessions:
         when = sessions[0] if len(sessions) == 1 else f"{len(sessions)}, {sessions[0]} to {sessions[-1]}"
@@ -89,7 +99,11 @@ def _facts(database: Database, kernels: tuple[Kernel, ...]) -> tuple[tuple[str, 
 
 
 def _kernel(
-    database: Database, row: TaskRow, others: Mapping[str, float] | None, limits: Limits | None
+    database: Database,
+    row: TaskRow,
+    steps: Sequence[Step],
+    others: Mapping[str, float] | None,
+    limits: Limits | None,
 ) -> Kernel:
     key = row.key
     trials = list(database.trials(key))
@@ -106,11 +120,13 @@ def _kernel(
     program = _program(row)
     operations = None if program is None else float(flops(program))
     nbytes = None if program is None else float(moved_bytes(program))
-    made = _made(row, program, found, default)
-    loops = "" if made is None else print_function(made.func)
-    described = None if made is None else describe(made, row.threads)
+    shown = next((step for step in steps if step.schedule), None)
+    best = found is not None and shown is not None and shown.func == found.func
     return Kernel(
         name=row.label,
+        key=key,
+        nodes=tuple(node for step in steps for node in step.nodes),
+        uses=sum(step.calls for step in steps) or 1,
         operators=row.label.partition(" ")[0],
         flops=operations,
         nbytes=nbytes,
@@ -122,10 +138,9 @@ def _kernel(
         before=None if others is None else others.get(key),
         plan="" if found is None else str(found.plan),
         default_plan=str(default) if won and default is not None else "",
-        algorithm="" if described is None else described.algorithm,
-        layouts="" if described is None else described.layouts,
-        schedule="" if made is None else made.trace.to_python(),
-        loops=loops if len(loops) <= LONGEST_LOOPS else loops[:LONGEST_LOOPS] + "\n…",
+        algorithm="" if shown is None else shown.algorithm,
+        layouts="" if shown is None else shown.layouts,
+        schedule="" if shown is None or not best else shown.schedule,
         points=Points(
             tuple(trial.seconds for trial in trials),
             tuple(STATUSES.index(trial.status) for trial in trials if trial.status in STATUSES),
@@ -140,19 +155,5 @@ def _program(row: TaskRow) -> Program | None:
     """A task's program; ``None`` for text that was edited."""
     try:
         return parse_program(row.program)
-    except TilewrightError:
-        return None
-
-
-def _made(
-    row: TaskRow, program: Program | None, found: Record | None, default: UnitPlan | None
-) -> Schedule | None:
-    """The schedule of the best plan, where it can be made on this machine, by the rules of today."""
-    plan = default if found is None else found.plan
-    target = detect()
-    if plan is None or program is None or row.target != target.fingerprint:
-        return None
-    try:
-        return build_unit(program, plan, Machine(target, row.threads))
     except TilewrightError:
         return None

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from tilewright import __version__
-from tilewright.driver import CompiledModel, GroupInfo, KernelDescription, KernelProfile, Limits, Profile
+from tilewright.driver import (
+    CompiledModel,
+    GroupInfo,
+    KernelDescription,
+    KernelProfile,
+    Limits,
+    Profile,
+    network_of,
+)
 from tilewright.ir import print_function
-from tilewright.report.content import Content, Kernel, Link
+from tilewright.report.content import Content, Kernel
 from tilewright.support import available_cpus
 from tilewright.target import TargetBase, detect
 
-#: What values in no special layout are said to be.
-PLAIN: Final = "plain"
 #: Longest text of a kernel's loops that is shown; schedules and plans are shown whole.
 LONGEST_LOOPS: Final = 20_000
 
@@ -30,6 +36,7 @@ def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None
     kernels = tuple(
         _kernel(group, each, row) for group, each, row in zip(groups, described, profile.rows, strict=True)
     )
+    network = replace(network_of(compiled, [each.key for each in kernels]), untuned=profile.total / 1e3)
     limits = profile.limits
     return Content(
         title=f"{compiled.name}: {len(groups)} kernels",
@@ -43,7 +50,7 @@ def of_model(compiled: CompiledModel, profile: Profile, others_cpu: float | None
             ("Packed weights", f"{compiled.constant_bytes / 1e6:.1f} MB"),
         ),
         kernels=kernels,
-        links=tuple(_links(groups, described, compiled.views)),
+        networks=(network,),
         peak=None if limits is None else limits.gflops * 1e9,
         bandwidth=None if limits is None else from_memory(limits),
         untuned=profile.total / 1e3,
@@ -76,6 +83,7 @@ def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile) 
     decided = group.kernel.decided()
     return Kernel(
         name=group.label,
+        key=str(group.index),
         nodes=group.nodes,
         operators=group.operators,
         flops=float(row.flops),
@@ -88,23 +96,6 @@ def _kernel(group: GroupInfo, described: KernelDescription, row: KernelProfile) 
         schedule=group.kernel.schedule.trace.to_python(),
         loops=loops if len(loops) <= LONGEST_LOOPS else loops[:LONGEST_LOOPS] + "\n…",
     )
-
-
-def _links(
-    groups: Sequence[GroupInfo], described: Sequence[KernelDescription], views: Mapping[str, str]
-) -> list[Link]:
-    """Who reads what: a view's reader reads the value that it is a view of."""
-    made = {value: group.index for group in groups for value in group.outputs}
-    layouts = {
-        group.outputs[0]: next(iter(each.outputs.values()), PLAIN)
-        for group, each in zip(groups, described, strict=True)
-    }
-    return [
-        Link(made[value], group.index, value, layouts.get(value, PLAIN).replace(PLAIN, ""))
-        for group in groups
-        for value in dict.fromkeys(views.get(read, read) for read in group.inputs)
-        if value in made
-    ]
 
 
 def from_memory(limits: Limits) -> float:

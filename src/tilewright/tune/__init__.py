@@ -14,6 +14,7 @@ from tilewright.tune.measure import (
     Measurer,
     TrialLimits,
 )
+from tilewright.tune.network import Link, Network, Step
 from tilewright.tune.records import OFF, Records, records_at
 from tilewright.tune.session import Budget, tune_task, tune_tasks
 from tilewright.tune.share import Pulled, Pushed, pull, push
@@ -33,7 +34,9 @@ __all__ = [
     "LOADED",
     "LONG_RUN",
     "MEMORY",
+    "Link",
     "Measurer",
+    "Network",
     "OFF",
     "Pulled",
     "Pushed",
@@ -42,6 +45,7 @@ __all__ = [
     "Records",
     "SECONDS",
     "STATUSES",
+    "Step",
     "TaskResult",
     "TaskRow",
     "TaskUse",

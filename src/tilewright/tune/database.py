@@ -13,7 +13,7 @@ import platform
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -25,6 +25,7 @@ from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from
 from tilewright.schedule import Trace, load_trace
 from tilewright.strategies import Candidate, Status, Task, Trial
 from tilewright.support import ArtefactError, get_logger
+from tilewright.tune.network import Network, network_from_json
 
 _log = get_logger(__name__)
 
@@ -60,6 +61,8 @@ CREATE TABLE records (
 CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
 CREATE INDEX trials_of_task ON trials(task);
 """
+#: Networks came later: a file without them is as good as one that has none.
+_NETWORKS: Final = "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)"
 #: The columns of each table, as they are exported.
 COLUMNS: Final = {
     "tasks": ("key", "label", "program", "target", "threads", "finished"),
@@ -151,6 +154,8 @@ class Database:
                 self._connection.execute(f"PRAGMA user_version={VERSION}")
                 self._connection.commit()
                 version = VERSION
+            if version == VERSION and not read_only:
+                self._connection.execute(_NETWORKS)
         if version != VERSION:
             self._connection.close()
             raise ArtefactError(
@@ -263,6 +268,18 @@ class Database:
         with self._reading(), self._connection:
             self._connection.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?)", row)
 
+    def keep_network(self, network: Network, *, compared: bool) -> None:
+        """Keep what tasks make up, in place of what was kept of the same network.
+
+        Times that are there already stay, unless these were ``compared``.
+        """
+        before = [each for each in self.networks() if each.key == network.key]
+        if before and not compared:
+            network = replace(network, untuned=before[0].untuned, best=before[0].best)
+        row = network.key, network.to_json()
+        with self._reading(), self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", row)
+
     def insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
         """Insert rows as they were exported, where there is none of their key: see :data:`COLUMNS`."""
         places = ", ".join("?" * len(COLUMNS[table]))
@@ -321,6 +338,13 @@ class Database:
         except (ValueError, TypeError, RecursionError) as error:
             raise ArtefactError(f"the decisions about a graph are not JSON: {error}") from None
         return GraphRecord(plan, seconds, untuned)
+
+    def networks(self) -> tuple[Network, ...]:
+        """What was tuned. Raises ArtefactError where the text of one was edited."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'networks'"):
+            return ()
+        rows = self._all("SELECT network FROM networks ORDER BY rowid")
+        return tuple(network_from_json(str(text)) for (text,) in rows)
 
     def trials(self, task: str) -> Iterator[TrialRow]:
         """The trials of a task in the order in which they were made."""

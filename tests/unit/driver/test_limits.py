@@ -49,10 +49,13 @@ def test_what_is_read_is_all_there(monkeypatch):
         return arrays[-1]
 
     monkeypatch.setattr(limits, "aligned_copy", kept)
-    reading(HOST, 2, 1 << 16)()
-    source, sums = arrays
-    assert source.nbytes == 1 << 16
+    memory = aligned_copy((np.arange(1 << 15) % 7).astype(np.float32))
+    reading(HOST, 2, 1 << 16, memory)()
+    (sums,) = arrays
+    source = memory[: 1 << 14].reshape(2, -1, *sums.shape[1:])
     np.testing.assert_array_equal(sums, source.sum(axis=1))
+    reading(HOST, 2, 1 << 16)()
+    np.testing.assert_array_equal(arrays[-1], np.full_like(sums, source.shape[1]))
 
 
 def test_the_peak_is_more_than_a_multiply_add_of_one_number_a_cycle_would_give():

@@ -47,6 +47,11 @@ def test_a_model_is_tuned_and_compiles_from_what_was_found(tmp_path):
     assert other.plan() == tuned.plan
     with Database(records) as database:
         assert len(list(database.tasks())) == len(tuned.results)
+        (network,) = database.networks()
+    assert {step.task for step in network.steps} == {done.task.key for done in tuned.results}
+    assert [step.nodes for step in network.steps] == [group.nodes for group in tuned.model.groups()]
+    assert {(link.source, link.reader) for link in network.links} and network.untuned and network.best
+    assert all(step.schedule and step.func and step.algorithm for step in network.steps)
 
 
 def test_an_interruption_inside_of_the_network_leaves_winners_to_a_later_session(

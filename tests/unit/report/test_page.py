@@ -1,8 +1,8 @@
-"""Reports: the data of a page, and the page in a real browser: sorted, filtered, clicked, read back."""
+"""Reports: the data of a page, of models and of databases, compared and escaped."""
 
 import json
 import re
-import shutil
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -14,39 +14,17 @@ import tilewright
 from tilewright.cli import main
 from tilewright.cost import Machine
 from tilewright.driver import Limits
-from tilewright.report import Content, Kernel, Link, Points, of_database, of_model, render
+from tilewright.report import Content, Kernel, Points, of_database, of_model, render
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.target import detect
-from tilewright.tune import Database, Record
+from tilewright.tune import Database, Network, Record, Step
 from unit.mapping.kernels import gemm
-
-BAD = "<script>alert('x')</script>&\"</title>"
+from unit.report.pages import BAD, content
 
 
 def page_data(page):
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)
-
-
-def kernels():
-    points = Points((3e-3, None, 2e-3, 2.5e-3, 1e-3), (0, 3, 0, 0, 0), (0, 1, 1, 1, 1), ("default", "random"))
-    return (
-        Kernel(
-            BAD, ("a", BAD), "Conv+Relu", 2, 1e9, 1e6, 3e-3, 1e-3, 5e-4, algorithm="direct",
-            plan="rows=4\nsame",
-            default_plan="rows=2\nsame", schedule="s = s.split('i', 4)", loops="for i", points=points,
-            reasons=(("crashed", "signal 11"),),
-        ),
-        Kernel("pool", ("p",), "MaxPool", 1, 1e6, 1e6, 8e-3, None, 1e-3),
-        Kernel("never measured"),
-    )  # fmt: skip
-
-
-def content():
-    return Content(
-        f"Model {BAD}", "tuning", "today", (("Machine", BAD),), kernels(), (Link(0, 1, BAD, "NCHW16c"),),
-        peak=1e12, bandwidth=1e10, untuned=14e-3, best=1e-2,
-    )  # fmt: skip
 
 
 def test_names_stay_text():
@@ -92,11 +70,36 @@ def test_a_database_becomes_tasks(database):
     assert kernel.reasons == (("crashed", "signal 11"),) and kernel.plan
     assert made.untuned == 1e-5 and made.best == 5e-6
     assert kernel.flops == 2 * 8 * 32 * 16 and kernel.nbytes and kernel.limit is None and made.peak is None
-    assert "s = " in kernel.schedule and kernel.loops and kernel.layouts
+    assert kernel.schedule == "" and kernel.uses == 1  # nobody said what it makes up
     assert "Noise" not in dict(made.facts)  # its default was measured once
     with Database(database) as found:
         found._connection.execute("UPDATE records SET untuned = 1.1e-5")
         assert dict(of_database(found).facts)["Noise"].startswith("default plans measured again: 10.0% apart")
+
+
+def test_tasks_have_the_nodes_calls_and_schedules_of_their_network(database):
+    with Database(database) as found:
+        ((key, _),) = found.tasks()
+        steps = (
+            Step(
+                key, "l", "MatMul", ("first", BAD), 2.0, "matmul", (), ("plain",), ("packed",), "f", "s = 1"
+            ),
+            Step(key, "l", "MatMul", ("again",), 1.0),
+        )
+        found.keep_network(Network("net", steps, (), "a machine", 3e-3, 2e-3), compared=True)
+        made = of_database(found)
+        (kernel,) = made.kernels
+        assert kernel.nodes == ("first", BAD, "again") and kernel.uses == 3
+        assert (kernel.algorithm, kernel.layouts, kernel.schedule) == ("matmul", "plain -> packed", "s = 1")
+        assert made.untuned == pytest.approx(3e-5) and made.networks[0].best == 2e-3
+        assert dict(made.facts)["Tuned on"] == "a machine"
+        # a schedule of another function than the best one's is not the best one's
+        found.keep_network(
+            replace(made.networks[0], steps=(replace(steps[0], func="g"), steps[1])), compared=False
+        )
+        assert of_database(found).kernels[0].schedule == ""
+    data = page_data(render(made))
+    assert "schedule" not in data["networks"][0]["steps"][0] and data["kernels"][0]["schedule"] == "s = 1"
 
 
 def test_tasks_of_this_machine_have_limits_those_of_others_none(database):
@@ -166,7 +169,9 @@ def test_a_model_becomes_kernels():
     made = of_model(compiled, compiled.profile(compiled.sample_feeds(), 2))
     assert [kernel.operators for kernel in made.kernels] == [g.operators for g in compiled.groups()]
     assert all(kernel.untuned and kernel.schedule and kernel.loops and kernel.plan for kernel in made.kernels)
-    assert [(link.source, link.reader) for link in made.links] == [(0, 1)]
+    (network,) = made.networks
+    assert [(link.source, link.reader) for link in network.links] == [(0, 1)]
+    assert [step.task for step in network.steps] == [kernel.key for kernel in made.kernels]
     assert BAD in made.kernels[0].nodes
 
 
@@ -184,61 +189,3 @@ def test_the_command(database, tmp_path, capsys):
     both = ["--against", str(database), "--before", "2026-01-01"]
     assert main(["report", str(database), "-o", str(out), *both]) == 2
     assert "two things to compare with" in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium, where there is one."""
-    driver, binary = shutil.which("chromedriver"), shutil.which("chromium")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if driver is None or binary is None:
-        pytest.skip("no chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,1400"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield made
-    made.quit()
-
-
-@pytest.mark.slow
-def test_in_a_browser(browser, tmp_path):
-    page = tmp_path / "page.html"
-    page.write_text(render(content()))
-    browser.get(page.as_uri())
-    css = "css selector"
-
-    def names():
-        return [cell.text for cell in browser.find_elements(css, "tbody tr td:first-child")]
-
-    assert browser.title == f"Model {BAD}"
-    assert names() == ["pool", BAD, "never measured"]
-    heads = {each.text: each for each in browser.find_elements(css, "thead button")}
-    heads["Best"].click()
-    assert names()[0] == BAD
-    heads = {each.text: each for each in browser.find_elements(css, "thead button")}
-    heads["Name"].click()
-    assert names() == sorted(names(), key=str.lower)
-    sorted_by = browser.find_elements(css, "thead th[aria-sort]")
-    assert [each.text for each in sorted_by] == ["Name"]
-    # a name opens its details: trials, the plan beside the default's, differences marked
-    next(each for each in browser.find_elements(css, "td button") if each.text == BAD).click()
-    detail = browser.find_element(css, "#detail")
-    assert detail.find_element(css, "h2").text == BAD and "crashed: 1, such as: signal 11" in detail.text
-    assert [each.text for each in detail.find_elements(css, "mark.added")] == ["rows=4"]
-    assert [each.text for each in detail.find_elements(css, "mark.removed")] == ["rows=2"]
-    assert len(detail.find_elements(css, "svg")) == 2
-    assert len(detail.find_elements(css, "svg .dot")) == 4
-    search = browser.find_element(css, "input[type=search]")
-    search.send_keys("pool")
-    assert names() == ["pool"]
-    search.clear()
-    search.send_keys(" ")
-    assert len(browser.find_elements(css, "#graph .node")) == 3
-    assert "NCHW16c" in browser.find_element(css, "#graph").text
-    assert not browser.get_log("browser")
-    browser.set_window_size(420, 900)
-    width = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-    assert width <= 1

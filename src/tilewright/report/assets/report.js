@@ -47,8 +47,12 @@
     add(made, "b", {}, text);
     add(made, "span", { class: "soft" }, label);
   }
-  if (data.untuned !== null) figure(data.best === null ? "a run" : "a run before", seconds(data.untuned));
-  if (data.best !== null) figure("a run after", seconds(data.best));
+  for (const network of data.networks) {
+    if (network.untuned === null || network.best === null) continue;
+    figure(`${network.name}: a run before and after`, `${seconds(network.untuned)} → ${seconds(network.best)}`);
+  }
+  if (data.untuned !== null) figure(data.best === null ? "a run" : "all tasks before", seconds(data.untuned));
+  if (data.best !== null) figure("all tasks after", seconds(data.best));
   if (data.untuned && data.best) figure("times as fast", (data.untuned / data.best).toFixed(3));
   figure(data.kind === "tuning" ? "tasks" : "kernels", String(data.kernels.length));
   const every = data.kernels.reduce((sum, k) => sum + trials(k), 0);
@@ -149,7 +153,7 @@
   const columns = [
     ["Name", (k) => k.name, null],
     ["Algorithm", (k) => k.algorithm || k.operators, null],
-    ["Calls", (k) => k.uses, String],
+    ["Calls", (k) => k.uses, (v) => String(+v.toFixed(2))],
     ["FLOP", (k) => k.flops, count],
     ["Share", share, percent],
     [measured ? "Untuned" : "Time", (k) => k.untuned, seconds],
@@ -232,9 +236,13 @@
     const y = scale(yLow, yHigh, c.bottom, c.top, true);
     axes(c, x, y, ticks(xLow, xHigh, true), ticks(yLow, yHigh, true), (t) => String(+t.toPrecision(2)), (t) => count(t), "operations a byte of arguments", "operations a second");
     add(c.svg, "path", { class: "roof", d: `M ${x(xLow)} ${y(data.bandwidth * xLow)} L ${x(ridge)} ${y(data.peak)} H ${c.right}` });
-    for (const s of dots) add(c.svg, "circle", { class: "dot", cx: x(intensity), cy: y(kernel.flops / s), r: 3 });
-    if (kernel.untuned) add(c.svg, "circle", { class: "first", cx: x(intensity), cy: y(kernel.flops / kernel.untuned), r: 5 });
-    if (kernel.best) add(c.svg, "circle", { class: "best", cx: x(intensity), cy: y(kernel.flops / kernel.best), r: 5 });
+    function point(kind, s, r) {
+      const made = add(c.svg, "circle", { class: kind, cx: x(intensity), cy: y(kernel.flops / s), r });
+      add(made, "title", {}, `${kind === "dot" ? "trial" : kind === "first" ? "untuned" : "best"}: ${seconds(s)}, ${count(kernel.flops / s)}FLOP/s`);
+    }
+    for (const s of dots) point("dot", s, 3);
+    if (kernel.untuned) point("first", kernel.untuned, 5);
+    if (kernel.best) point("best", kernel.best, 5);
   }
 
   function lines(parent, text, others, name) {
@@ -308,51 +316,68 @@
     }
   }
 
-  // ---- graph ----
-  function graph() {
-    if (!data.links.length) return;
-    add(page, "h2", {}, "Graph");
-    add(page, "p", { class: "soft" }, "Kernels in the order in which values flow; red: a tenth of the time or more. Labels say a value's layout where it is not plain.");
-    const depth = data.kernels.map(() => 0);
-    for (const { source, reader } of data.links) depth[reader] = Math.max(depth[reader], depth[source] + 1);
-    const columns = new Map();
-    data.kernels.forEach((_, at) => {
-      const row = columns.get(depth[at]) || [];
-      row.push(at);
-      columns.set(depth[at], row);
-    });
-    const widest = Math.max(...[...columns.values()].map((row) => row.length));
-    const [boxW, boxH, gapX, gapY] = [210, 30, 24, 26];
+  // ---- graphs ----
+  const places = new Map(data.kernels.map((kernel, at) => [kernel.key, at]).filter(([key]) => key));
+  const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+  const sides = (step) => [step.reads, step.writes].map((side) => side.join("/") || "–");
+
+  function graph(network, number) {
+    const { steps, links } = network;
+    if (!steps.length) return;
+    add(page, "h2", {}, data.networks.length > 1 ? `Graph of ${network.name}` : "Graph");
+    add(page, "p", { class: "soft" }, "Kernels in the order in which values flow. Red: a tenth of the time or more; a second outline: "
+      + "groups of nodes that one kernel joins; a bar at the left: what it reads is stored in another layout than what it writes.");
+    const depth = steps.map(() => 0);
+    for (const { source, reader } of links) depth[reader] = Math.max(depth[reader], depth[source] + 1);
+    const rows = new Map();
+    steps.forEach((_, at) => rows.set(depth[at], [...(rows.get(depth[at]) || []), at]));
+    const widest = Math.max(...[...rows.values()].map((row) => row.length));
+    const [boxW, boxH, gapX, gapY] = [240, 44, 24, 30];
     const width = Math.max(480, widest * (boxW + gapX) + gapX);
-    const height = columns.size * (boxH + gapY) + gapY;
-    const scroll = add(page, "div", { class: "scroll", tabindex: "0", "aria-label": "Graph of kernels" });
-    const svg = add(scroll, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Graph of kernels", id: "graph", style: `width:${width}px;max-width:${width <= 900 ? "100%" : "none"};display:block;margin:auto` });
+    const height = rows.size * (boxH + gapY) + gapY;
+    const scroll = add(page, "div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Graph of ${network.name}` });
+    const svg = add(scroll, "svg", {
+      viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Kernels and the values between them", id: number ? `graph-${number}` : "graph",
+      style: `width:${width}px;max-width:${width <= 900 ? "100%" : "none"};display:block;margin:auto`,
+    });
     const at = (n) => {
-      const row = columns.get(depth[n]);
-      const x = (width - row.length * (boxW + gapX) + gapX) / 2 + row.indexOf(n) * (boxW + gapX);
-      return [x, gapY / 2 + depth[n] * (boxH + gapY)];
+      const row = rows.get(depth[n]);
+      const left = (width - row.length * (boxW + gapX) + gapX) / 2;
+      return [left + row.indexOf(n) * (boxW + gapX), gapY / 2 + depth[n] * (boxH + gapY)];
     };
-    for (const { source, reader, value, layout } of data.links) {
+    for (const { source, reader, value, layout } of links) {
       const [x1, y1] = at(source);
       const [x2, y2] = at(reader);
       const path = add(svg, "path", { class: "edge", d: `M ${x1 + boxW / 2} ${y1 + boxH} C ${x1 + boxW / 2} ${y1 + boxH + gapY}, ${x2 + boxW / 2} ${y2 - gapY}, ${x2 + boxW / 2} ${y2}` });
       add(path, "title", {}, value + (layout ? `: ${layout}` : ""));
-      if (layout && depth[reader] === depth[source] + 1) add(svg, "text", { x: (x1 + x2 + boxW) / 2 + 4, y: (y1 + boxH + y2) / 2 + 4 }, layout);
+      if (layout && layout !== "plain" && depth[reader] === depth[source] + 1) add(svg, "text", { x: (x1 + x2 + boxW) / 2 + 4, y: (y1 + boxH + y2) / 2 + 4 }, layout);
     }
-    data.kernels.forEach((kernel, n) => {
+    steps.forEach((step, n) => {
       const [x, y] = at(n);
-      const group = add(svg, "g", { role: "button", tabindex: "0", "aria-label": kernel.name });
-      add(group, "rect", { class: `node${(share(kernel) ?? 0) >= 0.1 ? " hot" : ""}`, x, y, width: boxW, height: boxH, rx: 5 });
-      const label = kernel.operators || kernel.name;
-      add(group, "text", { class: "node-text", x: x + boxW / 2, y: y + boxH / 2 + 4, "text-anchor": "middle" }, label.length > 32 ? `${label.slice(0, 31)}…` : label);
-      add(group, "title", {}, kernel.name);
-      group.addEventListener("click", () => detail(n, true));
-      group.addEventListener("keydown", (event) => { if (event.key === "Enter") detail(n, true); });
+      const found = places.get(step.task);
+      const hot = found !== undefined && (share(data.kernels[found]) ?? 0) >= 0.1;
+      const [reads, writes] = sides(step);
+      const words = [step.joined.length ? `${step.joined.length} groups joined` : "", reads === writes || !step.reads.length ? "" : `${reads} → ${writes}`].filter(Boolean);
+      const said = [step.label, step.operators, ...words].join(", ");
+      const group = add(svg, "g", found === undefined ? { class: "step", "aria-label": said } : { class: "step", role: "button", tabindex: "0", "aria-label": said });
+      if (step.joined.length) add(group, "rect", { class: "node joined", x: x - 4, y: y - 4, width: boxW + 8, height: boxH + 8, rx: 7 });
+      add(group, "rect", { class: `node${hot ? " hot" : ""}`, x, y, width: boxW, height: boxH, rx: 5 });
+      if (reads !== writes && step.reads.length) add(group, "rect", { class: "converts", x, y, width: 6, height: boxH, rx: 3 });
+      add(group, "text", { class: "node-text", x: x + boxW / 2, y: y + 18, "text-anchor": "middle" }, short(step.operators || step.label, 36));
+      add(group, "text", { x: x + boxW / 2, y: y + 35, "text-anchor": "middle" }, short(words.join(" · ") || step.label, 38));
+      add(group, "title", {}, [step.label, ...step.joined].join("\n"));
+      if (found === undefined) return;
+      group.addEventListener("click", () => detail(found, true));
+      group.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        detail(found, true);
+      });
     });
   }
 
   fill();
   page.append(place);
-  graph();
+  data.networks.forEach(graph);
   if (data.kernels.length) detail(Number(body.firstElementChild?.dataset.at ?? 0), false);
 })();
