@@ -25,18 +25,20 @@ from arguments import names, parser_of
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.driver import ClusterMeasurer, cluster_measurer
-from tilewright.ir import canonical_program
+from tilewright.driver import ClusterMeasurer, cluster_measurer, measure_limits
+from tilewright.ir import canonical_program, structural_hash
 from tilewright.report import of_database, render
 from tilewright.strategies import STRATEGIES, Candidate, History, Task
 from tilewright.target import detect
-from tilewright.tune import Database
+from tilewright.tune import Database, Link, Network, Record, Step
 
 #: Tasks of the simulated model, and answers that a step of the simulated network brings at most.
 TASKS = 20
 A_STEP = 64
-#: Trials of the page.
+#: Trials and tasks of the page, and seconds for each limit of the machine, as the command has it.
 PAGE = 20_000
+PAGE_TASKS = 100
+LIMIT_SECONDS = 0.05
 PARTS = ("simulation", "page", "local")
 
 
@@ -151,27 +153,39 @@ def simulation(workers: int, trials: int) -> dict[str, object]:
 
 
 def page() -> dict[str, object]:
-    """The page of a database with many trials: seconds from the file to the text, and its size."""
+    """The page of a database with many trials: seconds from the file to the text with all that it shows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "r.db")
         with Database(path) as records:
             rng = Random(0)
-            for n in range(TASKS):
+            steps: list[Step] = []
+            for n in range(PAGE_TASKS):
                 task = product(16 + n)
                 records.declare(task, f"MatMul {n}", task.key)
                 found = candidates_of(task, 64, n)
-                fitting = [found[k % len(found)] for k in range(PAGE // TASKS)]
+                fitting = [found[k % len(found)] for k in range(PAGE // PAGE_TASKS)]
                 insert: list[list[object]] = []
                 for c in fitting:
                     times = [rng.uniform(1e-6, 1e-4), "", c.plan.to_json(), "", 0.1, None]
                     insert.append([task.key, 1, c.origin, "ok", *times, "host"])
                 insert[0][2] = "default"
                 records.insert("trials", insert)
+                planned = task.default()
+                func = structural_hash(planned.schedule.func)
+                records.keep(task.key, [Record(task.key, planned.plan, func, 1e-6, 2e-6)])
+                text = planned.schedule.trace.to_python()
+                steps.append(
+                    Step(task.key, f"product {n}", "MatMul", (f"node {n}",), func=func, schedule=text)
+                )
+            links = tuple(Link(n, n + 1, f"value {n}") for n in range(PAGE_TASKS - 1))
+            records.keep_network(Network("products", tuple(steps), links), compared=True)
         begin = time.perf_counter()
         with Database(path) as records:
-            text = render(of_database(records))
+            text = render(
+                of_database(records, limits=lambda threads: measure_limits(detect(), threads, LIMIT_SECONDS))
+            )
         seconds = time.perf_counter() - begin
-    return {"part": "page", "trials": PAGE, "seconds": seconds, "bytes": len(text)}
+    return {"part": "page", "trials": PAGE, "tasks": PAGE_TASKS, "seconds": seconds, "bytes": len(text)}
 
 
 def local(trials: int, rounds: int) -> dict[str, object]:

@@ -11,6 +11,8 @@ from tilewright.cost import Machine
 from tilewright.driver import cluster as under_test
 from tilewright.driver import cluster_measurer
 from tilewright.driver.cluster import ClusterMeasurer, WorkerLostError
+from tilewright.driver.cluster_worker import ClusterWorker
+from tilewright.driver.ray_pool import RayPool
 from tilewright.strategies import Candidate, Task
 from tilewright.support import InputError, InstallationError, ResourceError, TargetError
 from tilewright.target import X86_AVX512, detect
@@ -348,6 +350,45 @@ def test_actors_of_ray_one_killed_meanwhile():
         trials = measurer.measure(task, [Candidate(f"c{n}", plan) for n in range(3)])
         assert [t.status for t in trials] == ["ok"] * 3
         assert measurer.workers == 1
+
+
+def test_actors_of_ray_one_killed_one_slow_and_one_of_another_target():
+    """Four workers on this machine: nothing is lost, the slow one gets least, the pretender nothing."""
+    ray = pytest.importorskip("ray")
+
+    class Slow(ClusterWorker):
+        def answer(self, request):
+            sum(range(20_000_000))
+            return super().answer(request)
+
+    class Pretender(ClusterWorker):
+        def answer(self, request):
+            return {"fingerprint": "another"} if request["do"] == "describe" else super().answer(request)
+
+    task = Task(product(), Machine(detect(), 1))
+    plan = task.default().plan
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    (node,) = [each["NodeID"] for each in ray.nodes()]
+    pool = RayPool(ray, [node] * 2)
+    pool._actors += [ray.remote(kind).remote() for kind in (Slow, Pretender)]
+    built = {worker: 0 for worker in range(4)}
+    send = pool.send
+
+    def sent(worker, request):
+        ticket = send(worker, request)
+        if request["do"] == "build":
+            built[worker] += 1
+            if worker == 1 and built[1] == 2:
+                ray.kill(pool.actors[1])
+        return ticket
+
+    pool.send = sent
+    with ClusterMeasurer(pool, ["here"] * 4) as measurer:
+        assert measurer.workers == 4
+        trials = measurer.measure(task, [Candidate(f"c{n}", plan) for n in range(16)])
+        assert [t.candidate.origin for t in trials] == [f"c{n}" for n in range(16)]
+        assert {t.status for t in trials} == {"ok"} and measurer.workers == 3
+    assert built[1] == 2 and built[3] == 0 < built[2] < built[0]
 
 
 def test_a_cluster_that_is_not_there():
