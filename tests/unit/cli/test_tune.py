@@ -19,7 +19,7 @@ def path(tmp_path):
 @pytest.mark.slow
 def test_the_joint_search_tunes_layouts_and_then_kernels(path, tmp_path, capsys):
     plan = tmp_path / "plan.json"
-    arguments = ["--strategy", "joint", "--budget", "10s", "--trials", "3", "--threads", "1", "-o", str(plan)]
+    arguments = ["--strategy", "joint", "--budget", "40s", "--trials", "3", "--threads", "1", "-o", str(plan)]
     arguments += ["--records", str(tmp_path / "r.db")]
     assert main(["tune", path, *arguments]) == 0
     out = capsys.readouterr().out
