@@ -371,7 +371,7 @@ def test_actors_of_ray_one_killed_one_slow_and_one_of_another_target():
     (node,) = [each["NodeID"] for each in ray.nodes()]
     pool = RayPool(ray, [node] * 2)
     pool._actors += [ray.remote(kind).remote() for kind in (Slow, Pretender)]
-    built = {worker: 0 for worker in range(4)}
+    built = dict.fromkeys(range(4), 0)
     send = pool.send
 
     def sent(worker, request):
