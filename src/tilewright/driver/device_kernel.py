@@ -39,7 +39,7 @@ from tilewright.support import (
     format_bytes,
     quoted,
 )
-from tilewright.target import GpuTarget
+from tilewright.target import BUILT_IN, GpuTarget
 
 Array = npt.NDArray[np.generic]
 
@@ -68,8 +68,13 @@ def kernel_source(func: LoopFunction, language: str) -> DeviceSource:
 
 
 def lowered_for(func: LoopFunction, language: str) -> LoopFunction:
-    """A scheduled function, lowered for a device's language. Raises ScheduleError."""
-    return lower_for_c(func) if language == "c" else lower(func, native=ALL_CALLS)
+    """A scheduled function, lowered for a device's language. Raises ScheduleError.
+
+    OpenCL C has no instructions of warps: a thread does the loops that they stand for.
+    """
+    if language == "c":
+        return lower_for_c(func)
+    return lower(func, native=ALL_CALLS, expanded=BUILT_IN if language == "opencl" else {})
 
 
 def load_source(device: Device, text: str, cache: ObjectCache | None) -> DeviceModule:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tilewright.support import TargetError
+from tilewright.target import nvidia_mma, nvidia_warp
 from tilewright.target.model import MemoryLevel, ParallelLevel, TargetBase
-from tilewright.target.nvidia_mma import INSTRUCTIONS
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -150,5 +150,8 @@ def nvidia_gpu(
             ),
         ),
         features=features,
-        instructions=tuple(row for row in INSTRUCTIONS if row.features <= features and arch != "sm_70"),
+        instructions=(
+            *(row for row in nvidia_mma.INSTRUCTIONS if row.features <= features and arch != "sm_70"),
+            *nvidia_warp.INSTRUCTIONS,
+        ),
     )

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.support import TargetError, known_names
-from tilewright.target import aarch64_neon, nvidia_mma, x86_amx, x86_avx2, x86_avx512
+from tilewright.target import aarch64_neon, nvidia_mma, nvidia_warp, x86_amx, x86_avx2, x86_avx512
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
 from tilewright.target.detect import detect
@@ -37,7 +37,7 @@ _ARCHITECTURES: Final = MappingProxyType({table.arch: table for table in NVIDIA}
 _INSTRUCTIONS: Final[Mapping[str, Instruction]] = MappingProxyType(
     {
         instruction.name: instruction
-        for table in (x86_avx2, x86_avx512, x86_amx, aarch64_neon, nvidia_mma)
+        for table in (x86_avx2, x86_avx512, x86_amx, aarch64_neon, nvidia_mma, nvidia_warp)
         for instruction in table.INSTRUCTIONS
     }
 )

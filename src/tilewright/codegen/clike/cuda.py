@@ -7,7 +7,8 @@ from typing import Final
 
 from tilewright.codegen.clike.device import DeviceSource, emit_device
 from tilewright.codegen.clike.dialect import Dialect
-from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS
+from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS, mma_function
+from tilewright.codegen.clike.shuffles import WARP_REDUCTIONS, shuffle_function
 from tilewright.ir import LoopFunction
 
 CUDA: Final = Dialect(
@@ -44,7 +45,9 @@ CUDA: Final = Dialect(
     barrier=("__syncthreads();", "__syncthreads();"),
     group_id="blockIdx.{axis}",
     local_id="threadIdx.{axis}",
-    warp_instructions=frozenset(WARP_INSTRUCTIONS),
+    warp_instructions=MappingProxyType({
+        **dict.fromkeys(WARP_INSTRUCTIONS, mma_function), **dict.fromkeys(WARP_REDUCTIONS, shuffle_function),
+    }),
 )  # fmt: skip
 
 

@@ -26,7 +26,6 @@ from tilewright.codegen.clike.launches import (
     leaves,
     waits,
 )
-from tilewright.codegen.clike.mma import WARP, mma_function
 from tilewright.codegen.clike.statements import (
     Statements,
     constant_extent,
@@ -64,6 +63,8 @@ from tilewright.ir import (
 )
 from tilewright.support import ScheduleError, TargetError
 
+WARP: Final = 32
+"""Threads that the instructions of whole warps are done by."""
 VECTOR_BYTES: Final = 16
 """Bytes of the widest access to memory by one thread."""
 STATIC_SHARED: Final = 48 << 10
@@ -241,27 +242,33 @@ class _Kernel(Statements):
 
     def _execute_by_warp(self, s: Exec) -> None:
         """An instruction of all threads of a warp, which are those along ``thread.x``."""
-        if "thread.x" in self._covered or self._grid.extent("thread.x") != Index(WARP):
+        width = self._grid.extent("thread.x")
+        if "thread.x" in self._covered or not width.is_const or width.const % WARP or not width.const:
             raise ScheduleError(
                 f"{self._symbol}: {s.instr} is done by a whole warp: it stands outside of loops over "
-                f"thread.x, and these have {WARP} iterations",
+                f"thread.x, and these have {WARP} iterations or a multiple",
                 hint="bind loops of 32 iterations beside it, such as those of copies, to thread.x",
             )
         pieces = []
         for w in s.windows:
             place = self.place(w.buffer)
             total, products = self.offset(place, w.offsets)
-            if products or w.buffer in self._private or len(w.axes) != 2:
+            axes = w.axes or tuple(Along(d, n) for d, n in enumerate(w.extents) if n > 1)
+            if products or w.buffer in self._private:
                 raise ScheduleError(
                     f"{self._symbol}: {s.instr} takes {w.buffer!r} from shared or global memory, with "
                     "constant strides"
                 )
-            strides = [str(self._stride(w, along, total)) for along in w.axes]
+            strides = [str(self._stride(w, along, total)) for along in axes]
             pieces += [f"&{place.text}[{self.index_text(total)}]", *strides]
-        call = f"{mma_function(self.helpers, s.instr)}({', '.join(pieces)});"
+        function = self.dialect.warp_instructions[s.instr](self.helpers, s.instr)
+        call = f"{function}({', '.join(pieces)});"
         missing = self._grid.used - self._covered - {"thread.x"}
-        if missing:
-            call = f"if ({' && '.join(f'{self._id(axis)} == 0' for axis in sorted(missing))}) {call}"
+        first = [f"{self._id(axis)} == 0" for axis in sorted(missing)]
+        if width != Index(WARP):
+            first.append(f"{self._id('thread.x')} < {WARP}")
+        if first:
+            call = f"if ({' && '.join(first)}) {call}"
         self.writer.line(call)
 
     def _stride(self, w: Window, along: Along, total: Index) -> int:

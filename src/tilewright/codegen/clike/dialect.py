@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tilewright.ir import CALLS, DType
+
+if TYPE_CHECKING:  # it writes in a dialect
+    from tilewright.codegen.clike.helpers import Helpers
+
+WarpFunction: TypeAlias = "Callable[[Helpers, str], str]"
 
 ALL_CALLS: Final = frozenset(CALLS)
 """Elementary functions that the lowering leaves to the language's own library."""
@@ -49,8 +54,10 @@ class Dialect:
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
-    warp_instructions: frozenset[str] = frozenset()
-    """Instructions that the threads of a warp do together."""
+    warp_instructions: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
+    """What the threads of a warp do together: by instruction what writes it and gives its name, as a
+    function of pointers to the operands, each followed by its strides.
+    """
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 

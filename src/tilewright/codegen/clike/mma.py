@@ -24,7 +24,6 @@ class WarpInstruction:
     constraint: str
 
 
-WARP: Final = 32
 WARP_INSTRUCTIONS: Final = {
     "mma_m16n8k16_f16": WarpInstruction(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 2, "unsigned short", "float", "f"

@@ -14,7 +14,7 @@ from tilewright.plan.gpu.products import matrices_of, product_size
 from tilewright.plan.gpu.windows import window_of
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
-from tilewright.target import GpuTarget
+from tilewright.target import GpuTarget, Instruction
 
 #: Elements of a row from which on threads share it.
 LONG_ROW: Final = 32
@@ -22,8 +22,9 @@ LONG_ROW: Final = 32
 EACH: Final = 8
 #: Parts of a row, at most: threads of a block.
 MOST_PARTS: Final = 256
-#: Parts that one thread joins at most; more are joined in two steps.
+#: Parts that one thread joins at most; more are joined in two steps, the first of which leaves so many.
 JOINED: Final = 32
+LEFT: Final = 16
 #: Elements from which on blocks share one row, and those that each of them gets at least.
 SHARED_ROW: Final = 8192
 BLOCK_SHARE: Final = 2048
@@ -108,8 +109,15 @@ def _split_row(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
     parts = min(parts, target.threads_per_block, max(2, length))
     s = s.rfactor(name, axis_name, parts, part="inner", name=f"{stage.name}_lanes")
     if parts > JOINED:
-        s = s.rfactor(name, f"{axis_name}_i", 16, part="inner", name=joined)
+        # a warp joins as many as it has threads
+        left = target.warp if any(is_warp_reduction(row) for row in target.instructions) else LEFT
+        s = s.rfactor(name, f"{axis_name}_i", left, part="inner", name=joined)
     return s
+
+
+def is_warp_reduction(row: Instruction) -> bool:
+    """Whether an instruction reduces one element of each thread of a warp to a single result."""
+    return len(row.axes) == 1 and not row.result.axes
 
 
 def fused_axes(s: Schedule, stage: str, axes: list[str]) -> tuple[Schedule, str]:

@@ -14,9 +14,11 @@ from typing import ClassVar, Final
 
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Index, Program, Stage, condition_of, stmt_loads, stmt_writes, var
+from tilewright.plan.gpu.reductions import is_warp_reduction
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
+from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget
 
 #: Bytes of a row's values in shared memory, at most: with more, few blocks fit a multiprocessor.
@@ -243,11 +245,36 @@ def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule
         s = s.compute_at(name, first)
         s = s.set_scope(s.block(name).writes[0][0], "shared")
     for name in (*problem.members, root):
-        s = _share(s, name, first, depth, plan, problem.context.machine.gpu)
+        s = _share(s, name, first, depth, plan)
+    target = problem.context.machine.gpu
+    widths = [s.loop(loop).extent for name in (*problem.members, root) for loop in _bound(s, name)]
+    if max(width.as_int() for width in widths) % target.warp == 0:
+        for name in (*problem.members, root):
+            s = _joined_by_warp(s, name, target)
     return s
 
 
-def _share(s: Schedule, name: str, block: str, depth: int, plan: RowsPlan, target: GpuTarget) -> Schedule:
+def _bound(s: Schedule, name: str) -> list[str]:
+    """The loops around a stage that are its block's threads along x."""
+    return [loop for loop in s.loops(name) if s.loop(loop).kind.axis == "thread.x"]
+
+
+def _joined_by_warp(s: Schedule, name: str, target: GpuTarget) -> Schedule:
+    """A reduction of one value of each thread of a warp that one thread would do: by the warp, if it can."""
+    inner = s.loops(name)[-1]
+    if _bound(s, name) or s.loop(inner).kind.name != "serial":
+        return s
+    for row in target.instructions:
+        if not is_warp_reduction(row) or s.loop(inner).extent != Index(target.warp):
+            continue
+        try:
+            return s.decompose_init(name, inner).tensorize(inner, row.name)
+        except ScheduleError:
+            continue  # another operation or type
+    return s
+
+
+def _share(s: Schedule, name: str, block: str, depth: int, plan: RowsPlan) -> Schedule:
     """Give a stage's rows to groups of threads, and what it computes of a row to the threads of a group."""
     node = s.block(name)
     loops = list(s.loops(name))

@@ -286,7 +286,7 @@ def _window(
                 f"{loop!r} must move {ld.buffer} along one dimension of its own by single elements"
             )
         along[axis] = Along(moved[0], extents[loop], step)
-    slowest = loops.get(operand.axes[0])
+    slowest = loops.get(operand.axes[0]) if operand.axes else None
     if slowest is not None and extents[slowest] % operand.group:
         raise _MismatchError(
             f"{slowest!r} must have a multiple of {operand.group} iterations, "
@@ -296,12 +296,13 @@ def _window(
     spans = [1] * len(indices)
     for a in along.values():
         spans[a.dim] += (a.count - 1) * a.step
+    apart = len(axes) > 1 or any(a.step != 1 for a in along.values())
     return Window(
         ld.buffer,
         tuple(substitute_index(i, start) for i in indices),
         tuple(spans),
         mode,
-        tuple(along[axis] for axis in operand.axes if axis in along) if len(axes) > 1 else (),
+        tuple(along[axis] for axis in operand.axes if axis in along) if apart else (),
     )
 
 

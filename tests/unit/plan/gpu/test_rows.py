@@ -122,3 +122,26 @@ def test_a_product_with_one_row_reads_the_other_factor_along_memory():
     # neighbouring threads read neighbouring columns
     index = read.split("B_[")[1].split("]")[0]
     assert f"{thread} *" not in index and thread in index
+
+
+@pytest.mark.parametrize(
+    "program",
+    [softmax(2, 12, 67), norm(3, 131), summed((9, 5000), (1,)), softmax(20, 1024), summed((20000,), (0,))],
+    ids=["softmax", "norm", "long", "wide", "alone"],
+)
+def test_warps_join_what_their_threads_have(program):
+    """By shuffles; other languages run the loops that these stand for."""
+    s = plan_unit(program, A100, 1).schedule
+    assert " warp_add_f32(" in str(s)
+    text = checked_by_nvrtc(s.func, registers=64)
+    assert "__shfl_xor_sync" in text
+    compare(program, s)
+
+
+def test_extremes_are_joined_by_warps():
+    x = lang.placeholder((7, 900), name="X")
+    program = lang.program([x], [ops.reduce("max", x, (1,))])
+    s = plan_unit(program, A100, 1).schedule
+    assert " warp_max_f32(" in str(s)
+    assert "tw_max_f32(part, other)" in checked_by_nvrtc(s.func, registers=64)
+    compare(program, s, ["c"])
