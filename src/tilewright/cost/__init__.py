@@ -1,6 +1,7 @@
 """What things cost on a machine: its caches, bandwidths and issue, each question with one answer."""
 
 from tilewright.cost.analytic import Cost, CostModel, cost_of, seconds
+from tilewright.cost.fit import Fit, Sample, fit_machine
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
     LAUNCH_SECONDS,
@@ -53,6 +54,9 @@ from tilewright.cost.tree import (
 )
 
 __all__ = [
+    "Fit",
+    "Sample",
+    "fit_machine",
     "CostModel",
     "execution_cycles",
     "is_fast",

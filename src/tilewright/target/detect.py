@@ -19,7 +19,7 @@ from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, unmasked, x86_cpu_name
 from tilewright.target.instruction import Instruction
 from tilewright.target.model import MemoryLevel
-from tilewright.target.x86_cores import core
+from tilewright.target.x86_cores import Core, core
 
 CPUINFO: Final = Path("/proc/cpuinfo")
 SYSTEM_CPUS: Final = Path("/sys/devices/system/cpu")
@@ -36,9 +36,11 @@ def detect(
     system_cpus: Path = SYSTEM_CPUS,
     machine: str | None = None,
     units: int | None = None,
+    measured: bool = True,
 ) -> CpuTarget:
     """The target of this machine, named ``cpu``.
 
+    Without ``measured`` it has what its class has, and none of the figures that are known of its CPU model.
     The paths, ``machine`` (as ``platform.machine()``) and ``units`` (default: the CPUs that this process may
     use) are parameters for tests and for describing another machine from copies of its files. Raises
     TargetError on a machine of another kind, or one without AVX2 and FMA.
@@ -47,7 +49,7 @@ def detect(
     facts = _first_processor(cpuinfo)
     if kind in ("x86_64", "amd64"):
         # of another machine, what it says; here also what the kernel allows
-        target = _x86(facts, system_cpus, tiles=cpuinfo != CPUINFO or allow_tiles())
+        target = _x86(facts, system_cpus, cpuinfo != CPUINFO or allow_tiles(), measured)
     elif kind in ("aarch64", "arm64"):
         target = _aarch64(facts)
     else:
@@ -55,11 +57,12 @@ def detect(
             f"machines of the kind {kind!r} are not supported", hint="supported are x86_64 and aarch64"
         )
     count = available_cpus() if units is None else units
+    own = core(target.llvm_cpu) if measured else Core()
     return replace(
         target,
         name="cpu",
         units=count,
-        memory=core(target.llvm_cpu).own_share(_caches(target.memory, system_cpus, count), count),
+        memory=own.own_share(_caches(target.memory, system_cpus, count), count),
         clock_hz=_clock(system_cpus),
     )
 
@@ -85,7 +88,7 @@ def _number(text: str | None) -> int:
         return -1
 
 
-def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> CpuTarget:
+def _x86(facts: Mapping[str, str], system_cpus: Path, tiles: bool, measured: bool) -> CpuTarget:
     if not facts:
         return x86_avx2.X86_AVX2
     flags = frozenset(facts.get("flags", "").split())
@@ -102,7 +105,8 @@ def _x86(facts: Mapping[str, str], system_cpus: Path, *, tiles: bool) -> CpuTarg
     if present >= AVX512_LEVEL:
         table = x86_avx512.X86_AVX512
         instructions = (*x86_amx.INSTRUCTIONS, *x86_avx512.INSTRUCTIONS)
-        table, instructions = core(cpu or "").applied(table), core(cpu or "").rated(instructions)
+        own = core(cpu or "") if measured else Core()
+        table, instructions = own.applied(table), own.rated(instructions)
     elif present >= AVX2_LEVEL:
         table, instructions = x86_avx2.X86_AVX2, x86_avx2.INSTRUCTIONS
     else:

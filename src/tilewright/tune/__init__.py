@@ -5,6 +5,7 @@ from tilewright.tune.database import MEMORY, STATUSES, Database, GraphRecord, Re
 from tilewright.tune.decide import LOADED
 from tilewright.tune.events import EVENTS_VERSION, Event
 from tilewright.tune.exchange import exported, imported
+from tilewright.tune.fitting import fitted, samples_of
 from tilewright.tune.measure import (
     LEAST_RUNS,
     LIMITS,
@@ -52,10 +53,12 @@ __all__ = [
     "TrialLimits",
     "TrialRow",
     "exported",
+    "fitted",
     "imported",
     "pull",
     "push",
     "records_at",
+    "samples_of",
     "start_database",
     "tune_task",
     "tune_tasks",

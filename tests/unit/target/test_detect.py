@@ -272,3 +272,15 @@ def test_permission_is_asked_for_where_there_is_any(monkeypatch):
     assert allow_tiles() == (detect().tiles > 0) or "amx" not in Path("/proc/cpuinfo").read_text()
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert not allow_tiles.__wrapped__()
+
+
+def test_what_its_class_has_without_what_was_measured(tmp_path):
+    caches(tmp_path, [("Data", 1, "32K", "0"), ("Unified", 2, "1024K", "0"), ("Unified", 3, "32768K", "0-7")])
+    own = found(tmp_path, units=2)
+    plain = detect(
+        cpuinfo=tmp_path / "cpuinfo", system_cpus=tmp_path / "cpus", machine="x86_64", units=2, measured=False
+    )
+    assert (own.fma_per_cycle, plain.fma_per_cycle) == (1.0, X86_AVX512.fma_per_cycle)
+    assert [level.bandwidth for level in plain.memory] == [level.bandwidth for level in X86_AVX512.memory]
+    assert own.memory[2].size < plain.memory[2].size == 32 << 20
+    assert (own.llvm_cpu, own.features) == (plain.llvm_cpu, plain.features)

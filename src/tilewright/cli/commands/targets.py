@@ -8,15 +8,28 @@ import click
 
 from tilewright.cli.options import common_options
 from tilewright.cli.state import State
+from tilewright.cost import Fit
 from tilewright.ir import F32
 from tilewright.support import InstallationError, TargetError, format_bytes
-from tilewright.target import CpuTarget, GpuTarget, TargetBase, find_target, target_names
+from tilewright.target import CpuTarget, GpuTarget, TargetBase, detect, find_target, target_names
+from tilewright.tune import Database, fitted
 
 
 @click.command()
+@click.option(
+    "--fit",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="DB",
+    help="Fit the quantities of this machine that the analytic model asks for to what plans took, by a "
+    "database of tuning; they begin with what its class has.",
+)
 @common_options
-def targets(state: State) -> None:
+def targets(state: State, fit: str | None) -> None:
     """List the targets; `cpu` is this machine, `opencl` and `cuda` its first such devices."""
+    if fit is not None:
+        with Database(fit, read_only=True) as database:
+            _show_fit(state, fit, fitted(database, detect(), detect(measured=False)))
+        return
     found = {name: find_target(name) for name in target_names()}
     missing: dict[str, str] = {}
     for name in ("opencl", "cuda"):
@@ -37,6 +50,29 @@ def targets(state: State) -> None:
         state.say(f"{'':<16} {levels}")
     for name, why in missing.items():
         state.say(f"{name:<16} not here: {why}")
+
+
+def _show_fit(state: State, path: str, found: Fit) -> None:
+    if state.json:
+        state.print_json(
+            {
+                "command": "targets",
+                "fit": path,
+                "samples": found.samples,
+                "tasks": found.tasks,
+                "quantities": {n: {"class": a, "fitted": b} for n, (a, b) in found.quantities.items()},
+                "error": {"class": found.error[0], "fitted": found.error[1]},
+                "held_out": {"class": found.held_out[0], "fitted": found.held_out[1]},
+            }
+        )
+        return
+    state.say(f"{found.samples} plans of {found.tasks} tasks of this machine")
+    width = max(map(len, found.quantities))
+    for name, (before, after) in found.quantities.items():
+        changed = "stays" if after == before else f"-> {after:.4g}"
+        state.say(f"{name:<{width}}  {before:.4g} {changed}")
+    for what, (before, after) in (("fitted to", found.error), ("held out", found.held_out)):
+        state.say(f"error of the model, tasks {what}: {before:.3f} -> {after:.3f}")
 
 
 def _described(target: TargetBase) -> str:
