@@ -26,7 +26,7 @@ from tilewright.target.instruction import (
     stage_of,
 )
 from tilewright.target.lane_dots import lane_dot
-from tilewright.target.model import MemoryLevel, Operations, ParallelLevel, TargetBase
+from tilewright.target.model import CACHE_LINE, MemoryLevel, Operations, ParallelLevel, TargetBase
 from tilewright.target.nvidia import A100, H200, NVIDIA, ORIN_NANO, RTX_4090, V100
 from tilewright.target.registry import (
     BUILT_IN,
@@ -45,6 +45,7 @@ Target = CpuTarget
 """The name that code for CPUs alone knows their targets by; what is for all machines says TargetBase."""
 
 __all__ = [
+    "CACHE_LINE",
     "A100",
     "CpuTarget",
     "CudaDeviceFacts",

@@ -9,17 +9,20 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.native_kernel import HOST
 from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
 from tilewright.cost import Machine
-from tilewright.driver import LocalMeasurer, measuring
+from tilewright.driver import LocalMeasurer, measure_worker, measuring
 from tilewright.driver.measure_worker import Runner
 from tilewright.ir import parse_program, print_program
 from tilewright.plan import plan_unit
+from tilewright.runtime import address_of
 from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies import STRATEGIES, Candidate, History, Task
 from tilewright.support import TargetError
@@ -257,6 +260,50 @@ def test_rounds_end_while_somebody_waits(seconds, rounds):
     asked = {"do": "run", "candidates": [request] * 2, "rounds": 3, "seconds": seconds}
     answer = Runner(HOST).answer(asked)
     assert [len(told["seconds"]) for told in answer["trials"]] == [rounds] * 2
+
+
+def asked_of(candidate):
+    with LocalMeasurer() as made:
+        made.measure(TASK, [])
+        return made._request(TASK, candidate, TrialLimits())
+
+
+def test_arguments_are_moved_between_rounds(monkeypatch):
+    """Where arrays lie is drawn anew for each round, and results are the same; large ones stay."""
+    runner, rng = Runner(HOST), np.random.default_rng(1)
+    request = asked_of(default())
+    ready, answer = runner._checked(request)
+    assert answer["status"] == "ok"
+    places = {tuple(address_of(array) for array in ready._table)}
+    for _ in range(6):
+        moved = ready.elsewhere(rng)
+        before = [array.copy() for array in moved._table]
+        for old, new in zip(ready._table, before, strict=True):
+            np.testing.assert_array_equal(old, new)
+        moved._table[-1].fill(7)  # the result
+        moved.plan.run([], [])
+        for old, new in zip(before, moved._table, strict=True):
+            np.testing.assert_array_equal(old, new)
+        places.add(tuple(address_of(array) for array in moved._table))
+        ready = moved
+    assert len(places) >= 6
+    monkeypatch.setattr(measure_worker, "MOST_MOVED", 1)
+    assert ready.elsewhere(rng) is ready
+
+
+@pytest.mark.parametrize(("again", "status"), [(1e-3, "ok"), (0.4, "slow")])
+def test_one_slow_run_is_repeated_before_it_is_called_slow(again, status, monkeypatch):
+    runner, run = Runner(HOST), Runner._run
+    request = asked_of(default())
+    assert ran(runner, request)["status"] == "ok"
+
+    def disturbed(self, *arguments):
+        results, ready, _ = run(self, *arguments)
+        ready.plan = SimpleNamespace(measure=lambda *_, **__: np.full((1, 1), again * 1e9))
+        return results, ready, 0.5
+
+    monkeypatch.setattr(Runner, "_run", disturbed)
+    assert runner._checked(request)[1]["status"] == status
 
 
 def test_what_there_is_no_time_for_is_no_trial(measurer):

@@ -174,7 +174,7 @@
   const body = add(table, "tbody");
   let order = { column: columns.findIndex(([name]) => name === "Share"), down: true };
   columns.forEach(([name], at) => {
-    const button = add(add(head, "th", { scope: "col" }), "button", { type: "button" }, name);
+    const button = add(add(head, "th", { scope: "col", class: at === 1 ? "text" : undefined }), "button", { type: "button" }, name);
     button.addEventListener("click", () => {
       order = { column: at, down: order.column === at ? !order.down : at > 1 };
       fill();
@@ -332,7 +332,7 @@
     const rows = new Map();
     steps.forEach((_, at) => rows.set(depth[at], [...(rows.get(depth[at]) || []), at]));
     const widest = Math.max(...[...rows.values()].map((row) => row.length));
-    const [boxW, boxH, gapX, gapY] = [240, 44, 24, 30];
+    const [boxW, boxH, gapX, gapY] = [264, 44, 24, 30];
     const width = Math.max(480, widest * (boxW + gapX) + gapX);
     const height = rows.size * (boxH + gapY) + gapY;
     const scroll = add(page, "div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Graph of ${network.name}` });
@@ -363,8 +363,8 @@
       if (step.joined.length) add(group, "rect", { class: "node joined", x: x - 4, y: y - 4, width: boxW + 8, height: boxH + 8, rx: 7 });
       add(group, "rect", { class: `node${hot ? " hot" : ""}`, x, y, width: boxW, height: boxH, rx: 5 });
       if (reads !== writes && step.reads.length) add(group, "rect", { class: "converts", x, y, width: 6, height: boxH, rx: 3 });
-      add(group, "text", { class: "node-text", x: x + boxW / 2, y: y + 18, "text-anchor": "middle" }, short(step.operators || step.label, 36));
-      add(group, "text", { x: x + boxW / 2, y: y + 35, "text-anchor": "middle" }, short(words.join(" · ") || step.label, 38));
+      add(group, "text", { class: "node-text", x: x + boxW / 2 + 3, y: y + 18, "text-anchor": "middle" }, short(step.operators || step.label, 36));
+      add(group, "text", { x: x + boxW / 2 + 3, y: y + 35, "text-anchor": "middle" }, short(words.join(" · ") || step.label, 38));
       add(group, "title", {}, [step.label, ...step.joined].join("\n"));
       if (found === undefined) return;
       group.addEventListener("click", () => detail(found, true));
