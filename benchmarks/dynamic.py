@@ -24,7 +24,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import tilewright
-from tilewright.driver.dynamic import DynamicModel
+from tilewright.driver.open_kernels import Compiler
 from tilewright.frontend import zoo
 
 
@@ -210,8 +210,8 @@ def decode(options, say) -> None:
     row = {"steps": options.decode, "layers": options.layers, "width": options.width}
     row["compile_and_prepare_s"] = time.perf_counter() - start
     built = []
-    original = DynamicModel._built
-    DynamicModel._built = lambda self, units, known: (built.extend(units), original(self, units, known))[1]
+    original = Compiler.kernels
+    Compiler.kernels = lambda self, units, known: (built.extend(units), original(self, units, known))[1]
     runs = {"tilewright": lambda feeds: model.run(None, feeds)}
     runs |= {name: PEERS[name](source, options.threads) for name in options.against}
     totals: dict[str, list[float]] = {name: [] for name in runs}

@@ -4,6 +4,7 @@ from tilewright.cost.analytic import Cost, CostModel, cost_of, seconds
 from tilewright.cost.fit import Fit, Sample, fit_machine
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
+    ACCESS_ELEMENTS,
     LAUNCH_SECONDS,
     OTHER_REGISTERS,
     ProductSize,
@@ -65,6 +66,7 @@ __all__ = [
     "product_rate",
     "products_rate",
     "selected_cycles",
+    "ACCESS_ELEMENTS",
     "Access",
     "Cost",
     "Loop",

@@ -1,4 +1,4 @@
-"""What a product of matrices costs on a GPU: tiles, occupancy, waves, each memory level.
+"""What a product of matrices costs on a GPU: tiles, occupancy, waves, bank conflicts, each memory level.
 
 A multiprocessor works on as many blocks at once as fit (``occupancy``). In each step along the sums a block
 reads a slice of both operands, which caches serve, copies it to shared memory, and multiplies: whichever of
@@ -16,6 +16,9 @@ from typing import Final
 from tilewright.cost.occupancy import occupancy
 from tilewright.target import GpuTarget
 
+#: Elements of f32 that one access serves without conflicts, whose addresses follow one another from thread to
+#: thread: 128 bits.
+ACCESS_ELEMENTS: Final = 4
 #: Registers of a thread besides its sums and operands: addresses, counters, copies under way. NVRTC takes
 #: 24 to 28 for products and convolutions of 4x4 to 8x8 results a thread (sm_80, sm_90).
 OTHER_REGISTERS: Final = 28
@@ -32,7 +35,11 @@ LAUNCH_SECONDS: Final = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class ProductTiles:
-    """A tile of a block, ``rows`` x ``columns`` in steps of ``depth``, and of each of its threads."""
+    """A tile of a block, ``rows`` x ``columns`` in steps of ``depth``, and of each of its threads.
+
+    A thread's rows lie together in groups of ``group_rows``, as far as it has so many, and the groups lie
+    apart, each where a virtual thread of its own would have them (Gensor, Sec. IV-A); columns as well.
+    """
 
     rows: int
     columns: int
@@ -40,6 +47,8 @@ class ProductTiles:
     thread_rows: int
     thread_columns: int
     stages: int = 1
+    group_rows: int = ACCESS_ELEMENTS
+    group_columns: int = ACCESS_ELEMENTS
 
     @property
     def threads(self) -> int:
@@ -57,6 +66,24 @@ class ProductTiles:
     def copied(self) -> int:
         """Elements of both operands that a thread copies in a step."""
         return -(-(self.rows + self.columns) * self.depth // self.threads)
+
+    @property
+    def conflicts(self) -> tuple[int, int]:
+        """Turns that reads of rows and of columns take for bank conflicts: one where there are none.
+
+        Formula 3 of Gensor: groups wider than one access serves put neighbouring threads into the same banks.
+        """
+        rows = min(self.group_rows, self.thread_rows)
+        columns = min(self.group_columns, self.thread_columns)
+        return -(-rows // ACCESS_ELEMENTS), -(-columns // ACCESS_ELEMENTS)
+
+    @property
+    def reads(self) -> float:
+        """Accesses to shared memory of a thread in a step of one, groups narrower than an access counted."""
+        parts = ((self.thread_rows, self.group_rows), (self.thread_columns, self.group_columns))
+        return sum(
+            of / ACCESS_ELEMENTS * max(1.0, min(of, ACCESS_ELEMENTS) / min(of, group)) for of, group in parts
+        )
 
     def shared_bytes(self, element: int) -> int:
         """Bytes of shared memory of a block."""
@@ -98,9 +125,10 @@ def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -
     products = tiles.thread_rows * tiles.thread_columns
     issue = target.fma_per_cycle / target.warp
     """Instructions of a warp that a multiprocessor starts a cycle."""
-    read_bytes = tiles.threads * (tiles.thread_rows + tiles.thread_columns) * size.element * BROADCAST
-    reads = (tiles.thread_rows + tiles.thread_columns) / 4
-    arithmetic = (tiles.depth * (products + reads) + tiles.copied + STEP_OVERHEAD) * warps / issue
+    down, across = tiles.conflicts
+    read = tiles.thread_rows * down + tiles.thread_columns * across
+    read_bytes = tiles.threads * read * size.element * BROADCAST
+    arithmetic = (tiles.depth * (products + tiles.reads) + tiles.copied + STEP_OVERHEAD) * warps / issue
     shared = tiles.depth * read_bytes / target.level("shared").bandwidth
     slices = (tiles.rows + tiles.columns) * tiles.depth * size.element
     caches = [level for level in target.memory if level.name in ("l2", "l3")]

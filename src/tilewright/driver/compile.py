@@ -19,11 +19,12 @@ from tilewright.driver.choices import (
 )
 from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
-from tilewright.driver.dynamic import Compiler, DynamicModel
+from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.open_kernels import Compiler
 from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
@@ -137,7 +138,8 @@ def compile_model(
     ``threads`` is how many threads a run uses (default: the settings, else one a CPU). ``shapes``
     settles sizes that the model leaves open: an input's name with its shape, or the name of an unknown
     size with its value. ``dynamic`` leaves others open: the name of an unknown size with its least and its
-    largest value; the result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
+    largest value (1 to 4096 of those that the file names and nobody mentions: ``{}`` leaves all open); the
+    result is a :class:`DynamicModel`, which takes them from its arrays. ``constants``
     fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
     traffic, and doubles the products where the machine has an instruction for them; sums, and what is

@@ -6,34 +6,32 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import Final
 
 from tilewright.driver.aside import Aside
-from tilewright.driver.assemble import Assembled, Packs, Steps, assemble, make_steps
-from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
-from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels
+from tilewright.driver.assemble import Assembled, Packs, Steps, make_steps
+from tilewright.driver.graph_plan import GraphUnits, constants_of, without_packed
+from tilewright.driver.imported_sizes import MOST_SIZES, imported, require_affine
+from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
+from tilewright.driver.open_kernels import Compiler, OpenKernels
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.range_plan import AtSizes, NoRangePlanError, range_plan, sizes_to_compare
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
 from tilewright.driver.size_ranges import (
-    DEGENERATE,
     NamedRanges,
-    range_of,
     ranges_between,
-    sampled_sizes,
 )
-from tilewright.driver.units import Precision, Unit
-from tilewright.driver.work import flops
 from tilewright.frontend import ReadModel, Shapes
-from tilewright.graph import Graph, TensorType
-from tilewright.ir import Param, Program, buffer_at, dtype_of, generalise, program_at
+from tilewright.graph import TensorType
+from tilewright.ir import dtype_of
 from tilewright.plan import GraphPlan
 from tilewright.runtime import (
     BoundModel,
@@ -43,54 +41,19 @@ from tilewright.runtime import (
     RangePlan,
     Ranges,
     SizeReader,
-    ThreadPool,
 )
-from tilewright.support import ArtefactError, InputError, Settings, get_logger, known_names, quoted
-from tilewright.target import CpuTarget
+from tilewright.support import ArtefactError, InputError, get_logger, known_names, quoted
 
 _log = get_logger(__name__)
 
 
 #: Sizes of which the plan of a run, with its memory, is kept: the last used.
 SIZES_KEPT: Final = 16
-#: Kernels of single sizes, where no symbolic one fits, that are kept.
-KERNELS_KEPT: Final = 4096
 #: Runs of one size after which kernels are made for it alone, and how many such sizes are kept.
 SINGLE_AFTER: Final = 64
 SINGLES_KEPT: Final = 2
 #: Sizes whose runs are counted.
 COUNTED: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Family:
-    """The model's units at some sizes, ``points``, of those that are not fixed: all of one structure."""
-
-    points: tuple[dict[str, int], ...]
-    samples: tuple[tuple[Unit, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """What decides how a model is compiled, whatever its sizes."""
-
-    target: CpuTarget
-    options: KernelOptions
-    precision: Precision
-    settings: Settings
-    pool: ThreadPool
-    memory: int
-    checks: bool
-
-    def units(self, graph: Graph, plan: GraphPlan | None) -> GraphUnits:
-        """The units of a graph, by a plan that was made at other sizes where that fits."""
-        options = self.options
-        method = options.accuracy.method
-        return graph_units(graph, self.target, options.threads, self.precision, method, plan)
-
-    def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
-        """The plan of a run that computes values."""
-        return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
 
 
 class DynamicModel(HoldsCode):
@@ -118,8 +81,6 @@ class DynamicModel(HoldsCode):
         self._known: OrderedDict[tuple[int, ...], CompiledModel] = OrderedDict()
         self._packs = Packs()
         self._arrays: dict[str, Array] = {}
-        self._static: OrderedDict[tuple[int, Program], ModelKernel] = OrderedDict()
-        self._ranges: dict[Ranges, dict[int, ModelKernel]] = {}
         self._plans: dict[Ranges, RangePlan | None] = {}
         self._largest: dict[Ranges, Steps] = {}
         self._aside = Aside()
@@ -141,8 +102,9 @@ class DynamicModel(HoldsCode):
         self.threads = compiler.options.threads
         """Threads that a run uses."""
         self._plan: GraphPlan | None = None
-        self._families: dict[tuple[tuple[str, int], ...], _Family] = {}
-        self._family({name: hi for name, (_, hi) in self.sizes.items()}, progress)
+        self._compares_sizes = model.size_comparison() is not None
+        self._kernels = OpenKernels(compiler, self.sizes, self._units)
+        self._kernels.family({name: hi for name, (_, hi) in self.sizes.items()}, progress)
         self.name = model.model.graph.name
         """The model's name, as it says itself."""
         self.compile_seconds = {"total": time.perf_counter() - start}
@@ -181,7 +143,7 @@ class DynamicModel(HoldsCode):
         self._count(sizes)
         ranges = self._last
         if not all(lo <= n <= hi for n, (lo, hi) in zip(sizes, ranges, strict=True)):
-            ranges = self._last = self._range(sizes)
+            ranges = self._last = self._kernels.range_of(sizes)
         plan = self._plans.get(ranges)
         if plan is not None:
             self._look_ahead(sizes, ranges)
@@ -199,7 +161,9 @@ class DynamicModel(HoldsCode):
         """
         for each in sizes:
             self._at(self._given(each))
-        wanted = [self._range(self._given(each)) for each in sizes] if sizes else self._all_ranges()
+        wanted = (
+            [self._kernels.range_of(self._given(each)) for each in sizes] if sizes else self._all_ranges()
+        )
         for ranges in dict.fromkeys(wanted):
             if ranges not in self._plans:
                 self._plan_range(ranges)
@@ -289,7 +253,7 @@ class DynamicModel(HoldsCode):
     def _assembled(self, made: GraphUnits, sizes: Mapping[str, int]) -> tuple[Steps, Assembled]:
         """The steps and the plan of a run at some sizes, by kernels of their range as far as there are."""
         graph, views = made.partition.graph, made.partition.views
-        kernels = self._kernels(made.units, sizes, constants_of(graph, views))
+        kernels = self._kernels.at(made.units, sizes, constants_of(graph, views))
         return self._planned(made, kernels, self._packs)
 
     def _planned(
@@ -315,10 +279,6 @@ class DynamicModel(HoldsCode):
             graph_plan=made.plan,
         )
 
-    def _range(self, sizes: Sequence[int]) -> Ranges:
-        """The range of sizes that share kernels with some."""
-        return tuple(range_of(n, lo, hi) for n, (lo, hi) in zip(sizes, self.sizes.values(), strict=True))
-
     def _all_ranges(self) -> list[Ranges]:
         """All ranges, those of the smallest sizes first."""
         return list(product(*(ranges_between(lo, hi) for lo, hi in self.sizes.values())))
@@ -341,6 +301,8 @@ class DynamicModel(HoldsCode):
                     # the rest need not be made where two differ already
                     range_plan(points, ranges, steps.graph.output_names)
             plan = range_plan(points, ranges, points[0].steps.graph.output_names)
+            if self._compares_sizes and not self._is_one_model(ranges):
+                return
         except NoRangePlanError as error:
             _log.info("the sizes %s have a plan each: %s", ranges, error)
             plan = None
@@ -348,6 +310,22 @@ class DynamicModel(HoldsCode):
             self._plans[ranges] = plan
             if plan is not None:
                 self._largest[ranges] = points[0].steps
+
+    def _is_one_model(self, ranges: Ranges) -> bool:
+        """Look at what is imported at every size of a range; False where time is over before.
+
+        Raises NoRangePlanError where it is another model at some.
+        """
+        if prod(hi - lo + 1 for lo, hi in ranges) > MOST_SIZES:
+            raise NoRangePlanError("it compares sizes, and there are many of them")
+        found = {}
+        for at in product(*(range(lo, hi + 1) for lo, hi in ranges)):
+            if self._aside.is_over():
+                return False
+            sizes = dict(zip(self.sizes, at, strict=True))
+            found[at] = imported(self._model.graph({**self._shapes, **sizes}, self._constants))
+        require_affine(found)
+        return True
 
     def _want(self, ranges: Ranges) -> None:
         """Have the plan of a range made aside."""
@@ -364,7 +342,7 @@ class DynamicModel(HoldsCode):
                 min(hi + 1, end) if far else n
                 for n, far, (_, hi), end in zip(sizes, upper, ranges, most, strict=True)
             ]
-            self._want(self._range(after))
+            self._want(self._kernels.range_of(after))
 
     def _count(self, sizes: tuple[int, ...]) -> None:
         """Count a run; kernels for a size that is often used are made aside, and swapped in."""
@@ -393,7 +371,7 @@ class DynamicModel(HoldsCode):
         graph = self._model.graph({**self._shapes, **sizes}, self._constants)
         made = self._compiler.units(graph, None)
         found = constants_of(made.partition.graph, made.partition.views)
-        kernels = self._built(made.units, found)
+        kernels = self._compiler.kernels(made.units, found)
         steps, assembled = self._planned(made, kernels, None)
         return self._compiled_model(made, steps, assembled, time.perf_counter() - start)
 
@@ -430,109 +408,3 @@ class DynamicModel(HoldsCode):
             known.shape == array.shape and known.dtype == array.dtype and known.tobytes() == array.tobytes()
         )
         return known if same else array
-
-    def _family(self, sizes: Mapping[str, int], progress: Progress = no_progress) -> _Family:
-        """The samples of sizes such as these: where one of them is 0 or 1, it is so in all of them."""
-        fixed = {name: n for name, n in sizes.items() if n <= DEGENERATE}
-        key = tuple(fixed.items())
-        if key not in self._families:
-            candidates = {
-                name: sampled_sizes(lo, hi) for name, (lo, hi) in self.sizes.items() if name not in fixed
-            }
-            base = fixed | {name: found[0] for name, found in candidates.items()}
-            points = [base, *({**base, name: n} for name, found in candidates.items() for n in found[1:])]
-            samples: list[tuple[Unit, ...]] = []
-            for at, point in enumerate(points):
-                progress("sizes", at, len(points))
-                samples.append(self._units(point).units)
-            progress("sizes", len(points), len(points))
-            alike = [at for at, units in enumerate(samples) if _alike(units, samples[0])]
-            self._families[key] = _Family(
-                tuple(points[at] for at in alike), tuple(samples[at] for at in alike)
-            )
-        return self._families[key]
-
-    def _kernels(
-        self, units: Sequence[Unit], sizes: Mapping[str, int], known: Callable[[str], Array | None]
-    ) -> list[ModelKernel]:
-        """The kernel of each unit at some sizes: symbolic ones of their range, others made for them."""
-        family = self._family(sizes)
-        symbolic = self._symbolic(family, sizes, known) if _alike(units, family.samples[0]) else {}
-        values = dict(zip(_names(self.sizes), sizes.values(), strict=True))
-        at_sizes: dict[int, Program] = {}
-        sized: dict[int, ModelKernel] = {}
-        found: dict[int, ModelKernel] = {}
-        for at, unit in enumerate(units):
-            kernel = symbolic.get(at)
-            if (at, unit.program) in self._static:
-                self._static.move_to_end((at, unit.program))
-                found[at] = self._static[at, unit.program]
-            elif kernel is not None:
-                if id(kernel) not in at_sizes:
-                    at_sizes[id(kernel)] = program_at(kernel.program, values)
-                # affine on the samples is no proof: only the very program of this size will do
-                if at_sizes[id(kernel)] == unit.program:
-                    if id(kernel) not in sized:
-                        sized[id(kernel)] = _at_sizes(kernel, unit.program, values)
-                    found[at] = sized[id(kernel)]
-        missing = [at for at in range(len(units)) if at not in found]
-        made = self._built([units[at] for at in missing], known)
-        for at, kernel in zip(missing, made, strict=True):
-            found[at] = self._static[at, units[at].program] = kernel
-        while len(self._static) > KERNELS_KEPT:
-            self._static.popitem(last=False)
-        return [found[at] for at in range(len(units))]
-
-    def _symbolic(
-        self, family: _Family, sizes: Mapping[str, int], known: Callable[[str], Array | None]
-    ) -> Mapping[int, ModelKernel]:
-        """The symbolic kernels of the range of sizes that some are in, by unit; made when first needed."""
-        ranges = self._range([sizes[name] for name in self.sizes])
-        if ranges not in self._ranges:
-            self._ranges[ranges] = self._compiled(family, ranges, known)
-        return self._ranges[ranges]
-
-    def _compiled(
-        self, family: _Family, ranges: Sequence[tuple[int, int]], known: Callable[[str], Array | None]
-    ) -> dict[int, ModelKernel]:
-        names = dict(zip(self.sizes, _names(self.sizes), strict=True))
-        each = zip(names.values(), ranges, strict=True)
-        params = [Param(name, lo, hi) for name, (lo, hi) in each if hi > DEGENERATE]
-        points = [{names[name]: n for name, n in point.items()} for point in family.points]
-        made: dict[tuple[Program, ...], Program | None] = {}
-        wanted: dict[int, Unit] = {}
-        for at, unit in enumerate(family.samples[0]):
-            programs = tuple(units[at].program for units in family.samples)
-            if programs not in made:
-                made[programs] = generalise(programs, points, params)
-            program = made[programs]
-            if program is not None and program.params:
-                wanted[at] = replace(unit, program=program)
-        return dict(zip(wanted, self._built(list(wanted.values()), known), strict=True))
-
-    def _built(self, units: Sequence[Unit], known: Callable[[str], Array | None]) -> tuple[ModelKernel, ...]:
-        compiler = self._compiler
-        target, options, settings = compiler.target, compiler.options, compiler.settings
-        return build_kernels(units, target, options, known, settings, no_progress)
-
-
-def _names(sizes: NamedRanges) -> list[str]:
-    """Identifiers for sizes, whose names in a model may be anything."""
-    return [f"size{at}" for at in range(len(sizes))]
-
-
-def _alike(units: Sequence[Unit], others: Sequence[Unit]) -> bool:
-    """Whether units compute the same values of a model."""
-    return [tuple(u.outputs.values()) for u in units] == [tuple(u.outputs.values()) for u in others]
-
-
-def _at_sizes(kernel: ModelKernel, program: Program, values: Mapping[str, int]) -> ModelKernel:
-    """A symbolic kernel as the kernel of its program at some sizes."""
-    params = kernel.program.params
-    return replace(
-        kernel,
-        program=program,
-        buffers=tuple(buffer_at(b, values) for b in kernel.buffers),
-        sizes=tuple(values[p.name] for p in params),
-        flops=flops(program),
-    )

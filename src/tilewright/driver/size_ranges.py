@@ -13,6 +13,8 @@ from tilewright.support import InputError, known_names, quoted
 NamedRanges: TypeAlias = Mapping[str, tuple[int, int]]
 """The least and the largest value of each open size, by its name in the model."""
 
+#: The sizes that a name of the file may have where nobody says so.
+UNSAID: Final = (1, 4096)
 #: Ranges of sizes that share symbolic kernels end at powers of two from here on.
 FIRST_RANGE: Final = 16
 #: Sizes at which programs are compared to find what is affine in them: no powers of two, two neighbours.
@@ -48,19 +50,19 @@ def ranges_between(lo: int, hi: int) -> list[tuple[int, int]]:
 
 
 def checked_ranges(dynamic: object, model: ReadModel, shapes: Shapes) -> dict[str, tuple[int, int]]:
-    """The ranges that a caller gives, one an open size that ``shapes`` does not settle.
+    """The ranges of all sizes that ``shapes`` does not settle: of those that a caller leaves out a wide one.
 
     Raises InputError for names that the model does not have, and for what is no range.
     """
     if not isinstance(dynamic, Mapping):
         raise InputError("dynamic= must map names to ranges", hint='dynamic={"batch": (1, 64)}')
     settled = set(shapes)
-    dims = {
+    dims = dict.fromkeys(
         dim
         for name, type_ in model.inputs().items()
         for dim in type_.shape
         if isinstance(dim, str) and not {dim, name} & settled
-    }
+    )
     ranges: dict[str, tuple[int, int]] = {}
     for name, given in dynamic.items():
         if name not in dims:
@@ -74,9 +76,4 @@ def checked_ranges(dynamic: object, model: ReadModel, shapes: Shapes) -> dict[st
                 hint="a range is its least and its largest size, both included: (1, 4096)",
             )
         ranges[str(name)] = (int(pair[0]), int(pair[1]))
-    if open_ := sorted(dims - set(ranges)):
-        raise InputError(
-            f"the model leaves {', '.join(map(quoted, open_))} open as well",
-            hint="settle it by shapes=, or give its range in dynamic=",
-        )
-    return ranges
+    return ranges | {name: UNSAID for name in dims if name not in ranges}

@@ -23,6 +23,7 @@ from tilewright.plan.contraction.rule import ContractionProblem
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
+from tilewright.plan.gpu.product import ProductProblem
 from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
@@ -113,6 +114,7 @@ __all__ = [
     "MOST_ERROR",
     "Nest",
     "Planned",
+    "ProductProblem",
     "RULES",
     "Rule",
     "Space",

@@ -49,7 +49,9 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
 #: The name of the strategy that searches nothing.
 DEFAULT: Final = "default"
 #: Those that vary whatever the rules of a target leave open; others reason about CPUs.
-ON_DEVICES: Final = frozenset({"random", "descent", "evolutionary", "anneal"})
+ON_DEVICES: Final = frozenset(
+    {"random", "descent", "evolutionary", "anneal", "construct", "construct-tree", "construct-paper"}
+)
 #: Candidates that are priced where nothing is measured.
 PRICED: Final = 32
 #: Seconds that a search which is not measured may take.

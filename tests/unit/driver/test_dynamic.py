@@ -7,7 +7,8 @@ from tests import onnx_models
 
 import tilewright
 from tilewright.driver import dynamic
-from tilewright.driver.dynamic import DynamicModel, range_of
+from tilewright.driver.dynamic import DynamicModel
+from tilewright.driver.size_ranges import UNSAID, range_of
 from tilewright.support import InputError
 
 HIDDEN, HEADS = 24, 3
@@ -110,11 +111,12 @@ def test_every_size_gives_what_a_static_compile_gives(encoding, batch, length):
 
 def test_kernels_are_compiled_once_a_range(encoding):
     encoding(ids(3, 40))
-    ranges, static = len(encoding._ranges), len(encoding._static)
+    kernels = encoding._kernels
+    ranges, static = len(kernels.symbolic), len(kernels.alone)
     for length in (34, 41, 47, 62):
         encoding(ids(3, length))
         encoding(ids(4, length))
-    assert (len(encoding._ranges), len(encoding._static)) == (ranges, static)
+    assert (len(kernels.symbolic), len(kernels.alone)) == (ranges, static)
     kernels = [group.kernel for group in encoding.at(batch=3, seq=47).groups()]
     assert sum(bool(kernel.sizes) for kernel in kernels) >= len(kernels) // 2
 
@@ -136,12 +138,11 @@ def test_two_open_sizes_of_a_convolution():
         np.testing.assert_allclose(model(x)[0], static(x)[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_cache_grows_without_compiling():
-    model = tilewright.compile(decoder_step(), threads=2, dynamic={"past": (0, 200)})
+def decode(model, steps):
+    """Run a decoder over its growing cache, each step held against numpy; after each the step's number."""
     rng = np.random.default_rng(1)
     past = np.zeros((1, 0, 16), np.float32)
-    made = []
-    for _ in range(40):
+    for step in range(steps):
         new = rng.standard_normal((1, 1, 16), np.float32)
         whole = np.concatenate([past, new], axis=1)
         scores = new @ whole.transpose(0, 2, 1)
@@ -149,7 +150,12 @@ def test_a_cache_grows_without_compiling():
         out, past = model(past, new)
         np.testing.assert_allclose(out, shares / shares.sum() @ whole @ cache_weights(), rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(past, whole)
-        made.append((len(model._ranges), len(model._static)))
+        yield step
+
+
+def test_a_cache_grows_without_compiling():
+    model = tilewright.compile(decoder_step(), threads=2, dynamic={"past": (0, 200)})
+    made = [(len(model._kernels.symbolic), len(model._kernels.alone)) for _ in decode(model, 40)]
     assert made[35] == made[39]
 
 
@@ -186,7 +192,6 @@ def test_inputs_that_contradict_each_other_are_named():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"seq": (1, 64)}, "the model leaves 'batch' open as well"),
         ({"sek": (1, 64)}, "the model has no open size 'sek'"),
         ({"seq": 64, "batch": (1, 2)}, "dynamic= gives 'seq' the range 64"),
         ({"seq": (64, 1), "batch": (1, 2)}, "dynamic= gives 'seq' the range"),
@@ -215,6 +220,16 @@ def test_sizes_by_name(encoding):
         encoding.at(batch=2)
     with pytest.raises(InputError, match="no open size 'sequence'"):
         encoding.at(batch=2, sequence=4)
+
+
+def test_names_of_the_file_are_open_without_being_named():
+    model = tilewright.compile(encoder(), threads=1, dynamic={})
+    assert model.sizes == {"batch": UNSAID, "seq": UNSAID}
+    assert model(ids(2, 9))[0].shape == (2, 9, 8)
+    with pytest.raises(InputError, match="the size 'batch' is 4097; the model is compiled for 1 to 4096"):
+        model(np.zeros((4097, 1), np.int64))
+    some = tilewright.compile(encoder(), threads=1, dynamic={"seq": (4, 40)})
+    assert some.sizes == {"seq": (4, 40), "batch": UNSAID}
 
 
 def test_one_size_settled_another_open():

@@ -10,6 +10,7 @@ import tilewright
 from tilewright.driver import dynamic
 from tilewright.driver.aside import Aside
 from tilewright.driver.dynamic import DynamicModel, ranges_between
+from tilewright.driver.open_kernels import Compiler
 from tilewright.driver.range_plan import NoRangePlanError, _affine, sizes_to_compare
 from tilewright.support import InputError
 
@@ -29,7 +30,7 @@ def no_front_end(monkeypatch):
         raise AssertionError("the front end, or a compilation")
 
     monkeypatch.setattr(DynamicModel, "_units", refuse)
-    monkeypatch.setattr(DynamicModel, "_built", refuse)
+    monkeypatch.setattr(Compiler, "kernels", refuse)
 
 
 def test_all_sizes_of_all_ranges_need_no_front_end(prepared, no_front_end):

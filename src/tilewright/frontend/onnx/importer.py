@@ -12,6 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from tilewright.frontend.onnx.functions import body_of, inline_local_functions, instantiated, versions_of
 from tilewright.frontend.onnx.load import MAX_NODES, LoadedModel, Source, load
 from tilewright.frontend.onnx.narrow import with_narrow
+from tilewright.frontend.onnx.size_comparisons import size_comparison
 from tilewright.frontend.onnx.tensors import DTYPES, NARROW, held_as, tensor_array, type_name
 from tilewright.graph import (
     Array,
@@ -83,6 +84,10 @@ class ReadModel:
         """The inputs that are given at run time, as the file declares them; open sizes are names."""
         values = (value for value in self.model.graph.input if value.name not in self.weights)
         return {value.name: declared_type(value) for value in values}
+
+    def size_comparison(self) -> str | None:
+        """The first node that compares what the model computes of sizes; ``None`` where none does."""
+        return size_comparison(self.model.graph)
 
     def graph(self, shapes: Shapes | None = None, constants: Mapping[str, Array] | None = None) -> Graph:
         """The typed graph, as :func:`import_onnx` says."""

@@ -9,7 +9,7 @@ from math import prod
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from tilewright.cost import ProductSize, ProductTiles, product_seconds
+from tilewright.cost import ACCESS_ELEMENTS, ProductSize, ProductTiles, product_seconds
 from tilewright.ir import Program, Stage, Store, stmt_loads
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.gpu.product_nest import ProductNest, schedule_product
@@ -23,6 +23,8 @@ MULTIPLES: Final = (128, 128, 16)
 TILES: Final = (16, 32, 64, 128)
 DEPTHS: Final = (8, 16, 32)
 THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8))
+#: Elements of a thread's rows or columns that lie together: 4 are one access, 8 in banks that conflict.
+GROUPS: Final = (1, 2, 4, 8)
 #: Threads of a block: at least a warp, at most what leaves registers for tiles.
 MOST_THREADS: Final = 512
 
@@ -65,6 +67,8 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             "thread_rows": (1, 2, 4, 8),
             "thread_columns": (2, 4, 8),
             "stages": (1, 2),
+            "group_rows": GROUPS,
+            "group_columns": GROUPS,
         }
         return Space(self.default(problem), options, lambda plan: refusal(problem.size, plan, target))
 
@@ -81,6 +85,12 @@ def refusal(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> str:
     """Why tiles are none for a product; empty where they are."""
     if tiles.rows % tiles.thread_rows or tiles.columns % tiles.thread_columns:
         return "a thread's tile does not divide its block's"
+    for of, group in ((tiles.thread_rows, tiles.group_rows), (tiles.thread_columns, tiles.group_columns)):
+        if of % min(of, group):
+            return f"groups of {group} do not divide a thread's {of}"
+        if group != ACCESS_ELEMENTS and min(of, group) == min(of, ACCESS_ELEMENTS):
+            # one form each
+            return f"groups of {group} of {of} are those of {ACCESS_ELEMENTS}"
     if not target.warp <= tiles.threads <= min(MOST_THREADS, target.threads_per_block):
         return f"{tiles.threads} threads a block"
     if tiles.depth > MULTIPLES[2] and -(-size.sums // MULTIPLES[2]) * MULTIPLES[2] % tiles.depth:

@@ -1,7 +1,7 @@
 """The nest of a product on a GPU: a tile a block, slices of operands in shared memory, sums in registers.
 
-Each thread has rows and columns in groups of up to four that lie together, the groups spread over the tile:
-reads of shared memory are wide and their addresses fall into different banks.
+Each thread has rows and columns in groups that lie together, the groups spread over the tile as if each were
+a (virtual) thread's: with groups of four reads of shared memory are wide, and fall into different banks.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from tilewright.cost import ProductTiles
+from tilewright.cost import ACCESS_ELEMENTS, ProductTiles
 from tilewright.schedule import Schedule
 
-#: Elements of a group of a thread's rows or columns: one access of 128 bits of f32 numbers.
-GROUP: Final = 4
 #: Rounds of a copy that are under way at once: each holds a register or four until it is stored.
 MOST_ROUNDS: Final = 4
 
@@ -78,14 +76,19 @@ def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Sche
         (f"{p}_out", (f"{p}_m_i", f"{p}_n_i"), ()),
     ):
         s = _thread_tile(s, name, (x, y), plan, (down, across), outer)
-        s = s.vectorize(f"{name}_jw") if name.endswith("_out") and nest.store > 1 else s.unroll(f"{name}_jw")
+        wide = name.endswith("_out") and nest.store > 1
+        if wide and _steps(s, f"{name}_jw") > ACCESS_ELEMENTS:
+            s = s.split(f"{name}_jw", ACCESS_ELEMENTS, names=[f"{name}_jg", f"{name}_jl"])
+            s = s.unroll(f"{name}_jg").vectorize(f"{name}_jl")
+        else:
+            s = s.vectorize(f"{name}_jw") if wide else s.unroll(f"{name}_jw")
         rows.append(f"{name}_ty")
         columns.append(f"{name}_tx")
     s = s.bind(tuple(rows), "thread.y").bind(tuple(columns), "thread.x")
     for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
         if axis == "k":
             # elements that lie together are stored apart: a row's length decides into which banks
-            s = s.pad_stride(name, GROUP)
+            s = s.pad_stride(name, ACCESS_ELEMENTS)
         for copy in (name, f"{name}_ahead") if ahead else (name,):
             s = _copy(s, copy, axis, width, (down, across))
     return s
@@ -100,13 +103,13 @@ def _thread_tile(
     outer: tuple[str, ...],
 ) -> Schedule:
     """Divide a nest over a tile among threads, each with groups of rows and columns, written out."""
-    for loop, letter, count, of in (
-        (loops[0], "i", threads[0], plan.thread_rows),
-        (loops[1], "j", threads[1], plan.thread_columns),
+    for loop, letter, count, group in (
+        (loops[0], "i", threads[0], min(plan.thread_rows, plan.group_rows)),
+        (loops[1], "j", threads[1], min(plan.thread_columns, plan.group_columns)),
     ):
         thread = "ty" if letter == "i" else "tx"
         names = [f"{name}_{letter}v", f"{name}_{thread}", f"{name}_{letter}w"]
-        s = s.split(loop, (count, min(of, GROUP)), names=names, tail="mask")
+        s = s.split(loop, (count, group), names=names, tail="mask")
     s = s.reorder(
         f"{name}_ty", f"{name}_tx", *outer, *(f"{name}_{part}" for part in ("iv", "iw", "jv", "jw"))
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import exp, log, pow
 from typing import Final
 
-from tilewright.strategies.construct.model import accumulators
 from tilewright.strategies.construct.space import Edge, Level, State, TilingSpace
 
 #: The power of the footprints' ratio in formula 1: -1 as printed, +1 as the prose has it, 0 without them.
@@ -58,13 +57,13 @@ def benefit(space: TilingSpace, state: State, edge: Edge, step: int, forms: Form
 def tile_benefit(space: TilingSpace, before: State, after: State, beta: float = BETA) -> float:
     """Formula 1: how much less passes into the level, times how footprints grow to the power of ``beta``.
 
-    A tile of the registers counts formula 3, too: what its sums wait less for one another.
+    At the registers formula 3 counts, too: what runs side by side there.
     """
     old, new = before.tiles[before.level], after.tiles[after.level]
     gain = space.traffic(old) / space.traffic(new)
     gain *= pow(space.footprint(old) / space.footprint(new), beta)
     if space.is_complete(before):
-        gain *= interleaving(space, accumulators(space, old), accumulators(space, new))
+        gain *= space.model.overlap(space, before, after)
     return gain
 
 
@@ -84,12 +83,6 @@ def _behind(space: TilingSpace, level: int) -> Level:
         return space.levels[level]
     core = space.core
     return Level("registers", 0.0, 3 * core.lanes * space.width * core.per_cycle, 1.0)
-
-
-def interleaving(space: TilingSpace, before: int, after: int) -> float:
-    """Formula 3 on a CPU: turns of as many independent sums as hide the latency, before and after."""
-    wanted = max(1, round(space.core.latency * space.core.per_cycle))
-    return -(-wanted // before) / -(-wanted // after)
 
 
 def cache_weight(step: int) -> float:

@@ -19,13 +19,16 @@ from tilewright.plan import (
     ContractionProblem,
     GeneralPlan,
     GeneralProblem,
+    ProductProblem,
     Space,
     TilePlan,
     steps_unrolled,
     vector_width,
 )
+from tilewright.strategies.construct.blocks import BlockConstruction, block_construction
+from tilewright.strategies.construct.model import CoreModel
 from tilewright.strategies.construct.space import Core, Level, State, Tile, TilingSpace
-from tilewright.support import ArtefactError
+from tilewright.target import GpuTarget
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +52,7 @@ class Construction:
         forms = [ordered, plan]
         if isinstance(plan, TilePlan):
             forms = [*(replace(ordered, block=block) for block in self._blocks(state)), *forms]
-        return next(form for form in forms if is_plan(self.plans, form))
+        return next(form for form in forms if self.plans.has(form))
 
     def tile_of(self, plan: Any) -> Tile | None:
         """The register tile that a plan has; ``None`` where it is of another form."""
@@ -70,17 +73,14 @@ def is_same_tile(plan: Any, other: Any) -> bool:
     return type(plan) is type(other) and (plan.rows, plan.vectors) == (other.rows, other.vectors)
 
 
-def is_plan(plans: Space[Any], plan: Any) -> bool:
-    """Whether a plan is one of a space."""
-    try:
-        plans.check(plan)
-    except ArtefactError:
-        return False
-    return True
-
-
-def construction(problem: object, plans: Space[Any], machine: Machine) -> Construction | None:
+def construction(
+    problem: object, plans: Space[Any], machine: Machine
+) -> Construction | BlockConstruction | None:
     """The construction of a rule's problem; ``None`` of nests that only have their default plan."""
+    if isinstance(problem, ProductProblem):
+        return block_construction(problem, plans, machine.gpu)
+    if isinstance(machine.on, GpuTarget):
+        return None
     target = machine.target
     if isinstance(problem, GeneralProblem) and isinstance(plans.default, GeneralPlan):
         r = problem.reduction
@@ -131,6 +131,7 @@ def construction(problem: object, plans: Space[Any], machine: Machine) -> Constr
             max(1, plans.default.threads),
             target.vector_registers,
         ),
+        model=CoreModel(),
     )
     return Construction(tilings, plans, MappingProxyType(by_tile), row) if tilings.is_feasible else None
 
@@ -142,7 +143,7 @@ def _tile_plans(plans: Space[Any], default: Any) -> Iterator[Any]:
         forms = [plan]
         if isinstance(plan, TilePlan):
             forms += [replace(plan, block=None), replace(plan, block=None, shared=None)]
-        yield from (form for form in forms if is_plan(plans, form))
+        yield from (form for form in forms if plans.has(form))
 
 
 def _levels(machine: Machine) -> tuple[tuple[Level, ...], Level]:

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from tilewright.analysis import footprint
 from tilewright.ir import Load
-from tilewright.strategies.construct.model import Price, compute_cycles, price
-from tilewright.strategies.construct.space import State, Tile, TilingSpace
+from tilewright.strategies.construct.model import compute_cycles, price
+from tilewright.strategies.construct.space import Price, State, Tile, TilingSpace
 
 #: Tiles of all cache levels up to which the exact construction is the default: a few tens of milliseconds.
 MOST_TILES: Final = 400_000

@@ -1,4 +1,4 @@
-"""What a state costs: the roofline of each level, and the turns of its register tile.
+"""What a state costs on a CPU: the roofline of each level, and the turns of its register tile.
 
 Not in Gensor, which needs such a model to say which of its states is the best. The longest of the rooflines
 counts, so that many states tie: less traffic in all decides then, and after that more accumulators.
@@ -7,25 +7,42 @@ counts, so that many states tie: less traffic in all decides then, and after tha
 from __future__ import annotations
 
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 
-from tilewright.strategies.construct.space import State, Tile, TilingSpace
+from tilewright.strategies.construct.space import Price, State, Tile, TilingSpace
 
 #: Loads of vectors and broadcasts that start in a cycle.
 LOADS_PER_CYCLE: Final = 2.0
 #: Cycles of a turn of the loop around a register tile, besides its work, with a few of them expanded.
 TURN_CYCLES: Final = 0.25
 
-Price: TypeAlias = tuple[float, float, int]
-"""Cycles of the busiest thread; bytes between all levels; accumulators, negative."""
-
 
 def price(space: TilingSpace, state: State) -> Price:
-    """The price of a state: smaller is better."""
-    *caches, registers = state.tiles
-    bytes_moved = sum(map(space.traffic, caches))
-    bounds = [level_cycles(space, n, tile) for n, tile in enumerate(caches)]
-    return max(compute_cycles(space, registers), *bounds), bytes_moved, -accumulators(space, registers)
+    """The price of a state, by the model of its space: smaller is better."""
+    return space.model.price(space, state)
+
+
+class CoreModel:
+    """Cycles of the busiest thread; bytes between all levels; accumulators, negative."""
+
+    def price(self, space: TilingSpace, state: State) -> Price:
+        """The longest of the rooflines."""
+        *caches, registers = state.tiles
+        bytes_moved = sum(map(space.traffic, caches))
+        bounds = [level_cycles(space, n, tile) for n, tile in enumerate(caches)]
+        return max(compute_cycles(space, registers), *bounds), bytes_moved, -accumulators(space, registers)
+
+    def overlap(self, space: TilingSpace, before: State, after: State) -> float:
+        """Formula 3 on a CPU: turns of as many independent sums as hide the latency, before and after."""
+        return interleaving(
+            space, accumulators(space, before.tiles[-1]), accumulators(space, after.tiles[-1])
+        )
+
+
+def interleaving(space: TilingSpace, before: int, after: int) -> float:
+    """Turns of as many independent sums as hide the latency, before and after."""
+    wanted = max(1, round(space.core.latency * space.core.per_cycle))
+    return -(-wanted // before) / -(-wanted // after)
 
 
 def level_cycles(space: TilingSpace, level: int, tile: Tile) -> float:

@@ -1,10 +1,10 @@
 """States of a construction: the tiles of a nest at the registers and at each cache level, and their edges.
 
-The ETIR of Gensor (Sec. IV-A) on a CPU. Levels are counted from the slowest cache towards the registers;
-construction starts at the slowest. An edge changes the tile of one axis at the current level to the next
-larger or smaller size, goes on to the next level (``cache``), or back to the one before (``uncache``, which
-the paper does not have: without it a level that was left too early is left for good). No tile is larger than
-that of the level around it, and none takes more than its level holds.
+The ETIR of Gensor (Sec. IV-A); what GPUs have besides is in ``blocks.py``. Levels are counted from the
+slowest cache towards the registers; construction starts at the slowest. An edge changes the tile of one axis
+at the current level to the next larger or smaller size, goes on to the next level (``cache``), or back to the
+one before (``uncache``, which the paper does not have: without it a level that was left too early is left for
+good). No tile is larger than that of the level around it, and none takes more than its level holds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from tilewright.analysis import footprint
 from tilewright.ir import Load
 
 Tile: TypeAlias = tuple[int, ...]
 """Iterations of each axis, in the order of the axes of the nest."""
-Action: TypeAlias = Literal["tile", "inverse tile", "cache", "uncache"]
+Action: TypeAlias = Literal[
+    "tile",
+    "inverse tile",
+    "virtual threads",
+    "fewer virtual threads",
+    "buffer",
+    "unbuffer",
+    "cache",
+    "uncache",
+]
+Price: TypeAlias = tuple[float, float, int]
+"""What a state costs: time, in one unit for all of a space; bytes moved; what decides among equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +60,16 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Tiles of all levels, the slowest cache first and the registers last, and the level in work."""
+    """Tiles of all levels, the slowest cache first and the registers last, and the level in work.
+
+    On GPUs also the virtual threads of each axis, groups of a thread's iterations that lie apart, and the
+    slices of its operands that a block's memory holds at once.
+    """
 
     tiles: tuple[Tile, ...]
     level: int = 0
+    virtual: Tile = ()
+    buffers: int = 1
 
     def with_tile(self, tile: Tile) -> State:
         """The state with another tile at its level."""
@@ -61,11 +78,26 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An action, the axis that it is about (``None`` of ``cache`` and ``uncache``), and where it leads."""
+    """An action, the axis that it is about (``None`` where it is about all), and where it leads."""
 
     action: Action
     axis: int | None
     state: State
+
+    @property
+    def stays(self) -> bool:
+        """Whether it leaves the level as it is."""
+        return self.action not in ("cache", "uncache")
+
+
+class Model(Protocol):
+    """What tells states of a kind of machine apart."""
+
+    def price(self, space: TilingSpace, state: State) -> Price:
+        """What a complete state costs: smaller is better."""
+
+    def overlap(self, space: TilingSpace, before: State, after: State) -> float:
+        """Formula 3: what a change at the registers gains by what then runs side by side."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +107,7 @@ class TilingSpace:
     ``axes`` have their ``extents``; those in ``sums`` are summed over, ``vector`` is the one of the vectors.
     ``operands`` are what a term of so many ``operations`` reads, ``width`` the bytes of a result. ``levels``
     are the caches, the slowest first, ``memory`` is what lies behind them. ``registers`` are the tiles that
-    registers hold.
+    registers hold. ``model`` prices them.
     """
 
     axes: tuple[str, ...]
@@ -89,6 +121,7 @@ class TilingSpace:
     memory: Level
     registers: frozenset[Tile]
     core: Core
+    model: Model
     _known: dict[tuple[str, Tile], float] = field(default_factory=dict, init=False, repr=False)
 
     def initial(self) -> State:
@@ -134,14 +167,10 @@ class TilingSpace:
         """What can be done next, always in the same order."""
         tile = state.tiles[state.level]
         for axis, size in enumerate(tile):
-            sizes = self.sizes(state.level, axis)
-            at = sizes.index(size)
-            steps: tuple[tuple[Action, int], ...] = (("tile", at + 1), ("inverse tile", at - 1))
-            for action, n in steps:
-                if 0 <= n < len(sizes):
-                    changed = state.with_tile((*tile[:axis], sizes[n], *tile[axis + 1 :]))
-                    if self.is_legal(changed):
-                        yield Edge(action, axis, changed)
+            for action, n in neighbours(self.sizes(state.level, axis), size, "tile", "inverse tile"):
+                changed = state.with_tile((*tile[:axis], n, *tile[axis + 1 :]))
+                if self.is_legal(changed):
+                    yield Edge(action, axis, changed)
         if state.level < len(self.levels):
             yield Edge("cache", None, replace(state, level=state.level + 1))
         if state.level > 0:
@@ -176,3 +205,14 @@ class TilingSpace:
 
     def _results(self, tile: Tile) -> int:
         return prod(n for axis, n in zip(self.axes, tile, strict=True) if axis not in self.sums)
+
+
+def neighbours(
+    sizes: tuple[int, ...], size: int, larger: Action, smaller: Action
+) -> Iterator[tuple[Action, int]]:
+    """The next larger and the next smaller of some sizes, each with its action."""
+    at = sizes.index(size)
+    if at + 1 < len(sizes):
+        yield larger, sizes[at + 1]
+    if at > 0:
+        yield smaller, sizes[at - 1]

@@ -1,26 +1,29 @@
 """The strategy ``construct``: the default plan, then constructed ones, the fastest by the model first.
 
 Nothing is compiled and nothing is timed here; where somebody measures the first ones, plans around the
-fastest follow, one field changed (a descent, which the paper does not have). On CPUs only, and of each unit
-only contractions by register tiles and general reductions are constructed; the other nests keep their
-default plan.
+fastest follow, one field changed (a descent, which the paper does not have). Of each unit contractions by
+register tiles and general reductions are constructed, on GPUs products of matrices; the other nests keep
+their default plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
 from tilewright.plan import RULES, Space, UnitPlan, rewritten
 from tilewright.strategies.construct.benefit import PAPER, REPAIRED, Forms
-from tilewright.strategies.construct.emit import Construction, construction, is_plan
+from tilewright.strategies.construct.blocks import BlockConstruction, BlockSpace, exact_blocks
+from tilewright.strategies.construct.emit import Construction, construction
 from tilewright.strategies.construct.exact import MOST_TILES, exact_states, tile_count
 from tilewright.strategies.construct.tree import tree_states
 from tilewright.strategies.construct.walk import WALKS, best_states
+from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
+from tilewright.target import GpuTarget
 
 #: Candidates in the order of the model before those around the fastest measured one, where any was measured.
 FIRST: Final = 8
@@ -56,19 +59,20 @@ class ConstructStrategy:
         """The forms of the formulas that lead walks."""
         return PAPER if self.variant == "paper" else REPAIRED
 
-    def plans(self, made: Construction, rng: Random) -> list[Any]:
+    def plans(self, made: Construction | BlockConstruction, rng: Random) -> list[Any]:
         """Different plans of a nest, in the order of the best state of each."""
         space, method = made.tilings, self.method
         if method == "auto":
             few = self.variant == "repaired" and tile_count(space) <= MOST_TILES
             method = "exact" if few else "walk"
         if method == "exact":
-            states = exact_states(space)
+            states = exact_blocks(space) if isinstance(space, BlockSpace) else exact_states(space)
         elif method == "tree":
             states = tree_states(space)
         else:
             states = best_states(space, rng, self.walks, self.forms)
-        return list(dict.fromkeys(made.plan_of(state) for _, state in states))
+        # what no rule makes costs infinitely much
+        return list(dict.fromkeys(made.plan_of(state) for cost, state in states if isfinite(cost[0])))
 
 
 class _ConstructSearch:
@@ -85,6 +89,8 @@ class _ConstructSearch:
             self._spaces.append(None if made is None else made.plans)
             self._nests.append([plan for plan in plans if plan != nest.plan] or [nest.plan])
         self._seen: set[UnitPlan] = set()
+        # on devices rules price their own plans and the default's alike
+        self._prices = Prices(task) if isinstance(task.machine.on, GpuTarget) else None
         self._left = self._candidates()
         self._best: tuple[float, UnitPlan] | None = None
         self._centre: UnitPlan | None = None
@@ -129,19 +135,22 @@ class _ConstructSearch:
                 near = options[max(0, place - NEAR) : place + NEAR + 1]
                 for option in near if hasattr(nest.plan, name) else ():
                     plan = replace(nest.plan, **{name: option})
-                    if is_plan(space, plan):
+                    if space.has(plan):
                         nests = (*unit.nests[:at], replace(nest, plan=plan), *unit.nests[at + 1 :])
                         yield replace(unit, nests=nests)
 
     def _candidates(self) -> Iterator[Candidate]:
         """The default, then the best plans of all nests together, the second ones …
 
-        They say no seconds: the model compares tilings of one nest, and not with the default's.
+        On CPUs they say no seconds: the model compares tilings of one nest, and not with the default's.
         """
-        yield Candidate("construct", self._default)
+        yield self._candidate(self._default)
         for n in range(max(map(len, self._nests), default=0)):
             plans = (each[min(n, len(each) - 1)] for each in self._nests)
             nests = zip(self._default.nests, plans, strict=True)
             unit = replace(self._default, nests=tuple(replace(nest, plan=plan) for nest, plan in nests))
             if unit not in self._seen and unit != self._default:
-                yield Candidate("construct", unit)
+                yield self._candidate(unit)
+
+    def _candidate(self, unit: UnitPlan) -> Candidate:
+        return Candidate("construct", unit, None if self._prices is None else self._prices.seconds(unit))

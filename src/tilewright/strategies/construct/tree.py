@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.strategies.construct.model import Price, price
-from tilewright.strategies.construct.space import State, TilingSpace
+from tilewright.strategies.construct.model import price
+from tilewright.strategies.construct.space import Price, State, TilingSpace
 
 
 def tree_states(space: TilingSpace) -> list[tuple[Price, State]]:

@@ -14,8 +14,8 @@ from random import Random
 from typing import Final
 
 from tilewright.strategies.construct.benefit import REPAIRED, Forms, benefit
-from tilewright.strategies.construct.model import Price, price
-from tilewright.strategies.construct.space import State, Tile, TilingSpace
+from tilewright.strategies.construct.model import price
+from tilewright.strategies.construct.space import Price, State, Tile, TilingSpace
 
 #: Walks from the same start.
 WALKS: Final = 20
@@ -79,8 +79,8 @@ def _around(space: TilingSpace, state: State) -> Iterator[State]:
     yield state
     for level in range(len(state.tiles)):
         for first in space.edges(replace(state, level=level)):
-            if first.axis is not None:
+            if first.stays:
                 yield replace(first.state, level=state.level)
                 for second in space.edges(first.state):
-                    if second.axis is not None:
+                    if second.stays:
                         yield replace(second.state, level=state.level)

@@ -8,9 +8,9 @@ from tests.unit.strategies.construct.test_space import small
 from tilewright.strategies.construct.benefit import (
     cache_benefit,
     cache_weight,
-    interleaving,
     tile_benefit,
 )
+from tilewright.strategies.construct.model import interleaving
 
 
 def test_growth_and_shrinking_are_inverse():

@@ -7,7 +7,6 @@ from tests.unit.plan.test_unit import PROGRAMS, product
 from tests.unit.strategies.construct.test_space import NAMES, constructions
 
 from tilewright.plan import TilePlan
-from tilewright.strategies.construct.emit import is_plan
 from tilewright.strategies.construct.walk import best_states
 
 
@@ -27,8 +26,8 @@ def test_every_state_has_a_plan_of_the_space_with_its_register_tile(name, thread
 
 def test_a_plan_of_another_form_is_none():
     (made,) = constructions(PROGRAMS["min-plus"])
-    assert is_plan(made.plans, made.plans.default)
-    assert not is_plan(made.plans, TilePlan(1, 1, 1))
+    assert made.plans.has(made.plans.default)
+    assert not made.plans.has(TilePlan(1, 1, 1))
 
 
 def test_other_nests_have_no_construction():
