@@ -23,6 +23,12 @@ KEPT_SHARE: Final = 0.5
 PAGE: Final = 4096
 #: Lines that a set of the first two levels holds at least.
 WAYS: Final = 8
+#: Cycles of a page's walk from which requests ahead pay that bring its address, too. Measured were 7 to 11
+#: (Zen), where they gain nothing, and 50 (Emerald and Granite Rapids): the next block of channels 0.89 to
+#: 0.97 of the time, lines of a transposition's result 0.52 and 0.99 to 1.00. 20 and 50 decide alike.
+SLOW_WALK: Final = 20.0
+#: How much faster one stream must be than several in turns. Measured were 1.0 (Zen 4) and 2.0 (Zen 5).
+STREAM_GAIN: Final = 1.5
 #: What may be found in the last cache level when it is read again, in parts of what the cores bring to it:
 #: while others who use it need little, there is more. Zen 4, 8 MB of 32, products of one column while the
 #: others work, asked for ahead in place of not: 3072x1024 (13 MB) 0.080 -> 0.120 ms, 4608x1536 (28 MB) 0.66
@@ -117,6 +123,26 @@ def rows_collide(rows: int, apart: int, span: int = SET_SPAN, ways: int = WAYS) 
 def page_cycles(apart: int, target: Target) -> float:
     """Cycles that each of many lines so many bytes apart waits for the address of its page."""
     return target.page_walk * min(1.0, apart / PAGE)
+
+
+def walks_slowly(target: Target) -> bool:
+    """Whether lines in pages of their own are best asked for before they are read, or filled by stores."""
+    return target.page_walk >= SLOW_WALK
+
+
+def shares_core(target: Target) -> bool:
+    """Whether another hardware thread works on the same core: in its first cache level, too."""
+    return target.shared_issue is not None
+
+
+def fetches_ahead(target: Target) -> bool:
+    """Whether the core brings what follows in memory as well by itself as instructions that ask for it."""
+    return not any(target.far_requests)
+
+
+def prefers_one_stream(target: Target) -> bool:
+    """Whether the second cache level is best read one row after the other."""
+    return target.stream_gain >= STREAM_GAIN
 
 
 def bandwidth(target: Target, nbytes: float, threads: int, share: float = KEPT_SHARE) -> float:

@@ -1,6 +1,7 @@
 """The drivers: from models and schedules to things that run."""
 
 from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult, EngineResult, run_benchmark
+from tilewright.driver.calibrate import measure_quantities
 from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
 from tilewright.driver.describe import KernelDescription, describe
@@ -106,6 +107,7 @@ __all__ = [
     "kernel_source",
     "copying",
     "measure_limits",
+    "measure_quantities",
     "model_samples",
     "no_progress",
     "pack",

@@ -171,6 +171,11 @@ def compile_model(
     machine = chosen_target(target)
     count = chosen_threads(threads, options)
     known = model_plan_from_json(plan) if isinstance(plan, str) else plan
+    if known is not None and known.is_measured_otherwise(machine):
+        _log.warning(
+            "the plan was made when other quantities of this machine were known (`tilewright targets`): "
+            "what it leaves open is decided by today's"
+        )
     exact = read_accuracy(accuracy, winograd)
     found = records_at(records, options)
     choices = KernelOptions(count, exact, find_strategy(strategy), known, found)

@@ -71,16 +71,24 @@ def measure_limits(
     return Limits(threads, gflops, MappingProxyType(read), MappingProxyType(dots))
 
 
-def reading(target: Target, threads: int, nbytes: int, memory: Array | None = None) -> Callable[[], object]:
+def reading(
+    target: Target, threads: int, nbytes: int, memory: Array | None = None, *, apart: bool = False
+) -> Callable[[], object]:
     """A function that reads about so many bytes of f32 once, each thread its own part from first to last.
 
-    ``memory`` are at least as many bytes of f32, aligned, where there are some.
+    ``memory`` are at least as many bytes of f32, aligned, where there are some. Where they lie ``apart``, the
+    vectors of a turn are those of as many streams through the thread's part.
     """
     lanes = target.lanes(F32)
     turns = max(1, nbytes // (4 * threads * STREAMS * lanes))
-    X = lang.placeholder((threads, turns, STREAMS, lanes), "f32", name="X")
+    shape = (threads, STREAMS, turns, lanes) if apart else (threads, turns, STREAMS, lanes)
+    X = lang.placeholder(shape, "f32", name="X")
     t = lang.reduce_axis(turns, "t")
-    S = lang.compute((threads, STREAMS, lanes), lambda p, u, v: lang.sum(X[p, t, u, v], axis=t), name="S")
+    S = lang.compute(
+        (threads, STREAMS, lanes),
+        lambda p, u, v: lang.sum(X[p, u, t, v] if apart else X[p, t, u, v], axis=t),
+        name="S",
+    )
     s = Schedule(lang.program([X], [S]))
     p, u, v, t_ = s.loops("S")
     s = s.cache("S", at=p, scope="register", mode="write", name="acc")
@@ -91,7 +99,7 @@ def reading(target: Target, threads: int, nbytes: int, memory: Array | None = No
     kernel = build(s.parallel(p) if threads > 1 else s, target=target, threads=threads)
     size = threads * turns * STREAMS * lanes
     values = (_ones(size) if memory is None else memory)[:size]
-    table = [values.reshape(threads, turns, STREAMS, lanes)]
+    table = [values.reshape(shape)]
     table.append(aligned_copy(np.zeros((threads, STREAMS, lanes), np.float32)))
     plan = kernel.plan(table)
     return plan.bind([], []).run

@@ -266,7 +266,7 @@ class CompiledModel(HoldsCode):
         """What is decided about the model and each kernel: what ``compile(…, plan=)`` takes."""
         found = [(k.program, k.decided()) for k in dict.fromkeys(self._steps.kernels)]
         return plan_of_kernels(
-            self.target.fingerprint, ((p, *made) for p, made in found if made is not None), self._graph_plan
+            self.target, ((p, *made) for p, made in found if made is not None), self._graph_plan
         )
 
     def explain(self) -> list[dict[str, Any]]:

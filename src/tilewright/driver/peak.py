@@ -56,6 +56,14 @@ def peak_meter(target: Target | None = None, threads: int = 1) -> Callable[[], f
     return _meter(machine, _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, CHAINS, lanes), threads)
 
 
+def chain_rate(target: Target, seconds: float = 0.5) -> float:
+    """The rate in f32, in GFLOP/s, where each multiply-add waits for the one before: it tells the clock."""
+    lanes = target.lanes(F32)
+    vector = f"<{lanes} x float>"
+    kind = _Kind(f"llvm.fma.v{lanes}f32", vector, vector, False, 1, lanes)
+    return _best(_meter(target, kind, 1), seconds)
+
+
 def dot_gops(name: str, target: Target | None = None, seconds: float = 0.5, threads: int = 1) -> float:
     """The best rate of so many threads at once with the instruction ``name`` of the target, in GOP/s.
 

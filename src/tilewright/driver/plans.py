@@ -11,9 +11,11 @@ from typing import Final
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.support import ArtefactError, digest_text
+from tilewright.target import CpuTarget, TargetBase
 
 FORMAT: Final = "tilewright-model-plan"
-VERSION: Final = 2
+VERSION: Final = 3
+FIELDS: Final = frozenset({"format", "version", "target", "quantities", "graph", "units"})
 #: Longest text that is read: far above the plan of a model of a thousand kernels.
 MAX_BYTES: Final = 1 << 28
 
@@ -23,12 +25,15 @@ class ModelPlan:
     """What is decided about a model: ``graph``, and the plans of its kernels.
 
     Each of these is found by a digest of the kernel's program and its threads. ``target`` is the fingerprint
-    of the target that they were made for. Without ``graph`` the model's kernels are those of the default.
+    of the target that they were made for, ``quantities`` the digest of what was measured of it: with others,
+    what a plan leaves open is decided otherwise. Without ``graph`` the model's kernels are those of the
+    default.
     """
 
     target: str
     units: Mapping[str, UnitPlan]
     graph: GraphPlan | None = None
+    quantities: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", MappingProxyType(dict(self.units)))
@@ -37,11 +42,22 @@ class ModelPlan:
         """The plan of a kernel, if there is one."""
         return self.units.get(unit_key(program, threads))
 
+    def is_measured_otherwise(self, target: TargetBase) -> bool:
+        """Whether this was made for the target as it is, but with other measured quantities."""
+        return self.target == target.fingerprint and self.quantities not in ("", quantities_of(target))
+
     def to_json(self) -> str:
         """The text that :func:`model_plan_from_json` reads."""
         units = {key: json.loads(plan.to_json()) for key, plan in self.units.items()}
         graph = None if self.graph is None else self.graph.to_data()
-        data = {"format": FORMAT, "version": VERSION, "target": self.target, "graph": graph, "units": units}
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "target": self.target,
+            "quantities": self.quantities,
+            "graph": graph,
+            "units": units,
+        }
         return json.dumps(data, indent=1) + "\n"
 
 
@@ -56,10 +72,16 @@ def graph_key(plan: GraphPlan, units: Iterable[str], target: str, accuracy: str)
 
 
 def plan_of_kernels(
-    target: str, kernels: Iterable[tuple[Program, int, UnitPlan]], graph: GraphPlan | None
+    target: TargetBase, kernels: Iterable[tuple[Program, int, UnitPlan]], graph: GraphPlan | None
 ) -> ModelPlan:
     """The plan of a model from those of its kernels and the threads of each."""
-    return ModelPlan(target, {unit_key(program, threads): plan for program, threads, plan in kernels}, graph)
+    units = {unit_key(program, threads): plan for program, threads, plan in kernels}
+    return ModelPlan(target.fingerprint, units, graph, quantities_of(target))
+
+
+def quantities_of(target: TargetBase) -> str:
+    """The digest of what was measured of a target; of a device nothing is."""
+    return target.quantities.digest if isinstance(target, CpuTarget) else ""
 
 
 def model_plan_from_json(text: str | bytes) -> ModelPlan:
@@ -76,11 +98,12 @@ def model_plan_from_json(text: str | bytes) -> ModelPlan:
             hint="`tilewright explain MODEL --show plan` prints one",
         )
     units, target = data.get("units"), data.get("target")
-    if set(data) != {"format", "version", "target", "graph", "units"} or not isinstance(units, dict):
-        raise ArtefactError(
-            "the plan of a model has exactly 'format', 'version', 'target', 'graph' and 'units'"
-        )
+    if set(data) != FIELDS or not isinstance(units, dict):
+        raise ArtefactError(f"the plan of a model has exactly {', '.join(map(repr, sorted(FIELDS)))}")
     if not isinstance(target, str):
         raise ArtefactError("'target' of a model's plan is a fingerprint")
+    if not isinstance(data["quantities"], str):
+        raise ArtefactError("'quantities' of a model's plan is a digest")
     graph = None if data["graph"] is None else graph_plan_from_data(data["graph"])
-    return ModelPlan(target, {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()}, graph)
+    made = {key: plan_from_json(json.dumps(unit)) for key, unit in units.items()}
+    return ModelPlan(target, made, graph, data["quantities"])

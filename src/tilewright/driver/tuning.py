@@ -285,4 +285,4 @@ def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:
     for done in results:
         if done.plan is not None:
             units[unit_key(done.task.program, done.task.machine.threads)] = done.plan
-    return ModelPlan(base.target, units, base.graph)
+    return replace(base, units=units)

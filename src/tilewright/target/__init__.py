@@ -2,6 +2,7 @@
 
 from tilewright.target.aarch64_neon import AARCH64_NEON
 from tilewright.target.aarch64_sve import AARCH64_SVE
+from tilewright.target.calibration import calibrated, calibration_path, keep_calibration
 from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import cpuinfo_flags
 from tilewright.target.detect import detect
@@ -28,6 +29,7 @@ from tilewright.target.instruction import (
 from tilewright.target.lane_dots import lane_dot
 from tilewright.target.model import CACHE_LINE, MemoryLevel, Operations, ParallelLevel, TargetBase
 from tilewright.target.nvidia import A100, H200, NVIDIA, ORIN_NANO, RTX_4090, V100
+from tilewright.target.quantities import Quantities
 from tilewright.target.registry import (
     BUILT_IN,
     find_instruction,
@@ -57,6 +59,10 @@ __all__ = [
     "NVIDIA",
     "ORIN_NANO",
     "POCL",
+    "Quantities",
+    "calibrated",
+    "calibration_path",
+    "keep_calibration",
     "RTX_4090",
     "SIMULATED",
     "TargetBase",

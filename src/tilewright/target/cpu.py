@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir import DType
-from tilewright.support import TargetError
+from tilewright.support import TargetError, digest
 from tilewright.target.model import ParallelLevel, TargetBase
+from tilewright.target.quantities import Quantities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,16 @@ class CpuTarget(TargetBase):
     one of up to twice the caches, and a larger one; 0 where the core fetches ahead as well by itself.
     ``page_walk`` counts the cycles that a line costs for its address alone where each one read lies in a page
     of its own, and those are many.
-    ``gaps_level`` is the cache level into which lines are best asked for that do not lie side by side.
-    ``next_blocks`` says whether rows that lie in blocks along a reduction are best asked for a block ahead,
-    into the first cache level, instead of a row ahead.
     ``shared_issue`` are the instructions and the loads that start a cycle while the other hardware thread of
     the core works, where that may be another guest's; ``None`` where nothing is known, or counts.
-    ``store_requests`` says whether lines that stores fill, apart from one another, are best asked for before.
-    ``far_chunks`` says whether rows from main memory that share an operand are best summed in chunks of it.
-    ``one_stream`` says whether the second cache level delivers lines one after the other faster than those of
-    several streams in turns. ``past_share`` is the part of the last cache level from which on results are
+    ``stream_gain`` says how much faster the second cache level delivers lines one after the other than those
+    of several streams in turns. ``past_share`` is the part of the last cache level from which on results are
     best stored past the caches. ``fork_seconds`` is what a parallel loop takes longer than its busiest thread
     would alone: threads that begin and end, and what they get of others' caches. Zen 4, two threads of 16,384
-    to 131,072 f32 each: 1.8 to 2.4 microseconds (``benchmarks/parallel_cost.py``).
-    ``clock_hz`` is the highest clock where known. ``moves`` bring operands of instructions to and from scopes
+    to 131,072 f32 each: 1.8 to 2.4 microseconds (``tilewright targets --calibrate``).
+    ``clock_hz`` is the highest clock where known. Those that :class:`Quantities` has are measured: a table
+    has what was measured on one machine of its kind, :mod:`~tilewright.target.calibration` what was measured
+    on this one. ``moves`` bring operands of instructions to and from scopes
     other than memory; ``tiles`` are the registers of scope ``tile``.
     """
 
@@ -49,12 +47,8 @@ class CpuTarget(TargetBase):
     missing_features: frozenset[str] = frozenset()
     far_requests: tuple[int, int] = (1, 1)
     page_walk: float = 7
-    store_requests: bool = False
-    far_chunks: bool = False
-    one_stream: bool = False
+    stream_gain: float = 1.0
     past_share: float = 1.0
-    gaps_level: int = 1
-    next_blocks: bool = False
     shared_issue: tuple[float, float] | None = None
     tiles: int = 0
     fork_seconds: float = 2.0e-6
@@ -81,8 +75,8 @@ class CpuTarget(TargetBase):
             raise TargetError(f"target {self.name!r}: fork_seconds must not be negative")
         if self.page_walk < 0:
             raise TargetError(f"target {self.name!r}: page_walk must not be negative")
-        if self.gaps_level not in (1, 2, 3):
-            raise TargetError(f"target {self.name!r}: gaps_level must be 1, 2 or 3, got {self.gaps_level}")
+        if self.stream_gain <= 0 or self.past_share <= 0:
+            raise TargetError(f"target {self.name!r}: stream_gain and past_share must be positive")
         if self.shared_issue is not None and min(self.shared_issue) <= 0:
             raise TargetError(f"target {self.name!r}: shared_issue must be positive")
         sizes = [level.size for level in self.memory]
@@ -99,6 +93,42 @@ class CpuTarget(TargetBase):
             ParallelLevel(kind="parallel", count=self.units),
             ParallelLevel(kind="vector", count=self.vector_bits // 8),
         )
+
+    @property
+    def quantities(self) -> Quantities:
+        """What was measured, here or on another machine of this kind."""
+        return Quantities(
+            clock_hz=self.clock_hz,
+            fma_per_cycle=self.fma_per_cycle,
+            bandwidths=tuple(level.bandwidth for level in self.memory),
+            page_walk=self.page_walk,
+            far_requests=self.far_requests,
+            stream_gain=self.stream_gain,
+            past_share=self.past_share,
+            fork_seconds=self.fork_seconds,
+        )
+
+    def with_quantities(self, found: Quantities) -> CpuTarget:
+        """The same machine as measured otherwise. Raises TargetError where the memory levels are others."""
+        if len(found.bandwidths) != len(self.memory):
+            raise TargetError(f"target {self.name!r}: has {len(self.memory)} memory levels")
+        levels = zip(self.memory, found.bandwidths, strict=True)
+        return replace(
+            self,
+            memory=tuple(replace(level, bandwidth=bandwidth) for level, bandwidth in levels),
+            clock_hz=found.clock_hz,
+            fma_per_cycle=found.fma_per_cycle,
+            page_walk=found.page_walk,
+            far_requests=found.far_requests,
+            stream_gain=found.stream_gain,
+            past_share=found.past_share,
+            fork_seconds=found.fork_seconds,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what this machine is: of everything but the quantities that are measured."""
+        return digest(self.with_quantities(Quantities(bandwidths=(1.0,) * len(self.memory))))
 
     @property
     def llvm_features(self) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from tilewright.support import TargetError, allow_tiles, available_cpus, get_logger
 from tilewright.target import aarch64_neon, x86_amx, x86_avx2, x86_avx512
+from tilewright.target.calibration import calibrated
 from tilewright.target.cpu import CpuTarget
 from tilewright.target.cpu_names import ARM_FEATURES, X86_FEATURES, arm_cpu_name, unmasked, x86_cpu_name
 from tilewright.target.instruction import Instruction
@@ -37,12 +38,14 @@ def detect(
     machine: str | None = None,
     units: int | None = None,
     measured: bool = True,
+    calibration: bool = True,
 ) -> CpuTarget:
-    """The target of this machine, named ``cpu``.
+    """The target of this machine, named ``cpu``, with what :mod:`~tilewright.target.calibration` keeps of it.
 
     Without ``measured`` it has what its class has, and none of the figures that are known of its CPU model.
     The paths, ``machine`` (as ``platform.machine()``) and ``units`` (default: the CPUs that this process may
-    use) are parameters for tests and for describing another machine from copies of its files. Raises
+    use) are parameters for tests and for describing another machine from copies of its files; without
+    ``calibration`` the quantities are those of the table of its CPU model. Raises
     TargetError on a machine of another kind, or one without AVX2 and FMA.
     """
     kind = (machine or platform.machine()).lower()
@@ -58,13 +61,14 @@ def detect(
         )
     count = available_cpus() if units is None else units
     own = core(target.llvm_cpu) if measured else Core()
-    return replace(
+    found = replace(
         target,
         name="cpu",
         units=count,
         memory=own.own_share(_caches(target.memory, system_cpus, count), count),
         clock_hz=_clock(system_cpus),
     )
+    return calibrated(found) if measured and calibration else found
 
 
 def _first_processor(cpuinfo: Path) -> Mapping[str, str]:

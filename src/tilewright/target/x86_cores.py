@@ -36,11 +36,7 @@ class Core:
     far_requests: tuple[int, int] | None = None
     page_walk: float | None = None
     shared_issue: tuple[float, float] | None = None
-    gaps_level: int | None = None
-    next_blocks: bool = False
-    store_requests: bool = False
-    far_chunks: bool = False
-    one_stream: bool = False
+    stream_gain: float | None = None
     past_share: float | None = None
     last_level_share: int | None = None
     lent: bool = False
@@ -56,11 +52,7 @@ class Core:
             far_requests=_known(self.far_requests, table.far_requests),
             page_walk=_known(self.page_walk, table.page_walk),
             shared_issue=_known(self.shared_issue, table.shared_issue),
-            gaps_level=_known(self.gaps_level, table.gaps_level),
-            next_blocks=self.next_blocks or table.next_blocks,
-            store_requests=self.store_requests or table.store_requests,
-            far_chunks=self.far_chunks or table.far_chunks,
-            one_stream=self.one_stream or table.one_stream,
+            stream_gain=_known(self.stream_gain, table.stream_gain),
             past_share=_known(self.past_share, table.past_share),
         )
 
@@ -109,7 +101,7 @@ ZEN_5: Final = Core(
     bandwidths=(128.0, 64.0, 16.0, 6.0),
     rates=MappingProxyType({"vdpbf16ps": 2.0}),
     far_requests=(0, 0),
-    one_stream=True,
+    stream_gain=2.0,
     past_share=0.5,
 )
 """Two products of bf16 start in a cycle (measured: 2.0 times the peak of f32).
@@ -130,7 +122,6 @@ to 1.01. From 8 MiB on: 0.48 of the time of 13 MB transposed, but ResNet-18 with
 SAPPHIRE_RAPIDS: Final = Core(
     rates=MappingProxyType({"vdpbf16ps": 0.5}),
     shared_issue=(2.4, 1.75),
-    gaps_level=2,
 )
 """As measured on Emerald Rapids, which has the same cores."""
 
@@ -140,10 +131,6 @@ EMERALD_RAPIDS: Final = Core(
     far_requests=(0, 0),
     page_walk=50.0,
     shared_issue=(2.4, 1.75),
-    gaps_level=2,
-    next_blocks=True,
-    store_requests=True,
-    far_chunks=True,
     last_level_share=5 * MIB,
 )
 """One product of bf16 starts in two cycles (measured: 0.49 times the peak of f32).
@@ -186,7 +173,6 @@ GRANITE_RAPIDS: Final = Core(
     bandwidths=(128.0, 47.0, 8.0, 4.0),
     rates=MappingProxyType({"vdpbf16ps": 0.5}),
     page_walk=50.0,
-    next_blocks=True,
     last_level_share=5 * MIB,
 )
 """One product of bf16 starts in two cycles (measured: 0.48 times the peak of f32).

@@ -71,10 +71,16 @@ def test_an_unknown_strategy_is_refused(model):
     [
         ("{", "the model's plan is not JSON"),
         ("{}", "not the plan of a model"),
-        ('{"format": "tilewright-model-plan", "version": 2}', "has exactly 'format', 'version', 'target'"),
+        ('{"format": "tilewright-model-plan", "version": 3}', "has exactly 'format', 'graph', 'quantities'"),
         (
-            '{"format": "tilewright-model-plan", "version": 2, "target": 3, "graph": null, "units": {}}',
+            '{"format": "tilewright-model-plan", "version": 3, "target": 3, "quantities": "", "graph": null,'
+            ' "units": {}}',
             "'target' of a model's plan",
+        ),
+        (
+            '{"format": "tilewright-model-plan", "version": 3, "target": "", "quantities": 1, "graph": null,'
+            ' "units": {}}',
+            "'quantities' of a model's plan is a digest",
         ),
         (" " * ((1 << 28) + 1), "at most"),
     ],

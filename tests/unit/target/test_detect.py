@@ -80,7 +80,7 @@ def test_a_model_that_cannot_have_the_tiles_it_shows_is_another(tmp_path, model,
     target = found(tmp_path, vendor="GenuineIntel", family=6, model=model, flags=AMX)
     assert target.llvm_cpu == cpu
     assert target.instruction("vdpbf16ps").per_cycle == 0.5
-    assert target.next_blocks == (cpu != "sapphirerapids")
+    assert (target.page_walk > X86_AVX512.page_walk) == (cpu != "sapphirerapids")
     shown = found(tmp_path, vendor="GenuineIntel", family=6, model=0xA7)
     assert (shown.llvm_cpu, shown.fma_per_cycle) == ("rocketlake", 1)
 
@@ -109,35 +109,19 @@ def test_a_level_that_others_leave_at_times(tmp_path):
     assert (level.size, level.whole) == (8 << 20, 32 << 20)
 
 
-def test_stores_that_wait_for_lines_and_chunks_of_columns(tmp_path):
-    assert not found(tmp_path).store_requests and not found(tmp_path).far_chunks
-    target = found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF)
-    assert target.store_requests and target.far_chunks
-
-
 def test_results_that_go_past_the_caches(tmp_path):
     assert found(tmp_path).past_share == 1.0  # Zen 4
     assert found(tmp_path, family=26, model=2).past_share == 0.5
 
 
 def test_one_stream_that_comes_faster_than_several(tmp_path):
-    assert not found(tmp_path).one_stream  # Zen 4
-    assert found(tmp_path, family=26, model=2).one_stream
+    assert found(tmp_path).stream_gain == 1.0  # Zen 4
+    assert found(tmp_path, family=26, model=2).stream_gain == 2.0
 
 
 def test_cycles_of_finding_a_page(tmp_path):
     assert found(tmp_path).page_walk == X86_AVX512.page_walk
     assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).page_walk > X86_AVX512.page_walk
-
-
-def test_where_lines_with_gaps_between_are_asked_for(tmp_path):
-    assert found(tmp_path).gaps_level == 1
-    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).gaps_level == 2
-
-
-def test_which_blocks_are_asked_for(tmp_path):
-    assert not found(tmp_path).next_blocks
-    assert found(tmp_path, vendor="GenuineIntel", family=6, model=0xCF).next_blocks
 
 
 def test_what_starts_a_cycle_on_a_shared_core(tmp_path):

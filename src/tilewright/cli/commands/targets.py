@@ -9,9 +9,18 @@ import click
 from tilewright.cli.options import common_options
 from tilewright.cli.state import State
 from tilewright.cost import Fit
+from tilewright.driver import measure_quantities
 from tilewright.ir import F32
-from tilewright.support import InstallationError, TargetError, format_bytes
-from tilewright.target import CpuTarget, GpuTarget, TargetBase, detect, find_target, target_names
+from tilewright.support import InputError, InstallationError, TargetError, format_bytes, read_settings
+from tilewright.target import (
+    CpuTarget,
+    GpuTarget,
+    TargetBase,
+    detect,
+    find_target,
+    keep_calibration,
+    target_names,
+)
 from tilewright.tune import Database, fitted
 
 
@@ -23,12 +32,30 @@ from tilewright.tune import Database, fitted
     help="Fit the quantities of this machine that the analytic model asks for to what plans took, by a "
     "database of tuning; they begin with what its class has.",
 )
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure what decisions ask of this machine, and keep it: later compilations decide by it.",
+)
+@click.option("--forget", is_flag=True, help="Forget what was measured: the table of its model counts again.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.01, max=600.0),
+    default=1.0,
+    show_default=True,
+    help="About how long --calibrate measures each quantity.",
+)
 @common_options
-def targets(state: State, fit: str | None) -> None:
+def targets(state: State, fit: str | None, calibrate: bool, forget: bool, seconds: float) -> None:
     """List the targets; `cpu` is this machine, `opencl` and `cuda` its first such devices."""
+    if (fit is not None) + calibrate + forget > 1:
+        raise click.UsageError("--fit, --calibrate and --forget exclude one another")
     if fit is not None:
         with Database(fit, read_only=True) as database:
             _show_fit(state, fit, fitted(database, detect(), detect(measured=False)))
+        return
+    if calibrate or forget:
+        _calibrate(state, None if forget else seconds)
         return
     found = {name: find_target(name) for name in target_names()}
     missing: dict[str, str] = {}
@@ -73,6 +100,54 @@ def _show_fit(state: State, path: str, found: Fit) -> None:
         state.say(f"{name:<{width}}  {before:.4g} {changed}")
     for what, (before, after) in (("fitted to", found.error), ("held out", found.held_out)):
         state.say(f"error of the model, tasks {what}: {before:.3f} -> {after:.3f}")
+
+
+def _calibrate(state: State, seconds: float | None) -> None:
+    """Measure this machine's quantities for so long each, and keep them; ``None``: forget them."""
+    table = detect(calibration=False)
+    threads = read_settings().thread_count
+    measured = None
+    if seconds is not None:
+
+        def progress(phase: str, done: int, total: int, what: str = "") -> None:
+            state.note(f"{done}/{total} {phase}")
+
+        measured = measure_quantities(table, threads, seconds, progress)
+    try:
+        path = keep_calibration(table, measured)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(
+            f"the quantities cannot be kept: {why}", hint="TILEWRIGHT_CACHE_DIR says where they are"
+        ) from None
+    now = detect()
+    fields = now.quantities.to_data()
+    found = None if measured is None else measured.to_data()
+    if state.json:
+        state.print_json(
+            {
+                "command": "targets",
+                "file": str(path),
+                "fingerprint": now.fingerprint,
+                "digest": now.quantities.digest,
+                "table": table.quantities.to_data(),
+                "measured": found,
+                "quantities": fields,
+            }
+        )
+        return
+    state.say(f"{'quantity':<16} {'table':<32} {'measured':<32} class")
+    for name, value in fields.items():
+        row = (table.quantities.to_data()[name], None if found is None else found[name], value)
+        known, here, used = (_number(each) for each in row)
+        state.say(f"{name:<16} {known:<32} {here:<32} {used}")
+    state.say(f"kept in {path}" if measured is not None else f"forgotten in {path}")
+
+
+def _number(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_number, value))
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _described(target: TargetBase) -> str:

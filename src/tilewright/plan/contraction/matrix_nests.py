@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
-from tilewright.cost import KEPT_SHARE
+from tilewright.cost import KEPT_SHARE, shares_core
 from tilewright.ir import TILE, Index, Stage, Var
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.matrix_tiles import MatrixTile
@@ -99,7 +99,7 @@ def _ask_for_columns(
     without taps, 1.02. Where another hardware thread takes the first level's lines they pay (Emerald Rapids,
     decision 0068).
     """
-    if c.axes("window") and target.shared_issue is None:
+    if c.axes("window") and not shares_core(target):
         return s
     loop = next((loop for loop in reversed(loops) if s.loop(loop).extent != Index(1)), None)
     buffer = None if c.b is None else next((b for b in s.func.buffers if b.name == c.b.buffer), None)

@@ -5,12 +5,13 @@ block, each a few lines long a tile: more than the hardware follows, and every l
 waited for. So each step over the blocks asks for the same block of the next row (Zen 4, 28 images, 256
 channels to 64 at 56 pixels: 78% of the peak without, 95% with). Lines side by side are best asked for into
 the second cache level (91% into the first); a stride leaves lines out, and what is then asked for into the
-second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided; the
-target says which level is best).
+second level comes no sooner (75% with and without, 90% into the first: 256 channels to 128, strided;
+but where another hardware thread uses that level too, lines asked for early are lost there).
 
-Where a core is shared, its window is too short to hide even the second cache level: there each block of a 1x1
-convolution asks for the next one, into the first level, and for nothing else (`Target.next_blocks`; not for
-instructions that sum products: bf16 ResNet-50 0.999 of the time, MobileNet-V2 1.009).
+Where a core is shared, its window is too short to hide even the second cache level, and where pages are found
+slowly no window hides those of the next block: there each block of a 1x1 convolution asks for the next one,
+into the first level, and for nothing else (`cost.walks_slowly`; not for instructions that sum products: bf16
+ResNet-50 0.999 of the time, MobileNet-V2 1.009).
 
 The lines of a tile's results are asked for before its reduction, which hides that another core or the memory
 has them (0.2 to 1.3% of such convolutions; nothing where their results fit in the second cache level).
@@ -27,7 +28,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, contiguous_reduction, footprint
-from tilewright.cost import exceeds_caches, goes_past_caches
+from tilewright.cost import exceeds_caches, goes_past_caches, shares_core, walks_slowly
 from tilewright.ir import CONST, FloorDiv, Index, buffers_of
 from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
@@ -66,7 +67,7 @@ def ask_ahead(
     if blocks is None:
         # an instruction does all of it
         return s
-    near = target.next_blocks and use_of(c) is None and not c.axes("window")
+    near = walks_slowly(target) and use_of(c) is None and not c.axes("window")
     if near and (apart := _blocks_apart(s, c, axis, step)) > 0:
         return s.annotate(blocks, "prefetch", f"{c.a.buffer}+{apart}:1")
     rows = next((v for v in (*outer[-1:], around) if s.loop(v).extent.as_int() > 1), None)
@@ -79,7 +80,7 @@ def ask_ahead(
     taps = [v for v, a in fed.items() if a in tied]
     loop = max((blocks, *taps), key=list(fed).index)
     strided = any(abs(i.coefficient(a)) > 1 for i in c.a.indices for a in c.axes("m"))
-    level = f":{target.gaps_level}" if strided else ""
+    level = f":{2 if shares_core(target) else 1}" if strided else ""
     return s.annotate(loop, "prefetch", f"{c.a.buffer}+{further}{level}")
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cost import buffer_bytes, comes_from_memory, whole_cache
+from tilewright.cost import buffer_bytes, comes_from_memory, fetches_ahead, shares_core, whole_cache
 from tilewright.ir import Buffer, Stage
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.schedule import Schedule
@@ -46,8 +46,8 @@ def chunk_steps(rows: Buffer, panels: Buffer, steps: int, target: Target) -> int
     """Steps of a chunk, of the ``steps`` of a reduction; 0 where all are done at once."""
     room, nbytes = target.level("l1").size or 0, buffer_bytes(panels)
     far = buffer_bytes(rows) > whole_cache(target)
-    if nbytes <= WHOLE_SHARE * room or (far and not target.far_chunks):
-        # from memory, requests alone do as well or better elsewhere
+    if nbytes <= WHOLE_SHARE * room or (far and not (shares_core(target) and fetches_ahead(target))):
+        # from memory, requests alone do as well or better; and a core of one thread needs neither
         return 0
     chunks = -(-nbytes // max(1, int((FAR_CHUNK_SHARE if far else CHUNK_SHARE) * room)))
     return -(-steps // chunks)
@@ -64,7 +64,7 @@ def next_tiles(buffer: Buffer, elements: int, target: Target) -> tuple[str, ...]
     A core that fetches ahead by itself is helped by the next one in its first cache level (Zen 5: 1440x4x2560
     0.108 -> 0.094 ms), others by two in the second, where they may come from memory.
     """
-    if not any(target.far_requests):
+    if fetches_ahead(target):
         return (
             (f"{buffer.name}+{elements}:1",) if buffer_bytes(buffer) > (target.level("l2").size or 0) else ()
         )

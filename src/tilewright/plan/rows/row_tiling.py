@@ -1,7 +1,7 @@
 """Reductions along memory: rows that are summed together, vectors of each, and what is asked for ahead.
 
 Rows that share an operand share its loads: several at a time, each a stream of its own. Cores differ in what
-streams cost. Where the second cache level delivers one twice as fast as several (`Target.one_stream`), rows
+streams cost. Where the second cache level delivers one twice as fast as several (`Target.stream_gain`), rows
 of one or two columns are summed one after the other, in several vectors, and what comes from the third level
 is asked for into the first one.
 """
@@ -11,7 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.cost import buffer_bytes, last_cache, perhaps_kept, rows_collide
+from tilewright.cost import (
+    buffer_bytes,
+    fetches_ahead,
+    last_cache,
+    perhaps_kept,
+    prefers_one_stream,
+    rows_collide,
+)
 from tilewright.ir import Buffer, Load, Program
 from tilewright.plan.far_prefetch import FAR, NEXT_SHARE, further, into_first_level, steps_ahead, stride
 from tilewright.plan.rows.chunks import next_tiles
@@ -77,7 +84,7 @@ def _most(program: Program, m: LaneMatch, target: Target) -> tuple[int, int]:
     columns, nbytes = m.results, _bytes_read(program, m)
     if not m.shared:
         return VECTORS, 1
-    if target.one_stream and nbytes <= last_cache(target):
+    if prefers_one_stream(target) and nbytes <= last_cache(target):
         far = nbytes > FAR * last_cache(target)
         most = ALONE_COLUMNS if _columns_stay(program, m, target) else 1
         alone = 1 < columns <= most if far else columns <= STREAM_COLUMNS
@@ -85,7 +92,7 @@ def _most(program: Program, m: LaneMatch, target: Target) -> tuple[int, int]:
     if columns == 1:
         kept = nbytes <= perhaps_kept(target)
         return (STREAM_VECTORS, 1) if m.extent >= LONG_ROW and kept else several
-    fetches = columns <= STREAM_COLUMNS and not any(target.far_requests)
+    fetches = columns <= STREAM_COLUMNS and fetches_ahead(target)
     stay = fetches and m.extent > LONG_ROW and _columns_stay(program, m, target)
     return (STREAM_VECTORS, 1) if stay else several
 
@@ -100,11 +107,11 @@ def requests_ahead(
     """
     if m.row is None:
         return ()
-    if not any(target.far_requests):
+    if fetches_ahead(target):
         # the core follows rows by itself, but has room for few loads among several products each
         own = threads * (target.level("l2").size or 0)
         if (
-            target.one_stream
+            prefers_one_stream(target)
             and m.shared
             and rows == 1
             and own < _bytes_read(program, m) <= last_cache(target)

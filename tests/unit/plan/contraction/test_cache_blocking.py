@@ -36,12 +36,8 @@ def machine(second: int, third: int, requests: tuple[int, int] = (2, 4)):
         far_requests=requests,
         fma_per_cycle=2.0,
         page_walk=7,
-        store_requests=False,
-        far_chunks=False,
-        one_stream=False,
+        stream_gain=1.0,
         past_share=1.0,
-        gaps_level=1,
-        next_blocks=False,
         shared_issue=None,
     )
 

@@ -76,6 +76,6 @@ def test_cycles_of_a_step_by_what_lasts_longer():
     ],
 )
 def test_results_stay_the_same(given, options, threads, monkeypatch):
-    host = replace(HOST, shared_issue=(2.4, 1.75), next_blocks=True)
+    host = replace(HOST, shared_issue=(2.4, 1.75), page_walk=50)
     monkeypatch.setattr(test_default, "HOST", host)
     check(blocked(conv_program(*given, **options)), winograd="off", threads=threads)

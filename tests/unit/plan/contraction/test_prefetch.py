@@ -46,13 +46,13 @@ def hints(program, target=HOST) -> set[tuple[str, str]]:
     ],
 )
 def test_each_block_of_channels_asks_for_its_part_of_the_next_row(given, stride, expected):
-    target = replace(HOST, gaps_level=1, next_blocks=False)
+    target = replace(HOST, shared_issue=None, page_walk=7)
     assert hints(blocked(conv_program(*given, stride=stride)), target) == expected
 
 
-def test_the_target_says_which_level_gets_lines_with_gaps_between():
+def test_lines_with_gaps_between_go_into_the_second_level_of_a_shared_core():
     strided = blocked(conv_program(1, 32, 32, (8, 28), (1, 1), stride=2))
-    target = replace(HOST, gaps_level=2, next_blocks=False)
+    target = replace(HOST, shared_issue=(2.4, 1.75), page_walk=7)
     assert ("Y0_ic_o", f"X+{2 * 28 * 16}:2") in hints(strided, target)
 
 
@@ -68,7 +68,7 @@ def test_the_target_says_which_level_gets_lines_with_gaps_between():
 )
 def test_or_each_block_asks_for_the_next_block(given, stride, expected):
     program = blocked(conv_program(*given, stride=stride))
-    assert hints(program, replace(HOST, next_blocks=True)) == expected
+    assert hints(program, replace(HOST, page_walk=50)) == expected
 
 
 def test_plain_operands_are_followed_by_the_hardware():

@@ -40,10 +40,10 @@ def test_lines_of_the_next_tile_are_asked_for_where_stores_wait_for_them():
         s = default_schedule(program, replace(machine(2048, 10 * 1024), **facts), 2)
         return {value for _, value in hints(s)}
 
-    assert asked(1000, store_requests=True) == {"Y+64:1"}
+    assert asked(1000, page_walk=50) == {"Y+64:1"}
     assert asked(1000) == set()
-    assert asked(400, store_requests=True) == set()  # stays near
-    assert asked(1700, store_requests=True) == set()  # goes past the caches
+    assert asked(400, page_walk=50) == set()  # stays near
+    assert asked(1700, page_walk=50) == set()  # goes past the caches
 
 
 def test_two_operands_one_of_them_across():

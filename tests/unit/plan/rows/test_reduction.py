@@ -234,7 +234,7 @@ def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
     ],
 )
 def test_rows_one_after_the_other_where_one_stream_is_faster(shape, lanes, rows, asked):
-    here = replace(machine(1024, 32 * 1024, requests=(0, 0)), one_stream=True)
+    here = replace(machine(1024, 32 * 1024, requests=(0, 0)), stream_gain=2.0)
     s = default_schedule(product(*shape), here, 2)
     (partial,) = (s.block(name) for name in s.blocks() if name.endswith("_lanes"))
     assert partial.iters[-2].extent.as_int() == lanes
@@ -244,7 +244,7 @@ def test_rows_one_after_the_other_where_one_stream_is_faster(shape, lanes, rows,
 
 @pytest.mark.parametrize(("m", "n", "k"), [(37, 1, 300), (40, 2, 512), (33, 2, 1000), (50, 4, 345)])
 def test_rows_one_after_the_other_compute_the_same(m, n, k, monkeypatch):
-    here = replace(HOST, one_stream=True)
+    here = replace(HOST, stream_gain=2.0)
     monkeypatch.setattr(lane_rows, "FAR", 0.0 if n == 4 else 0.5)
     monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
     assert used(check(product(m, n, k), target=here, interpret=False))
@@ -254,7 +254,7 @@ def test_rows_from_memory_in_chunks_where_the_target_wants_them():
     here = machine(1024, 32 * 1024, requests=(0, 0))
     program = product(7680, 4, 2560)
     assert not any(name.endswith("_lanes_acc") for name in default_schedule(program, here, 2).blocks())
-    s = default_schedule(program, replace(here, far_chunks=True), 2)
+    s = default_schedule(program, replace(here, shared_issue=(2.4, 1.75)), 2)
     (block,) = (name for name in s.blocks() if name.endswith("_lanes_acc"))
     assert any(loop.endswith("_turn") for loop in s.loops(block))
     step = next(loop for name in s.blocks() for loop in s.loops(name) if loop.endswith("_step"))
