@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from tilewright import lang
-from tilewright.driver import build, dot_gops, pack, peak_gflops
+from tilewright.build import build, pack
+from tilewright.driver import dot_gops, peak_gflops
 from tilewright.ir import DType, Program
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import default_schedule

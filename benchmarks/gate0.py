@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import lang
+from tilewright.build import flops, pack, unpack
 from tilewright.codegen import assembly, compile_ir, count_vector_spills, emit_kernel, load_object
-from tilewright.driver import flops, pack, peak_gflops, unpack
+from tilewright.driver import peak_gflops
 from tilewright.ir import CONST, F32, Index, Program, run_function
 from tilewright.lower import lower
 from tilewright.runtime import PlanBuilder, PoolOptions, shared_pool

@@ -30,18 +30,11 @@ from typing import Any
 import numpy as np
 
 from tilewright import lang
+from tilewright.build import DeviceFunction, flops, kernel_source, moved_bytes
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
 from tilewright.cost import occupancy
 from tilewright.devices import open_device
-from tilewright.driver import (
-    DeviceFunction,
-    EmittedUnit,
-    compile_model,
-    emit_model,
-    flops,
-    kernel_source,
-    moved_bytes,
-)
+from tilewright.driver import EmittedUnit, compile_model, emit_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
 from tilewright.schedule import Schedule

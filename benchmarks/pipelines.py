@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.build import build
 from tilewright.cost import Machine
-from tilewright.driver import LocalMeasurer, build, seconds_of
+from tilewright.driver import LocalMeasurer, seconds_of
 from tilewright.plan import build_unit
 from tilewright.runtime import aligned_copy
 from tilewright.schedule import Schedule

@@ -38,9 +38,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import lang
+from tilewright.build import build
 from tilewright.codegen import ALL_CALLS, emit_c
 from tilewright.cost import Machine
-from tilewright.driver import build
 from tilewright.driver.nests import Nest
 from tilewright.frontend.c import read_c_file
 from tilewright.frontend.nests import scop

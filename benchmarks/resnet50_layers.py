@@ -30,7 +30,7 @@ from gate0 import constant, stored
 from sidebyside import best_peak
 
 from tilewright import lang
-from tilewright.driver import build, pack, unpack
+from tilewright.build import build, pack, unpack
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
 from tilewright.strategies import default_schedule

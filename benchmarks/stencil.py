@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.runtime import aligned_copy
 
 

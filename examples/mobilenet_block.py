@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
 

@@ -2,9 +2,9 @@
 
 from importlib.util import find_spec
 
+from tilewright.build import DeviceFunction, kernel_source
 from tilewright.codegen import compile_cuda
 from tilewright.devices import open_device
-from tilewright.driver.device_kernel import DeviceFunction, kernel_source
 from tilewright.support import InstallationError, read_settings
 
 

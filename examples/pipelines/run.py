@@ -18,7 +18,7 @@ import numpy as np
 from application import Application, Array
 from photo import write_png
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule

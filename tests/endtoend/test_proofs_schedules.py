@@ -19,7 +19,7 @@ import rolling_rows
 import stencil
 from native_kernel import Native
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.ir import run_function, stmt_loads, verify
 from tilewright.schedule import Schedule, load_trace, pack_argument, replay, unpack_argument
 

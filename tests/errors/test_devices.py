@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from devices import on_device
+from tilewright.build.device_kernel import buffer_bytes
 from tilewright.cli.files import write_folder
 from tilewright.codegen import compile_cuda, emit_kernels
 from tilewright.codegen.nvrtc import read_resources
 from tilewright.devices import DeviceLimits, open_device
 from tilewright.devices.opencl import OpenClDevice
-from tilewright.driver.device_kernel import buffer_bytes
 from tilewright.ir import (
     F32,
     ZERO,

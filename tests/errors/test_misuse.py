@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_models as tiny
 import tilewright
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.support import InputError, ModelError, ProgramError
 
 A = lang.placeholder((8,), "f32", "A")

@@ -10,9 +10,10 @@ import pytest
 import onnx_models as tiny
 import tilewright
 from tilewright import lang
+from tilewright.build import build
 from tilewright.cli import main
 from tilewright.codegen import emit_kernel, link_shared
-from tilewright.driver import BenchPlan, build, verify_model
+from tilewright.driver import BenchPlan, verify_model
 from tilewright.driver.bench.torch_model import torch_module
 from tilewright.driver.engines import optional_module
 from tilewright.ir import parse_function

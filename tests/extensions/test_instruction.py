@@ -7,8 +7,8 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
+from tilewright.build import pack
 from tilewright.cost import execution_cycles, multiply_add_cycles
-from tilewright.driver.layouts import pack
 from tilewright.ir import BF16, F32, I16, I32, run_function, verify
 from tilewright.plan import plan_from_json, plan_unit
 from tilewright.plan.contraction.instructions import instruction_uses

@@ -9,7 +9,7 @@ import tilewright
 
 ROOT = Path(tilewright.__file__).parent
 #: What users call; an internal error is for no description.
-PACKAGES = ("lang", "schedule", "driver", "runtime", "target")
+PACKAGES = ("lang", "schedule", "build", "driver", "runtime", "target")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 #: Words by which descriptions say it; of primitives, "Legal for ..." and "Refused for ...".
 WORDS = ("raise", "refus", "error", "legal")

@@ -4,12 +4,9 @@ from tilewright.driver.bench import ENGINES, OURS, Bench, BenchPlan, BenchResult
 from tilewright.driver.calibrate import measure_quantities
 from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
-from tilewright.driver.describe import KernelDescription, describe
-from tilewright.driver.device_kernel import DeviceFunction, kernel_source
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.graph_plan import graph_units
-from tilewright.driver.kernel import Kernel, build
 from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layout_tuning import (
     LayoutTuning,
@@ -18,7 +15,6 @@ from tilewright.driver.layout_tuning import (
     tune_layouts,
     with_tuned_layouts,
 )
-from tilewright.driver.layouts import pack, unpack
 from tilewright.driver.limits import Limits, copying, measure_limits, read_rate, reading
 from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
@@ -43,7 +39,6 @@ from tilewright.driver.verify import (
     verify_model,
     verify_program,
 )
-from tilewright.driver.work import flops, moved_bytes
 from tilewright.runtime import TensorInfo
 
 __all__ = [
@@ -58,15 +53,12 @@ __all__ = [
     "CompiledProgram",
     "cluster_measurer",
     "DynamicModel",
-    "DeviceFunction",
     "ENGINES",
     "EmittedUnit",
     "FORMS",
     "Form",
     "EngineResult",
     "GroupInfo",
-    "Kernel",
-    "KernelDescription",
     "KernelProfile",
     "Limits",
     "LayoutTuning",
@@ -97,26 +89,19 @@ __all__ = [
     "TensorCheck",
     "TensorInfo",
     "Verification",
-    "build",
     "compile_model",
-    "describe",
     "dot_gops",
     "emit_model",
-    "flops",
-    "moved_bytes",
-    "kernel_source",
     "copying",
     "measure_limits",
     "measure_quantities",
     "model_samples",
     "no_progress",
-    "pack",
     "peak_gflops",
     "peak_meter",
     "read_rate",
     "reading",
     "run_benchmark",
-    "unpack",
     "verify_model",
     "verify_program",
 ]

@@ -13,11 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.build import Array, UnitKernel, is_plain, pack, physical_sizes
 from tilewright.devices import DevicePlan
 from tilewright.driver.kernels import ModelKernel
-from tilewright.driver.layouts import Array, is_plain, pack, physical_sizes
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
-from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Repetition, Step, ValueRange, plan_memory
 from tilewright.ir import Buffer, DType, IndexMap, dtype_of

@@ -15,9 +15,8 @@ from typing import Final
 import numpy as np
 
 from tilewright import lang
+from tilewright.build import Array, build
 from tilewright.cost import PAGE, last_cache, whole_cache
-from tilewright.driver.kernel import build
-from tilewright.driver.layouts import Array
 from tilewright.driver.limits import reading
 from tilewright.driver.peak import chain_rate, peak_gflops
 from tilewright.driver.progress import Progress, no_progress

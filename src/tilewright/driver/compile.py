@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, overload
 
+from tilewright.build import Array, UnitKernel, device_of
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import (
     chosen_precision,
@@ -17,19 +18,16 @@ from tilewright.driver.choices import (
     chosen_threads,
     physical_memory,
 )
-from tilewright.driver.device_kernel import device_of
 from tilewright.driver.device_model import assemble_on_device, build_device_kernels
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
-from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_kernels import Compiler
 from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, unit_key
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import NamedRanges, checked_ranges
-from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit, plain_units
 from tilewright.frontend import Shapes, Source, import_onnx, read_onnx
 from tilewright.graph import Graph, Limits, WriteOutLoops, fuse, simplify

@@ -7,17 +7,15 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from tilewright.build import LoadedKernels, UnitKernel, flops, kernel_source, lowered_for, place_kernels
 from tilewright.codegen import Memory, open_cache
 from tilewright.cost import Machine
 from tilewright.devices import DEVICE_ALIGNMENT, Device, DevicePlanBuilder
 from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
-from tilewright.driver.device_kernel import LoadedKernels, kernel_source, lowered_for, place_kernels
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
-from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
-from tilewright.driver.work import flops
 from tilewright.graph import Step, plan_memory
 from tilewright.ir import LoopFunction, Program
 from tilewright.plan import Planned, UnitPlan, build_unit

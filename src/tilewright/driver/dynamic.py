@@ -12,12 +12,12 @@ from itertools import product
 from math import prod
 from typing import Final
 
+from tilewright.build import Array
 from tilewright.driver.aside import Aside
 from tilewright.driver.assemble import Assembled, Packs, Steps, make_steps
 from tilewright.driver.graph_plan import GraphUnits, constants_of, without_packed
 from tilewright.driver.imported_sizes import MOST_SIZES, imported, require_affine
 from tilewright.driver.kernels import ModelKernel
-from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_kernels import Compiler, OpenKernels
 from tilewright.driver.profile import Profile

@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from tilewright.build import flops, kernel_source, moved_bytes
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
 from tilewright.cost import Machine
-from tilewright.driver.device_kernel import kernel_source
 from tilewright.driver.device_model import HOST_THREADS, planned_for_device
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.units import Unit, plain_units
-from tilewright.driver.work import flops, moved_bytes
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import PASSES, fuse, simplify
 from tilewright.ir import Program

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.driver.layouts import Array
+from tilewright.build import Array
 from tilewright.driver.range_plan import NoRangePlanError
 from tilewright.graph import Graph
 

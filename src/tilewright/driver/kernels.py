@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from tilewright.build import Array, UnitKernel, flops
 from tilewright.codegen import (
     CompilePool,
     CompileRequest,
@@ -22,12 +23,9 @@ from tilewright.codegen import (
     optimised_ir,
 )
 from tilewright.cost import Machine
-from tilewright.driver.layouts import Array
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
-from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Unit
-from tilewright.driver.work import flops
 from tilewright.ir import Buffer, LoopFunction, Program
 from tilewright.lower import lower
 from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit, schedule_open

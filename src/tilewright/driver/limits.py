@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import lang
-from tilewright.driver.kernel import build
+from tilewright.build import build
 from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.ir import F32
 from tilewright.runtime import aligned_copy, aligned_empty

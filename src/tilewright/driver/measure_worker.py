@@ -27,9 +27,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.build import Array, pack, unpack
 from tilewright.codegen import KernelText, LoadedObject, compile_ir, emit_kernel, load_object
 from tilewright.cost import Machine
-from tilewright.driver.layouts import Array, pack, unpack
 from tilewright.driver.load import OtherLoad
 from tilewright.ir import Program, Stage, parse_program, structural_hash
 from tilewright.lang import evaluate

@@ -12,21 +12,27 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from tilewright.build import (
+    Array,
+    KernelDescription,
+    UnitKernel,
+    describe,
+    is_plain,
+    moved_bytes,
+    reduction_length,
+    unpack,
+)
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.driver.assemble import Assembled, Steps
-from tilewright.driver.describe import KernelDescription, describe
 from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
-from tilewright.driver.layouts import Array, is_plain, unpack
 from tilewright.driver.limits import Limits
 from tilewright.driver.plans import ModelPlan, plan_of_kernels
 from tilewright.driver.profile import KernelProfile, Profile
 from tilewright.driver.samples import index_bounds
 from tilewright.driver.save import Described, Library, Parts, Weights, save_model, take_apart
 from tilewright.driver.save_device import save_for_device
-from tilewright.driver.unit_kernel import UnitKernel
 from tilewright.driver.units import Precision, Unit
-from tilewright.driver.work import moved_bytes, reduction_length
 from tilewright.ir import dtype_of
 from tilewright.plan import GraphPlan
 from tilewright.runtime import (

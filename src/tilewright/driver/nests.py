@@ -11,10 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright import poly
+from tilewright.build import Array, Kernel, read_sizes
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.driver.choices import chosen_threads
-from tilewright.driver.kernel import Array, Kernel
-from tilewright.driver.sizes import read_sizes
 from tilewright.frontend import nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
 from tilewright.runtime import aligned_copy

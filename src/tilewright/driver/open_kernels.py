@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.build import Array, flops
 from tilewright.driver.assemble import Assembled, Steps, assemble
 from tilewright.driver.graph_plan import GraphUnits, graph_units
 from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels
-from tilewright.driver.layouts import Array
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import DEGENERATE, NamedRanges, range_of, sampled_sizes
 from tilewright.driver.units import Precision, Unit
-from tilewright.driver.work import flops
 from tilewright.graph import Graph
 from tilewright.ir import Param, Program, buffer_at, generalise, program_at
 from tilewright.plan import GraphPlan

@@ -11,17 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.build import Array, describe, flops, read_sizes
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
-from tilewright.driver.describe import describe
 from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels, scheduled_kernel
-from tilewright.driver.layouts import Array
 from tilewright.driver.model import CompiledModel, Text, kernel_texts
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
-from tilewright.driver.sizes import read_sizes
 from tilewright.driver.units import Unit
-from tilewright.driver.work import flops
 from tilewright.graph import Graph, Node, TensorType
 from tilewright.ir import CONST, Buffer, Program, buffer_at, evaluate_index, program_at, strides_of
 from tilewright.plan import schedule_open
@@ -211,7 +208,7 @@ def compile_program(
     if not isinstance(program, Program):
         raise InputError(
             "a schedule that is compiled must be one of a program, this is one of a loop function",
-            hint="tilewright.driver.build takes loop functions",
+            hint="tilewright.build.build takes loop functions",
         )
     fixed = dict(shapes or {})
     if strange := next((name for name in fixed if name not in {p.name for p in program.params}), None):

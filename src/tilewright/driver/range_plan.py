@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.build import Array, is_plain
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.kernels import ModelKernel
-from tilewright.driver.layouts import Array, is_plain
 from tilewright.ir import dtype_of
 from tilewright.runtime import (
     ExecutionPlan,

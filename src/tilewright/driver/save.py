@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import __version__
+from tilewright.build import is_plain
 from tilewright.codegen import can_link, link_shared, rename_functions, shared_library
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.kernels import ModelKernel
-from tilewright.driver.layouts import is_plain
 from tilewright.runtime import (
     ALIGNMENT,
     CODE,

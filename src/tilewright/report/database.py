@@ -7,7 +7,8 @@ from statistics import median
 from typing import Final
 
 from tilewright import __version__
-from tilewright.driver import Limits, flops, moved_bytes
+from tilewright.build import flops, moved_bytes
+from tilewright.driver import Limits
 from tilewright.ir import Program, parse_program
 from tilewright.report.content import STATUSES, Content, Kernel, Points
 from tilewright.report.model import from_memory, now

@@ -8,15 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tilewright import __version__
-from tilewright.driver import (
-    CompiledModel,
-    GroupInfo,
-    KernelDescription,
-    KernelProfile,
-    Limits,
-    Profile,
-    network_of,
-)
+from tilewright.build import KernelDescription
+from tilewright.driver import CompiledModel, GroupInfo, KernelProfile, Limits, Profile, network_of
 from tilewright.ir import print_function
 from tilewright.report.content import Content, Kernel
 from tilewright.support import available_cpus

@@ -8,8 +8,8 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
+from tilewright.build import pack
 from tilewright.codegen import assembly, emit_kernel
-from tilewright.driver.layouts import pack
 from tilewright.ir import run_function
 from tilewright.lower import lower
 from tilewright.schedule import Schedule

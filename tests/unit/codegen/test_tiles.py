@@ -12,8 +12,8 @@ import pytest
 
 from native_kernel import Native
 from tilewright import lang
+from tilewright.build import pack
 from tilewright.codegen import assembly, emit_kernel
-from tilewright.driver.layouts import pack
 from tilewright.ir import TILE, parse_function, run_function
 from tilewright.lower import lower
 from tilewright.support import ScheduleError

@@ -8,10 +8,10 @@ import pytest
 
 import tilewright
 from devices import HAVE_NVRTC, LANGUAGES, on_device
+from tilewright.build.device_kernel import check_limits, kernel_source
 from tilewright.cli import main
 from tilewright.devices import DevicePlanBuilder, open_device
 from tilewright.driver import emit_model, verify_model
-from tilewright.driver.device_kernel import check_limits, kernel_source
 from tilewright.frontend import zoo
 from tilewright.ir import parse_function
 from tilewright.support import InputError, ResourceError, ScheduleError, TargetError

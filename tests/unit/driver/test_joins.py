@@ -10,7 +10,8 @@ from tests import onnx_models
 from tests.native_kernel import HOST, LANES
 
 import tilewright
-from tilewright.driver import describe, graph_plan, verify_model
+from tilewright.build import describe
+from tilewright.driver import graph_plan, verify_model
 from tilewright.driver.graph_plan import choose_graph_plan
 from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx, zoo

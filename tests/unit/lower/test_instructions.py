@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from c_kernel import CKernel
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import F32, ZERO, Along, Exec, LoopFunction, Window, buffer, run_function
 from tilewright.lower import lower
 from tilewright.support import TargetError

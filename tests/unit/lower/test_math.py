@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from native_expression import inputs, native
-from tilewright.driver.kernel import Kernel
+from tilewright.build import Kernel
 from tilewright.ir import (
     BF16,
     CALLS,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.driver.layouts import pack, unpack
+from tilewright.build import pack, unpack
 from tilewright.ir import I32, run_function
 from tilewright.lang import evaluate
 from tilewright.mapping import Needle, find_mappings, match, tensorized, three_operand_form

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.driver.layouts import pack, unpack
+from tilewright.build import pack, unpack
 from tilewright.ir import I8, I32, U8, run_function, structural_hash
 from tilewright.lang import evaluate
 from tilewright.mapping import TRANSFORMATIONS, find_mappings, search_mappings, tensorized

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from native_kernel import HOST, Native
+from tilewright.build import pack, unpack
 from tilewright.codegen import emit_kernel
-from tilewright.driver.layouts import pack, unpack
 from tilewright.ir import run_function, verify
 from tilewright.lang import evaluate
 from tilewright.lower import lower

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import build
 from tilewright.ir import Param, program_at
 from tilewright.plan.open_sizes import TYPICAL, schedule_open, typical_size
 from tilewright.support import assert_close

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.native_kernel import HOST, LANES, Native
 
 from tilewright import lang
-from tilewright.driver.layouts import pack, unpack
+from tilewright.build import pack, unpack
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
 from tilewright.plan import Flow, assign_layouts

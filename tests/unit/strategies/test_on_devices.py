@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from tilewright import lang
+from tilewright.build import kernel_source
 from tilewright.cost import Machine
-from tilewright.driver import kernel_source
 from tilewright.lang import ops
 from tilewright.strategies import ON_DEVICES, STRATEGIES, History, Prices, Task, best_by_model
 from tilewright.target import A100

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from tilewright.build import KernelDescription
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_for, open_model
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
@@ -16,7 +17,7 @@ from tilewright.cli.pages import measured, write_page
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
 from tilewright.devices import load_fixed
-from tilewright.driver import GroupInfo, KernelDescription
+from tilewright.driver import GroupInfo
 from tilewright.ir import print_function
 from tilewright.report import as_svg, as_text, of_fusion
 from tilewright.runtime import SavedModel, is_saved_model

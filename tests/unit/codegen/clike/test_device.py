@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from devices import HAVE_NVRTC, LANGUAGES, checked_by_nvrtc, on_device
+from tilewright.build import kernel_source
 from tilewright.codegen import emit_kernels
-from tilewright.driver.device_kernel import kernel_source
 from tilewright.ir import parse_function, run_function
 from tilewright.support import ScheduleError, TargetError
 

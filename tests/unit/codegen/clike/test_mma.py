@@ -5,8 +5,8 @@ import pytest
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
+from tilewright.build import kernel_source
 from tilewright.codegen import emit_kernels
-from tilewright.driver import kernel_source
 from tilewright.ir import (
     F16,
     F32,

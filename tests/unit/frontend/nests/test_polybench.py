@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.driver import Kernel
+from tilewright.build import Kernel
 from tilewright.frontend.nests import scop
 from tilewright.ir import run_function, verify
 from tilewright.runtime import aligned_copy

@@ -7,7 +7,7 @@ import pytest
 
 from native_kernel import HOST, LANES, Native
 from tilewright import lang
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import CONST, run_function, verify
 from tilewright.lang import ops
 from tilewright.plan.algorithms import bf16x3

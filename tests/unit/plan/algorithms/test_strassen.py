@@ -7,7 +7,7 @@ import pytest
 from tests.native_kernel import HOST, Native
 
 from tilewright import lang
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import CONST, F32, run_function
 from tilewright.lang import ops
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen, schedule_strassen

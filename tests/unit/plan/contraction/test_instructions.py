@@ -8,7 +8,7 @@ import pytest
 
 from native_kernel import HOST, LANES, Native
 from tilewright import lang
-from tilewright.driver.layouts import pack, unpack
+from tilewright.build import pack, unpack
 from tilewright.ir import BF16, CONST, run_function, verify
 from tilewright.plan import plan_unit
 from tilewright.plan.graph.layouts import Block

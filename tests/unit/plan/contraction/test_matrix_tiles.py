@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from native_kernel import HOST, Native
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import run_function, verify
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
 from tilewright.strategies import default_schedule

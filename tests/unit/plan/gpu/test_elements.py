@@ -7,8 +7,8 @@ import pytest
 
 from devices import LANGUAGES, on_device
 from tilewright import lang
+from tilewright.build import kernel_source
 from tilewright.cost import Machine
-from tilewright.driver import kernel_source
 from tilewright.ir import run_program
 from tilewright.lang import ops
 from tilewright.plan import build_unit, plan_unit

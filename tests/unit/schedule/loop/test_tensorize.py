@@ -7,7 +7,7 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import F32, Binary, Const, parse_function, print_function, run_function
 from tilewright.schedule import Schedule, load_trace, replay
 from tilewright.support import ArtefactError, ScheduleError

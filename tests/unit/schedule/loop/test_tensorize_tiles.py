@@ -6,7 +6,7 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
-from tilewright.driver.layouts import pack
+from tilewright.build import pack
 from tilewright.ir import parse_function, print_function, run_function, verify
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError

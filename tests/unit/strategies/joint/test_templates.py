@@ -11,8 +11,8 @@ from tests.unit.plan.test_unit import PROGRAMS
 
 from tilewright import lang
 from tilewright.analysis import Window, find_operator
+from tilewright.build import pack, unpack
 from tilewright.cost import Machine
-from tilewright.driver import pack, unpack
 from tilewright.ir import stmt_loads
 from tilewright.lang import ops
 from tilewright.plan.graph.layouts import through_layout

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.driver import Kernel
+from tilewright.build import Kernel
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.driver import build
+from tilewright.build import (build)
 from tilewright.ir import parse_function, print_function, run_function, structural_hash
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import default_schedule

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.analysis import Contraction, match_contraction
-from tilewright.driver.layouts import is_plain
-from tilewright.driver.work import stage_points
+from tilewright.build.layouts import (is_plain)
+from tilewright.build.work import (stage_points)
 from tilewright.ir import (
     CONST,
     PARALLEL,

@@ -1,7 +1,7 @@
 """Counting arithmetic and roundings."""
 
 from tilewright import lang
-from tilewright.driver.work import flops, moved_bytes, reduction_length
+from tilewright.build.work import (flops, moved_bytes, reduction_length)
 
 
 def _matmul():

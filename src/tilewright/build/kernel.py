@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.codegen import compile_ir, emit_kernel, load_object
-from tilewright.driver.sizes import read_sizes
+from tilewright.build.sizes import (read_sizes)
 from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, strides_of, to_function
 from tilewright.lower import lower
 from tilewright.runtime import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.driver.layouts import is_plain, pack, unpack
+from tilewright.build.layouts import (is_plain, pack, unpack)
 from tilewright.ir import (
     F32,
     Buffer,

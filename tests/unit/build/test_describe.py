@@ -14,9 +14,10 @@ import onnx_models as tiny
 import tilewright
 from tilewright import lang
 from tilewright.cost import is_fast
-from tilewright.driver import Limits, describe
-from tilewright.driver.describe import layout_name
-from tilewright.driver.work import moved_bytes
+from tilewright.build import (describe)
+from tilewright.driver import (Limits)
+from tilewright.build.describe import (layout_name)
+from tilewright.build import (moved_bytes)
 from tilewright.ir import BF16, F32, Buffer, Index, to_function
 from tilewright.lang import ops
 from tilewright.plan.contraction import rule as default
