@@ -18,7 +18,7 @@ from tilewright.driver.retiming import timed_in_turns
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, fuse, simplify
-from tilewright.ir import F32, Index, Program, structural_hash
+from tilewright.ir import CONST, F32, Index, Program, structural_hash
 from tilewright.plan import (
     Cost,
     GraphPlan,
@@ -112,7 +112,8 @@ def tune_layouts(
 
     A global assignment: values that kernels pass on element by element share a layout, each such group has
     options (as it is, row by row, in blocks of one and two vectors of channels, channels last), each kernel a
-    cost by the options of the groups that it touches. Kernels under the default layouts are measured first,
+    cost by the options of the groups that it touches. A complex operator may also convert its data first,
+    where that is faster by measurement. Kernels under the default layouts are measured first,
     then those with one change, until ``until`` (of ``time.monotonic``); a combination that was not measured
     is not chosen. The default stays where others save less than noise.
     """
@@ -128,15 +129,43 @@ def tune_layouts(
     costs = [Cost(kernel.scope, table) for kernel, table in zip(problem.kernels, tables, strict=True)]
     default = dict.fromkeys(problem.options, 0)
     untuned = total_cost(costs, default)
+    ways = [
+        _converted(problem, kernel, table, known)
+        for kernel, table in zip(problem.kernels, tables, strict=True)
+    ]
     if not isfinite(untuned):
         return LayoutTuning(plan, untuned, untuned, known.measured, (), known.interrupted)
     chosen = assign({group: len(found) for group, found in problem.options.items()}, costs)
     best = total_cost(costs, chosen)
     if best > untuned * (1 - LEAST_GAIN):
         return LayoutTuning(plan, untuned, untuned, known.measured, (), known.interrupted)
-    made = replace(plan, layouts=problem.layouts(chosen))
+    converted = {
+        kernel.reader: found[at]
+        for kernel, found in zip(problem.kernels, ways, strict=True)
+        if (at := tuple(chosen[group] for group in kernel.scope)) in found
+    }
+    made = replace(plan, layouts=problem.layouts(chosen, converted))
     changed = [v for group, n in chosen.items() if n for v in problem.groups[group]]
+    changed += [value for found in converted.values() for value in found]
     return LayoutTuning(made, untuned, best, known.measured, tuple(changed), known.interrupted)
+
+
+def _converted(
+    problem: _Problem, kernel: _Kernel, table: dict[tuple[int, ...], float], known: KernelPrices
+) -> dict[tuple[int, ...], Mapping[str, Texts]]:
+    """What a kernel had better bring into another layout first, by options of its groups.
+
+    The table has the seconds of that then. It is asked under the default and single changes.
+    """
+    found: dict[tuple[int, ...], Mapping[str, Texts]] = {}
+    for at in sorted(table, key=lambda each: sum(n > 0 for n in each)):
+        if sum(n > 0 for n in at) > 1:
+            break
+        for way in problem.conversions(kernel, at):
+            seconds = known.of(problem.program(kernel, at, way), kernel.threads)
+            if seconds is not None and seconds * kernel.calls < table[at] * (1 - LEAST_GAIN):
+                table[at], found[at] = seconds * kernel.calls, way
+    return found
 
 
 def independent_layouts(
@@ -183,13 +212,22 @@ def _kept(plan: GraphPlan, values: Mapping[str, Texts]) -> Layouts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """A unit, the groups of values that it touches, and how often a run calls it, on how many threads."""
+    """A unit, the groups of values that it touches, and how often a run calls it, on how many threads.
+
+    A ``whole`` one takes no parts of the batch.
+    """
 
     unit: Unit
     scope: tuple[str, ...]
     calls: float
     threads: int
     complex: bool
+    whole: bool
+
+    @property
+    def reader(self) -> str:
+        """What names it where it converts what it reads."""
+        return next(iter(self.unit.outputs.values()), "")
 
     def combinations(
         self, options: Mapping[str, Sequence[Texts | None]], changes: int
@@ -230,7 +268,7 @@ class _Problem:
             for b in unit.program.inputs
             if b.scope == "const" and b.name in unit.inputs
         }
-        lanes = machine.target.lanes(F32)
+        self._lanes = lanes = machine.target.lanes(F32)
         self.groups: dict[str, tuple[str, ...]] = {}
         # the first: as the plan has it
         self.options: dict[str, tuple[Texts | None, ...]] = {}
@@ -251,21 +289,42 @@ class _Problem:
         threads = 1 if parts > 1 else machine.threads
         # threads take different parts at the same time
         calls = parts / machine.threads if parts > 1 else float(unit.calls)
-        return _Kernel(unit, scope, calls, threads, find_operator(unit.program) is not None)
+        return _Kernel(unit, scope, calls, threads, find_operator(unit.program) is not None, parts == 1)
 
-    def layouts(self, chosen: Mapping[str, int]) -> Layouts:
-        """The layouts of all values."""
+    def layouts(
+        self, chosen: Mapping[str, int], converted: Mapping[str, Mapping[str, Texts]] | None = None
+    ) -> Layouts:
+        """The layouts of all values, and what kernels convert."""
         values = dict(self._plan.layouts.values)
         for group, n in chosen.items():
             texts = self.options[group][n]
             if texts is not None:
                 values.update(dict.fromkeys(self.groups[group], texts))
-        return _kept(self._plan, values)
+        return replace(_kept(self._plan, values), converted=converted or {})
 
-    def program(self, kernel: _Kernel, at: tuple[int, ...]) -> Program:
-        """A kernel's program under options of its groups."""
+    def program(
+        self, kernel: _Kernel, at: tuple[int, ...], way: Mapping[str, Texts] | None = None
+    ) -> Program:
+        """A kernel's program under options of its groups, converting what it reads in some way."""
         chosen = dict(zip(kernel.scope, at, strict=True))
-        return planned_unit(kernel.unit, replace(self._plan, layouts=self.layouts(chosen))).program
+        layouts = self.layouts(chosen, {kernel.reader: way} if way else None)
+        return planned_unit(kernel.unit, replace(self._plan, layouts=layouts)).program
+
+    def conversions(self, kernel: _Kernel, at: tuple[int, ...]) -> Iterator[Mapping[str, Texts]]:
+        """Ways in which a complex operator may convert its data, which lie as options of its groups say."""
+        op = find_operator(kernel.unit.program)
+        if op is None or not kernel.whole or kernel.unit.repeat is not None:
+            return
+        values = self.layouts(dict(zip(kernel.scope, at, strict=True))).values
+        read = {op.data.tensor, *([op.source] if op.source else [])}
+        for b in kernel.unit.program.inputs:
+            value = kernel.unit.inputs.get(b.name)
+            if b.name not in read or b.scope == CONST or value is None:
+                continue
+            if all(n.is_const for n in b.shape):
+                for texts in value_layouts([n.as_int() for n in b.shape], self._lanes):
+                    if texts != values.get(value, ()):
+                        yield {value: texts}
 
 
 def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:

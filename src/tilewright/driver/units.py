@@ -183,6 +183,14 @@ def make_units(maker: UnitMaker, plan: GraphPlan) -> tuple[Unit, ...]:
             raise ArtefactError(
                 f"the plan names {value!r}, which no kernel of the model makes", hint=_OTHER_MODEL
             )
+    readers = {next(iter(unit.outputs.values()), ""): {*unit.inputs.values()} for unit in units}
+    for reader, found in plan.layouts.converted.items():
+        if not readers.get(reader, set()) >= {*found}:
+            raise ArtefactError(
+                f"the plan converts {', '.join(map(repr, found))} for the kernel that makes {reader!r}, which"
+                " does not read them",
+                hint=_OTHER_MODEL,
+            )
     return tuple(planned_unit(unit, plan) for unit in units)
 
 

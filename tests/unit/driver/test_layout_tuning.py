@@ -1,5 +1,6 @@
 """Layouts of values: groups and kernels of small models, the best sum, made-up and measured seconds."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -20,7 +21,7 @@ from tilewright.driver.layout_tuning import (
     value_layouts,
     with_tuned_layouts,
 )
-from tilewright.driver.plans import unit_key
+from tilewright.driver.plans import model_plan_from_json, unit_key
 from tilewright.driver.units import UnitMaker
 from tilewright.frontend import import_onnx
 from tilewright.graph import fuse, simplify
@@ -29,6 +30,7 @@ from tilewright.plan import VARIANTS
 from tilewright.schedule import Step
 from tilewright.strategies import Task, Trial
 from tilewright.strategies.joint.loops import loop_space
+from tilewright.support import ArtefactError
 
 
 def convolution(source, output, weights, rng, channels=32):
@@ -97,6 +99,50 @@ def test_the_best_sum_is_taken_and_compiles(model, made):
     feeds = compiled.sample_feeds()
     for mine, theirs in zip(other(*feeds.values()), compiled(*feeds.values()), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def converts(program):
+    return any(stage.name.endswith("_converts") for stage in program.stages)
+
+
+def test_a_kernel_converts_what_it_reads_where_that_is_faster(model, made):
+    """Also what callers give, which stays as it is; the model computes what it did, and so does its file."""
+    maker, plan = made
+    prices = Made(lambda p: 1e-4 if converts(p) and last_channels(p) == 0 else 1e-3)
+    found = tune_layouts(maker, plan, Machine(HOST, 1), prices)
+    converted = found.plan.layouts.converted
+    assert {"x"} <= {value for read in converted.values() for value in read} <= {"x", "a", "b", "s", "p"}
+    assert set(found.changed) >= {"x"} and found.best < found.untuned
+    whole = ModelPlan(HOST.fingerprint, {}, found.plan)
+    assert model_plan_from_json(whole.to_json()) == whole
+    compiled = tilewright.compile(model, threads=1, accuracy="exact")
+    other = tilewright.compile(model, threads=1, accuracy="exact", plan=whole)
+    names = [s.name for group in other.groups() for s in group.kernel.program.stages]
+    assert sum(name.endswith("_converts") for name in names) == len(converted)
+    feeds = compiled.sample_feeds()
+    for mine, theirs in zip(other(*feeds.values()), compiled(*feeds.values()), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_conversions_that_do_not_save_are_not_made(made):
+    maker, plan = made
+    found = tune_layouts(maker, plan, Machine(HOST, 1), Made(lambda p: 1e-3 * (1 + converts(p))))
+    assert found.plan is plan
+
+
+@pytest.mark.parametrize(
+    ("converted", "message"),
+    [
+        ({"nobody": {"x": ("d0", "d1", "d2", "d3")}}, "the plan converts 'x' for the kernel that makes"),
+        ({"a": {"p": ("d0", "d1", "d2", "d3")}}, "which does not read them"),
+        ({"a": {"x": ("d0", "d1", "d2", "d2")}}, "a layout of the plan does not fit"),
+    ],
+)
+def test_plans_that_convert_what_is_not_there_are_refused(model, made, converted, message):
+    _, plan = made
+    other = replace(plan, layouts=replace(plan.layouts, converted=converted))
+    with pytest.raises(ArtefactError, match=message):
+        tilewright.compile(model, threads=1, plan=ModelPlan(HOST.fingerprint, {}, other))
 
 
 def test_the_default_stays_where_nothing_is_faster(made):

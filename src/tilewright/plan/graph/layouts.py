@@ -66,14 +66,16 @@ class Layouts:
     """Where the elements of values lie, as ``set_layout`` says it: an index a physical dimension.
 
     Those of ``values`` lie so wherever they are read; those of ``copied``, which stay in order, are computed
-    so by the kernel that makes them, and copied.
+    so by the kernel that makes them, and copied. ``converted`` are values that one kernel, named by the first
+    value that it makes, brings into another layout before it reads them (no indices: row by row).
     """
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     copied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    converted: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("values", "copied"):
+        for name in ("values", "copied", "converted"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
 
@@ -130,6 +132,10 @@ def with_layouts(flow: Flow, layouts: Layouts) -> Program:
         indices = layouts.copied.get(flow.outputs.get(b.name, ""))
         if indices is not None:
             program = through_layout(program, b, indices)
+    asked = layouts.converted.get(next(iter(flow.outputs.values()), ""), {})
+    for b in program.inputs:
+        if flow.inputs.get(b.name) in asked:
+            program = from_layout(program, b, asked[flow.inputs[b.name]])
 
     def stored(b: Buffer, names: Mapping[str, str]) -> Buffer:
         indices = layouts.values.get(names.get(b.name, ""))
@@ -257,6 +263,24 @@ def through_layout(program: Program, output: Buffer, indices: Sequence[str]) -> 
         program,
         temps=(*program.temps, with_layout(Buffer(name, output.shape, output.dtype), indices)),
         stages=(*(_renamed(stage, moved) for stage in program.stages), copy),
+    )
+
+
+def from_layout(program: Program, source: Buffer, indices: Sequence[str]) -> Program:
+    """The program with an input copied into a temporary buffer of some layout, where all stages read it."""
+    name = f"{source.name}_converted"
+    dims = tuple(f"d{n}" for n in range(len(source.shape)))
+    here = tuple(map(var, dims))
+    copy = Stage(
+        f"{source.name}_converts",
+        tuple(Iter(d, Index(0), extent, "par") for d, extent in zip(dims, source.shape, strict=True)),
+        store(name, here, Load(source.name, here, source.dtype)),
+    )
+    made = Buffer(name, source.shape, source.dtype)
+    return replace(
+        program,
+        temps=(*program.temps, with_layout(made, indices) if indices else made),
+        stages=(copy, *(_renamed(stage, {source.name: name}) for stage in program.stages)),
     )
 
 

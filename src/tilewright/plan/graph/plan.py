@@ -66,6 +66,10 @@ class GraphPlan:
 
     def to_data(self) -> dict[str, Any]:
         """Plain data that :func:`graph_plan_from_data` reads."""
+        converted = {
+            reader: {value: list(exprs) for value, exprs in found.items()}
+            for reader, found in self.layouts.converted.items()
+        }
         return {
             "precision": self.precision,
             "passes": msgspec.to_builtins(self.passes),
@@ -74,6 +78,7 @@ class GraphPlan:
             "parts": dict(self.parts),
             "layouts": {value: list(exprs) for value, exprs in self.layouts.values.items()},
             "copied": {value: list(exprs) for value, exprs in self.layouts.copied.items()},
+            **({"converted": converted} if converted else {}),
         }
 
 
@@ -88,6 +93,7 @@ class _Text:
     parts: dict[str, int]
     layouts: dict[str, list[str]]
     copied: dict[str, list[str]]
+    converted: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
 
 def graph_plan_from_data(data: object) -> GraphPlan:
@@ -110,13 +116,19 @@ def graph_plan_from_data(data: object) -> GraphPlan:
             raise ArtefactError(
                 f"{where}: a layout is a list of indices such as d1//16, of which each is short"
             )
+    if any(len(i) > _LONGEST_INDEX for found in read.converted.values() for e in found.values() for i in e):
+        raise ArtefactError(f"{where}: an index of 'converted' is longer than any that is needed")
     return GraphPlan(
         read.precision,
         read.passes,
         read.fusion,
         tuple(map(tuple, read.joins)),
         read.parts,
-        Layouts(_exprs(read.layouts), _exprs(read.copied)),
+        Layouts(
+            _exprs(read.layouts),
+            _exprs(read.copied),
+            {reader: _exprs(found) for reader, found in read.converted.items()},
+        ),
     )
 
 
