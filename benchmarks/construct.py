@@ -2,6 +2,8 @@
 
     python benchmarks/construct.py [--only M6,C4,general] [--most 2e10] [--threads 2] [--rounds 5] [--json]
     python benchmarks/construct.py --sweep 1000 [--sample 60] [--json]
+    python benchmarks/construct.py --device a100 [--only M6,C4] [--variants] [--json]
+    python benchmarks/construct.py --networks resnet50,gpt2 [--threads 1] [--json]
 
 Gensor's Table IV with twenty shapes of ours, and ten general stages (`construct_shapes.py`); those of
 more than `--most` operations are left out and said so. For each: seconds of construction, the model's gain
@@ -12,6 +14,10 @@ over the exact one, also without the fill and with other powers of footprints (t
 
 `--sweep` constructs kernels for so many products drawn by a seed; of a sample all register tiles of the space
 are measured, and what the first constructed one and the best of eight reach of their best is said.
+
+`--device` is about a GPU (`construct_devices.py`): registers, spills, occupancy and waves of all 32, with
+`--variants` also of the tree's kernels and of those without virtual threads (Table VI), and results by PoCL.
+`--networks` compiles whole networks by construction and by default: seconds of compiling, milliseconds a run.
 """
 
 import argparse
@@ -22,10 +28,12 @@ from random import Random
 
 import numpy as np
 import torch
+from construct_devices import device_row
 from construct_shapes import Shape, drawn, general, table_four
 
 import tilewright
 from tilewright.cost import Machine, seconds, tree_of
+from tilewright.frontend import zoo
 from tilewright.plan import RULES, rewritten
 from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
 from tilewright.strategies.construct.benefit import PAPER, Forms
@@ -34,7 +42,7 @@ from tilewright.strategies.construct.exact import exact_states
 from tilewright.strategies.construct.tree import tree_states
 from tilewright.strategies.construct.walk import best_states
 from tilewright.support import UserError
-from tilewright.target import detect
+from tilewright.target import detect, find_target
 
 
 class Timed:
@@ -230,6 +238,30 @@ def sweep(options, say) -> None:
         })  # fmt: skip
 
 
+#: Networks by their names here; small texts, since whole ones take longer than a benchmark may.
+NETWORKS = {
+    "tinybert4": lambda batch: zoo.bert(zoo.TINYBERT_4, batch=batch, length=128),
+    "resnet50": lambda batch: zoo.resnet50(batch),
+    "mobilenet_v2": lambda batch: zoo.mobilenet_v2(batch),
+    "gpt2": lambda batch: zoo.FULL["gpt2"](),
+    "resnet34": lambda batch: zoo.resnet34(batch),
+}
+
+
+def network(name: str, options) -> dict[str, object]:
+    """Compiling and running one network by construction and by the default, in turns."""
+    source, seconds, runs = NETWORKS[name](options.batch), {}, {}
+    for strategy in ("default", "construct"):
+        start = time.perf_counter()
+        model = tilewright.compile(source, threads=options.threads, strategy=strategy, records="off")
+        seconds[strategy] = time.perf_counter() - start
+        runs[strategy] = model.bind(model.sample_feeds()).run
+    return {
+        "network": name, "batch": options.batch, "compile_s": seconds,
+        "ms": in_turns(runs, options.rounds, options.seconds),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Read the arguments, and print."""
     parser = argparse.ArgumentParser(
@@ -247,6 +279,10 @@ def main() -> None:
     parser.add_argument("--widest", type=int, default=32, help="candidates of a sample that are measured")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds for the sample")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="", help="a GPU's table, such as a100")
+    parser.add_argument("--variants", action="store_true", help="kernels of all variants for --device")
+    parser.add_argument("--networks", default="")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -257,7 +293,17 @@ def main() -> None:
     if options.sweep:
         sweep(options, say)
         return
+    for name in filter(None, options.networks.split(",")):
+        say(network(name, options))
+    if options.networks:
+        return
     wanted = set(filter(None, options.only.split(",")))
+    if options.device:
+        target = find_target(options.device)
+        for shape in table_four():
+            if not wanted or wanted & {shape.name, shape.source}:
+                say(device_row(shape, target, time.perf_counter, options.variants))
+        return
     rows = []
     for shape in (*table_four(), *general()):
         if wanted and not wanted & {shape.name, shape.source}:

@@ -7,6 +7,7 @@ paper's shapes hold; GEMM is `1.5 A B + 0.5 C`, GEMV `1.5 A x + 0.5 y`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from random import Random
 from typing import Any
 
@@ -20,13 +21,20 @@ ALPHA, BETA = 1.5, 0.5
 
 @dataclass(frozen=True)
 class Shape:
-    """A program, where it is from, its operations, and the same by torch."""
+    """A program, where it is from, its operations, the same by torch, and a small one of its kind."""
 
     name: str
     source: str
     make: Callable[[], Program]
     torch: Callable[..., Any]
     flops: float
+    small: Callable[[], "Shape"] | None = None
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of its arrays, each once."""
+        program = self.make()
+        return 4.0 * sum(prod(e.as_int() for e in b.shape) for b in (*program.inputs, *program.outputs))
 
 
 def _t(name: str, *shape: int) -> Any:
@@ -41,7 +49,12 @@ def gemm(name: str, source: str, m: int, k: int, n: int) -> Shape:
         return lang.program([a, b, c], [lang.ops.gemm(a, b, c, ALPHA, BETA)])
 
     return Shape(
-        name, source, make, lambda a, b, c: torch.addmm(c, a, b, beta=BETA, alpha=ALPHA), 2.0 * m * k * n
+        name,
+        source,
+        make,
+        lambda a, b, c: torch.addmm(c, a, b, beta=BETA, alpha=ALPHA),
+        2.0 * m * k * n,
+        lambda: gemm(name, source, min(m, 200), min(k, 150), min(n, 200)),
     )
 
 
@@ -56,7 +69,12 @@ def gemv(name: str, source: str, m: int, n: int) -> Shape:
         return lang.program([a, x, y], [out])
 
     return Shape(
-        name, source, make, lambda a, x, y: torch.addmv(y, a, x, beta=BETA, alpha=ALPHA), 2.0 * m * n
+        name,
+        source,
+        make,
+        lambda a, x, y: torch.addmv(y, a, x, beta=BETA, alpha=ALPHA),
+        2.0 * m * n,
+        lambda: gemv(name, source, min(m, 500), min(n, 700)),
     )
 
 
@@ -73,7 +91,14 @@ def conv(
     oc, ic, kh, kw = weight
     out = ((h - kh) // stride + 1) * ((w - kw) // stride + 1)
     run = partial(torch.nn.functional.conv2d, stride=stride, groups=groups)
-    return Shape(name, source, make, run, 2.0 * n * oc * out * ic * kh * kw)
+
+    def small() -> Shape:
+        few = (1, min(image[1], 32 * groups), min(h, 20), min(w, 20))
+        return conv(
+            name, source, few, (min(oc, 64) if groups == 1 else oc, min(ic, 32), kh, kw), stride, groups
+        )
+
+    return Shape(name, source, make, run, 2.0 * n * oc * out * ic * kh * kw, small)
 
 
 def pool(name: str, source: str, image: tuple[int, ...], window: int, stride: int) -> Shape:
@@ -86,7 +111,11 @@ def pool(name: str, source: str, image: tuple[int, ...], window: int, stride: in
     n, c, h, w = image
     out = ((h - window) // stride + 1) * ((w - window) // stride + 1)
     run = partial(torch.nn.functional.avg_pool2d, kernel_size=window, stride=stride)
-    return Shape(name, source, make, run, 1.0 * n * c * out * window * window)
+
+    def small() -> Shape:
+        return pool(name, source, (min(n, 2), min(c, 33), min(h, 30), min(w, 30)), window, stride)
+
+    return Shape(name, source, make, run, 1.0 * n * c * out * window * window, small)
 
 
 def _reduced(

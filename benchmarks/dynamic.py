@@ -3,6 +3,7 @@
     python benchmarks/dynamic.py [--lengths 40] [--most 128] [--against onnxruntime,openvino,torch] [--json]
     python benchmarks/dynamic.py --decode 512 [--layers 4] [--width 256] [--against …] [--json]
     python benchmarks/dynamic.py --flat 1000
+    python benchmarks/dynamic.py --stages 1,3,4 [--batch 128] [--inferences 2000] [--measured 5] [--against …]
 
 BERT (4 layers of 312) at lengths drawn by a seed: seconds of preparing all ranges, and of the first
 result of a length that did not run before, prepared or (`--aside`) not; then its time in turns with a
@@ -10,6 +11,10 @@ compilation for the length alone and with other engines, the same session for al
 decoder of as many layers over caches that grow by one place a step, in all engines; totals of all steps,
 compiling apart. `--flat` runs that decoder at so many lengths and says how memory grew. Each engine runs once
 untimed before it is timed, for threads of the others to sleep. One JSON line a length, one of all.
+`--one-set` has one set of kernels for all lengths, as DietCode, in place of one a range. `--stages` is
+Gensor's Fig. 12: MobileNet-V2 whose images change their number of channels from stage to stage, so that it is
+another model each time; seconds of so many inferences a stage, compiling counted in. Of those as many are
+run as `--measured` says, and their median stands for all.
 """
 
 import argparse
@@ -24,6 +29,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import tilewright
+from tilewright.driver import size_ranges
 from tilewright.driver.open_kernels import Compiler
 from tilewright.frontend import zoo
 
@@ -245,6 +251,40 @@ def flat(options, say) -> None:
     say({"lengths": options.flat, "peak_mib_after_a_tenth": peaks[0], "peak_mib": peaks[-1]})
 
 
+def stages(options, say) -> None:
+    """MobileNet-V2 at one number of channels after the other."""
+    totals: dict[str, float] = {}
+    for colours in map(int, options.stages.split(",")):
+        source = zoo.mobilenet_v2(options.batch, colours=colours)
+        shape = (options.batch, colours, 224, 224)
+        feeds = {"input": np.random.default_rng(0).standard_normal(shape, np.float32)}
+        makers = {"tilewright": lambda source, threads: _ours(source, threads, options.strategy)}
+        makers |= {name: PEERS[name] for name in options.against}
+        made, runs = {}, {}
+        for name, make in makers.items():
+            start = time.perf_counter()
+            run = make(source, options.threads)
+            made[name] = time.perf_counter() - start
+            runs[name] = lambda run=run: run(feeds)
+        times = {name: [] for name in runs}
+        for _ in range(options.measured):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - start)
+        median = {name: statistics.median(found) for name, found in times.items()}
+        stage = {name: made[name] + options.inferences * median[name] for name in runs}
+        totals = {name: totals.get(name, 0.0) + seconds for name, seconds in stage.items()}
+        ms = {name: seconds * 1e3 for name, seconds in median.items()}
+        say({"channels": colours, "batch": options.batch, "compile_s": made, "ms": ms, "stage_s": stage})
+    say({"inferences": options.inferences, "measured": options.measured, "total_s": totals})
+
+
+def _ours(source, threads: int, strategy: str):
+    model = tilewright.compile(source, threads=threads, strategy=strategy, records="off")
+    return lambda feeds: model.run(None, feeds)
+
+
 def main() -> None:
     """Read the arguments, and print."""
     parser = argparse.ArgumentParser(
@@ -262,13 +302,22 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--flat", type=int, default=0)
+    parser.add_argument("--one-set", action="store_true")
+    parser.add_argument("--stages", default="")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--inferences", type=int, default=2000)
+    parser.add_argument("--measured", type=int, default=5)
+    parser.add_argument("--strategy", default="construct", help="of --stages")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
     def say(row) -> None:
         print(json.dumps(row) if options.json else row, flush=True)
 
-    (flat if options.flat else decode if options.decode else lengths)(options, say)
+    if options.one_set:
+        size_ranges.FIRST_RANGE = options.most
+    chosen = stages if options.stages else flat if options.flat else decode if options.decode else lengths
+    chosen(options, say)
 
 
 if __name__ == "__main__":

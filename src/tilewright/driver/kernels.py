@@ -226,10 +226,17 @@ class _Chooser:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
             with refusals_are_ours():
-                return schedule_open(program, self._target, threads), None
+                return schedule_open(program, self._target, threads, self._typical(threads)), None
         planned = self._planned(program, choice, threads)
         assert planned is not None  # it was chosen
         return planned.schedule, planned.plan
+
+    def _typical(self, threads: int) -> Callable[[Program], Planned] | None:
+        """What plans a program of open sizes at a typical one, where that is a strategy."""
+        strategy, machine = self._options.strategy, Machine(self._target, threads)
+        if strategy is None:
+            return None
+        return lambda program: best_by_model(strategy, Task(program, machine, winograd="off"))
 
     def choice(self, unit: Unit) -> int:
         """The number of the first plan that is exact enough for a unit's own weights."""

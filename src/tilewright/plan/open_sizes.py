@@ -1,12 +1,14 @@
-"""Default schedules of programs with symbolic sizes: those of a typical size, step by step."""
+"""Schedules of programs with symbolic sizes: those of a typical size, step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt
 from typing import Final
 
 from tilewright.ir import F32, REGISTER, Buffer, Param, Program, buffers_of, program_at
 from tilewright.plan.assembly import plan_unit
+from tilewright.plan.clusters import Planned
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import Target
@@ -17,16 +19,25 @@ VECTORS: Final = 2
 """Vectors of f32 numbers in one strip of a loop that a fixed size would have as one vector loop."""
 
 
-def schedule_open(program: Program, target: Target, threads: int) -> Schedule:
-    """The default schedule of a program with symbolic sizes.
+def schedule_open(
+    program: Program,
+    target: Target,
+    threads: int,
+    planned: Callable[[Program], Planned] | None = None,
+) -> Schedule:
+    """The schedule of a program with symbolic sizes.
 
     The plan is that of the program at sizes around :data:`TYPICAL`, by the direct method: others ask for
-    sizes that divide. Its steps are applied to the program with its symbols; those that are refused there,
-    because they hold for that size alone, are left out, and noted.
-    Each step that is applied keeps the meaning for all sizes.
+    sizes that divide. ``planned`` makes it, by default the rules do. Its steps are applied to the program
+    with its symbols; those that are refused there, because they hold for that size alone, are left out, and
+    noted. Each step that is applied keeps the meaning for all sizes.
     """
     sizes = {p.name: typical_size(p) for p in program.params}
-    made = plan_unit(program_at(program, sizes), target, threads, winograd="off").schedule
+    typical = program_at(program, sizes)
+    if planned is None:
+        made = plan_unit(typical, target, threads, winograd="off").schedule
+    else:
+        made = planned(typical).schedule
     s = Schedule(program, operations=target.operations)
     refused = 0
     for step in made.trace.steps:

@@ -9,6 +9,7 @@ import tilewright
 from tilewright.driver import dynamic
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.size_ranges import UNSAID, range_of
+from tilewright.strategies.construct.strategy import ConstructStrategy
 from tilewright.support import InputError
 
 HIDDEN, HEADS = 24, 3
@@ -230,6 +231,26 @@ def test_names_of_the_file_are_open_without_being_named():
         model(np.zeros((4097, 1), np.int64))
     some = tilewright.compile(encoder(), threads=1, dynamic={"seq": (4, 40)})
     assert some.sizes == {"seq": (4, 40), "batch": UNSAID}
+
+
+def test_a_strategy_plans_symbolic_kernels_at_a_typical_size():
+    rows = []
+
+    class Watched(ConstructStrategy):
+        def start(self, task, history, rng):
+            rows.append(task.program.outputs[0].shape[0].as_int())
+            return super().start(task, history, rng)
+
+    x, y = (onnx_models.tensor(name, ("n", 16)) for name in "xy")
+    source = onnx_models.model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], [x], [y], {"w": cache_weights()}
+    )
+    model = tilewright.compile(source, threads=1, dynamic={"n": (33, 64)}, strategy=Watched())
+    for n in (33, 50, 64):
+        a = np.random.default_rng(n).standard_normal((n, 16), np.float32)
+        np.testing.assert_allclose(model(a)[0], a @ cache_weights(), rtol=1e-4, atol=1e-4)
+    # the largest prime of the range, and none of the sizes that ran
+    assert rows == [61]
 
 
 def test_one_size_settled_another_open():

@@ -10,7 +10,7 @@ from typing import Protocol
 from onnx import ModelProto
 
 from tilewright.frontend.zoo.builder import ModelBuilder
-from tilewright.frontend.zoo.convolutional import mobilenet_v2, resnet3d18, resnet18, resnet50
+from tilewright.frontend.zoo.convolutional import mobilenet_v2, resnet3d18, resnet18, resnet34, resnet50
 from tilewright.frontend.zoo.transformers import (
     BERT_BASE,
     GPT2_SMALL,
@@ -88,6 +88,7 @@ __all__ = [
     "gpt2",
     "mobilenet_v2",
     "resnet18",
+    "resnet34",
     "resnet3d18",
     "resnet50",
 ]

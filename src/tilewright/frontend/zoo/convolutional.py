@@ -114,6 +114,22 @@ def resnet18(
     return b.build()
 
 
+def resnet34(
+    batch: int | str = 1,
+    image: int = 224,
+    width: float = 1.0,
+    depth: float = 1.0,
+    classes: int = 1000,
+    seed: int = 0,
+) -> ModelProto:
+    """ResNet-34: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
+    b = ModelBuilder("resnet34", seed)
+    x = _resnet_stem(b, batch, image, _scaled(64, width))
+    x, channels = _residual_stages(b, x, _basic_block, (3, 4, 6, 3), width, depth)
+    b.output(b.classifier(x, channels, classes), "output", [batch, classes])
+    return b.build()
+
+
 def resnet50(
     batch: int | str = 1,
     image: int = 224,
@@ -141,8 +157,9 @@ def mobilenet_v2(
     depth: float = 1.0,
     classes: int = 1000,
     seed: int = 0,
+    colours: int = 3,
 ) -> ModelProto:
-    """MobileNet-V2: `input` [batch, 3, image, image] to `output` [batch, classes]."""
+    """MobileNet-V2: `input` [batch, colours, image, image] to `output` [batch, classes]."""
     # (expansion, channels, repeats, stride), Table 2 of the MobileNet-V2 paper
     settings = (
         (1, 16, 1, 1),
@@ -155,8 +172,8 @@ def mobilenet_v2(
     )
     b = ModelBuilder("mobilenet_v2", seed)
     channels = _scaled(32, width)
-    x = b.input("input", [batch, 3, image, image])
-    x = _relu6(b, _conv_bn(b, x, (3, channels), [3, 3], 2, stem="stem"), "stem.relu6")
+    x = b.input("input", [batch, colours, image, image])
+    x = _relu6(b, _conv_bn(b, x, (colours, channels), [3, 3], 2, stem="stem"), "stem.relu6")
     for stage, (expansion, out, count, first_stride) in enumerate(settings):
         after = _scaled(out, width)
         for block in range(_repeats(count, depth)):
