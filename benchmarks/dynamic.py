@@ -22,6 +22,7 @@ import json
 import resource
 import statistics
 import time
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -265,7 +266,7 @@ def stages(options, say) -> None:
             start = time.perf_counter()
             run = make(source, options.threads)
             made[name] = time.perf_counter() - start
-            runs[name] = lambda run=run: run(feeds)
+            runs[name] = partial(run, feeds)
         times = {name: [] for name in runs}
         for _ in range(options.measured):
             for name, run in runs.items():
