@@ -1,5 +1,8 @@
 """Time per resource: closed forms, hazards, queues, channels, and loops that are not run to their end."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from machine_programs import GOING_ON, MATMUL, check, gemm, machine_of, small
@@ -44,18 +47,20 @@ def folds(M, N, K, R, C, flow):
     return -(-K // R) * -(-N // C) * (M + 2 * R + C - 2) - 1
 
 
-@pytest.mark.parametrize("size", [(128, 128, 128, 32, 32), (100, 70, 50, 16, 16), (64, 512, 300, 8, 32)])
-def test_systolic_arrays_take_scale_sims_closed_forms(size):
-    """Output- and weight-stationary; the last cycle counts from 0 there."""
-    M, N, K, R, C = size
-    for flow, cycles, depth in (("os", f"k + {R + C - 2}", K), ("ws", f"m + {2 * R + C - 2}", R)):
-        machine = array(R, C, cycles, depth)
-        streams = schedule(gemm(M, N, K), machine, InOrder())
-        assert time_streams(streams, machine).cycles - 1 == folds(*size, flow)
+#: What SCALE-Sim 3.0.0 said, by `benchmarks/scale_sim.py`.
+SCALE_SIM = [
+    json.loads(line) for line in Path(__file__).with_name("scale_sim.jsonl").read_text().splitlines()
+]
 
 
-def test_scale_sims_figures():
-    assert (folds(128, 128, 128, 32, 32, "os"), folds(128, 128, 128, 32, 32, "ws")) == (3039, 3551)
+@pytest.mark.parametrize("said", SCALE_SIM, ids=lambda row: "-".join(map(str, row.values())))
+def test_systolic_arrays_take_scale_sims_cycles(said):
+    """Output- and weight-stationary, and the closed forms; the last cycle counts from 0 there."""
+    size = M, N, K, R, C = tuple(said[name] for name in ("m", "n", "k", "rows", "columns"))
+    cycles, depth = (f"k + {R + C - 2}", K) if said["flow"] == "os" else (f"m + {2 * R + C - 2}", R)
+    machine = array(R, C, cycles, depth)
+    streams = schedule(gemm(M, N, K), machine, InOrder())
+    assert time_streams(streams, machine).cycles - 1 == folds(*size, said["flow"]) == said["cycles"]
 
 
 def streams_of(machine, *items, params=(), **more):
