@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.codegen.llvm.values import Val
 from tilewright.codegen.memory import MemoryBuffer
 from tilewright.codegen.tiles import Tiles
-from tilewright.ir import Exec, Load, Window
+from tilewright.ir import Along, Exec, Load, Window
 from tilewright.support import ScheduleError, TargetError
 from tilewright.target import Emission, Instruction, find_operation
 
@@ -127,19 +127,9 @@ class Instructions(Tiles):
         return b.load_words(b.select(one, p, b.zeros(p.root)), dtype, 1)
 
     def _require_together(self, buf: MemoryBuffer, w: Window, instruction: Instruction) -> None:
-        """Refuse a window whose elements are not consecutive in memory."""
-        along = [d for d, extent in enumerate(w.extents) if extent > 1]
-        first = buf.buffer.physical(w.offsets)
-        for n in range(1, instruction.depth):
-            moved = tuple(i + n if d in along else i for d, i in enumerate(w.offsets))
-            distance = 0
-            for before, after, stride in zip(first, buf.buffer.physical(moved), buf.strides, strict=True):
-                step = after - before
-                if not step.is_const or not (isinstance(stride, int) or step.const == 0):
-                    distance = -1
-                    break
-                distance += step.const * stride if isinstance(stride, int) else 0
-            if distance != n:
+        """Refuse a window whose elements are not consecutive in memory: a layout set after ``tensorize``."""
+        for d, extent in enumerate(w.extents):
+            if extent > 1 and self._distances(buf, w, Along(d, extent, 1)) != list(range(extent)):
                 raise ScheduleError(
                     f"{instruction.name}: the {instruction.depth} elements of {w.buffer} that it takes "
                     "together do not lie together in memory",

@@ -281,14 +281,9 @@ class Tiles(Accesses):
         if not isinstance(buf, MemoryBuffer):
             raise ScheduleError(f"{instr} uses {w.buffer}, which is in registers", hint="keep it in memory")
         slow, fast = w.axes
-        group = operand.group
-        apart = self._distances(buf, w, slow)
-        along = self._distances(buf, w, fast)
-        rows = apart[::group]
-        step = rows[1] - rows[0] if len(rows) > 1 else ROW_BYTES // buf.buffer.dtype.bytes
-        in_rows = all(d == n * step for n, d in enumerate(rows))
-        in_groups = all(d == apart[n - n % group] + n % group for n, d in enumerate(apart))
-        if not in_rows or not in_groups or any(d != n * group for n, d in enumerate(along)):
+        step = operand.row_step(self._distances(buf, w, slow), self._distances(buf, w, fast))
+        if step is None:
+            group = operand.group
             order = f"groups of {group} along dimension {slow.dim}, then " if group > 1 else ""
             raise ScheduleError(
                 f"{instr}: the elements of {w.buffer} that it takes together do not lie together in memory",
@@ -302,7 +297,7 @@ class Tiles(Accesses):
         if place is None:
             place = r.place = self._place(buf, r.terms)
         p = self.b.gep(self._pointer(buf, place, r.terms), const, buf.buffer.dtype, local=True)
-        return buf, p, step * buf.buffer.dtype.bytes
+        return buf, p, step * buf.buffer.dtype.bytes or ROW_BYTES
 
     def _distances(self, buf: MemoryBuffer, w: Window, along: Along) -> list[int]:
         """Elements from the first of a window to each along one axis; -1 where that is not known."""

@@ -9,18 +9,21 @@ Programs seen before, up to renaming, are dropped; the number of programs is bou
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright.ir import Program, structural_hash
 from tilewright.mapping.mapper import find_mappings
 from tilewright.mapping.mapping import Failure, Mapping
+from tilewright.mapping.match import Match
 from tilewright.mapping.needle import Needle
 from tilewright.mapping.transform import TRANSFORMATIONS, Transformation
 from tilewright.schedule import Schedule, Step
 from tilewright.support import ScheduleError
 from tilewright.target import Instruction
+
+T = TypeVar("T")
 
 MAX_PROGRAMS: Final = 64
 """Programs that are mapped before the search gives up: transformations can be repeated for ever."""
@@ -86,39 +89,66 @@ result = C_shifted0_sum[i, j], a = C_shifted0[i, k], b = B[k, j]
 result = C_shifted0_sum[i, j], a = C_shifted0[k, j], b = A[i, k]
     """
     needle = instruction if isinstance(instruction, Needle) else Needle.of(instruction)
-    start = Schedule(program)
-    queue: list[tuple[int, int, int, Schedule]] = [(0, len(program.stages), 0, start)]
-    seen = {structural_hash(program)}
-    found: list[Transformed] = []
-    failures: tuple[Failure, ...] = ()
-    count = pushed = 0
-    while queue and count < programs:
-        depth, _, _, schedule = heapq.heappop(queue)
-        current = schedule.require_program()
+
+    def look(current: Program) -> tuple[Match, Sequence[Failure]]:
         match = find_mappings(current, needle, bundle=bundle)
-        count += 1
-        if depth == 0:
-            failures = match.failures
-        if match.mappings:
-            found.append(Transformed(schedule, match.mappings))
-        if depth == steps:
-            continue
-        for step in _proposed(current, match.failures, transformations):
+        return match, match.failures
+
+    looked = list(transformed(program, look, programs=programs, steps=steps, transformations=transformations))
+    found = tuple(Transformed(s, match.mappings) for s, match in looked if match.mappings)
+    return Outcome(found, looked[0][1].failures, len(looked))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A program that is to be looked at. ``cost``: transformations, stages, how many were found before."""
+
+    schedule: Schedule
+    cost: tuple[int, int, int]
+
+
+def nearest(options: Sequence[Candidate]) -> int:
+    """The one of the fewest transformations, of those the one of the fewest stages."""
+    return min(range(len(options)), key=lambda n: options[n].cost)
+
+
+def transformed(
+    program: Program,
+    look: Callable[[Program], tuple[T, Sequence[Failure]]],
+    *,
+    programs: int = MAX_PROGRAMS,
+    steps: int = MAX_STEPS,
+    transformations: tuple[Transformation, ...] = TRANSFORMATIONS,
+    choose: Callable[[Sequence[Candidate]], int] = nearest,
+) -> Iterator[tuple[Schedule, T]]:
+    """A program and those that transformations make of it, each with what ``look`` says of it.
+
+    The failures that it gives as well say which transformations come next; ``choose`` says which program.
+    """
+    queue = [Candidate(Schedule(program), (0, len(program.stages), 0))]
+    seen = {structural_hash(program)}
+    for _ in range(programs):
+        if not queue:
+            return
+        taken = queue.pop(choose(queue))
+        current = taken.schedule.require_program()
+        result, failures = look(current)
+        yield taken.schedule, result
+        depth = taken.cost[0] + 1
+        for step in _proposed(current, failures, transformations) if depth <= steps else ():
             try:
-                made = schedule.apply(step.primitive, *step.args)
+                made = taken.schedule.apply(step.primitive, *step.args)
             except ScheduleError:
                 continue  # not applicable here: the proposals are guesses
             new = made.require_program()
             key = structural_hash(new)
             if key not in seen:
                 seen.add(key)
-                pushed += 1
-                heapq.heappush(queue, (depth + 1, len(new.stages), pushed, made))
-    return Outcome(tuple(found), failures, count)
+                queue.append(Candidate(made, (depth, len(new.stages), len(seen))))
 
 
 def _proposed(
-    program: Program, failures: tuple[Failure, ...], transformations: tuple[Transformation, ...]
+    program: Program, failures: Sequence[Failure], transformations: tuple[Transformation, ...]
 ) -> tuple[Step, ...]:
     """Steps that address failures, each once, in the order of the transformations."""
     out: dict[Step, None] = {}

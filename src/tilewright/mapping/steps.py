@@ -119,6 +119,16 @@ def _layout(
         return (*others, f"d{need.dims[0]}")
     axes = [a for a in operand.axes if a in loops and not operand.strided(a)]
     parts = [loops[a].part for a in axes]
+    mapped = {each.name for each in loops.values()}
+    access = mapping.bound(need.operand)
+    for d, part in zip(need.dims, parts, strict=True):
+        index = access.indices[d]
+        if index.const % part or any(index.coefficient(v) % part for v in index.vars - mapped):
+            raise ScheduleError(
+                f"{row.name} needs more than layouts of stage {quoted(mapping.stage)}: what it reads of "
+                f"{need.buffer} begins anywhere along dimension {d}, and not at each {part}th element",
+                hint="copy what it reads first (gather_operand), then map the program again",
+            )
     blocks = [f"d{d}//{n}" for d, n in zip(need.dims, parts, strict=True)]
     return (*others, *blocks, *(f"d{d}%{n}" for d, n in zip(need.dims, parts, strict=True)))
 

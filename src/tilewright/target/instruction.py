@@ -84,6 +84,20 @@ class Operand:
         """Whether elements along an axis may be elements along others, too."""
         return axis in self.placement.overlapping
 
+    def row_step(self, slow: Sequence[int], fast: Sequence[int]) -> int | None:
+        """Elements in memory from row to row, 0 where there is one row; ``None`` where they lie otherwise.
+
+        ``slow`` and ``fast`` give how far from the first element each one along its two axes is. Elements of
+        a row must lie together, and so must the ``group`` rows of a group, element by element.
+        """
+        group = self.group
+        rows = slow[::group]
+        step = rows[1] - rows[0] if len(rows) > 1 else 0
+        in_rows = all(d == n * step for n, d in enumerate(rows))
+        in_groups = all(d == slow[n - n % group] + n % group for n, d in enumerate(slow))
+        together = all(d == n * group for n, d in enumerate(fast))
+        return step if in_rows and in_groups and together else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emission:

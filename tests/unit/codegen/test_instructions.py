@@ -41,8 +41,13 @@ def plain(kind="vdpbf16ps"):
 
 
 def test_groups_apart():
-    with pytest.raises(ScheduleError, match="the 2 elements of B that it takes together do not lie together"):
-        emitted(plain().tensorize("k_i", "vdpbf16ps"))
+    """Known where the nest becomes the instruction, and where a layout that comes later takes them apart."""
+    with pytest.raises(ScheduleError, match="the elements of B that it takes together do not lie together"):
+        plain().tensorize("k_i", "vdpbf16ps")
+    s = plain().set_layout("B", ("d0//2", "d1", "d0%2")).tensorize("k_i", "vdpbf16ps")
+    emitted(s)
+    with pytest.raises(ScheduleError, match="the 2 elements of A that it takes together do not lie together"):
+        emitted(s.set_layout("A", ("d1", "d0")))
 
 
 def test_lanes_apart():

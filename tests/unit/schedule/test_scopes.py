@@ -72,7 +72,7 @@ def by_lanes():
     )
     s = Schedule(lang.program([A, B], [lang.compute((16,), lambda j: T[j] * 2, name="Y")]))
     s = s.split("k", 2).reorder("k_o", "j", "k_i").decompose_init("T", "k_o").vectorize("j")
-    return s.tensorize("k_i", "vdpbf16ps")
+    return s.set_layout("B", ("d0//2", "d1", "d0%2")).tensorize("k_i", "vdpbf16ps")
 
 
 def two_products():

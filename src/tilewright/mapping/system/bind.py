@@ -14,14 +14,18 @@ from typing import Final, Literal
 
 from tilewright.ir import Buffer, Index, Param, Program, Stage, Store, stmt_loads, substitute_index
 from tilewright.mapping.access import three_operand_form
-from tilewright.mapping.mapping import LayoutNeed
+from tilewright.mapping.mapper import find_mappings
+from tilewright.mapping.mapping import Failure, LayoutNeed
 from tilewright.mapping.needle import Needle
+from tilewright.mapping.search import Candidate, transformed
 from tilewright.mapping.select import Cost, Option, Selection, Uncovered, Use, select_instructions
 from tilewright.mapping.system.approach import Approach
 from tilewright.mapping.system.graph import SystemGraph, SystemInstruction
 from tilewright.support import ProgramError, quoted
 from tilewright.target import Placement
 
+MAX_PROGRAMS: Final = 32
+"""Programs that are looked at where stages of the one given are no instructions."""
 SHOWN: Final = 3
 """Reasons in an error why an instruction does not fit."""
 
@@ -87,15 +91,13 @@ def needles_of(machine: SystemGraph) -> tuple[Needle, ...]:
 
 
 def bind(program: Program, machine: SystemGraph, approach: Approach) -> BoundProgram:
-    """The stages of a program as instructions of a machine.
+    """The stages of a program as instructions of a machine, or those of a program that is equal to it.
 
     Raises ProgramError, naming the stage and what was found there, where no instruction fits.
     """
     for stage in program.stages:
         _check(stage)
-    selection = select(program, machine, approach)
-    for found in selection.uncovered:
-        raise _refused(found, machine)
+    selection = _covering(program, machine, approach)
     uses = selection.uses
     between = {b for use in uses for s in use.stages[:-1] for b in s.writes}
     return BoundProgram(
@@ -115,6 +117,35 @@ def select(
     """
     binder = _Binder(machine, approach, rule)
     return select_instructions(program, needles_of(machine), binder.price, binder.choose)
+
+
+def _covering(program: Program, machine: SystemGraph, approach: Approach) -> Selection:
+    """The instructions of a program; where there are not enough, of one that transformations make of it."""
+    needles = needles_of(machine)
+
+    def look(current: Program) -> tuple[Selection, Sequence[Failure]]:
+        found = select(current, machine, approach)
+        left = dict.fromkeys(u.stage for u in found.uncovered)
+        return found, [f for s in left for n in needles for f in find_mappings(current, n, s).failures]
+
+    def choose(options: Sequence[Candidate]) -> int:
+        return approach.choose("transformation", options, program)
+
+    first: Selection | None = None
+    done: list[Selection] = []
+    nearest = 0
+    for schedule, found in transformed(program, look, programs=MAX_PROGRAMS, choose=choose):
+        first = first or found
+        distance = len(schedule.trace.steps)
+        if done and distance > nearest:
+            break
+        if not found.uncovered:
+            done.append(found)
+            nearest = distance
+    if not done:
+        assert first is not None
+        raise _refused(first.uncovered[0], machine)
+    return done[approach.choose("program", done, program)]
 
 
 def _check(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from tilewright.ir import (
     Along,
     Binary,
     Block,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -64,8 +65,8 @@ def tensorize(
     the nest: a vector loop around it has as many lanes as it takes. Instructions that move or clear tiles are
     nests of ``t[...] = s[...]`` and ``t[...] = 0``. An operand with a scope, such as ``tile``, must be there.
 
-    Code generation asks that the last axis of ``a`` and ``b`` lies together in memory, and operands that move
-    with the lanes side by side: ``set_layout`` and ``cache`` put them there.
+    What an operand in memory takes together lies together, and code generation asks that lanes lie side by
+    side: ``set_layout`` and ``cache`` put them there before.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -76,7 +77,7 @@ def tensorize(
     ...     (16,), lambda j: lang.sum(lang.cast(A[k], "f32") * lang.cast(B[k, j], "f32"), k), name="C"
     ... )
     >>> s = Schedule(lang.program([A, B], [C])).split("k", 2).reorder("k_o", "j", "k_i")
-    >>> s = s.decompose_init("C", "k_o").vectorize("j")
+    >>> s = s.decompose_init("C", "k_o").vectorize("j").set_layout("B", ("d0//2", "d1", "d0%2"))
     >>> print(s)
     func main:
         for j_init in 0:16:
@@ -130,8 +131,7 @@ def tensorize(
             )
     env = {**env_at(place), **{name: (ZERO, Index(n - 1)) for name, n in extents.items()}}
     try:
-        scopes = {name: known.scope for name, known in buffers_of(func).items()}
-        windows = _windows(term, instruction, extents, env, scopes)
+        windows = _windows(term, instruction, extents, env, buffers_of(func))
     except _MismatchError as error:
         raise refusal(func, f"block {inner.name!r} is not what {instr} does: {error}", at=[loop]) from None
     # where the block runs stays its own condition; those inside of its body go around the instruction
@@ -157,7 +157,7 @@ def _windows(
     operation: Instruction,
     extents: Mapping[str, int],
     env: Env,
-    scopes: Mapping[str, str],
+    buffers: Mapping[str, Buffer],
 ) -> tuple[Window, ...]:
     """The operands of the instruction, in its order: the result first."""
     axes = dict(operation.inner_axes)
@@ -176,7 +176,7 @@ def _windows(
         for found in candidates:
             try:
                 return tuple(
-                    _window(found[o.name], o, axes, extents, loops, env, scopes, "r" if n else written)
+                    _window(found[o.name], o, axes, extents, loops, env, buffers, "r" if n else written)
                     for n, o in enumerate(operation.operands)
                 )
             except _MismatchError as error:
@@ -256,13 +256,13 @@ def _window(
     extents: Mapping[str, int],
     loops: Mapping[str, str],
     env: Env,
-    scopes: Mapping[str, str],
+    buffers: Mapping[str, Buffer],
     mode: WindowMode,
 ) -> Window:
     """The elements of ``ld`` that one execution touches."""
     if ld.dtype != operand.dtype:
         raise _MismatchError(f"{ld.buffer} has elements of {ld.dtype}, {operand.name} is of {operand.dtype}")
-    scope = scopes.get(ld.buffer, "")
+    scope = buffers[ld.buffer].scope
     # lanes of an operand in memory may be in vector registers, too
     if (operand.scope or scope == TILE) and scope != operand.scope:
         raise _MismatchError(
@@ -292,6 +292,8 @@ def _window(
             f"{slowest!r} must have a multiple of {operand.group} iterations, "
             f"as {operand.name} has groups of so many"
         )
+    if not operand.scope:
+        _check_together(buffers[ld.buffer], operand, indices, along, loops, env)
     start = dict.fromkeys(loops.values(), ZERO)
     spans = [1] * len(indices)
     for a in along.values():
@@ -304,6 +306,71 @@ def _window(
         mode,
         tuple(along[axis] for axis in operand.axes if axis in along) if apart else (),
     )
+
+
+def _check_together(
+    buffer: Buffer,
+    operand: Operand,
+    indices: Sequence[Index],
+    along: Mapping[str, Along],
+    loops: Mapping[str, str],
+    env: Env,
+) -> None:
+    """That elements lie in memory as the instruction reads them; lanes are those of a loop around it."""
+    axes = [axis for axis in operand.axes if axis in along]
+    places = [_distances(buffer, indices, loops[axis], along[axis].count, env) for axis in axes]
+    if len(axes) == 1 and not operand.strided(axes[0]):
+        lies = places[0] == list(range(along[axes[0]].count))
+    elif len(axes) == 2 and not operand.strided(axes[1]):
+        lies = operand.row_step(*places) is not None
+    else:
+        return
+    if lies:
+        return
+    fast = along[axes[-1]].dim
+    order = (
+        f"groups of {operand.group} along dimension {along[axes[0]].dim}, then " if operand.group > 1 else ""
+    )
+    raise _MismatchError(
+        f"the elements of {buffer.name} that it takes together do not lie together in memory: "
+        f"store {order}dimension {fast} innermost (set_layout, cache)"
+    )
+
+
+def _distances(buffer: Buffer, indices: Sequence[Index], loop: str, count: int, env: Env) -> list[int]:
+    """Elements in memory from the first iteration of a loop to each; -1 where that is not known."""
+    strides = _strides(buffer)
+
+    def place(n: int) -> list[Index]:
+        at = tuple(substitute_index(i, {loop: Index(n)}) for i in indices)
+        return [simplify(p, env) for p in buffer.physical(at)]
+
+    def distance(n: int) -> int | None:
+        steps = [b - a for a, b in zip(first, place(n), strict=True)]
+        if any(not step.is_const or (step.const and not n) for step, n in zip(steps, strides, strict=True)):
+            return None
+        return sum(step.const * n for step, n in zip(steps, strides, strict=True))
+
+    first = place(0)
+    if buffer.layout is None and count > 1:
+        step = distance(1)
+        found = [None if step is None else n * step for n in range(count)]
+    else:
+        found = [distance(n) for n in range(count)]
+    return [-1 if d is None else d for d in found]
+
+
+def _strides(buffer: Buffer) -> list[int]:
+    """Elements in memory from one index of each physical dimension to the next; 0 where that is open."""
+    out: list[int] = []
+    stride = 1
+    shape = buffer.physical_shape
+    for extent, (before, after) in zip(
+        reversed(shape), reversed(buffer.halo or ((0, 0),) * len(shape)), strict=True
+    ):
+        out.append(stride)
+        stride *= extent.const + before + after if extent.is_const else 0
+    return out[::-1]
 
 
 def _step(operand: Operand, axis: str) -> int:
