@@ -27,18 +27,20 @@ def of_database(
     against: Database | None = None,
     *,
     before: str = "",
-    limits: Callable[[int], Limits] | None = None,
+    limits: Callable[[int], Limits | None] | None = None,
 ) -> Content:
     """The report of a database, beside another one, or beside its own best of sessions ``before`` a date.
 
     Tasks are compared by their keys: the program but for names, the target and the threads. ``limits`` says
-    what this machine can do with so many threads, for tasks that are its own; ``before`` is as in ISO 8601.
+    what this machine can do with so many threads, for tasks that are its own, if that can be told now;
+    ``before`` is as in ISO 8601.
     Raises ArtefactError where a plan of a database was edited.
     """
     rows = list(database.task_rows())
     here = detect().fingerprint
     asked = {row.threads for row in rows if row.target == here}
-    known = {} if limits is None else {threads: limits(threads) for threads in sorted(asked)}
+    told = {} if limits is None else {threads: limits(threads) for threads in sorted(asked)}
+    known = {threads: found for threads, found in told.items() if found is not None}
     best_before = database.best_before(before) if before else None
     if against is not None:
         best_before = {row.key: found.seconds for row in rows for found in [against.best(row.key)] if found}

@@ -2,7 +2,9 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ from tests import onnx_models
 
 import tilewright
 from tilewright.cli import main
+from tilewright.cli.commands import report as command
 from tilewright.cost import Machine
 from tilewright.driver import Limits
 from tilewright.report import Content, Kernel, Points, of_database, of_model, render
@@ -189,3 +192,15 @@ def test_the_command(database, tmp_path, capsys):
     both = ["--against", str(database), "--before", "2026-01-01"]
     assert main(["report", str(database), "-o", str(out), *both]) == 2
     assert "two things to compare with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.1, True), (None, True), (0.97, False)])
+def test_limits_that_were_measured_while_others_worked_are_not_shown(
+    database, tmp_path, capsys, monkeypatch, share, shown
+):
+    monkeypatch.setattr(command, "OtherLoad", lambda: nullcontext(SimpleNamespace(share=share)))
+    monkeypatch.setattr(command, "measure_limits", lambda *_: Limits(1, 100.0, {1 << 28: 10.0}))
+    out = tmp_path / "page.html"
+    assert main(["report", str(database), "-o", str(out)]) == 0
+    assert (page_data(out.read_text())["kernels"][0]["limit"] is not None) == shown
+    assert ("no limits are shown: others used 97%" in capsys.readouterr().err) != shown

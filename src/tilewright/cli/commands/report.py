@@ -16,6 +16,8 @@ from tilewright.report import Content, of_database
 from tilewright.target import detect
 from tilewright.tune import Database
 
+#: Above this part of the CPUs' time that others use, what the machine can do at most cannot be told.
+BUSY = 0.5
 #: What SQLite's files begin with.
 _SQLITE = b"SQLite format 3\0"
 
@@ -62,10 +64,7 @@ def report(
         if against is not None and before is not None:
             raise click.UsageError("--against and --before are two things to compare with: give one")
         with Database(source) as database:
-            with OtherLoad() as others:
-                content = _of_databases(database, against, before)
-            if others.warning:
-                state.note(others.warning)
+            content = _of_databases(state, database, against, before)
     elif against is not None or before is not None:
         raise click.UsageError("--against and --before compare databases")
     else:
@@ -82,12 +81,18 @@ def _is_database(path: str) -> bool:
         return False
 
 
-def _of_databases(database: Database, against: str | None, before: str | None) -> Content:
+def _of_databases(state: State, database: Database, against: str | None, before: str | None) -> Content:
+    def limits(threads: int) -> Limits | None:
+        with OtherLoad() as others:
+            found = measure_limits(detect(), threads, LIMIT_SECONDS)
+        if others.share is None or others.share <= BUSY:
+            return found
+        state.note(
+            f"no limits are shown: others used {others.share:.0%} of the CPUs while they were measured"
+        )
+        return None
+
     if against is None:
-        return of_database(database, before=before or "", limits=_limits)
+        return of_database(database, before=before or "", limits=limits)
     with Database(against) as other:
-        return of_database(database, other, limits=_limits)
-
-
-def _limits(threads: int) -> Limits:
-    return measure_limits(detect(), threads, LIMIT_SECONDS)
+        return of_database(database, other, limits=limits)
