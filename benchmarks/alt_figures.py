@@ -10,6 +10,7 @@ figure11  3x3 and 1x1 convolution: layouts of each alone, forwards (FP), backwar
 figure12  one-level and two-level templates for the same trials, and two levels for half as many again
 table2    reading a block that lies together, and one in rows 4 KB apart: nanoseconds a line
 table3    the first layer of R18 under four layouts, loops tuned: latency only, counters are not read
+conversions  images brought from one layout into another, beside copying them as they are
 
 One line each. Trials are a layout's; the paper's budgets are far larger (``--trials 300``).
 """
@@ -18,6 +19,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,14 @@ from convolutions import convolution
 from onnx import helper
 from sidebyside import chain, draw
 
+from tilewright import lang
 from tilewright.analysis import find_operator
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer, graph_units, independent_layouts, maker_of, tune_layouts
 from tilewright.frontend import import_onnx
+from tilewright.ir import F32
 from tilewright.schedule import Schedule, Step
-from tilewright.strategies import Task
+from tilewright.strategies import Candidate, Task
 from tilewright.target import detect
 
 #: The orders of Fig. 1 for results and data of rank 4, and of weights.
@@ -184,8 +188,28 @@ def table3(arguments: Any, measurer: LocalMeasurer) -> Iterator[dict[str, Any]]:
         }
 
 
+def conversions(arguments: Any, measurer: LocalMeasurer) -> Iterator[dict[str, Any]]:
+    """Images of a residual network between three layouts, by default plans."""
+    lanes = detect().lanes(F32)
+    layouts = {
+        "NOHW": (),
+        "NHWO": ORDERS["NHWO"],
+        "blocks": ("d0", f"d1//{lanes}", "d2", "d3", f"d1%{lanes}"),
+    }
+    for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
+        x = lang.placeholder((1, channels, size, size), name="X")
+        program = lang.program([x], [lang.compute(x.shape, lambda n, o, h, w, x=x: x[n, o, h, w], name="Y")])
+        times = {}
+        for (a, read), (b, written) in product(layouts.items(), repeat=2):
+            s = Schedule(program).layout_place("X", read).layout_place("Y", written)
+            task = Task(s.require_program(), Machine(detect(), arguments.threads))
+            (trial,) = measurer.measure(task, [Candidate("copy", task.default().plan)])
+            times[f"{a} -> {b}"] = round(trial.best * 1e6, 2)
+        yield {"image": f"{channels}x{size}x{size}", "us": times}
+
+
 FIGURES: dict[str, Callable[[Any, LocalMeasurer], Iterator[dict[str, Any]]]] = {
-    each.__name__: each for each in (figure1, figure2, figure11, figure12, table2, table3)
+    each.__name__: each for each in (figure1, figure2, figure11, figure12, table2, table3, conversions)
 }
 
 
