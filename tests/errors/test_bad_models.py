@@ -184,7 +184,7 @@ def test_odd_names_compile_and_stay_out_of_generated_code():
     )
     assert compiled.run(["y\n"], {name: np.array([-1, 0, 2], np.float32)})[0].tolist() == [0, 0, 2]
     kernel = compiled.groups()[0].kernel
-    assert "ret void }" not in kernel.llvm() and "%s{0}" not in kernel.llvm()
+    assert "ret void }" not in kernel.code.llvm() and "%s{0}" not in kernel.code.llvm()
     with pytest.raises(InputError) as caught:
         compiled.run(None, {})
     assert "\n%s" not in str(caught.value)

@@ -2,7 +2,7 @@
 
 from tilewright.build.describe import (KernelDescription, describe)
 from tilewright.build.device_kernel import (DeviceFunction, LoadedKernels, device_of, kernel_source, lowered_for, place_kernels)
-from tilewright.build.kernel import (Kernel, build)
+from tilewright.build.kernel import (Kernel, build, emit)
 from tilewright.build.layouts import (Array, is_plain, pack, physical_sizes, unpack)
 from tilewright.build.sizes import (read_sizes)
 from tilewright.build.unit_kernel import (UnitKernel)
@@ -18,6 +18,7 @@ __all__ = [
     "build",
     "describe",
     "device_of",
+    "emit",
     "flops",
     "is_plain",
     "kernel_source",

@@ -12,6 +12,7 @@ from tilewright.codegen import (
     ALL_CALLS,
     DeviceSource,
     KernelEntry,
+    Memory,
     ObjectCache,
     emit_kernels,
     lower_for_c,
@@ -96,10 +97,29 @@ class LoadedKernels:
     """
 
     func: LoopFunction
+    language: str
     source: DeviceSource
     module: DeviceModule
     workspace: int
     places: Mapping[str, tuple[int, int]]
+
+    @property
+    def memory(self) -> Memory:
+        """The bytes that a call needs beside its arguments."""
+        return Memory(self.workspace, 0)
+
+    def lowered(self) -> LoopFunction:
+        """The loop function that code generation took."""
+        return lowered_for(self.func, self.language)
+
+    def code_text(self, form: str) -> str:
+        """The source text of the module. Raises TargetError for other forms."""
+        if form != "source":
+            raise TargetError(
+                f"kernels of devices have no text of the form {form!r}",
+                hint="they have source; those of CPUs have llvm, asm and source (C)",
+            )
+        return self.source.text
 
     def add_to(
         self,
@@ -178,7 +198,8 @@ def place_kernels(
         nbytes = buffer_bytes(b, {})
         places[b.name] = (offset, nbytes)
         offset += -(-nbytes // 256) * 256
-    return LoadedKernels(func, source, load_source(device, source.text, cache), offset, places)
+    module = load_source(device, source.text, cache)
+    return LoadedKernels(func, device.language, source, module, offset, places)
 
 
 def buffer_bytes(b: Buffer, sizes: Mapping[str, int]) -> int:

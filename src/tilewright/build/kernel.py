@@ -1,4 +1,4 @@
-"""One scheduled function as a callable native kernel."""
+"""Kernels: compiled functions, as steps of a model's run and called on arrays of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.codegen import compile_ir, emit_kernel, load_object
-from tilewright.build.sizes import (read_sizes)
+from tilewright.codegen import (
+    CompilePool,
+    KernelText,
+    LoadedObject,
+    Memory,
+    assembly,
+    compile_request,
+    emit_c,
+    emit_kernel,
+    load_object,
+    lower_for_c,
+    optimised_ir,
+)
+from tilewright.build.sizes import read_sizes
 from tilewright.ir import Buffer, LoopFunction, Program, evaluate_index, strides_of, to_function
 from tilewright.lower import lower
 from tilewright.runtime import (
@@ -22,6 +34,7 @@ from tilewright.runtime import (
     PoolOptions,
     Results,
     TensorInfo,
+    ThreadPool,
     as_array,
     checked_results,
     laid_out,
@@ -29,7 +42,7 @@ from tilewright.runtime import (
     tensor_bytes,
 )
 from tilewright.schedule import Schedule
-from tilewright.support import InputError, known_names, quoted, read_settings
+from tilewright.support import InputError, Settings, TargetError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
 
 Array = npt.NDArray[np.generic]
@@ -49,27 +62,76 @@ class _Prepared:
 
 
 class Kernel(HoldsCode):
-    """A compiled function, called with one array per argument buffer whose contents it reads.
+    """A compiled function: a step of a model's run, or called with an array for each argument that it reads.
 
     ``kernel(A, B)`` or ``kernel(A=..., B=...)`` returns the list of its outputs; those of in-out arguments
     are new arrays, what was given stays (:meth:`run` changes arrays in place). Symbolic sizes are
     taken from the arrays' shapes, from dimensions such as ``H`` or ``2*H + 4``. Raises InputError for
-    arrays of the wrong shape or dtype.
+    arrays of the wrong shape or dtype. Text of any form is made again on demand, not kept.
     """
 
-    def __init__(self, func: LoopFunction, target: Target, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        func: LoopFunction,
+        target: Target,
+        threads: int | None,
+        symbol: str,
+        memory: Memory,
+        code: LoadedObject,
+    ) -> None:
         self.func = func
+        """The scheduled function."""
         self.target = target
-        self.lowered = lower(func, native=target.functions)
-        self.text = emit_kernel(
-            self.lowered,
-            triple=target.llvm_triple,
-            vector_bits=target.preferred_vector_bits,
-            operations=target.operations,
-        )
-        self._code = load_object(compile_ir(self.text.text, target))
-        self._pool = shared_pool(PoolOptions.of(read_settings(), threads))
+        """The machine that it was compiled for."""
+        self.threads = threads
+        """Threads of a call of its own; in a model's run those of the run."""
+        self.symbol = symbol
+        """Its name in the code."""
+        self.memory = memory
+        """The bytes that a call needs beside its arguments."""
+        self.code = code
+        """The loaded machine code."""
         self._plans: dict[tuple[int, ...], _Prepared] = {}
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the kernel checks of its sizes when it is called: the failures' texts, numbered from 1."""
+        return tuple(f"it assumes {condition}" for condition in self.func.assumes)
+
+    @property
+    def address(self) -> int:
+        """Where the kernel is in this process."""
+        return self.code.address(self.symbol)
+
+    def lowered(self) -> LoopFunction:
+        """The loop function that code generation took."""
+        return lower(self.func, native=self.target.functions)
+
+    def llvm(self, *, optimised: bool = False) -> str:
+        """LLVM IR of the kernel's module, as emitted or after LLVM's passes."""
+        text = emit(self.func, self.target).text
+        return optimised_ir(text, self.target) if optimised else text
+
+    def assembly(self) -> str:
+        """Assembly of the kernel's module."""
+        return assembly(self.llvm(), self.target)
+
+    def code_text(self, form: str) -> str:
+        """The code as ``llvm`` after its passes, ``asm``, or ``source``, which is C.
+
+        Raises TargetError for another form.
+        """
+        match form:
+            case "llvm":
+                return self.llvm(optimised=True)
+            case "asm":
+                return self.assembly()
+            case "source":
+                return emit_c(lower_for_c(self.func, self.target.operations)).text
+        raise TargetError(
+            f"a kernel of {self.target.name} has no text of the form {form!r}",
+            hint="it has llvm, asm and source (C)",
+        )
 
     def __call__(self, *arrays: Array, out: Mapping[str, Array] | None = None, **named: Array) -> list[Array]:
         """Run on the inputs in order, or by name; ``out`` has arrays for outputs that are written there.
@@ -117,8 +179,8 @@ class Kernel(HoldsCode):
 
     def plan(self, table: Sequence[Array], params: Sequence[int] = ()) -> ExecutionPlan:
         """An execution plan of this one kernel over the given arrays (for timing)."""
-        builder = PlanBuilder(self._pool)
-        self._add_step(builder, [builder.constant(a) for a in table], params)
+        builder = PlanBuilder(self._pool())
+        self.add_to(builder, [builder.constant(a) for a in table], params)
         return builder.build([self, *table])
 
     def sizes(self, given: Mapping[str, Array], stated: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -179,30 +241,45 @@ class Kernel(HoldsCode):
         found = self._plans.get(params)
         if found is not None:
             return found
-        builder = PlanBuilder(self._pool)
+        builder = PlanBuilder(self._pool())
         infos = {b.name: TensorInfo(b.name, b.dtype.numpy, _shape(b, sizes)) for b in self.func.buffers}
         refs = {b.name: builder.input(tensor_bytes(infos[b.name])) for b in self._read}
         refs |= {b.name: builder.output(tensor_bytes(infos[b.name])) for b in self._written}
-        self._add_step(builder, [refs[b.name] for b in self.func.buffers], params)
+        self.add_to(builder, [refs[b.name] for b in self.func.buffers], params)
         outputs = tuple(infos[b.name] for b in self._written)
         made = _Prepared(
-            builder.build([self._code]), outputs, Results([(info.dtype, info.shape) for info in outputs])
+            builder.build([self.code]), outputs, Results([(info.dtype, info.shape) for info in outputs])
         )
         while len(self._plans) >= PLANS_KEPT:
             self._plans.pop(next(iter(self._plans)), None)
         self._plans[params] = made
         return made
 
-    def _add_step(self, builder: PlanBuilder, refs: Sequence[BufferRef], params: Sequence[int]) -> None:
+    def add_to(
+        self,
+        builder: PlanBuilder,
+        refs: Sequence[BufferRef],
+        sizes: Sequence[int],
+        *,
+        name: str | None = None,
+        section: int = 0,
+        lane: int = 0,
+    ) -> None:
+        """Add a call to a plan: ``refs`` are the arguments in order, ``sizes`` the parameters."""
         builder.step(
-            self._code.address(self.text.symbol),
+            self.address,
             refs,
-            list(params),
-            workspace_bytes=self.text.memory.workspace,
-            scratch_bytes=self.text.memory.scratch,
-            name=self.func.name,
-            checks=[f"it assumes {condition}" for condition in self.func.assumes],
+            sizes,
+            workspace_bytes=self.memory.workspace,
+            scratch_bytes=self.memory.scratch,
+            name=self.func.name if name is None else name,
+            checks=self.assumptions,
+            section=section,
+            lane=lane,
         )
+
+    def _pool(self) -> ThreadPool:
+        return shared_pool(PoolOptions.of(read_settings(), self.threads))
 
 
 def _shape(b: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -217,13 +294,34 @@ def _array(name: str, given: object) -> Array:
 
 
 def build(
-    source: Program | LoopFunction | Schedule, *, target: Target | None = None, threads: int | None = None
+    source: Program | LoopFunction | Schedule,
+    *,
+    target: Target | None = None,
+    threads: int | None = None,
+    settings: Settings | None = None,
 ) -> Kernel:
-    """Compile a program, loop function or schedule as it stands (no strategy) into a callable kernel."""
+    """Compile a program, loop function or schedule as it stands (no strategy) into a callable kernel.
+
+    Raises what lowering and code generation refuse: ScheduleError, TargetError.
+    """
     if isinstance(source, Schedule):
         func = source.func
     elif isinstance(source, Program):
         func = to_function(source)
     else:
         func = source
-    return Kernel(func, target or detect(), threads)
+    machine = target or detect()
+    text = emit(func, machine)
+    with CompilePool.of_settings(settings or read_settings()) as pool:
+        (content,) = pool.compile_many([compile_request(text.text, machine)])
+    return Kernel(func, machine, threads, text.symbol, text.memory, load_object(content))
+
+
+def emit(func: LoopFunction, target: Target) -> KernelText:
+    """A scheduled function lowered, as LLVM IR for a target."""
+    return emit_kernel(
+        lower(func, native=target.functions),
+        triple=target.llvm_triple,
+        vector_bits=target.preferred_vector_bits,
+        operations=target.operations,
+    )

@@ -7,7 +7,6 @@ from tilewright.driver.compile import compile_model
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.emit import FORMS, EmittedUnit, Form, emit_model
 from tilewright.driver.graph_plan import graph_units
-from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.layout_tuning import (
     LayoutTuning,
     independent_layouts,
@@ -75,7 +74,6 @@ __all__ = [
     "with_tuned_layouts",
     "Tuned",
     "tune_model",
-    "ModelKernel",
     "NEST_STRATEGIES",
     "Nest",
     "scop",

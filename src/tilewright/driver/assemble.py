@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from tilewright.build import Array, UnitKernel, is_plain, pack, physical_sizes
 from tilewright.devices import DevicePlan
-from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, MemoryPlan, Repetition, Step, ValueRange, plan_memory
@@ -319,25 +318,17 @@ class _Calls:
     ) -> None:
         """Call unit ``at`` for one part of its batch; ``own`` are the lane's own values."""
         unit, kernel = self._steps.units[at], self._steps.kernels[at]
-        assert isinstance(kernel, ModelKernel)  # others are not assembled here
         for asked in unit.ranges if self._checks else ():
             self._builder.check(range_check(self._steps, self._refs, at, asked, part, own))
         for run in range(1 if unit.repeat is None else unit.repeat.count):
-            self._builder.step(
-                kernel.address,
-                [
-                    self._argument(at, b.name, part, own)
-                    if unit.repeat is None
-                    else run_argument(unit.repeat, b.name, run, lambda name: self._argument(at, name, 0, {}))
-                    for b in kernel.buffers
-                ],
-                kernel.sizes,
-                workspace_bytes=kernel.memory.workspace,
-                scratch_bytes=kernel.memory.scratch,
-                name=unit.label,
-                checks=kernel.assumptions,
-                section=section,
-                lane=lane,
+            arguments = [
+                self._argument(at, b.name, part, own)
+                if unit.repeat is None
+                else run_argument(unit.repeat, b.name, run, lambda name: self._argument(at, name, 0, {}))
+                for b in kernel.buffers
+            ]
+            kernel.on_cpu().add_to(
+                self._builder, arguments, kernel.sizes, name=unit.label, section=section, lane=lane
             )
             self.made.append((at, lanes))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from tilewright.build import LoadedKernels, UnitKernel, flops, kernel_source, lowered_for, place_kernels
-from tilewright.codegen import Memory, open_cache
+from tilewright.build import LoadedKernels, UnitKernel, flops, kernel_source, place_kernels
+from tilewright.codegen import open_cache
 from tilewright.cost import Machine
 from tilewright.devices import DEVICE_ALIGNMENT, Device, DevicePlanBuilder
 from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
@@ -17,38 +16,17 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.graph import Step, plan_memory
-from tilewright.ir import LoopFunction, Program
-from tilewright.plan import Planned, UnitPlan, build_unit
+from tilewright.ir import Program
+from tilewright.plan import Planned, build_unit
 from tilewright.runtime import BufferRef
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import Settings
 from tilewright.target import GpuTarget
 
 HOST_THREADS = 1
-"""Threads of the host that a run of a device takes."""
+"""Threads of the host that a run of a device takes; they do not matter to its kernels."""
 COMPILING_THREADS = 2
 """Modules compiled at the same time: drivers compile without holding Python's lock."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceKernel(UnitKernel):
-    """One compiled kernel of a model on a device; as launches it may be several."""
-
-    target: GpuTarget
-    loaded: LoadedKernels
-    plan: UnitPlan
-
-    def decided(self) -> tuple[int, UnitPlan] | None:
-        """The plan that the kernel was made by; the host's threads do not matter to it."""
-        return HOST_THREADS, self.plan
-
-    def lowered(self) -> LoopFunction:
-        """The loop function that code generation took."""
-        return lowered_for(self.schedule.func, self.target.language)
-
-    def code_text(self, form: str) -> str:
-        """The source text of the kernel's module. Raises TargetError for other forms."""
-        return self.loaded.source.text if form == "source" else UnitKernel.code_text(self, form)
 
 
 def build_device_kernels(
@@ -59,7 +37,7 @@ def build_device_kernels(
     progress: Progress,
     strategy: Strategy | None = None,
     plans: ModelPlan | None = None,
-) -> tuple[DeviceKernel, ...]:
+) -> tuple[UnitKernel, ...]:
     """The kernel of each unit; units with equal programs share one. Errors name the unit.
 
     Kernels that ``plans`` has are made as it says, others by the best candidate of ``strategy``.
@@ -68,7 +46,7 @@ def build_device_kernels(
     for unit in units:
         first.setdefault(unit.program, unit)
     cache = open_cache(settings)
-    made: dict[Program, DeviceKernel] = {}
+    made: dict[Program, UnitKernel] = {}
     with ThreadPoolExecutor(COMPILING_THREADS) as executor:
         running = []
         for at, (program, unit) in enumerate(first.items()):
@@ -83,16 +61,16 @@ def build_device_kernels(
             progress("compile", at, len(first), unit.label)
             with naming_unit(unit):
                 loaded = future.result()
-            made[program] = DeviceKernel(
+            made[program] = UnitKernel(
                 name=f"{loaded.source.kernels[0].symbol}_{at}" if loaded.source.kernels else f"nothing_{at}",
                 program=program,
                 schedule=planned.schedule,
                 plan=planned.plan,
+                threads=HOST_THREADS,
                 target=target,
                 buffers=planned.schedule.func.buffers,
-                memory=Memory(loaded.workspace, 0),
                 flops=flops(program),
-                loaded=loaded,
+                code=loaded,
             )
         progress("compile", len(first), len(first), "")
     return tuple(made[unit.program] for unit in units)
@@ -139,7 +117,7 @@ def assemble_on_device(
     refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
     stored: dict[int, BufferRef] = {}
     for at, (unit, kernel) in enumerate(zip(steps.units, steps.kernels, strict=True)):
-        assert isinstance(kernel, DeviceKernel)
+        assert isinstance(kernel.code, LoadedKernels)  # others are not assembled here
         for asked in unit.ranges if checks else ():
             builder.check(range_check(steps, refs, at, asked))
         arguments: dict[str, BufferRef] = {}
@@ -152,7 +130,7 @@ def assemble_on_device(
             if id(array) not in stored:
                 stored[id(array)] = builder.constant(array)
             arguments[b.name] = stored[id(array)]
-        kernel.loaded.add_to(builder, builder.step(unit.label), arguments, refs.get(_workspace(at)), {})
+        kernel.code.add_to(builder, builder.step(unit.label), arguments, refs.get(_workspace(at)), {})
     arrays = tuple((value_dtype(steps, value).numpy, value_shape(steps, value)) for value in outputs)
     calls = tuple((at, 1) for at in range(len(steps.units)))
     return Assembled(builder.build(), graph.inputs, outputs, arrays, calls)

@@ -12,12 +12,11 @@ from itertools import product
 from math import prod
 from typing import Final
 
-from tilewright.build import Array
+from tilewright.build import Array, UnitKernel
 from tilewright.driver.aside import Aside
 from tilewright.driver.assemble import Assembled, Packs, Steps, make_steps
 from tilewright.driver.graph_plan import GraphUnits, constants_of, without_packed
 from tilewright.driver.imported_sizes import MOST_SIZES, imported, require_affine
-from tilewright.driver.kernels import ModelKernel
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.open_kernels import Compiler, OpenKernels
 from tilewright.driver.profile import Profile
@@ -257,7 +256,7 @@ class DynamicModel(HoldsCode):
         return self._planned(made, kernels, self._packs)
 
     def _planned(
-        self, made: GraphUnits, kernels: Sequence[ModelKernel], packs: Packs | None
+        self, made: GraphUnits, kernels: Sequence[UnitKernel], packs: Packs | None
     ) -> tuple[Steps, Assembled]:
         graph, views = made.partition.graph, made.partition.views
         steps = make_steps(graph, made.units, kernels, views, self.threads, packs)

@@ -8,26 +8,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tilewright.build import Array, UnitKernel, flops
-from tilewright.codegen import (
-    CompilePool,
-    CompileRequest,
-    LoadedObject,
-    Memory,
-    assembly,
-    compile_request,
-    emit_c,
-    emit_kernel,
-    load_object,
-    lower_for_c,
-    optimised_ir,
-)
+from tilewright.build import Array, Kernel, UnitKernel, build, emit, flops
+from tilewright.codegen import CompilePool, CompileRequest, KernelText, compile_request, load_object
 from tilewright.cost import Machine
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
-from tilewright.ir import Buffer, LoopFunction, Program
-from tilewright.lower import lower
+from tilewright.ir import LoopFunction, Program
 from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit, schedule_open
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
@@ -39,57 +26,6 @@ _log = get_logger(__name__)
 
 _FEW = 3
 """Up to so many kernels are compiled in this process: starting a worker takes longer."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelKernel(UnitKernel):
-    """One compiled kernel on a CPU. Text of any form is made again on demand, not kept.
-
-    ``sizes`` are the values of the program's symbolic sizes, in their order. A kernel that was scheduled by
-    hand has no plan.
-    """
-
-    plan: UnitPlan | None
-    threads: int
-    target: Target
-    symbol: str
-    code: LoadedObject
-    sizes: tuple[int, ...] = ()
-
-    def decided(self) -> tuple[int, UnitPlan] | None:
-        """The threads of a call, and the plan that the kernel was made by."""
-        return None if self.plan is None else (self.threads, self.plan)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the kernel checks of its sizes when it is called: the failures' texts, numbered from 1."""
-        return tuple(f"it assumes {condition}" for condition in self.schedule.func.assumes)
-
-    @property
-    def address(self) -> int:
-        """Where the kernel is in this process."""
-        return self.code.address(self.symbol)
-
-    def lowered(self) -> LoopFunction:
-        """The loop function that code generation took."""
-        return lower(self.schedule.func, native=self.target.functions)
-
-    def llvm(self, *, optimised: bool = False) -> str:
-        """LLVM IR of the kernel's module, as emitted or after LLVM's passes."""
-        text = _emit(self.lowered(), self.target)[1]
-        return optimised_ir(text, self.target) if optimised else text
-
-    def code_text(self, form: str) -> str:
-        """LLVM IR after its passes, assembly, or C."""
-        if form == "llvm":
-            return self.llvm(optimised=True)
-        if form == "asm":
-            return self.assembly()
-        return emit_c(lower_for_c(self.schedule.func, self.schedule.operations)).text
-
-    def assembly(self) -> str:
-        """Assembly of the kernel's module."""
-        return assembly(_emit(self.lowered(), self.target)[1], self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +49,13 @@ class _Draft:
 
     schedule: Schedule
     plan: UnitPlan | None
-    buffers: tuple[Buffer, ...]
-    symbol: str
-    memory: Memory
+    text: KernelText
     request: CompileRequest
+
+    @property
+    def func(self) -> LoopFunction:
+        """The scheduled function."""
+        return self.schedule.func
 
 
 def build_kernels(
@@ -126,7 +65,7 @@ def build_kernels(
     constants: Callable[[str], Array | None],
     settings: Settings,
     progress: Progress,
-) -> tuple[ModelKernel, ...]:
+) -> tuple[UnitKernel, ...]:
     """The kernel of each unit; units with equal programs and equal algorithms share one.
 
     Kernels of parts of a batch are for one thread each: threads take different parts.
@@ -163,18 +102,18 @@ def build_kernels(
                 objects.append(future.result())
         progress("compile", len(first), len(first), "")
     kernels = {
-        key: ModelKernel(
-            name=f"{draft.symbol}_{at}",
+        key: UnitKernel(
+            name=f"{draft.text.symbol}_{at}",
             program=key[0],
             schedule=draft.schedule,
             plan=draft.plan,
             threads=key[2],
             target=target,
-            buffers=draft.buffers,
-            symbol=draft.symbol,
-            memory=draft.memory,
-            code=load_object(content),
+            buffers=draft.func.buffers,
             flops=flops(key[0]),
+            code=Kernel(
+                draft.func, target, key[2], draft.text.symbol, draft.text.memory, load_object(content)
+            ),
         )
         for at, (key, draft, content) in enumerate(zip(first, drafts, objects, strict=True))
     }
@@ -183,23 +122,19 @@ def build_kernels(
 
 def scheduled_kernel(
     unit: Unit, schedule: Schedule, target: Target, threads: int, settings: Settings
-) -> ModelKernel:
+) -> UnitKernel:
     """The kernel of a unit by a schedule that was made by hand, as it stands."""
-    symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
-    with CompilePool.of_settings(settings) as pool:
-        (content,) = pool.compile_many([compile_request(text, target)])
-    return ModelKernel(
-        name=symbol,
+    code = build(schedule, target=target, threads=threads, settings=settings)
+    return UnitKernel(
+        name=code.symbol,
         program=unit.program,
         schedule=schedule,
         plan=None,
         threads=threads,
         target=target,
         buffers=schedule.func.buffers,
-        symbol=symbol,
-        memory=memory,
-        code=load_object(content),
         flops=flops(unit.program),
+        code=code,
     )
 
 
@@ -336,15 +271,5 @@ def naming_unit(unit: Unit) -> Iterator[None]:
 def _draft(unit: Unit, schedule: Schedule, plan: UnitPlan | None, given: bool, target: Target) -> _Draft:
     """Lowered and emitted; what is refused of a plan that the user has ``given`` is the user's."""
     with naming_unit(unit), nullcontext() if given else refusals_are_ours():
-        symbol, text, memory = _emit(lower(schedule.func, native=target.functions), target)
-    return _Draft(schedule, plan, schedule.func.buffers, symbol, memory, compile_request(text, target))
-
-
-def _emit(lowered: LoopFunction, target: Target) -> tuple[str, str, Memory]:
-    made = emit_kernel(
-        lowered,
-        triple=target.llvm_triple,
-        vector_bits=target.preferred_vector_bits,
-        operations=target.operations,
-    )
-    return made.symbol, made.text, made.memory
+        text = emit(schedule.func, target)
+    return _Draft(schedule, plan, text, compile_request(text.text, target))

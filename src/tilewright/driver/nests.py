@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright import poly
-from tilewright.build import Array, Kernel, read_sizes
+from tilewright.build import Array, Kernel, build, read_sizes
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.driver.choices import chosen_threads
 from tilewright.frontend import nests
@@ -101,7 +101,7 @@ class Nest:
         key = tuple(sizes[p.name] for p in self.func.params)
         if key not in self._kernels:
             made = self.scheduled(sizes).func
-            self._kernels[key] = Kernel(made, self.target, self.threads)
+            self._kernels[key] = build(made, target=self.target, threads=self.threads)
             while len(self._kernels) > KERNELS_KEPT:
                 self._kernels.popitem(last=False)
         self._kernels.move_to_end(key)

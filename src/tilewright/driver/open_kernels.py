@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.build import Array, flops
+from tilewright.build import Array, UnitKernel, flops
 from tilewright.driver.assemble import Assembled, Steps, assemble
 from tilewright.driver.graph_plan import GraphUnits, graph_units
-from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels
+from tilewright.driver.kernels import KernelOptions, build_kernels
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import DEGENERATE, NamedRanges, range_of, sampled_sizes
 from tilewright.driver.units import Precision, Unit
@@ -47,7 +47,7 @@ class Compiler:
         """The plan of a run that computes values."""
         return assemble(steps, self.pool, self.memory, wanted, checks=self.checks)
 
-    def kernels(self, units: Sequence[Unit], known: Callable[[str], Array | None]) -> tuple[ModelKernel, ...]:
+    def kernels(self, units: Sequence[Unit], known: Callable[[str], Array | None]) -> tuple[UnitKernel, ...]:
         """The kernel of each unit."""
         return build_kernels(units, self.target, self.options, known, self.settings, no_progress)
 
@@ -74,9 +74,9 @@ class OpenKernels:
     ) -> None:
         self._compiler, self._sizes, self._units = compiler, sizes, units
         self._families: dict[tuple[tuple[str, int], ...], _Family] = {}
-        self.alone: OrderedDict[tuple[int, Program], ModelKernel] = OrderedDict()
+        self.alone: OrderedDict[tuple[int, Program], UnitKernel] = OrderedDict()
         """Kernels of one size each, by place and program."""
-        self.symbolic: dict[Ranges, dict[int, ModelKernel]] = {}
+        self.symbolic: dict[Ranges, dict[int, UnitKernel]] = {}
         """Kernels of each range, by unit."""
 
     def range_of(self, sizes: Sequence[int]) -> Ranges:
@@ -106,14 +106,14 @@ class OpenKernels:
 
     def at(
         self, units: Sequence[Unit], sizes: Mapping[str, int], known: Callable[[str], Array | None]
-    ) -> list[ModelKernel]:
+    ) -> list[UnitKernel]:
         """The kernel of each unit at some sizes: symbolic ones of their range, others made for them."""
         family = self.family(sizes)
         symbolic = self._symbolic(family, sizes, known) if _alike(units, family.samples[0]) else {}
         values = dict(zip(_names(self._sizes), sizes.values(), strict=True))
         at_sizes: dict[int, Program] = {}
-        sized: dict[int, ModelKernel] = {}
-        found: dict[int, ModelKernel] = {}
+        sized: dict[int, UnitKernel] = {}
+        found: dict[int, UnitKernel] = {}
         for at, unit in enumerate(units):
             kernel = symbolic.get(at)
             if (at, unit.program) in self.alone:
@@ -137,7 +137,7 @@ class OpenKernels:
 
     def _symbolic(
         self, family: _Family, sizes: Mapping[str, int], known: Callable[[str], Array | None]
-    ) -> Mapping[int, ModelKernel]:
+    ) -> Mapping[int, UnitKernel]:
         """The symbolic kernels of the range of sizes that some are in, by unit; made when first needed."""
         ranges = self.range_of([sizes[name] for name in self._sizes])
         if ranges not in self.symbolic:
@@ -146,7 +146,7 @@ class OpenKernels:
 
     def _compiled(
         self, family: _Family, ranges: Sequence[tuple[int, int]], known: Callable[[str], Array | None]
-    ) -> dict[int, ModelKernel]:
+    ) -> dict[int, UnitKernel]:
         names = dict(zip(self._sizes, _names(self._sizes), strict=True))
         each = zip(names.values(), ranges, strict=True)
         params = [Param(name, lo, hi) for name, (lo, hi) in each if hi > DEGENERATE]
@@ -173,7 +173,7 @@ def _alike(units: Sequence[Unit], others: Sequence[Unit]) -> bool:
     return [tuple(u.outputs.values()) for u in units] == [tuple(u.outputs.values()) for u in others]
 
 
-def _at_sizes(kernel: ModelKernel, program: Program, values: Mapping[str, int]) -> ModelKernel:
+def _at_sizes(kernel: UnitKernel, program: Program, values: Mapping[str, int]) -> UnitKernel:
     """A symbolic kernel as the kernel of its program at some sizes."""
     params = kernel.program.params
     return replace(

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.build import Array, describe, flops, read_sizes
+from tilewright.build import Array, UnitKernel, describe, flops, read_sizes
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
-from tilewright.driver.kernels import KernelOptions, ModelKernel, build_kernels, scheduled_kernel
+from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
 from tilewright.driver.model import CompiledModel, Text, kernel_texts
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
@@ -36,7 +36,7 @@ class _Compiled:
     """A program with its kernel, at whatever sizes."""
 
     unit: Unit
-    kernel: ModelKernel
+    kernel: UnitKernel
     constants: Mapping[str, Array]
     pool: ThreadPool
     seconds: Mapping[str, float]

@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.build import Array, is_plain
 from tilewright.driver.assemble import Assembled, Steps
-from tilewright.driver.kernels import ModelKernel
 from tilewright.ir import dtype_of
 from tilewright.runtime import (
     ExecutionPlan,
@@ -105,10 +104,9 @@ def _compare(whole: AtSizes, point: AtSizes) -> None:
         raise NoRangePlanError("its kernels are others at other sizes")
     for at, (unit, other) in enumerate(zip(a.units, b.units, strict=True)):
         kernel, its = a.kernels[at], b.kernels[at]
-        assert isinstance(kernel, ModelKernel) and isinstance(its, ModelKernel)
         if unit.parts != 1 or unit.repeat is not None or other.parts != 1 or other.repeat is not None:
             raise NoRangePlanError(f"{unit.label} runs in parts")
-        if kernel.address != its.address:
+        if kernel.on_cpu().address != its.on_cpu().address:
             raise NoRangePlanError(f"{unit.label} has a kernel of its own at {point.sizes}")
         if not kernel.sizes and kernel.program != its.program:
             raise NoRangePlanError(f"{unit.label} is another program at {point.sizes}")
@@ -147,7 +145,6 @@ def _with_params(whole: AtSizes, params: Sequence[int]) -> ExecutionPlan:
     calls = []
     for call, (unit, _) in zip(contents.steps, whole.assembled.calls, strict=True):
         kernel = steps.kernels[unit]
-        assert isinstance(kernel, ModelKernel)
         if kernel.sizes and kernel.sizes != tuple(whole.sizes[n] for n in params):
             raise NoRangePlanError(f"{call.name} has other sizes")
         calls.append(replace(call, params=refs if kernel.sizes else ()))

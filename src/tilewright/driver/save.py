@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright import __version__
-from tilewright.build import is_plain
+from tilewright.build import Kernel, UnitKernel, is_plain
 from tilewright.codegen import can_link, link_shared, rename_functions, shared_library
 from tilewright.driver.assemble import Assembled, Steps
-from tilewright.driver.kernels import ModelKernel
 from tilewright.runtime import (
     ALIGNMENT,
     CODE,
@@ -51,7 +50,7 @@ class Library:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         # an address is a kernel's own as long as that lives
-        self._kernels: list[ModelKernel] = []
+        self._kernels: list[Kernel] = []
         self.objects: list[bytes] = []
         """The object files of all kernels."""
 
@@ -60,10 +59,9 @@ class Library:
         """The name of each kernel."""
         return tuple(map(kernel_symbol, range(len(self._numbers))))
 
-    def calls(self, steps: Sequence[KernelCall], kernels: Sequence[object]) -> tuple[KernelCall, ...]:
+    def calls(self, steps: Sequence[KernelCall], kernels: Sequence[UnitKernel]) -> tuple[KernelCall, ...]:
         """The steps of a plan with their kernels' numbers. Raises InternalError for an unknown kernel."""
-        for kernel in kernels:
-            assert isinstance(kernel, ModelKernel)
+        for kernel in (each.on_cpu() for each in kernels):
             if kernel.address not in self._numbers:
                 number = self._numbers[kernel.address] = len(self._numbers)
                 self._kernels.append(kernel)
@@ -170,7 +168,7 @@ def take_apart(
 def range_manifest(
     ranges: Sequence[tuple[int, int]],
     plan: RangePlan,
-    kernels: Sequence[object],
+    kernels: Sequence[UnitKernel],
     said: Described,
     library: Library,
     weights: Weights,

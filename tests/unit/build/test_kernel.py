@@ -1,16 +1,17 @@
-"""Kernels of single functions: in-out arguments."""
+"""Kernels: of single functions, and as steps of models."""
 
 import array
 
 import numpy as np
 import pytest
 
+import tilewright
 from tilewright import lang
-from tilewright.build import (build)
+from tilewright.build import Kernel, build
 from tilewright.ir import parse_function, print_function, run_function, structural_hash
 from tilewright.runtime import aligned_copy
 from tilewright.strategies import default_schedule
-from tilewright.support import InputError
+from tilewright.support import InputError, TargetError
 from tilewright.target import detect
 
 TEXT = """
@@ -156,3 +157,22 @@ def test_inputs_by_the_protocols_of_buffers_and_dlpack():
     assert bound.run()[0][0] == 16
     with pytest.raises(InputError, match="input 'X' must be f32 of shape"):
         kernel(_Foreign(data[:4]))
+
+
+def test_the_kernel_of_a_models_step_is_called_as_one_of_a_single_function():
+    A, W = lang.placeholder((8, 16), name="A"), lang.placeholder((16, 4), name="W")
+    k = lang.reduce_axis(16, "k")
+    program = lang.program(
+        [A, W], [lang.compute((8, 4), lambda i, j: lang.sum(A[i, k] * W[k, j], axis=k), name="C")]
+    )
+    model = tilewright.compile(program, threads=1)
+    rng = np.random.default_rng(0)
+    a, w = (rng.standard_normal(s).astype(np.float32) for s in ((8, 16), (16, 4)))
+    (group,) = model.groups()
+    kernel = group.kernel.code
+    assert isinstance(kernel, Kernel) and type(kernel) is type(build(program))
+    (alone,) = kernel(a, w)
+    assert np.array_equal(alone, model(a, w)[0])
+    assert kernel.symbol in kernel.assembly() and "define" in kernel.code_text("llvm")
+    with pytest.raises(TargetError, match="no text of the form 'ptx'"):
+        kernel.code_text("ptx")

@@ -179,8 +179,8 @@ def test_explanations_name_the_nodes(mlp):
     assert [row["group"] for row in rows] == list(range(len(rows)))
     assert {"first", "second"} <= {name for row in rows for name in row["nodes"]}
     group = mlp.groups()[0]
-    assert "define" in group.kernel.llvm()
-    assert group.kernel.symbol in group.kernel.assembly()
+    assert "define" in group.kernel.code.llvm()
+    assert group.kernel.code.symbol in group.kernel.code.assembly()
     assert all("schedule" in row for row in rows)
 
 

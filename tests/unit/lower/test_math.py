@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from native_expression import inputs, native
-from tilewright.build import Kernel
+from tilewright.build import build
 from tilewright.ir import (
     BF16,
     CALLS,
@@ -31,7 +31,6 @@ from tilewright.ir import (
     var,
 )
 from tilewright.lower import expand_math, expand_math_calls
-from tilewright.target import detect
 
 BOUND = 4.0  # units in the last place
 EXTENDED = np.finfo(np.longdouble).nmant > 60
@@ -303,7 +302,7 @@ def test_the_emitter_gives_the_same_accuracy(fn, dtype):
     func = LoopFunction("f", (), (*buffers, buffer("y", (count,), dtype)), ("y",), body)
     arguments = [np.concatenate([edges(dtype), 4 * rng.standard_normal(count)])[:count] for _ in buffers]
     arguments = [rng.permutation(a).astype(dtype.numpy) for a in arguments]
-    (got,) = Kernel(func, detect())(*arguments)
+    (got,) = build(func)(*arguments)
     reference = {**ONE_ARGUMENT, **TWO_ARGUMENTS}[fn]
     with np.errstate(all="ignore"):
         wide = np.float64 if dtype == F32 else np.longdouble

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tilewright.build import Kernel
+from tilewright.build import build
 from tilewright.frontend.nests import scop
 from tilewright.ir import run_function, verify
 from tilewright.runtime import aligned_copy
-from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
 
@@ -22,7 +21,7 @@ def test_nests_compute_what_python_does(name):
     arrays, sizes = arguments(func)
     want = run_python(KERNELS[name], arrays, sizes)
     interpreted = run_function(func, {n: a.copy() for n, a in arrays.items()}, sizes)
-    kernel = Kernel(func, detect(), 2)
+    kernel = build(func, threads=2)
     table = [aligned_copy(arrays[b.name]) for b in func.buffers]
     kernel.run(table, [sizes[p.name] for p in func.params])
     for b, compiled in zip(func.buffers, table, strict=True):

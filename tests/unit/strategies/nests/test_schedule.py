@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.build import Kernel
+from tilewright.build import build
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
@@ -32,7 +32,7 @@ def test_scheduled_nests_compute_what_python_does(name):
     assert ("lifted to a program" in made.notes) == (name in LIFTED)
     assert [b.name for b in made.func.buffers] == [b.name for b in func.buffers]
     want = run_python(KERNELS[name], arrays, values)
-    kernel = Kernel(made.func, detect(), 2)
+    kernel = build(made.func, threads=2)
     table = [aligned_copy(arrays[b.name]) for b in func.buffers]
     kernel.run(table)
     for b, got in zip(func.buffers, table, strict=True):
