@@ -11,6 +11,7 @@ output's largest element. Exit status 1 where a difference exceeds ``TOLERANCE``
 """
 
 import argparse
+import contextlib
 import io
 import json
 import statistics
@@ -36,10 +37,19 @@ TOLERANCE = 1e-4
 PAUSE = 0.3
 
 
-def export(model: torch_models.TorchModel, opset: int) -> onnx.ModelProto:
-    """The model as torch's exporter writes it."""
+def export(
+    model: torch_models.TorchModel,
+    opset: int,
+    *,
+    dynamo: bool = False,
+    open_axes: dict[str, dict[int, str]] | None = None,
+) -> onnx.ModelProto:
+    """The model as one of torch's exporters writes it: that which traces TorchScript, or ``dynamo``.
+
+    ``open_axes`` are names for axes of inputs that are left open, by the tracing exporter.
+    """
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         # The tracing exporter announces that it will be replaced, and remarks on every constant it records.
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -49,7 +59,8 @@ def export(model: torch_models.TorchModel, opset: int) -> onnx.ModelProto:
             input_names=list(model.inputs),
             output_names=list(model.outputs),
             opset_version=opset,
-            dynamo=False,
+            dynamic_axes=open_axes,
+            dynamo=dynamo,
         )
     return onnx.load_from_string(buffer.getvalue())
 

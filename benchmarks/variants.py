@@ -7,7 +7,8 @@ Each network of ``VARIED`` as exported (``f32``), and made into
 * ``dynamic``: weights in bytes, activations quantised in each run (``quantize_dynamic``);
 * ``qoperator``: activations and weights in bytes, by QLinear operators (``quantize_static``);
 * ``f16``: weights and activations in half precision (``convert_float_to_float16``);
-* ``int4``: weights of products in 4 bits, blocks of 32 (``MatMulNBits``).
+* ``qdq``: the same by pairs of QuantizeLinear and DequantizeLinear, a scale a channel;
+* ``int4``: weights of products in 4 bits, blocks of 32 (``MatMulNBits``); ``int4_qdq``: by DequantizeLinear.
 
 A row a variant: the shortest and median milliseconds of both engines, which take turns, the ratio of the
 shortest, ours to that of our f32, and how far our result is from onnxruntime's of the same file without
@@ -24,6 +25,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +34,7 @@ import onnx
 import onnxruntime
 import torch
 from arguments import add_models, add_turns, names, parser_of
-from onnx import helper, numpy_helper
+from onnx import version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -40,6 +42,7 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch_exports import export
@@ -89,12 +92,22 @@ def dynamic(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelPr
 
 def qoperator(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelProto:
     """QLinear operators."""
+    return _static(model, feeds, folder, QuantFormat.QOperator)
+
+
+def qdq(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelProto:
+    """QuantizeLinear and DequantizeLinear around f32 operators, a scale for each channel of weights."""
+    return _static(model, feeds, folder, QuantFormat.QDQ)
+
+
+def _static(model: onnx.ModelProto, feeds: Arrays, folder: Path, form: QuantFormat) -> onnx.ModelProto:
     out = folder / "out.onnx"
     quantize_static(
         str(prepared(model, folder)),
         str(out),
         Once(feeds),
-        quant_format=QuantFormat.QOperator,
+        quant_format=form,
+        per_channel=form == QuantFormat.QDQ,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
     )
@@ -107,45 +120,29 @@ def f16(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelProto:
 
 
 def int4(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelProto:
-    """Blocks of weights in 4 bits: w is scale * (q - 8), a scale for each block of a column."""
-    graph, domain = model.graph, "com.microsoft"
-    weights = {each.name: each for each in graph.initializer}
-    for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
-            continue
-        matrix = numpy_helper.to_array(weights[node.input[1]])
-        if matrix.ndim != 2 or matrix.shape[0] % BLOCK:
-            continue
-        depth, columns = matrix.shape
-        blocks = matrix.T.reshape(columns, depth // BLOCK, BLOCK).astype(np.float32)
-        scales = np.abs(blocks).max(-1, keepdims=True) / 7.0 + 1e-12
-        numbers = (np.clip(np.rint(blocks / scales), -8, 7) + 8).astype(np.uint8)
-        packed = numbers[..., 0::2] | (numbers[..., 1::2] << 4)
-        name = node.input[1]
-        graph.initializer.append(numpy_helper.from_array(packed, f"{name}_{node.output[0]}_int4"))
-        graph.initializer.append(
-            numpy_helper.from_array(scales[..., 0].reshape(-1), f"{name}_{node.output[0]}_scales")
-        )
-        inputs = [node.input[0], f"{name}_{node.output[0]}_int4", f"{name}_{node.output[0]}_scales"]
-        made = helper.make_node(
-            "MatMulNBits", inputs, list(node.output), node.name, domain=domain,
-            K=depth, N=columns, bits=4, block_size=BLOCK,
-        )  # fmt: skip
-        node.CopyFrom(made)
-    used = {name for node in graph.node for name in node.input}
-    kept = [each for each in graph.initializer if each.name in used]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-    model.opset_import.append(helper.make_opsetid(domain, 1))
-    return model
+    """Weights of products in blocks of 4 bits, as ``MatMulNBits``."""
+    return _four_bits(model, QuantFormat.QOperator)
+
+
+def int4_qdq(model: onnx.ModelProto, feeds: Arrays, folder: Path) -> onnx.ModelProto:
+    """Weights of products in blocks of 4 bits that DequantizeLinear widens."""
+    return _four_bits(version_converter.convert_version(model, 21), QuantFormat.QDQ)
+
+
+def _four_bits(model: onnx.ModelProto, form: QuantFormat) -> onnx.ModelProto:
+    quantiser = MatMulNBitsQuantizer(model, block_size=BLOCK, is_symmetric=True, quant_format=form)
+    quantiser.process()
+    return quantiser.model.model
 
 
 VARIANTS: Final[dict[str, Callable[[onnx.ModelProto, Arrays, Path], onnx.ModelProto]]] = {
     "f32": lambda model, feeds, folder: model,
     "dynamic": dynamic,
     "qoperator": qoperator,
+    "qdq": qdq,
     "f16": f16,
     "int4": int4,
+    "int4_qdq": int4_qdq,
 }
 
 
@@ -175,63 +172,89 @@ def turns(runs: list[Callable[[], object]], rounds: int, seconds: float) -> list
     return taken
 
 
-def apart(made: np.ndarray, wanted: np.ndarray) -> float:
-    """The norm of the difference, in that of what is wanted."""
-    a, b = made.astype(np.float64), wanted.astype(np.float64)
-    return float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0))
+def apart(made: list[np.ndarray], wanted: list[np.ndarray]) -> float:
+    """The norm of the difference, in that of what is wanted: the largest of all outputs."""
+    worst = 0.0
+    for one, other in zip(made, wanted, strict=True):
+        if one.shape != other.shape:
+            return float("inf")
+        a, b = one.astype(np.float64), other.astype(np.float64)
+        same = np.isnan(a) & np.isnan(b)
+        off = np.linalg.norm(np.where(same | (a == b), 0.0, a - b)) / (
+            np.linalg.norm(np.where(same, 0, b)) or 1.0
+        )
+        worst = max(worst, float(off) if np.isfinite(off) else float("inf"))
+    return worst
 
 
-def measure(
-    name: str, variants: list[str], threads: int, rounds: int, seconds: float
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How engines take turns: their threads, turns of each, seconds of a turn."""
+
+    threads: int
+    rounds: int
+    seconds: float
+
+
+def compared(
+    model: onnx.ModelProto,
+    feeds: Arrays,
+    turn: Turns,
+    *,
+    exact: list[np.ndarray] | None = None,
+    f32: Callable[[], object] | None = None,
+    dynamic: dict[str, tuple[int, int]] | None = None,
+) -> dict[str, Any]:
+    """A model of any form beside onnxruntime: how fast, and how far from it without optimisations.
+
+    ``exact`` are the results of the model that it was made of, ``f32`` a run of that; ``dynamic`` the ranges
+    of sizes that are open.
+    """
+    ours = tilewright.compile(model, threads=turn.threads, dynamic=dynamic)
+    wanted = session_of(model, turn.threads, plain=True).run(None, feeds)
+    made = ours.run(None, feeds)
+    theirs = session_of(model, turn.threads)
+    runs: list[Callable[[], object]] = [lambda: ours.run(None, feeds), lambda: theirs.run(None, feeds)]
+    taken = turns([*runs, *([] if f32 is None else [f32])], turn.rounds, turn.seconds)
+    own, other = taken[:2]
+    off, moved = apart(made, wanted), apart(theirs.run(None, feeds), wanted)
+    costs = 0.0 if exact is None else apart(wanted, exact)
+    row: dict[str, Any] = {
+        "threads": turn.threads,
+        "ours_ms": [min(own), statistics.median(own)],
+        "onnxruntime_ms": [min(other), statistics.median(other)],
+        "onnxruntime_to_ours": min(other) / min(own),
+        "difference": off,
+        "onnxruntime_difference": moved,
+        "difference_from_f32": costs,
+        "right": bool(off <= max(TOLERANCE, 2 * moved, costs)),
+    }
+    if f32 is not None:
+        row["ours_to_our_f32"] = min(own) / min(taken[2])
+    if isinstance(ours, tilewright.CompiledModel):
+        row["kernels"] = len(ours.groups())
+    return row
+
+
+def made_variant(variant: str, model: onnx.ModelProto, feeds: Arrays) -> onnx.ModelProto:
+    """A copy of a model in one of the forms."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        return VARIANTS[variant](onnx.ModelProto.FromString(model.SerializeToString()), feeds, Path(folder))
+
+
+def measure(name: str, variants: list[str], turn: Turns) -> list[dict[str, Any]]:
     """The rows of one network."""
     torch.manual_seed(0)
     network = NETWORKS[name]()
     feeds = {key: tensor.numpy() for key, tensor in network.inputs.items()}
     exported = export(network, 17)
-    exact = session_of(exported, threads).run(None, feeds)[0]
-    f32 = tilewright.compile(exported, threads=threads)
+    exact = session_of(exported, turn.threads).run(None, feeds)
+    f32 = tilewright.compile(exported, threads=turn.threads)
     rows = []
     for variant in variants:
-        row: dict[str, Any] = {
-            "benchmark": "variants",
-            "network": name,
-            "variant": variant,
-            "threads": threads,
-        }
-        with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-            model = VARIANTS[variant](
-                onnx.ModelProto.FromString(exported.SerializeToString()), feeds, Path(folder)
-            )
-        theirs = session_of(model, threads)
-        wanted = session_of(model, threads, plain=True).run(None, feeds)[0]
-        ours = tilewright.compile(model, threads=threads)
-        made = ours.run(None, feeds)[0]
-        own, other, full = turns(
-            [
-                lambda o=ours: o.run(None, feeds),
-                lambda t=theirs: t.run(None, feeds),
-                lambda: f32.run(None, feeds),
-            ],
-            rounds,
-            seconds,
-        )
-        costs, off = apart(wanted, exact), apart(made, wanted)
-        moved = apart(theirs.run(None, feeds)[0], wanted)
-        rows.append(
-            {
-                **row,
-                "ours_ms": [min(own), statistics.median(own)],
-                "onnxruntime_ms": [min(other), statistics.median(other)],
-                "onnxruntime_to_ours": min(other) / min(own),
-                "ours_to_our_f32": min(own) / min(full),
-                "kernels": len(ours.groups()),
-                "difference": off,
-                "onnxruntime_difference": moved,
-                "difference_from_f32": costs,
-                "right": bool(off <= max(TOLERANCE, 2 * moved, costs)),
-            }
-        )
+        model = made_variant(variant, exported, feeds)
+        row = compared(model, feeds, turn, exact=exact, f32=lambda: f32.run(None, feeds))
+        rows.append({"benchmark": "variants", "network": name, "variant": variant, **row})
     return rows
 
 
@@ -247,7 +270,8 @@ def main() -> int:
     wrong = False
     for name in names(arguments.models):
         chosen = names(arguments.variants)
-        for row in measure(name, chosen, arguments.threads, arguments.rounds, arguments.seconds):
+        turn = Turns(arguments.threads, arguments.rounds, arguments.seconds)
+        for row in measure(name, chosen, turn):
             wrong |= not row["right"]
             if arguments.json:
                 print(json.dumps(row), flush=True)

@@ -138,6 +138,7 @@ class _Fuser:
             region = sorted([*region, candidate])
             if kind in (Kind.CONTRACTION, Kind.WINDOW):
                 region = self.with_dequantised(region, candidate, accepts)
+                region = self.with_scaled(region, candidate)
             if kind is Kind.REDUCTION and self.options.reductions:
                 region = self.with_producers(region, accepts)
             if len(self.leaving(region)) == 1:
@@ -152,6 +153,26 @@ class _Fuser:
                 continue
             readers = {self.position[id(node)] for node in self.graph.consumers(value)}
             if readers <= set(region) and not self.stays(value) and self.fits(maker, region, accepts):
+                region = sorted([*region, maker])
+        return region
+
+    def with_scaled(self, region: list[int], reader: int) -> list[int]:
+        """The region with what alone makes operands of its node `reader` of a constant and a run's number.
+
+        Zero points times sums of weights are such: the constant is read in place of the product.
+        """
+        shape = self.graph.types[self.graph.nodes[reader].outputs[0]].shape
+        for value in self.graph.nodes[reader].used_inputs:
+            maker = self.ancestors.makers.get(value)
+            if maker is None or maker in region or maker in self.taken or self.stays(value):
+                continue
+            node, its = self.graph.nodes[maker], self.graph.types[value].shape
+            alone = len(self.graph.consumers(value)) == 1 and len(node.used_outputs) == 1
+            same_axes = len(its) == len(shape) and all(n in (1, m) for n, m in zip(its, shape, strict=True))
+            known = all(
+                v in self.graph.constants or self.graph.types[v].shape in ((), (1,)) for v in node.used_inputs
+            )
+            if alone and same_axes and known and self.kinds[maker] is Kind.ELEMENTWISE:
                 region = sorted([*region, maker])
         return region
 

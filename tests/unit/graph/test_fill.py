@@ -360,3 +360,33 @@ def test_compiled_sums_of_bytes():
     compiled = tilewright.compile(onnx_model, threads=2)
     for n, made in zip((1, 21, 32), compiled.run(None, {"x": x}), strict=True):
         np.testing.assert_array_equal(made, want[f"y{n}"])
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_bytes_that_are_summed_get_channels_of_zeros(fixed):
+    """Where fours of channels leave a rest; the scale of what quantises them may be a run's own."""
+    random = np.random.default_rng(4)
+    constants = {
+        "w": random.integers(-127, 128, (66, 16, 3, 3)).astype(np.int8),
+        "v": random.integers(-127, 128, (32, 66, 3, 3)).astype(np.int8),
+        "factor": random.uniform(1e-3, 2e-3, (66, 1, 1)).astype(np.float32),
+        "zero": np.uint8(120),
+        **({"scale": np.float32(0.5)} if fixed else {}),
+    }
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w"], ["v0"], pads=[1] * 4),
+        helper.make_node("Cast", ["v0"], ["v1"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["v1", "factor"], ["v2"]),
+        helper.make_node("QuantizeLinear", ["v2", "scale", "zero"], ["v3"]),
+        helper.make_node("ConvInteger", ["v3", "v"], ["y"], pads=[1] * 4),
+    ]
+    x = tensor("x", (1, 16, 30, 30), TensorProto.UINT8)
+    given = [x] if fixed else [x, tensor("scale", ())]
+    graph = import_onnx(model(nodes, given, [tensor("y", (None,) * 4, TensorProto.INT32)], constants))
+    changed = BYTES(graph)
+    changed.check()
+    assert sizes(changed) == {f"v{n}": 80 for n in range(4)}
+    feeds = {"x": random.integers(0, 256, (1, 16, 30, 30)).astype(np.uint8)}
+    feeds |= {} if fixed else {"scale": np.float32(0.25)}
+    made, want = (evaluate_graph(g, feeds)["y"] for g in (changed, graph))
+    np.testing.assert_array_equal(made, want)

@@ -116,6 +116,24 @@ def test_branches_that_meet_again_are_one_epilogue() -> None:
     assert partition.groups[0].inputs == ("x", "w", "r")
 
 
+@pytest.mark.parametrize("reads_again", [False, True])
+def test_constants_times_a_number_of_the_run_are_made_where_they_are_read(reads_again: bool) -> None:
+    nodes = [
+        Node("MatMul", ("x", "w"), ("h",)),
+        Node("Mul", ("c", "s"), ("z",)),
+        Node("Sub", ("h", "z"), ("y",)),
+        *([Node("Neg", ("z",), ("n",))] if reads_again else []),
+    ]
+    types = {"x": TensorType("f32", (1, 8, 16)), "s": TensorType("f32", ())}
+    plane = np.ones((1, 8, 16), np.float32)
+    outputs = ["y", "n"] if reads_again else ["y"]
+    partition = fuse(typed_graph(types, outputs, nodes, {"w": WEIGHT, "c": plane}))
+    stems = ["matmul_sub", "mul", "neg"] if reads_again else ["matmul_mul_sub"]
+    assert sorted(group.stem for group in partition.groups) == stems
+    if not reads_again:
+        assert partition.groups[0].inputs == ("x", "w", "c", "s")
+
+
 def test_an_epilogue_does_not_wait_for_itself() -> None:
     # Add reads h and something made from h by another kernel: fused, the group would depend on itself.
     nodes = [

@@ -78,7 +78,7 @@ def conv_integer(p: Parts, x: str, w: str, x_zero: str = "", w_zero: str = "") -
         sizes = p.shape(0)[2:]
         window = window_of(p.ctx, weights.shape[2:], sizes)
         sums = sums_inside(weights, window, sizes, output_sizes(p.ctx, window, sizes)).astype(np.int32)
-        total = p.add("Sub", (total, p.add("Mul", (p.constant(sums), zx))))
+        total = p.add("Sub", (total, p.add("Mul", (p.constant(sums[None]), zx))))
     p.give(total)
     return True
 

@@ -65,13 +65,13 @@ def find_in_order(program: Program, copy: Stage, target: Target) -> InOrder | No
         return None
     if source.layout is None:
         return _by_phases(copy, makers[0], reads[0], target)
-    blocked = _blocks(source.layout)
+    blocked = blocks_of(source.layout)
     if write.value != reads[0] or blocked is None or not reads_in_place(copy, source.name):
         return None
     return InOrder(copy, makers[0], source.name, *blocked)
 
 
-def _blocks(layout: IndexMap) -> tuple[int, int] | None:
+def blocks_of(layout: IndexMap) -> tuple[int, int] | None:
     """The dimension that a layout has in blocks, and their size."""
     split = [n for n, d in enumerate(layout.dims) if layout.exprs and d in layout.exprs[-1].vars]
     if len(split) != 1 or len(layout.exprs) != len(layout.dims) + 1 or not layout.shape[-1].is_const:

@@ -6,13 +6,14 @@ vectors, or would need an operand gathered that few rows use.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 from tilewright.analysis import pointwise_reader
 from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
+from tilewright.plan.contraction.output_order import blocks_of
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.far_prefetch import stride
@@ -36,7 +37,8 @@ class LaneMatch:
 
     ``gathered`` are those of them that do not move by single elements, nor by few; the elements of others
     lie ``picked`` apart at most. ``shared`` says whether several results use one load. ``pars`` and ``reds``
-    are the iterators with their extents.
+    are the iterators with their extents. A whole value that is stored in blocks of ``axis`` is reduced block
+    by block: ``block`` elements lie together, 0 where all of the axis do.
     """
 
     axis: str
@@ -46,6 +48,7 @@ class LaneMatch:
     shared: bool
     pars: tuple[tuple[str, int], ...]
     reds: tuple[tuple[str, int], ...]
+    block: int = 0
 
     @property
     def extent(self) -> int:
@@ -106,7 +109,7 @@ def match_lanes(
         return None
     terms = [ld for ld in dict.fromkeys(loads(write.value)) if ld != old]
     if any(program.buffer(ld.buffer).layout is not None for ld in terms):
-        return None
+        return _in_blocks(program, terms, pars, reds, target)
     axis = max(
         (name for name, _ in reds if any(_along(program, ld, name) for ld in terms)),
         key=lambda name: dict(reds)[name],
@@ -133,6 +136,34 @@ def match_lanes(
     columns = {name for name, _ in found.columns}
     alike = any(not any(v in columns for i in ld.indices for v in i.vars) for ld in moving)
     return replace(found, gathered=gathered, picked=picked, shared=alike and len(moving) > 1)
+
+
+def _in_blocks(
+    program: Program,
+    terms: Sequence[Load],
+    pars: tuple[tuple[str, int], ...],
+    reds: tuple[tuple[str, int], ...],
+    target: Target,
+) -> LaneMatch | None:
+    """The reduction of one whole value that is stored in whole blocks, half vectors or more each."""
+    layout = program.buffer(terms[0].buffer).layout
+    if len(terms) != 1 or layout is None or any(n > 1 for _, n in pars):
+        return None
+    blocked = blocks_of(layout)
+    axis = None if blocked is None else terms[0].indices[blocked[0]].as_var()
+    if (
+        blocked is None
+        or axis not in dict(reds)
+        or any(i.as_var() is None for i in terms[0].indices if i.vars)
+    ):
+        return None
+    lanes, (_, size) = target.lanes(terms[0].dtype), blocked
+    vector = min(size, lanes)
+    if size % vector or vector < max(2, lanes // 2) or dict(reds)[axis] % size:
+        return None
+    if prod(n for _, n in reds) < MIN_VECTORS * lanes:
+        return None
+    return LaneMatch(axis, tuple(terms), (), 1, False, pars, reds, vector)
 
 
 def _suits(program: Program, stage: Stage, target: Target, constants: Collection[str]) -> bool:

@@ -95,7 +95,9 @@ def _rewrite(
 ) -> tuple[Schedule, LaneReduction]:
     assert isinstance(stage.body, Store)
     width = target.lanes(stage.body.writes[0].value.dtype)
-    if m.extent < width:
+    if m.block:
+        width = m.block
+    elif m.extent < width:
         width //= 2
     name = stage.name
     panels: list[str] = []
@@ -111,14 +113,14 @@ def _rewrite(
         s = s.gather_operand(name, own.index(ld), [*axes, m.axis], panels[-1])
     assert s.program is not None
     chosen = choose_rows(s.program, m, width, target)
-    row, rows, vectors = m.row, chosen.rows, chosen.vectors
+    row, rows, vectors = m.row, chosen.rows, 1 if m.block else chosen.vectors
     units = prod(n for _, n in m.rest) // rows
     busy = elements(stage) >= MIN_PARALLEL_ELEMENTS and threads > 1
     if row is None or (busy and units < 2 * threads):
         # too few results for all threads: each takes a part of the reduction
-        outer, extent = m.reds[0]
-        lanes = vectors * width if outer == m.axis else 1
         parts = threads if busy else 1
+        outer, extent = _shared_axis(m, parts, vectors * width)
+        lanes = vectors * width if outer == m.axis else 1
         chunk = -(-extent // (parts * lanes)) * lanes
         s = s.rfactor(name, outer, min(chunk, extent), name=f"{name}_part")
         name = f"{name}_part"
@@ -136,6 +138,14 @@ def _rewrite(
     choice = LaneReduction(partial, name, row[0] if row else None, rows, tuple(panels), ahead)
     chunked = _in_chunks(s.program, choice, m, target) if s.program is not None else None
     return s, choice if chunked is None else chunked
+
+
+def _shared_axis(m: LaneMatch, parts: int, width: int) -> tuple[str, int]:
+    """The reduction axis that threads share: the outermost that gives each as much, if there is one."""
+    for name, extent in m.reds:
+        if extent > 1 and extent % (parts * (width if name == m.axis else 1)) == 0:
+            return name, extent
+    return m.reds[0]
 
 
 def _in_chunks(program: Program, choice: LaneReduction, m: LaneMatch, target: Target) -> LaneReduction | None:

@@ -15,6 +15,7 @@ from tilewright.plan.rows import match as lane_match
 from tilewright.plan.rows import nest as rows
 from tilewright.plan.rows import reduction as lanes
 from tilewright.plan.rows import row_tiling as lane_rows
+from tilewright.schedule import with_layout
 from tilewright.strategies import default_schedule
 
 
@@ -290,3 +291,27 @@ def test_windows_that_slide_are_left():
         (3, 9, 40), lambda c, i, j: lang.max(x[c, i + axes[0], j + axes[1]], axis=axes), name="Y"
     )
     assert not used(check(lang.program([x], [y]), interpret=False))
+
+
+@pytest.mark.parametrize("fold", [lang.sum, lang.max])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("part", [1, 2])
+def test_whole_values_that_are_stored_in_blocks(part, blocks, threads, fold):
+    """Blocks of a vector or of half one; none where the channels of a block are fewer."""
+    size = HOST.lanes(F32) // part
+    x = t(1, blocks * size, 5, 6, name="X")
+    axes = [lang.reduce_axis(n, f"r{at}") for at, n in enumerate((1, blocks * size, 5, 6))]
+    y = lang.compute((), lambda: fold(x[tuple(axes)], axis=axes), name="Y")
+    program = lang.program([x], [y])
+    stored = with_layout(program.inputs[0], ("d0", f"d1//{size}", "d2", "d3", f"d1%{size}"))
+    assert used(check(replace(program, inputs=(stored,)), threads=threads))
+    narrow = with_layout(program.inputs[0], ("d0", "d1//2", "d2", "d3", "d1%2"))
+    assert not used(check(replace(program, inputs=(narrow,)), threads=threads))
+
+
+def test_threads_share_an_axis_of_which_there_is_more_than_one():
+    x = t(1, 96, 16, name="X")
+    axes = [lang.reduce_axis(n, f"r{at}") for at, n in enumerate((1, 96, 16))]
+    y = lang.compute((), lambda: lang.sum(x[tuple(axes)], axis=axes), name="Y")
+    assert "in 0:2 parallel" in str(check(lang.program([x], [y]), threads=2))
