@@ -214,6 +214,9 @@ def _panels(
     *outer, last = [f"d{d}" for d in range(dims)]
     s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
     s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
+    if threads == 1 and panels.iters[-1].extent.as_int() % lanes:
+        # only the last vector has a mask: whole ones are squares that registers transpose
+        return s.partition(f"{columns}_o", -1)
     return parallelise(s, [*heads, f"{columns}_o"], elements(panels), threads)
 
 

@@ -33,6 +33,9 @@ SWEPT_SHARE: Final = 0.75
 #: Cycles to put one element of a right operand into panels, vectors across its rows (Zen 5: two heads of 201
 #: keys by 64 with four queries took 36,000 cycles as one nest and 17,000 as three kernels).
 PANEL_CYCLES: Final = 0.75
+#: The same under masks, which panels have that threads share and whose columns are no whole vectors (Zen 4:
+#: 12 heads of 49 keys by 128 with 16 queries took 45 us so, and 32 where only the last vectors have masks).
+MASKED_PANEL_CYCLES: Final = 1.75
 #: Part of the walks to pages that out-of-order execution does not hide behind products (Zen 5: 64 x 256 by
 #: 256 x 1000 with packed weights took 0.9 of the time).
 PAGE_SHARE: Final = 0.1
@@ -85,14 +88,17 @@ def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:
     own = [_right_bytes(link) / (heads if _moves_with(link) and chain.outer else 1) for link in chain.links]
     cycles = [_cycles(link, target) for link in chain.links]
     panels = 0 if head.panels is None else _elements(head.panels) * PANEL_CYCLES
+    # heads that are shared make panels of their own; others' panels are a parallel loop before the rows
+    together = head.panels is not None and not even
 
     # each tile reads what one head's operands are, from where they stay meanwhile
     again = sum(own) / bandwidth(target, sum(own), threads, SWEPT_SHARE)
     pages = sum(_pages(link, target) for link in chain.links)
     tile = sum(cycles) / (heads * rows) * height + pages
-    joined = busiest * max(tile, again) + panels / threads
+    made = panels / PANEL_CYCLES * MASKED_PANEL_CYCLES if together and _has_rest(head, target) else panels
+    joined = busiest * max(tile, again) + made / threads
 
-    apart = 2 * START_CYCLES if threads > 1 else 0.0
+    apart = (1 if together else 2) * START_CYCLES if threads > 1 else 0.0
     apart += sum(
         max(each, _right_bytes(link) / bandwidth(target, _right_bytes(link), 1)) / threads
         for link, each in zip(chain.links, cycles, strict=True)
@@ -121,6 +127,12 @@ def _pages(link: Link, target: Target) -> float:
     row = b.shape[-1].as_int() * b.dtype.bytes
     lines = _right_bytes(link) / target.level("l2").line
     return lines * page_cycles(row, target) * PAGE_SHARE
+
+
+def _has_rest(link: Link, target: Target) -> bool:
+    """Whether vectors leave a rest of the columns."""
+    assert link.panels is not None
+    return link.panels.iters[-1].extent.as_int() % target.lanes(link.c.write.value.dtype) != 0
 
 
 def _products(link: Link) -> int:

@@ -395,7 +395,13 @@ def _rows_at_once(last: Stage, depth: int, target: Target, threads: int) -> int:
     if prod(it.extent.as_int() for it in inner) > SHORT_ROW * target.lanes(F32):
         return 1
     count = row.extent.as_int()
-    fits = [n for n in ROWS_AT_ONCE if count % n == 0 and count // n >= threads * ITERATIONS_PER_THREAD]
+    # rows of one result each: these make a vector, or half of one
+    least = target.lanes(F32) // 2 if all(it.extent == Index(1) for it in inner) else 1
+    fits = [
+        n
+        for n in ROWS_AT_ONCE
+        if n >= least and count % n == 0 and count // n >= threads * ITERATIONS_PER_THREAD
+    ]
     return max(fits, default=1)
 
 
