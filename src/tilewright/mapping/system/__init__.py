@@ -12,7 +12,8 @@ from tilewright.mapping.system.graph import (
     Unit,
 )
 from tilewright.mapping.system.read import load_machine, parse_machine, shipped_machines
-from tilewright.mapping.system.static import Recurrence, schedule, schedule_recurrence
+from tilewright.mapping.system.recurrence import Recurrence, schedule_recurrence
+from tilewright.mapping.system.static import schedule
 from tilewright.mapping.system.stream import StreamProgram
 from tilewright.mapping.system.text import parse_streams, print_streams
 from tilewright.mapping.system.timeline import timeline

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 KINDS: Final[Mapping[str, str]] = {
     "transformation": "the program looked at next, where stages are no instructions; state: the first one",
     "program": "which of rewritten programs, all of them instructions, is done; state: the first one",
+    "recurrence": "whether what no step before decides is done before all steps; state: the recurrence",
     "mapping": "the way in which a stage is an instruction; state: the stage",
     "blocks": "tiles along each axis that are computed together, and the order of the axes; state: the nest",
     "split": "the axis whose tiles are divided among the streams; state: the nest",

@@ -13,7 +13,7 @@ from itertools import permutations, product
 from math import inf, prod
 from typing import Final
 
-from tilewright.ir import Index, Param, Program, var
+from tilewright.ir import Program
 from tilewright.mapping.system.approach import Approach, Heuristics
 from tilewright.mapping.system.bind import BoundProgram, BoundStage, bind
 from tilewright.mapping.system.dry import DryRun, finished
@@ -22,16 +22,13 @@ from tilewright.mapping.system.loops import run_nodes
 from tilewright.mapping.system.nest import (
     Blocks,
     Group,
-    Loop,
     NestBuilder,
     Node,
-    Op,
-    Tile,
     groups,
     operations,
 )
 from tilewright.mapping.system.stream import Item, StreamProgram, StreamTensor
-from tilewright.support import ProgramError, ResourceError, quoted
+from tilewright.support import ResourceError, quoted
 
 FACTORS: Final = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Tiles of a block along an axis that are considered."""
@@ -84,7 +81,7 @@ def schedule(program: Program, machine: SystemGraph, approach: Approach | None =
             part = _part(plan, n, len(names))
             if part is None or part[1] < part[2]:
                 nodes = builder.build(plan.group, plan.blocks, part)
-                run.live = frozenset({*bound.outputs, *later, *_read_otherwise(nodes)})
+                run.live = frozenset({*bound.outputs, *later, *read_otherwise(nodes)})
                 run_nodes(run, nodes, starved=plan.starved)
             run.live = frozenset({*bound.outputs, *later})
             if several or at + 1 == len(plans):
@@ -92,174 +89,7 @@ def schedule(program: Program, machine: SystemGraph, approach: Approach | None =
             if several and at + 1 < len(plans):
                 run.barrier(f"group{at}", [x for x in names if x != name])
         streams[name] = finished(run.out)
-    return StreamProgram(machine.name, machine.fingerprint, _tensors(bound), streams)
-
-
-@dataclass(frozen=True, slots=True)
-class Recurrence:
-    """A step that is repeated: ``step`` computes one step's outputs from its inputs.
-
-    ``carried`` gives for outputs of the step the input that they are in the next one. ``sequences`` names
-    inputs of which every step has its own. Over all steps, a sequence gets a leading dimension of ``steps``,
-    and a carried input one of ``steps + 1``: row 0 is given, row t + 1 is what step t computes. Other inputs
-    are the same in all steps; other outputs get a leading dimension of ``steps``.
-    """
-
-    step: Program
-    steps: int | Param
-    carried: Mapping[str, str]
-    sequences: tuple[str, ...] = ()
-
-
-def schedule_recurrence(
-    recurrence: Recurrence, machine: SystemGraph, approach: Approach | None = None
-) -> StreamProgram:
-    """The instruction streams that run a recurrence; the number of steps may be a parameter.
-
-    Streams divide the tiles of a step's results, and meet after each step. What all steps read stays near the
-    units as far as it fits; the results of a step stay where the next one reads them. Raises what
-    :func:`schedule` raises.
-    """
-    chosen = approach or Heuristics()
-    bound = bind(recurrence.step, machine, chosen)
-    _check_recurrence(recurrence)
-    builder = NestBuilder(bound)
-    t = builder.fresh("t")
-    nodes: list[Node] = []
-    calls = 0
-    for group in groups(bound):
-        first = group.stages[0]
-        calls += prod(-(-n // first.reach(a)) for a, n in first.extents.items()) * len(group.stages)
-        if calls > MAX_STEP:
-            raise ResourceError(
-                f"one step takes more than {MAX_STEP} calls of {quoted(machine.name)}'s instructions",
-                hint="a machine with larger instructions, or smaller layers",
-            )
-        blocks = Blocks(tuple((a, group.tiles(a)) for a in group.axes), 0)
-        nodes += builder.build(group, blocks, None, unrolled=True)
-    moved = _Steps(recurrence, t)
-    body = tuple(moved.op(n) for n in nodes if isinstance(n, Op))
-    steps = recurrence.steps
-    count = Index(steps) if isinstance(steps, int) else Index(0, ((steps, 1),))
-    outputs = frozenset(map(moved.name, bound.outputs))
-    splits = _step_splits(body, outputs, machine)
-    parts = splits[chosen.choose("split", splits, recurrence)].parts
-    names = machine.streams[: len(parts)]
-    streams: dict[str, tuple[Item, ...]] = {}
-    for name, part in zip(names, parts, strict=True):
-        run = DryRun(machine, name, chosen, outputs | _read_otherwise(part))
-        others = tuple(x for x in names if x != name)
-        run.shared = frozenset(recurrence.carried.values()) if others else frozenset()
-        run_nodes(run, [Loop(t, count, part, others)], starved=True)
-        run.release()
-        streams[name] = finished(run.out)
-    tensors = tuple(moved.tensor(x, count) for x in _tensors(bound) if x.name not in recurrence.carried)
-    params = () if isinstance(steps, int) else (steps,)
-    return StreamProgram(machine.name, machine.fingerprint, tensors, streams, params)
-
-
-@dataclass(frozen=True, slots=True)
-class StepSplit:
-    """The calls of a step, for each of the first streams. ``cost``: cycles of the busiest, and of meeting."""
-
-    parts: tuple[tuple[Op, ...], ...]
-    cost: float
-
-
-def _step_splits(body: tuple[Op, ...], outputs: frozenset[str], machine: SystemGraph) -> list[StepSplit]:
-    """Ways to divide a step: each stream makes some tiles of the results, and all that these need.
-
-    What several streams need of what the step itself makes, each makes for itself; what a step leaves for the
-    next one they exchange through the home memory.
-    """
-    made = list(dict.fromkeys(op.result[1] for op in body if op.result[1].tensor in outputs))
-    known = {op.result[1] for op in body}
-    written = {t.tensor for t in known}
-    whole = all(
-        t in known or t.tensor not in written or t.tensor in outputs for op in body for _, t in op.operands
-    )
-    most = min(len(machine.streams), len(made)) if whole else 1
-    meeting = 2 * max(m.latency for m in machine.movers.values()) if machine.movers else 0
-    found = []
-    for count in range(1, most + 1):
-        parts = []
-        for n in range(count):
-            needed = set(made[len(made) * n // count : len(made) * (n + 1) // count])
-            if count == 1:
-                needed = known
-            kept: list[Op] = []
-            for op in reversed(body):
-                if op.result[1] in needed:
-                    kept.append(op)
-                    needed = needed | {t for _, t in op.operands}
-            parts.append(tuple(reversed(kept)))
-        cost = max(
-            sum(_cycles(op, machine, name) for op in p)
-            for p, name in zip(parts, machine.streams, strict=False)
-        )
-        found.append(StepSplit(tuple(parts), cost + (meeting if count > 1 else 0)))
-    return found
-
-
-def _cycles(op: Op, machine: SystemGraph, stream: str) -> float:
-    units = machine.units_of(op.stage.instruction, stream)
-    return machine.instruction(op.stage.instruction).cycles.at(dict(op.sizes)) / max(1, len(units))
-
-
-def _check_recurrence(r: Recurrence) -> None:
-    inputs = {b.name: b for b in r.step.inputs}
-    outputs = {b.name: b for b in r.step.outputs}
-    if (isinstance(r.steps, int) and r.steps < 1) or (isinstance(r.steps, Param) and r.steps.lo < 1):
-        raise ProgramError("a recurrence has at least one step")
-    for name in r.sequences:
-        if name not in inputs or name in r.carried.values():
-            raise ProgramError(f"the sequence {quoted(name)} is no input of the step, or is carried")
-    for made, taken in r.carried.items():
-        if made not in outputs or taken not in inputs:
-            raise ProgramError(
-                f"{quoted(made)} -> {quoted(taken)} is carried: it must be an output and an input of the step"
-            )
-        if outputs[made].shape != inputs[taken].shape or outputs[made].dtype != inputs[taken].dtype:
-            raise ProgramError(
-                f"{quoted(made)} and {quoted(taken)} differ in shape or type, and one becomes the other"
-            )
-
-
-class _Steps:
-    """From one step's tensors to those of all steps."""
-
-    def __init__(self, recurrence: Recurrence, t: str) -> None:
-        self.carried = dict(recurrence.carried)
-        self.own = {*recurrence.sequences, *(b.name for b in recurrence.step.outputs)}
-        self.t = var(t)
-
-    def name(self, tensor: str) -> str:
-        return self.carried.get(tensor, tensor)
-
-    def op(self, op: Op) -> Op:
-        return replace(
-            op,
-            operands=tuple((n, self.tile(x)) for n, x in op.operands),
-            result=(op.result[0], self.tile(op.result[1])),
-        )
-
-    def tile(self, tile: Tile) -> Tile:
-        if tile.tensor in self.carried:
-            at = self.t + 1
-        elif tile.tensor in self.own or tile.tensor in self.carried.values():
-            at = self.t
-        else:
-            return tile
-        dims = tuple(d + 1 if d >= 0 else d for d in tile.dims)
-        steps = (1, *tile.steps) if tile.steps else ()
-        return Tile(self.name(tile.tensor), (at, *tile.lows), (1, *tile.extents), dims, tile.dtype, steps)
-
-    def tensor(self, tensor: StreamTensor, count: Index) -> StreamTensor:
-        if tensor.name in self.carried.values():
-            return replace(tensor, shape=(count + 1, *tensor.shape), output=True, given=True)
-        if tensor.name in self.own:
-            return replace(tensor, shape=(count, *tensor.shape))
-        return tensor
+    return StreamProgram(machine.name, machine.fingerprint, tensors_of(bound), streams)
 
 
 # ---- plans ----
@@ -269,13 +99,14 @@ def _read(group: Group) -> set[str]:
     return {o.tensor for s in group.stages for o in s.operands}
 
 
-def _read_otherwise(nodes: Sequence[Node]) -> frozenset[str]:
+def read_otherwise(nodes: Sequence[Node]) -> frozenset[str]:
     """Tensors that are read as other tiles than those that the same nodes write, if they write any."""
     made = {op.result[1] for op, _ in operations(nodes)}
     return frozenset(t.tensor for op, _ in operations(nodes) for _, t in op.operands if t not in made)
 
 
-def _tensors(bound: BoundProgram) -> tuple[StreamTensor, ...]:
+def tensors_of(bound: BoundProgram) -> tuple[StreamTensor, ...]:
+    """The tensors in the home memory, as streams declare them."""
     return tuple(
         StreamTensor(
             b.name, b.shape, b.dtype, b.name in bound.outputs, b.name not in (*bound.inputs, *bound.outputs)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from machine_programs import conv1d, gemm, gru_step, machine_of, small
+from machine_programs import MATMUL, conv1d, gemm, gru_step, machine_of, small
 from tilewright import lang
 from tilewright.ir import Param, evaluate_index
 from tilewright.mapping.system import (
@@ -146,3 +146,67 @@ def test_streams_divide_a_step_and_meet_after_it(steps):
     for t in range(steps):
         wanted = lang.evaluate(step, {**weights, "x": arrays["x"][t], "h": made[t]})["h2"]
         np.testing.assert_allclose(made[t + 1], wanted, atol=2**-8 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("shape", [(5, 70, 66), (3, 40, 200)], ids=["one stream", "several"])
+def test_what_no_step_before_decides_is_done_before_all_steps(shape):
+    """The inputs' products: weights of a half at a time are near the units. Results are those of one loop."""
+
+    class Apart(Heuristics):
+        def choose(self, kind, options, state):
+            if kind == "recurrence":
+                return next(n for n, o in enumerate(options) if len(o.parts) == 2)
+            if kind == "split":
+                return len(options) - 1
+            return super().choose(kind, options, state)
+
+    step, machine = gru_step(*shape), load_machine("clusters")
+    recurrence = Recurrence(step, STEPS, {"h2": "h"}, ("x",))
+    streams = schedule_recurrence(recurrence, machine, Apart())
+    whole = schedule_recurrence(recurrence, machine)
+    assert parse_streams(print_streams(streams)) == streams != whole
+    assert {t.name for t in streams.tensors if not t.temp} == {t.name for t in whole.tensors if not t.temp}
+    for steps in (1, 2, 4):
+        arrays = given(streams, {"T": steps})
+        made = execute(streams, machine, arrays, {"T": steps})["h"]
+        weights = {n: a for n, a in arrays.items() if n not in ("x", "h")}
+        for t in range(steps):
+            wanted = lang.evaluate(step, {**weights, "x": arrays["x"][t], "h": made[t]})["h2"]
+            np.testing.assert_allclose(made[t + 1], wanted, atol=2**-8 * np.abs(wanted).max())
+
+
+def test_a_recurrence_is_taken_apart_where_its_weights_do_not_fit():
+    """p = x W + h U in one loop, or in two after one another: results are the same."""
+    x, h = lang.placeholder((4, 24), name="x"), lang.placeholder((4, 12), name="h")
+    w, u = lang.placeholder((24, 12), name="W"), lang.placeholder((12, 12), name="U")
+    j, k = lang.reduce_axis(24, "j"), lang.reduce_axis(12, "k")
+    q = lang.compute((4, 12), lambda m, n: lang.sum(x[m, j] * w[j, n], axis=j), name="q")
+    r = lang.compute((4, 12), lambda m, n: lang.sum(h[m, k] * u[k, n], axis=k), name="r")
+    p = lang.compute((4, 12), lambda m, n: q[m, n] + r[m, n], name="p")
+    step = lang.program([x, h, w, u], [p])
+    loops = {}
+    for file in (256, 1 << 16):
+        data = small(file=file)
+        body = ["X = input(f32[m, n])", "Y = input(f32[m, n])", "Z = output(f32[m, n])", 'with stage("Z"):']
+        body += [*MATMUL[8:10], "    Z[i, j] = X[i, j] + Y[i, j]"]
+        semantics = ['program("add")', *MATMUL[1:3], *body]
+        data["instructions"].append({"name": "add", "semantics": semantics, "cycles": "m"})
+        data["memories"][3]["uses"] = 3
+        for unit in data["units"]:
+            unit["places"]["add"] = {o: ["c"] for o in "XYZ"}
+        machine = machine_of(data)
+        streams = schedule_recurrence(Recurrence(step, 6, {"p": "h"}, ("x",)), machine)
+        (items,) = streams.streams.values()
+        loops[file] = sum(isinstance(i, Repeat) for i in items)
+        rng = np.random.default_rng(0)
+        arrays = {
+            t.name: rng.integers(0, 2, [x.as_int() for x in t.shape]).astype("f4")
+            for t in streams.tensors
+            if t.given or not (t.output or t.temp)
+        }
+        arrays["U"] = np.eye(12, dtype="f4")
+        made = execute(streams, machine, arrays)["h"]
+        for t in range(6):
+            wanted = arrays["x"][t] @ arrays["W"] + made[t] @ arrays["U"]
+            np.testing.assert_array_equal(made[t + 1], wanted)
+    assert loops == {256: 2, 1 << 16: 1}
