@@ -16,9 +16,9 @@ import torch
 from construct_shapes import Shape
 from gpu import bound_ms, modelled
 
+from tilewright.build import DeviceFunction
 from tilewright.cost import Machine
 from tilewright.devices import open_device
-from tilewright.driver import DeviceFunction
 from tilewright.ir import Program
 from tilewright.plan import RULES, UnitPlan, build_unit, rewritten
 from tilewright.strategies import STRATEGIES, History, Task, best_by_model
