@@ -71,6 +71,21 @@ class Machine:
         return self.target.fork_seconds * self.clock_hz if self.threads > 1 else 0.0
 
 
+def first_cache(target: Target) -> int:
+    """Bytes of the cache level next to the registers; 0 where a machine does not say."""
+    return target.level("l1").size or 0
+
+
+def second_cache(target: Target) -> int:
+    """Bytes of the second cache level; 0 where a machine does not say."""
+    return target.level("l2").size or 0
+
+
+def line_bytes(target: Target) -> int:
+    """Bytes of a line of the second cache level: what cores take from one another."""
+    return target.level("l2").line
+
+
 def last_cache(target: Target) -> int:
     """Bytes of the last cache level that can be counted on."""
     return max((level.size for level in target.memory if level.size is not None), default=UNKNOWN)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.cost import second_cache
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.plan.contraction.nest import schedule_inner
@@ -91,7 +92,7 @@ def _even_blocks(
 ) -> TileBlocks:
     """Blocks that are small enough for the cache, and that ``threads`` share evenly."""
     tiles = -(-match.extent(match.rows) // m) * -(-match.extent(match.cols) // m)
-    size = target.level("l2").size or (1 << 20)
+    size = second_cache(target)
     most = max(1, int(size * CACHE_SHARE) // bytes_per_tile)
     least = -(-tiles // most)
     best: tuple[float, int, int] | None = None

@@ -43,6 +43,7 @@ from tilewright.cost import (
     page_cycles,
     perhaps_kept,
     rows_collide,
+    second_cache,
     whole_cache,
 )
 from tilewright.ir import CONST, Load, Program, Stage, floordiv, mod, stmt_loads, var
@@ -259,7 +260,7 @@ def columns_scattered(c: Contraction, target: Target) -> bool:
 def columns_collide(c: Contraction, target: Target) -> bool:
     """Whether a panel of the second operand needs more of a set of the second cache level than it has."""
     assert c.b is not None
-    span = (target.level("l2").size or 0) // WAYS
+    span = second_cache(target) // WAYS
     return rows_collide(c.extent(c.axes("k")[0]), c.extent(c.vector) * c.b.dtype.bytes, span)
 
 
@@ -272,7 +273,7 @@ def columns_wait(c: Contraction, target: Target) -> bool:
     """
     assert c.b is not None
     apart = c.extent(c.vector) * c.b.dtype.bytes
-    if c.extent(c.axes("k")[0]) * apart <= (target.level("l2").size or 0):
+    if c.extent(c.axes("k")[0]) * apart <= second_cache(target):
         return False
     tile = product_tile(c, target)
     return page_cycles(apart, target) > tile.rows * tile.vectors / target.fma_per_cycle
@@ -288,7 +289,7 @@ def _columns_across_lines(c: Contraction, tile: RegisterTile, target: Target) ->
     assert c.b is not None
     whole_lines = c.extent(c.vector) * c.b.dtype.bytes % target.memory[0].line == 0
     panel = c.extent(c.axes("k")[0]) * tile.vectors * target.preferred_vector_bits // 8
-    room = PANELS_SHARE * (target.level("l2").size or 0)
+    room = PANELS_SHARE * second_cache(target)
     return not whole_lines and 2 * panel > room and whole_cache(target) > last_cache(target)
 
 

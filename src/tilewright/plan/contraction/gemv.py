@@ -22,7 +22,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, run_length
-from tilewright.cost import exceeds_caches
+from tilewright.cost import exceeds_caches, first_cache, second_cache
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below
@@ -96,7 +96,7 @@ def split_streams(s: Schedule, target: Target, constants: Collection[str], threa
         (k,) = c.axes("k", "window")
         results = prod(c.extent(it.name) for it in c.stage.iters if it.kind == "par")
         even = prod(c.extent(a) for a in _outer(c)) % threads == 0
-        small = results * c.write.value.dtype.bytes <= (target.level("l1").size or 0)
+        small = results * c.write.value.dtype.bytes <= first_cache(target)
         long = c.extent(k) % threads == 0 and c.extent(k) >= MIN_STEPS * threads
         return c.extent(k) // threads if not even and small and long else None
 
@@ -117,7 +117,7 @@ def _panels_of_group(c: Contraction, columns: int, parts: int, target: Target) -
     """Panels whose results stay in the first cache level, about as many for each of ``parts`` threads."""
     panels = -(-c.extent(c.vector) // columns)
     results = prod(c.extent(a) for a in c.axes("m", "batch") if a != c.vector and a not in _outer(c))
-    room = int(GROUP_SHARE * (target.level("l1").size or 0))
+    room = int(GROUP_SHARE * first_cache(target))
     most = max(1, room // (c.write.value.dtype.bytes * columns * results))
     groups = -(-panels // (most * parts)) * parts
     return -(-panels // groups)
@@ -126,7 +126,7 @@ def _panels_of_group(c: Contraction, columns: int, parts: int, target: Target) -
 def _next_rows(buffer: Buffer, read: Load, k: str, columns: int, target: Target) -> str:
     """The hint that asks for the rows of the next turn, where they come from memory and fit."""
     run = columns * buffer.dtype.bytes
-    if STEPS * run > NEXT_SHARE * (target.level("l2").size or 0):
+    if STEPS * run > NEXT_SHARE * second_cache(target):
         return ""
     return further(buffer, STEPS * stride(buffer, read, k), target)
 

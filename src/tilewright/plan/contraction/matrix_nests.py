@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilewright.analysis import Contraction, contiguous_reduction, row_axis
-from tilewright.cost import KEPT_SHARE, shares_core
+from tilewright.cost import KEPT_SHARE, first_cache, shares_core
 from tilewright.ir import TILE, Index, Stage, Var
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.matrix_tiles import MatrixTile
@@ -107,7 +107,7 @@ def _ask_for_columns(
         return s
     step = tile.depth * tile.columns * tile.column_tiles
     panel = prod(c.extent(a) for a in c.axes("k", "window")) * tile.columns * tile.column_tiles
-    if panel * c.b.dtype.bytes <= KEPT_SHARE * (target.level("l1").size or 0):
+    if panel * c.b.dtype.bytes <= KEPT_SHARE * first_cache(target):
         return s
     return s.annotate(loop, "prefetch", f"{c.b.buffer}+{step}:1")
 

@@ -16,6 +16,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, reads_in_place, run_length
+from tilewright.cost import second_cache
 from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import schedule_inner
@@ -120,7 +121,7 @@ def _fits(program: Program, p: Planes, target: Target) -> bool:
         if not all(e.is_const for e in b.shape):
             return False
         taken += prod(e.as_int() for e in b.shape[p.channel + 1 :]) * p.size * b.dtype.bytes
-    return taken <= L2_PART * (target.level("l2").size or 0)
+    return taken <= L2_PART * second_cache(target)
 
 
 def _contraction(blocked: Program, p: Planes, target: Target) -> Contraction | None:

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
-from tilewright.cost import bandwidth
+from tilewright.cost import bandwidth, second_cache
 from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, RowBlock, choose_row_block
@@ -377,7 +377,7 @@ def _tile(
     if p.in_order is not None and p.in_order.phases:
         # all phases of a row, so that a part is whole rows of the result
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: plan.vectors * width}
-        if c.b is None or footprint(c.b, inside) > CACHE_SHARE * (target.level("l2").size or 0):
+        if c.b is None or footprint(c.b, inside) > CACHE_SHARE * second_cache(target):
             raise ScheduleError(f"{last.name} reads too much for the phases of a row to share the caches")
         making = [*share, *batch, *outside, *n_outer, *other_m]
         outer = [*making, *other_n]
@@ -416,7 +416,7 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     met = any(c.vector in cond.vars for cond in c.guard)
     stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
-    return (met or stored) and read <= CACHE_SHARE * (target.level("l2").size or 0)
+    return (met or stored) and read <= CACHE_SHARE * second_cache(target)
 
 
 def shared_axes(c: Contraction, threads: int) -> tuple[str, ...]:
@@ -460,7 +460,7 @@ def _again(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> 
     None where the second cache level keeps them; else they count by how much faster than memory they come.
     """
     full = {it.name: it.extent.as_int() for it in c.stage.iters}
-    if c.b is None or footprint(c.a, full) <= CACHE_SHARE * (target.level("l2").size or 0):
+    if c.b is None or footprint(c.a, full) <= CACHE_SHARE * second_cache(target):
         return 0.0
     columns = math.prod(c.extent(a) for a in c.axes("n"))
     panels = columns / (threads * tile.vectors * vector_width(c, target))

@@ -17,6 +17,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import reads_in_place
+from tilewright.cost import first_cache, line_bytes, second_cache
 from tilewright.ir import FloorDiv, IndexMap, Load, Mod, Program, Stage, Store, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -98,9 +99,9 @@ def part_loop(
     """The outermost of the loops around the tiles whose iterations make parts that are small enough."""
     buffer = s.buffers()[o.source]
     size = prod(e.as_int() for e in buffer.physical_shape) * buffer.dtype.bytes
-    most = PART * (target.level("l2").size or 0)
+    most = PART * second_cache(target)
     if o.phases:
-        most = PHASES_PART * (target.level("l1").size or 0)
+        most = PHASES_PART * first_cache(target)
     count = 1
     for loop in outer:
         count *= s.loop(loop).extent.as_int()
@@ -115,7 +116,7 @@ def shares_lines(o: InOrder, axis: int, threads: int, target: Target) -> bool:
     assert isinstance(o.copy.body, Store)
     elements = prod(it.extent.as_int() for it in o.copy.iters[o.channel + 1 :])
     part = elements // threads * o.copy.body.writes[0].value.dtype.bytes
-    return axis >= o.channel and part % target.level("l2").line != 0
+    return axis >= o.channel and part % line_bytes(target) != 0
 
 
 def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:

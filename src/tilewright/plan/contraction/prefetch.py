@@ -28,7 +28,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, contiguous_reduction, footprint
-from tilewright.cost import exceeds_caches, goes_past_caches, shares_core, walks_slowly
+from tilewright.cost import exceeds_caches, goes_past_caches, second_cache, shares_core, walks_slowly
 from tilewright.ir import CONST, FloorDiv, Index, buffers_of
 from tilewright.plan.contraction.instructions import tile_of, use_of
 from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
@@ -102,7 +102,7 @@ def ask_for_panels(
         return s, None
     width = tile.vectors * vector_width(c, target)
     read = {a: c.extent(a) for a in c.axes("k", "window")} | {c.vector: min(c.extent(c.vector), width)}
-    panel, second = footprint(c.b, read), target.level("l2").size or 0
+    panel, second = footprint(c.b, read), second_cache(target)
     step = _cycles_of_step(c, tile, target)
     several = panels is not None and panels in loops[:-1] and s.loop(panels).extent != Index(1)
     share = PANELS_SHARE if buffer.scope == CONST else MATRIX_SHARE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import Contraction, match_contraction, row_axis, run_length
-from tilewright.cost import first_ways, last_cache, rows_collide
+from tilewright.cost import first_ways, last_cache, rows_collide, second_cache
 from tilewright.ir import I32, Load, Program, Stage
 from tilewright.plan.contraction.instructions import stored_for_instruction, tile_of
 from tilewright.target import Target
@@ -125,7 +125,7 @@ def _waiting(target: Target, vectors: int, vector_extent: int, nbytes: int, uses
 
     0 where the next panel of ``vectors`` vectors can be asked for while the present one is used.
     """
-    if 2 * vectors * nbytes <= PANELS_SHARE * (target.level("l2").size or 0):
+    if 2 * vectors * nbytes <= PANELS_SHARE * second_cache(target):
         return 0.0
     return SHOWN * vector_extent * target.preferred_vector_bits / 8 / target.memory[-1].bandwidth / uses
 

@@ -34,6 +34,7 @@ from tilewright.cost import (
     buffer_bytes,
     comes_from_memory,
     rows_collide,
+    second_cache,
     whole_cache,
 )
 from tilewright.ir import Program
@@ -79,7 +80,7 @@ def is_wide(
     if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
         return False
     matrix = program.buffer(c.b.buffer)
-    apart, span = c.extent(c.vector) * c.b.dtype.bytes, (target.level("l2").size or 0) // WAYS
+    apart, span = c.extent(c.vector) * c.b.dtype.bytes, second_cache(target) // WAYS
     large = buffer_bytes(matrix) > MIN_SHARE * whole_cache(target)
     return comes_from_memory(matrix, target) or (large and rows_collide(CHUNK, apart, span))
 

@@ -25,7 +25,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.cost import buffer_bytes, whole_cache
+from tilewright.cost import buffer_bytes, second_cache, whole_cache
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.plan.contraction.gemm import is_plain_input
 from tilewright.plan.contraction.instructions import use_of
@@ -80,7 +80,7 @@ def is_deep(
     if sum(any(k in i.vars for i in ld.indices) for ld in (c.a, c.b)) != 2 or k in c.b.indices[-1].vars:
         return False
     results = c.extent(row) * c.extent(c.vector) * c.write.value.dtype.bytes
-    if results > RESULTS_SHARE * (target.level("l2").size or 0):
+    if results > RESULTS_SHARE * second_cache(target):
         return False
     read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
     if read <= MIN_SHARE * whole_cache(target):
@@ -115,7 +115,7 @@ def _part(c: Contraction, k: str, target: Target, threads: int) -> tuple[int, in
     The chunk's part of the other operand stays in the second cache level; the last thread may have less.
     """
     row = c.extent(c.vector) * c.write.value.dtype.bytes
-    most = min(CHUNK, int(KEPT_SHARE * (target.level("l2").size or 0)) // row)
+    most = min(CHUNK, int(KEPT_SHARE * second_cache(target)) // row)
     turns = -(-c.extent(k) // (threads * max(STEPS, most)))
     steps = -(-c.extent(k) // (threads * turns * STEPS)) * STEPS
     return turns, steps

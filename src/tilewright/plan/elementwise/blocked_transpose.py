@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import flat_index, physical, run_length
-from tilewright.cost import last_cache, walks_slowly
+from tilewright.cost import last_cache, second_cache, walks_slowly
 from tilewright.ir import Index, Program, Stage, Store, blocks, stmt_loads, var
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -116,7 +116,7 @@ def transpose_in_squares(
     s = s.split(v, width, names=[f"{v}_tile", f"{v}_vector"])
     s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
     s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
-    near = TILES_SHARE * threads * (target.level("l2").size or 0)
+    near = TILES_SHARE * threads * second_cache(target)
     if walks_slowly(target) and near < 2 * nbytes and nbytes < last_cache(target):
         s = s.annotate(f"{v}_tile", "prefetch", f"{stage.writes[0]}+{LINES_AHEAD}:1")
     for loop in ragged:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import Final
 
+from tilewright.cost import line_bytes, second_cache
 from tilewright.ir import Program
 from tilewright.plan.algorithms.choice import choose_winograd
 from tilewright.plan.contraction.nest import shared_axis, threads_for
@@ -75,7 +76,7 @@ def choose_band(chain: Chain, target: Target, threads: int) -> Band | None:
     shared = sum(work) / threads
     waits = JOIN_CYCLES * (len(links) - 1)
     waits += sum(_crossing(chain, pair, target, threads) for pair in pairwise(links))
-    room = (target.level("l2").size or 1 << 20) * CACHE_SHARE
+    room = second_cache(target) * CACHE_SHARE
     blocks = [channel_block(link, target) for link in links]
     best = _in_parts(chain, waits, room, blocks, target, threads)
     height = links[-1].c.extent(links[-1].axis)
@@ -114,7 +115,7 @@ def _in_parts(
     dtype = tail.c.write.value.dtype
     results = prod(it.extent.as_int() for it in tail.stage.iters if it.kind == "par")
     # one thread adds them up: what it reads comes from the others
-    lines = results * dtype.bytes * (threads - 1) / target.level("l2").line
+    lines = results * dtype.bytes * (threads - 1) / line_bytes(target)
     sums = results * (threads + 1) / target.lanes(dtype)
     saved = waits - lines * SUM_LINE_CYCLES - sums
     return Band(height, saved, threads)
@@ -186,7 +187,7 @@ def _weights_again(links: Sequence[Link], rows: int, outer: int, target: Target,
     for link in links:
         axes = link.c.axes("n", "k", "window") + link.c.axes("batch")
         nbytes += prod(link.c.extent(a) for a in axes) * link.c.write.value.dtype.bytes
-    room = (target.level("l2").size or 1 << 20) * (1 - CACHE_SHARE)
+    room = second_cache(target) * (1 - CACHE_SHARE)
     again = -(-bands // threads) - 1
     return 0.0 if nbytes <= room else again * nbytes / target.level("l3").bandwidth
 
@@ -197,7 +198,7 @@ def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: in
         # of several images a thread mostly reads those that it wrote
         return 0.0
     link, after = pair
-    line = target.level("l2").line
+    line = line_bytes(target)
     sizes = {it.name: it.extent.as_int() for it in link.stage.iters if it.kind == "par"}
     nbytes = prod(sizes.values()) * link.c.write.value.dtype.bytes
     cuts = [shared_axis(each.c, choose_tile(each.c, target), target, threads) for each in pair]

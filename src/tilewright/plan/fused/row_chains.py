@@ -17,7 +17,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import row_axis
-from tilewright.cost import bandwidth, page_cycles
+from tilewright.cost import bandwidth, line_bytes, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.nest import threads_for
@@ -125,7 +125,7 @@ def _pages(link: Link, target: Target) -> float:
     if b.scope != CONST or b.layout is not None:
         return 0.0
     row = b.shape[-1].as_int() * b.dtype.bytes
-    lines = _right_bytes(link) / target.level("l2").line
+    lines = _right_bytes(link) / line_bytes(target)
     return lines * page_cycles(row, target) * PAGE_SHARE
 
 

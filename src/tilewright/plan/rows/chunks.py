@@ -23,7 +23,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cost import buffer_bytes, comes_from_memory, fetches_ahead, shares_core, whole_cache
+from tilewright.cost import (
+    buffer_bytes,
+    comes_from_memory,
+    fetches_ahead,
+    first_cache,
+    second_cache,
+    shares_core,
+    whole_cache,
+)
 from tilewright.ir import Buffer, Stage
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.schedule import Schedule
@@ -44,7 +52,7 @@ STEPS: Final = 2
 
 def chunk_steps(rows: Buffer, panels: Buffer, steps: int, target: Target) -> int:
     """Steps of a chunk, of the ``steps`` of a reduction; 0 where all are done at once."""
-    room, nbytes = target.level("l1").size or 0, buffer_bytes(panels)
+    room, nbytes = first_cache(target), buffer_bytes(panels)
     far = buffer_bytes(rows) > whole_cache(target)
     if nbytes <= WHOLE_SHARE * room or (far and not (shares_core(target) and fetches_ahead(target))):
         # from memory, requests alone do as well or better; and a core of one thread needs neither
@@ -65,9 +73,7 @@ def next_tiles(buffer: Buffer, elements: int, target: Target) -> tuple[str, ...]
     0.108 -> 0.094 ms), others by two in the second, where they may come from memory.
     """
     if fetches_ahead(target):
-        return (
-            (f"{buffer.name}+{elements}:1",) if buffer_bytes(buffer) > (target.level("l2").size or 0) else ()
-        )
+        return (f"{buffer.name}+{elements}:1",) if buffer_bytes(buffer) > second_cache(target) else ()
     if not comes_from_memory(buffer, target):
         return ()
     return tuple(f"{buffer.name}+{elements * n}" for n in (1, 2))

@@ -14,10 +14,12 @@ from typing import Final
 from tilewright.cost import (
     buffer_bytes,
     fetches_ahead,
+    first_cache,
     last_cache,
     perhaps_kept,
     prefers_one_stream,
     rows_collide,
+    second_cache,
 )
 from tilewright.ir import Buffer, Load, Program
 from tilewright.plan.far_prefetch import FAR, NEXT_SHARE, further, into_first_level, steps_ahead, stride
@@ -109,7 +111,7 @@ def requests_ahead(
         return ()
     if fetches_ahead(target):
         # the core follows rows by itself, but has room for few loads among several products each
-        own = threads * (target.level("l2").size or 0)
+        own = threads * second_cache(target)
         if (
             prefers_one_stream(target)
             and m.shared
@@ -122,7 +124,7 @@ def requests_ahead(
         return ahead_in_first_level(program, m, rows, target) if m.results > 1 else ()
     found: dict[str, str] = {}
     for buffer, apart in _own_rows(program, m).items():
-        if rows > 1 and rows * apart * buffer.dtype.bytes <= NEXT_SHARE * (target.level("l2").size or 0):
+        if rows > 1 and rows * apart * buffer.dtype.bytes <= NEXT_SHARE * second_cache(target):
             found[buffer.name] = further(buffer, rows * apart, target)
         elif m.results > 1:
             found[buffer.name] = steps_ahead(buffer, AHEAD, target)
@@ -161,7 +163,7 @@ def _bytes_read(program: Program, m: LaneMatch) -> int:
 def _columns_stay(program: Program, m: LaneMatch, target: Target) -> bool:
     """Whether what the columns share, laid along the reduction, stays in the first cache level."""
     nbytes = m.extent * m.results * program.buffer(m.moving[0].buffer).dtype.bytes
-    return nbytes <= STREAM_SHARE * (target.level("l1").size or 0)
+    return nbytes <= STREAM_SHARE * first_cache(target)
 
 
 def _apart(program: Program, m: LaneMatch, row: str) -> int:
