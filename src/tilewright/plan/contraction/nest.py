@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -287,62 +287,110 @@ def _fill(
     return expand_tile(s, f"{out}_out", loops_below(s, f"{out}_out", tile.around), c)
 
 
+@dataclass(slots=True)
+class _Cutting:
+    """The result's loops while they are cut: the schedule so far, and the parts by what becomes of them."""
+
+    s: Schedule
+    c: Contraction
+    plan: TilePlan
+    loop: Mapping[str, str]
+    """The loop of each axis."""
+    ragged: list[str] = field(default_factory=list)
+    inner: list[str] = field(default_factory=list)
+    share: list[str] = field(default_factory=list)
+
+    @property
+    def lines(self) -> Beside | None:
+        """Neighbours along another axis that a tile has, too."""
+        return None if self.plan.lines is None else Beside(*self.plan.lines)
+
+    @property
+    def block(self) -> RowBlock | None:
+        """The rows that stay in cache."""
+        return None if self.plan.block is None else RowBlock(*self.plan.block)
+
+    def split(self, axis: str, *factors: int) -> list[str]:
+        """The parts of an axis' loop, the outermost one first."""
+        parts = [f"{self.loop[axis]}_{n}" for n in range(len(factors) + 1)]
+        self.s = self.s.split(self.loop[axis], list(factors), names=parts)
+        if self.c.extent(axis) % math.prod(factors):
+            self.ragged.append(parts[0])
+        return parts
+
+    def shared(self, axis: str, sizes: list[int]) -> list[int]:
+        """The sizes with a thread's part before them, where threads share the axis."""
+        if axis != self.plan.shared:
+            return sizes
+        return [self.c.extent(axis) // (self.plan.threads * math.prod(sizes)), *sizes]
+
+    def rows(self, row: str) -> tuple[str, list[str]]:
+        """Parts of threads, blocks and tiles, all even but perhaps the tiles: these, and those around."""
+        sizes = [self.plan.rows]
+        if self.block is not None and self.block.axis == row:
+            sizes.insert(0, self.block.size // self.plan.rows)
+        *front, around, rows = self.split(row, *self.shared(row, sizes))
+        if row == self.plan.shared:
+            self.share.append(front.pop(0))
+        self.inner.append(rows)
+        return around, front
+
+    def vectors(self, width: int) -> tuple[str, list[str]]:
+        """The loop over a vector's lanes, and the one over the vectors of tiles, if there are several."""
+        c, vectors = self.c, self.plan.vectors
+        if c.run is not None:
+            # vectors of one run each: the runs of a tile lie apart in memory
+            outermost, group, vector = self.split(c.vector, vectors, width)
+            self.inner.append(group)
+            return vector, [outermost]
+        if c.extent(c.vector) > vectors * width:
+            outermost, vector = self.split(c.vector, vectors * width)
+            return vector, [outermost]
+        return self.loop[c.vector], []
+
+    def other(self, axis: str) -> list[str]:
+        """The parts of another m axis that are around tiles."""
+        block, lines = self.block, self.lines
+        fits = block is not None and block.axis == axis and block.size < self.c.extent(axis)
+        sizes = [block.size] if block is not None and fits else []
+        if lines is not None and lines.axis == axis:
+            sizes = [*(size // lines.count for size in sizes), lines.count]
+        sizes = self.shared(axis, sizes)
+        parts = self.split(axis, *sizes) if sizes else [self.loop[axis]]
+        if lines is not None and lines.axis == axis:
+            self.inner.insert(0, parts.pop())
+        if axis == self.plan.shared:
+            self.share.append(parts.pop(0))
+        return parts
+
+
+def _cutting(
+    s: Schedule, p: TileProblem, plan: TilePlan, loops: Mapping[str, str] | None
+) -> tuple[_Cutting, list[str]]:
+    """The result's loops as they are, and those of reductions of the last stage."""
+    last = p.last
+    loop_of = loops or dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
+    # the axis of the last stage that runs along the same dimension as the contraction's
+    pars = [it.name for it in last.iters if it.kind == "par"]
+    names = [i.as_var() for i in p.c.write.indices]
+    along = [(name, axis) for name, axis in zip(names, pars, strict=True) if name is not None]
+    loop = {name: loop_of[axis] for name, axis in along if axis in loop_of}
+    reductions = [loop_of[it.name] for it in last.iters if it.kind == "red" and it.name in loop_of]
+    return _Cutting(s, p.c, plan, loop), reductions
+
+
 def _tile(
     s: Schedule, p: TileProblem, plan: TilePlan, target: Target, loops: Mapping[str, str] | None = None
 ) -> tuple[Schedule, _Tile]:
     """Split and order the loops of the result (``loops``: those of its iterators, default all around it)."""
-    c, last, threads, cut = p.c, p.last, plan.threads, plan.shared
-    width = vector_width(c, target)
-    loop_of = loops or dict(zip([it.name for it in last.iters], s.loops(last.name), strict=True))
-    # the axis of the last stage that runs along the same dimension as the contraction's
-    pars = [it.name for it in last.iters if it.kind == "par"]
-    names = [i.as_var() for i in c.write.indices]
-    along = [(name, axis) for name, axis in zip(names, pars, strict=True) if name is not None]
-    loop = {name: loop_of[axis] for name, axis in along if axis in loop_of}
-    ragged: list[str] = []
-    inner: list[str] = []
-
-    def split(axis: str, *factors: int) -> list[str]:
-        nonlocal s
-        size = int(np.prod(factors))
-        parts = [f"{loop[axis]}_{n}" for n in range(len(factors) + 1)]
-        s = s.split(loop[axis], list(factors), names=parts)
-        if c.extent(axis) % size:
-            ragged.append(parts[0])
-        return parts
-
-    row = row_axis(c)
-    around: str | None = None
-    share: list[str] = []
-    lines = None if plan.lines is None else Beside(*plan.lines)
-    block = None if plan.block is None else RowBlock(*plan.block)
-    in_blocks: list[str] = []
-    if row is not None:
-        # parts of threads, blocks and tiles, all even but perhaps the tiles
-        sizes = [plan.rows]
-        if block is not None and block.axis == row:
-            sizes.insert(0, block.size // plan.rows)
-        if row == cut:
-            sizes.insert(0, c.extent(row) // (threads * int(np.prod(sizes))))
-        *front, around, rows = split(row, *sizes)
-        if row == cut:
-            share.append(front.pop(0))
-        in_blocks += front
-        inner.append(rows)
-    n_outer: list[str] = []
-    if c.run is not None:
-        # vectors of one run each: the runs of a tile lie apart in memory
-        outermost, group, vector = split(c.vector, plan.vectors, width)
-        n_outer.append(outermost)
-        inner.append(group)
-    elif c.extent(c.vector) > plan.vectors * width:
-        outermost, vector = split(c.vector, plan.vectors * width)
-        n_outer.append(outermost)
-    else:
-        vector = loop[c.vector]
+    c, width, row = p.c, vector_width(p.c, target), row_axis(p.c)
+    made, reductions = _cutting(s, p, plan, loops)
+    loop, block = made.loop, made.block
+    around, in_blocks = (None, []) if row is None else made.rows(row)
+    vector, n_outer = made.vectors(width)
     batch = [loop[a] for a in c.axes("batch") if a != c.vector and a in loop]
     other_n = [loop[a] for a in c.axes("n") if a != c.vector and a in loop]
-    feeding = [(loop[a], a) for a in c.axes("batch") if a != c.vector and a in loop]
+    feeding = {loop[a]: a for a in c.axes("batch") if a != c.vector and a in loop}
     other_m: list[str] = []
     outside: list[str] = []
     for a in c.axes("m"):
@@ -351,26 +399,18 @@ def _tile(
         if c.extent(a) == 1:
             # between no two loops that matter
             batch.append(loop[a])
-            feeding.append((loop[a], a))
+            feeding[loop[a]] = a
             continue
-        sizes = [block.size] if block is not None and block.axis == a and block.size < c.extent(a) else []
-        if lines is not None and lines.axis == a:
-            sizes = [*(size // lines.count for size in sizes), lines.count]
-        if a == cut:
-            sizes.insert(0, c.extent(a) // (threads * int(np.prod(sizes))))
-        parts = split(a, *sizes) if sizes else [loop[a]]
-        if lines is not None and lines.axis == a:
-            inner.insert(0, parts.pop())
-        if a == cut:
-            share.append(parts.pop(0))
+        parts = made.other(a)
         if block is not None and block.axis == a:
             # the axes before and the blocks of this one: outside of the panels
             outside += [*other_m, *parts[:-1]]
             other_m = []
         other_m.append(parts[-1])
-        feeding.append((parts[-1], a))
+        feeding[parts[-1]] = a
     if block is not None and block.axis == row:
         outside, other_m = [*other_m, *in_blocks], []
+    share = made.share
     columns, bands = n_outer[0] if n_outer and c.run is None else None, around
     outer = [*share, *batch, *outside, *other_n, *n_outer, *other_m]
     making = outer
@@ -378,31 +418,30 @@ def _tile(
         # all phases of a row, so that a part is whole rows of the result
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: plan.vectors * width}
         if c.b is None or footprint(c.b, inside) > CACHE_SHARE * second_cache(target):
-            raise ScheduleError(f"{last.name} reads too much for the phases of a row to share the caches")
+            raise ScheduleError(f"{p.last.name} reads too much for the phases of a row to share the caches")
         making = [*share, *batch, *outside, *n_outer, *other_m]
         outer = [*making, *other_n]
     if c.vector in c.axes("batch") and not outside:
         # nothing is shared but by neighbouring rows: in the order in which results lie in memory
         axes = [it.name for it in c.stage.iters]
-        of = dict(feeding) | dict.fromkeys(n_outer, c.vector)
+        of = feeding | dict.fromkeys(n_outer, c.vector)
         outer = [*share, *sorted((*batch, *n_outer, *other_m), key=lambda part: axes.index(of[part]))]
     if around is not None and outer and outer[-1] == columns and plan.columns_inside:
         outer[-1], around = around, columns
     if around is None:
         if not outer:
-            whole, vector = split(c.vector, c.extent(c.vector))
+            whole, vector = made.split(c.vector, c.extent(c.vector))
             outer = [whole]
         around = outer.pop()
-    reductions = [loop_of[it.name] for it in last.iters if it.kind == "red" and it.name in loop_of]
-    order = [*outer, around, *reductions, *inner, vector]
-    if len(order) > 1:
-        s = s.reorder(*order)
+    order = [*outer, around, *reductions, *made.inner, vector]
+    s = made.s.reorder(*order) if len(order) > 1 else made.s
     panels = next(iter([*n_outer[::-1], *other_n[::-1], *batch[::-1]]), None)
     cuts = tuple((part, axis) for part, axis in ((columns, c.vector), (bands, row)) if part and axis)
     tiles = _Tile(
-        tuple(outer), around, tuple(inner), vector, tuple(ragged), panels, bool(share), cuts, tuple(n_outer),
-        tuple(part for part in making if part in outer),
-        next(iter([*outside[::-1], *share[::-1]]), None) if _owns_rows(p, cut, threads) else None,
+        tuple(outer), around, tuple(made.inner), vector, tuple(made.ragged), panels, bool(share), cuts,
+        tuple(n_outer), tuple(part for part in making if part in outer),
+        next(iter([*outside[::-1], *share[::-1]]), None)
+        if _owns_rows(p, plan.shared, plan.threads) else None,
     )  # fmt: skip
     return s, tiles
 

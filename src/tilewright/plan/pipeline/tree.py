@@ -71,6 +71,29 @@ def _count(e: Expr, made: set[str], loads: dict[str, int], sums: list[frozenset[
         _count(x, made, loads, sums)
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The loops of a group's root: over tiles, in a tile, over sums, expanded ones, lanes; where axes go."""
+
+    tiles: Loops
+    inside: Loops
+    sums: Loops
+    expanded: Loops
+    lane: Loops
+    binding: Mapping[str, Place]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The extents of all loops."""
+        loops = (*self.tiles, *self.inside, *self.sums, *self.expanded, *self.lane)
+        return {name: extent for name, extent, _ in loops}
+
+    def outside(self, where: str) -> frozenset[str]:
+        """The loops around what is computed at a tile, or at a row of one."""
+        row = (self.inside[0][0] if self.inside else "",) if where == "row" else ()
+        return frozenset((*(name for name, _, _ in self.tiles), *row))
+
+
 def group_tree(
     g: Group, program: Program, plan: GroupPlan, machine: Machine, known: Mapping[str, Member]
 ) -> tuple[Node, ...] | None:
@@ -80,50 +103,69 @@ def group_tree(
         return None
     inlined = {m.writes[0]: m.name for m in g.members if places[m.name] == "inline"}
     bodies = _inlined(g, known, inlined) if inlined else {n: m.body for n, m in known.items()}
-    ahead: list[Node] = []
+    ahead = _ahead(g, program, places, machine, known, bodies)
+    if ahead is None:
+        return None
+    loops = _around(g, plan, machine.target.lanes(program.buffer(g.root.writes[0]).dtype))
+    made = _inside(g, plan, places, loops, known, bodies)
+    if made is None:
+        return None
+    nests, sizes, stored = made
+    body = bodies[g.root.name]
+    work = placed(body, loops.binding, sizes, inside=stored)
+    core: Sequence[Node] = around([*loops.sums, *loops.expanded, *loops.lane], [work])
+    if loops.sums:
+        then = [(n, e, "serial") for n, e, _ in loops.expanded]
+        last = [(n, e, "vector" if e > 1 else "serial") for n, e, _ in loops.lane]
+        start = started(body, loops.binding, sizes, inside=stored)
+        core = [*around([*then, *last], [start]), *core]
+    if loops.inside:
+        rows = [*nests["row"], *around(loops.inside[1:], core)]
+        core = [*nests["tile"], *around(loops.inside[:1], rows)]
+    else:
+        core = [*nests["tile"], *nests["row"], *core]
+    return (*ahead, *around(loops.tiles, core))
+
+
+def _ahead(
+    g: Group,
+    program: Program,
+    places: Mapping[str, str],
+    machine: Machine,
+    known: Mapping[str, Member],
+    bodies: Mapping[str, Body],
+) -> list[Node] | None:
+    """The nests of producers that are computed as wholes, before; ``None`` where one is not known."""
+    out: list[Node] = []
     for m in g.members:
-        if places[m.name] == "root":
-            alone = known[m.name].alone
-            if bodies[m.name] is not known[m.name].body:
-                # with other producers in its expression
-                alone = elementwise_tree(
-                    program,
-                    m,
-                    default_elementwise(program, m),
-                    machine.target,
-                    machine.threads,
-                    bodies[m.name],
-                )
-            if alone is None or m.is_reduction:
-                return None
-            ahead += alone
-    extents, lanes = g.axes, machine.target.lanes(program.buffer(g.root.writes[0]).dtype)
-    own = plan.own(extents)
+        if places[m.name] != "root":
+            continue
+        alone = known[m.name].alone
+        if bodies[m.name] is not known[m.name].body:
+            # with other producers in its expression
+            plan = default_elementwise(program, m)
+            alone = elementwise_tree(program, m, plan, machine.target, machine.threads, bodies[m.name])
+        if alone is None or m.is_reduction:
+            return None
+        out += alone
+    return out
+
+
+def _around(g: Group, plan: GroupPlan, lanes: int) -> _Around:
+    """The loops of the root, as its plan cuts and orders them."""
+    extents, own = g.axes, plan.own(g.axes)
     pars = [it.name for it in g.root.iters if it.kind == "par"]
-    sums: Loops = [(f"+{it.name}", it.extent.as_int(), "serial") for it in g.root.iters if it.kind == "red"]
+    reds = [it for it in g.root.iters if it.kind == "red"]
+    sums: Loops = [(f"+{it.name}", it.extent.as_int(), "serial") for it in reds]
     split = max(plan.expand) > 1 or bool(sums)
-    order = {axis: n for n, axis in enumerate(plan.order)}
-    cut = sorted((n for n in range(len(extents)) if plan.tile[n]), key=lambda n: order[n])
-    counts = [-(-extents[n] // plan.tile[n]) for n in cut]
-    tiles: Loops = [(f"{pars[n]}/", count, "serial") for n, count in zip(cut, counts, strict=True)]
-    tile_at = {n: one(f"{pars[n]}/", plan.tile[n]) for n in cut}
-    if plan.parallel:
-        shared = prod(counts[: plan.parallel])
-        name = tiles[0][0] if plan.parallel == 1 else "fused"
-        tiles[: plan.parallel] = [(name, shared, "parallel")]
-        below = shared
-        for k, (n, count) in enumerate(zip(cut[: plan.parallel], counts, strict=False)):
-            below //= count
-            tile_at[n] = (Term(plan.tile[n], ((1, name),), below, count if k else 0),)
+    tiles, tile_at = _tiles(plan, extents, pars)
     inside: Loops = []
     expanded: Loops = []
     lane: Loops = []
     at: dict[int, Place] = {}
     for axis in sorted(plan.order, key=lambda n: (n == plan.vector, plan.order.index(n))):
-        name, tile, each, step = pars[axis], plan.tile[axis], plan.expand[axis], 1
-        place: Place = ()
-        if tile:
-            place = tile_at[axis]
+        name, each, step = pars[axis], plan.expand[axis], 1
+        place: Place = tile_at.get(axis, ())
         size = own[axis]
         if axis == plan.vector:
             if split:
@@ -139,79 +181,87 @@ def group_tree(
         else:
             (expanded if each > 1 else inside).append((name, size, "unroll" if each > 1 else "serial"))
         at[axis] = (*place, *one(name, step))
-    loops = [*tiles, *inside, *sums, *expanded, *lane]
-    sizes = {n: e for n, e, _ in loops}
+    sizes = {n: e for n, e, _ in (*tiles, *inside, *sums, *expanded, *lane)}
     at = {axis: tuple(t for t in place if sizes.get(t.inner[0][1], 1) > 1) for axis, place in at.items()}
     binding = {pars[n]: place for n, place in at.items()}
-    binding |= {
-        it.name: one(f"+{it.name}") for it in g.root.iters if it.kind == "red" and it.extent.as_int() > 1
-    }
+    binding |= {it.name: one(f"+{it.name}") for it in reds if it.extent.as_int() > 1}
+    return _Around(tiles, inside, sums, expanded, lane, binding)
 
-    # what producers inside of a tile compute, and where
-    tile_box = tuple(_middle(n, t) for n, t in zip(extents, plan.tile, strict=True))
+
+def _tiles(plan: GroupPlan, extents: Sequence[int], pars: Sequence[str]) -> tuple[Loops, dict[int, Place]]:
+    """The loops over tiles, those that threads share as one, and where each axis is by them."""
+    order = {axis: n for n, axis in enumerate(plan.order)}
+    cut = sorted((n for n in range(len(extents)) if plan.tile[n]), key=lambda n: order[n])
+    counts = [-(-extents[n] // plan.tile[n]) for n in cut]
+    tiles: Loops = [(f"{pars[n]}/", count, "serial") for n, count in zip(cut, counts, strict=True)]
+    at: dict[int, Place] = {n: one(f"{pars[n]}/", plan.tile[n]) for n in cut}
+    if plan.parallel:
+        shared = prod(counts[: plan.parallel])
+        name = tiles[0][0] if plan.parallel == 1 else "fused"
+        tiles[: plan.parallel] = [(name, shared, "parallel")]
+        below = shared
+        for k, (n, count) in enumerate(zip(cut[: plan.parallel], counts, strict=False)):
+            below //= count
+            at[n] = (Term(plan.tile[n], ((1, name),), below, count if k else 0),)
+    return tiles, at
+
+
+def _inside(
+    g: Group,
+    plan: GroupPlan,
+    places: Mapping[str, str],
+    loops: _Around,
+    known: Mapping[str, Member],
+    bodies: Mapping[str, Body],
+) -> tuple[dict[str, list[Node]], dict[str, int], dict[str, frozenset[str]]] | None:
+    """What is computed at a tile and at a row: its nests, the extents of all loops, and loops inside buffers.
+
+    ``None`` where what a tile needs is not known.
+    """
+    tile_box = tuple(_middle(n, t) for n, t in zip(g.axes, plan.tile, strict=True))
     first = tile_box[plan.row][0]
     turn_box = (
         *tile_box[: plan.row], (first, first + plan.expand[plan.row] - 1), *tile_box[plan.row + 1 :]
     )  # fmt: skip
     names = {m.name for m in g.members}
     boxes = {
-        "tile": g.table.boxes(g.root.name, tile_box, names) if "tile" in plan.placements else {},
-        "row": g.table.boxes(g.root.name, turn_box, names) if "row" in plan.placements else {},
+        where: g.table.boxes(g.root.name, box, names) if where in plan.placements else {}
+        for where, box in (("tile", tile_box), ("row", turn_box))
     }
-    row_loop = inside[0][0] if inside else ""
-    outside = {
-        "tile": frozenset(n for n, _, _ in tiles),
-        "row": frozenset((*(n for n, _, _ in tiles), row_loop)),
-    }
-    stored: dict[str, frozenset[str]] = {}
-    nests: dict[str, list[Node]] = {"tile": [], "row": []}
-    moves = _moves(g, binding, known)
+    moves = _moves(g, loops.binding, known)
     if moves is None:
         return None
-    everything = {*sizes}
+    sizes = loops.sizes
     made: list[tuple[str, str, Loops, dict[str, Place]]] = []
     for m in g.members:
         where = places[m.name]
-        if where not in ("tile", "row") or m.name not in boxes[where]:
-            if where in ("tile", "row"):
-                return None
+        if where not in boxes:
             continue
-        member_loops: Loops = []
+        if m.name not in boxes[where]:
+            return None
         its: dict[str, Place] = {}
-        spans: Sequence[Span] = boxes[where][m.name]
-        left = iter(spans)
+        own: Loops = []
+        left = iter(boxes[where][m.name])
         for it in m.iters:
             name, whole = f"{m.name}.{it.name}", it.extent.as_int()
             size = whole
-            place = ()
+            place: Place = ()
             if it.kind == "par":
                 lo, hi = next(left)
                 size = hi - lo + 1
                 if size < whole:
-                    place = tuple(t for t in moves[m.name][it.name] if t.inner[0][1] in outside[where])
-            member_loops.append((name, size, "serial"))
+                    outside = loops.outside(where)
+                    place = tuple(t for t in moves[m.name][it.name] if t.inner[0][1] in outside)
+            own.append((name, size, "serial"))
             its[it.name] = (*place, *(one(name) if size > 1 else ()))
-        everything |= {n for n, _, _ in member_loops}
-        sizes |= {n: e for n, e, _ in member_loops}
-        made.append((m.name, where, member_loops, its))
-    for name, at_loop, _, _ in made:
-        (buffer,) = known[name].stage.writes
-        stored[buffer] = frozenset(everything - outside[at_loop])
-    for name, at_loop, member_loops, its in made:
-        nests[at_loop] += _member_nest(known[name].stage, bodies[name], member_loops, its, sizes, stored)
-
-    body = bodies[g.root.name]
-    work = placed(body, binding, sizes, inside=stored)
-    core: Sequence[Node] = around([*sums, *expanded, *lane], [work])
-    if sums:
-        then = [(n, e, "serial") for n, e, _ in expanded]
-        last = [(n, e, "vector" if e > 1 else "serial") for n, e, _ in lane]
-        core = [*around([*then, *last], [started(body, binding, sizes, inside=stored)]), *core]
-    if inside:
-        core = [*nests["tile"], *around(inside[:1], [*nests["row"], *around(inside[1:], core)])]
-    else:
-        core = [*nests["tile"], *nests["row"], *core]
-    return (*ahead, *around(tiles, core))
+        sizes |= {n: e for n, e, _ in own}
+        made.append((m.name, where, own, its))
+    everything = frozenset(sizes)
+    stored = {known[n].stage.writes[0]: everything - loops.outside(where) for n, where, _, _ in made}
+    nests: dict[str, list[Node]] = {"tile": [], "row": []}
+    for name, where, own, its in made:
+        nests[where] += _member_nest(known[name].stage, bodies[name], own, its, sizes, stored)
+    return nests, sizes, stored
 
 
 def _middle(n: int, tile: int) -> Span:
