@@ -94,6 +94,9 @@ def faults(tree):
                 yield "swap bounds", node, lambda n: swapped(n, "attr")
             case ast.Name(id="imin" | "imax" | "min" | "max", ctx=ast.Load()):
                 yield "swap bounds", node, lambda n: swapped(n, "id")
+            case ast.Call(keywords=[*_, ast.keyword(arg="strict" | "slots")]):
+                # equal lengths are stated, and fields: nothing else is computed without
+                continue
             case ast.Call(keywords=[_, *_]):
                 yield "drop keyword", node, lambda n: n.keywords.pop()
             case ast.Call(args=[ast.Name() | ast.Attribute(), ast.Name() | ast.Attribute(), *_]):

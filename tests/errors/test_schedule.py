@@ -5,6 +5,7 @@ import pytest
 from tilewright import lang
 from tilewright.ir import (
     F32,
+    TILE,
     Access,
     Block,
     Const,
@@ -387,6 +388,11 @@ REFUSALS = {
     ),
     "a swizzle of nobody": (lambda: _staged().swizzle("U", 2), "there is no buffer 'U'", "T"),
     "a swizzle of an argument": (lambda: _staged().swizzle("X", 2), "'X' is an argument", "cache a copy"),
+    "a swizzle of tile registers": (
+        lambda: S(_line()).cache("X", scope=TILE, name="Q").swizzle("Q", 2),
+        "'Q' is in tile registers",
+        "cache a copy",
+    ),
     "a swizzle of three groups": (
         lambda: _staged().swizzle("T", 3),
         "'T' cannot have 3 groups of 1 elements",

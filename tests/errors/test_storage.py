@@ -187,31 +187,36 @@ REFUSALS = {
         "",
     ),
     # stage
-    "stage in a vector loop": (
+    "cache in a vector loop": (
         lambda: S(blur(8)).vectorize("C_i").cache("T", "C_i"),
         "nothing can be staged in it",
         "",
     ),
-    "stage a scalar": (lambda: _scalar().cache("T", "j"), "buffer 'T' is a scalar", ""),
-    "stage inner storage": (
+    "cache a scalar": (lambda: _scalar().cache("T", "j"), "buffer 'T' is a scalar", ""),
+    "cache inner storage": (
         lambda: S(blur(8)).split("C_i", 4).compute_at("T", "C_i_o").cache("T"),
         "buffer 'T' is allocated further in",
         "inside its allocation",
     ),
-    "stage to no scope": (
+    "cache to no scope": (
         lambda: S(blur(8)).cache("X", "i", scope="my scope"),
         "no name of a scope",
         "local",
     ),
-    "stage what has two places": (
+    "cache what has two places": (
         lambda: _two_places().cache("T", "i", mode="write"),
         "writes 'T' in several places",
         "",
     ),
-    "stage of a factor that does not divide": (
+    "cache of a factor that does not divide": (
         lambda: S(gemm(4, 8, 4)).cache("B", "i", layout=("k", "j%6//4", "j//6")),
         "4 does not divide 6",
         "",
+    ),
+    "cache in an order of no dimension": (
+        lambda: S(gemm(4, 8, 4)).cache("B", "i", layout=("k", "q")),
+        "there is no dimension 'q'",
+        "the dimensions",
     ),
     # hoist_alloc, slide, roll, rolled buffers
     "hoist a packed buffer": (
@@ -276,8 +281,9 @@ def _mirrored():
 
 #: What is wrong is an argument, or a stage of the program phase, which has a line of source instead.
 NOWHERE = {
-    "stage to no scope",
-    "stage of a factor that does not divide",
+    "cache to no scope",
+    "cache of a factor that does not divide",
+    "cache in an order of no dimension",
     "fuse symbolic dimensions",
     "unfold what a scan writes",
     "unpack a wrong array",
