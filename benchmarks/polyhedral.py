@@ -4,6 +4,7 @@
     python benchmarks/polyhedral.py --part nests gemm 2mm lu --json
     python benchmarks/polyhedral.py --part pipelines harris --size 1536 2560
     python benchmarks/polyhedral.py --part compile
+    python benchmarks/polyhedral.py --part variants | equake
     python benchmarks/polyhedral.py --polybench FOLDER --json        PolyBench/C's own files, unchanged
 
 ``nests``: PolyBench's structures, written from their mathematics, at its LARGE sizes in f64: ours, the same
@@ -12,326 +13,48 @@ nests as C by ``gcc -O3`` and by ``clang -O3`` with Polly, where these are there
 ``ratio`` is the time of the faster of these over ours. Arrays are restored before each run, which is not
 timed; results are compared. ``pipelines``: the six applications of PolyMage, under the default plan, the
 strategy's by its model alone, and as C, stage by stage, by gcc on one thread. ``compile``: seconds from a
-program to code for chains of stencils. Times are the least of all turns, in milliseconds; on a shared machine
+program to code for chains of stencils and a pyramid, beside isl's schedulers. ``variants``: products whose
+loops are written in other orders. ``equake``: loops around a sparse product, which gcc compiles for both.
+Times are the least of all turns, in milliseconds; on a shared machine
 run it under ``chrt -f 10``.
 """
 
 import argparse
-import ast
 import ctypes
-import inspect
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from polyhedral_equake import equake
+from polyhedral_nests import GCC, Array, Call, interleaved, nests, originals, peer, variants
 
 from tilewright import lang
 from tilewright.build import build
 from tilewright.codegen import ALL_CALLS, emit_c
 from tilewright.cost import Machine
-from tilewright.driver.nests import Nest
-from tilewright.frontend.c import read_c_file
-from tilewright.frontend.nests import scop
-from tilewright.ir import LoopFunction, Program
+from tilewright.ir import Program, to_function
 from tilewright.lower import lower
 from tilewright.plan import plan_unit
+from tilewright.poly import Dependences, compose, conservative_fusion, extract_model, fuse, isl_schedule
 from tilewright.runtime import aligned_copy
 from tilewright.schedule import Schedule
 from tilewright.strategies import Task, best_by_model, find_strategy
+from tilewright.support import ResourceError
 from tilewright.target import detect
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
 
 from run import application
-from unit.frontend.nests.polybench import KERNELS, arguments
 
-Array = npt.NDArray[Any]
-Call = Callable[[], object]
-#: Seconds between two runs: spinning threads of the one before have gone to sleep by then.
-PAUSE = 0.02
-#: The names of sizes in PolyBench's LARGE data sets, by kernel.
-LARGE: dict[str, dict[str, int]] = {
-    "2mm": {"NI": 800, "NJ": 900, "NK": 1100, "NL": 1200},
-    "3mm": {"NI": 800, "NJ": 900, "NK": 1000, "NL": 1100, "NM": 1200},
-    "adi": {"N": 1000, "T": 500},
-    "atax": {"M": 1900, "N": 2100},
-    "bicg": {"M": 1900, "N": 2100},
-    "cholesky": {"N": 2000},
-    "correlation": {"M": 1200, "N": 1400},
-    "covariance": {"M": 1200, "N": 1400},
-    "deriche": {"W": 4096, "H": 2160},
-    "doitgen": {"Q": 140, "R": 150, "P": 160},
-    "durbin": {"N": 2000},
-    "fdtd_2d": {"NX": 1000, "NY": 1200, "T": 500},
-    "floyd_warshall": {"N": 2800},
-    "gemm": {"NI": 1000, "NJ": 1100, "NK": 1200},
-    "gemver": {"N": 2000},
-    "gesummv": {"N": 1300},
-    "gramschmidt": {"M": 1000, "N": 1200},
-    "heat_3d": {"N": 120, "T": 500},
-    "jacobi_1d": {"N": 2000, "T": 500},
-    "jacobi_2d": {"N": 1300, "T": 500},
-    "lu": {"N": 2000},
-    "ludcmp": {"N": 2000},
-    "mvt": {"N": 2000},
-    "nussinov": {"N": 2500},
-    "seidel_2d": {"N": 2000, "T": 500},
-    "symm": {"M": 1000, "N": 1200},
-    "syr2k": {"M": 1000, "N": 1200},
-    "syrk": {"M": 1000, "N": 1200},
-    "trisolv": {"N": 2000},
-    "trmm": {"M": 1000, "N": 1200},
-}
 PIPELINES = ("harris", "unsharp", "bilateral_grid", "camera_pipe", "interpolate", "local_laplacian")
-GCC = ("gcc", "-O3", "-march=native", "-fno-math-errno")
-POLLY = (
-    "clang",
-    "-O3",
-    "-march=native",
-    "-fno-math-errno",
-    "-mllvm",
-    "-polly",
-    "-mllvm",
-    "-polly-parallel",
-    "-mllvm",
-    "-polly-pattern-matching-based-opts=0",
-)
-
-
-_CALLS = {"max": "fmax", "min": "fmin", "sqrt": "sqrt", "exp": "exp"}
-
-
-class _C(ast.NodeVisitor):
-    """One of the functions of ``polybench.py`` as C99: arrays of arrays, scalars by value."""
-
-    def __init__(self, function: Callable[..., Any], sizes: dict[str, int]) -> None:
-        (self.tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-        self.sizes = sizes
-        self.lines: list[str] = []
-
-    def text(self, name: str) -> str:
-        assert isinstance(self.tree, ast.FunctionDef)
-        arguments, known = [], set(self.sizes)
-        for a in self.tree.args.args:
-            known.add(a.arg)
-            if isinstance(a.annotation, ast.Subscript):
-                at = a.annotation.slice
-                extents = at.elts if isinstance(at, ast.Tuple) else [at]
-                inner = "".join(f"[{self.expr(e)}]" for e in extents[1:])
-                arguments.append(
-                    f"double (*restrict {a.arg}){inner}" if inner else f"double *restrict {a.arg}"
-                )
-            elif not isinstance(a.annotation, ast.Name) or a.annotation.id != "int":
-                arguments.append(f"double {a.arg}")
-        names = {
-            n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-        loops = {n.target.id for n in ast.walk(self.tree) if isinstance(n, ast.For)}  # type: ignore[attr-defined]
-        scalars = sorted(names - loops - known)
-        declared = f"    double {', '.join(scalars)};\n" if scalars else ""
-        self.body(self.tree.body, 1)
-        defined = "".join(f"#define {n} {v}\n" for n, v in self.sizes.items())
-        return (
-            f"#include <math.h>\n{defined}void {name}({', '.join(arguments)}) {{\n{declared}"
-            + "\n".join(self.lines)
-            + "\n}\n"
-        )
-
-    def body(self, statements: list[ast.stmt], depth: int) -> None:
-        pad = "    " * depth
-        for s in statements:
-            match s:
-                case ast.For(target=ast.Name(id=i), iter=ast.Call(args=args)):
-                    lo = self.expr(args[0]) if len(args) > 1 else "0"
-                    hi = self.expr(args[0] if len(args) == 1 else args[1])
-                    down = len(args) == 3
-                    step = f"{i} > {hi}; {i}--" if down else f"{i} < {hi}; {i}++"
-                    self.lines.append(f"{pad}for (int {i} = {lo}; {step}) {{")
-                    self.body(s.body, depth + 1)
-                    self.lines.append(pad + "}")
-                case ast.If():
-                    self.lines.append(f"{pad}if ({self.expr(s.test)}) {{")
-                    self.body(s.body, depth + 1)
-                    self.lines.append(pad + "}")
-                    if s.orelse:
-                        self.lines.append(pad + "else {")
-                        self.body(s.orelse, depth + 1)
-                        self.lines.append(pad + "}")
-                case ast.Assign(targets=[target]):
-                    self.lines.append(f"{pad}{self.expr(target)} = {self.expr(s.value)};")
-                case ast.AugAssign():
-                    op = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(s.op)]
-                    self.lines.append(f"{pad}{self.expr(s.target)} {op}= {self.expr(s.value)};")
-
-    def expr(self, e: ast.expr) -> str:
-        match e:
-            case ast.Subscript(value=ast.Name(id=name)):
-                at = e.slice.elts if isinstance(e.slice, ast.Tuple) else [e.slice]
-                return name + "".join(f"[{self.expr(x)}]" for x in at)
-            case ast.IfExp():
-                return f"({self.expr(e.test)} ? {self.expr(e.body)} : {self.expr(e.orelse)})"
-            case ast.Call(func=ast.Name(id=name)):
-                return f"{_CALLS[name]}({', '.join(map(self.expr, e.args))})"
-            case ast.BinOp(op=ast.Pow()):
-                return f"pow({self.expr(e.left)}, {self.expr(e.right)})"
-            case ast.BinOp():
-                op = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(e.op)]
-                return f"({self.expr(e.left)} {op} {self.expr(e.right)})"
-            case ast.UnaryOp(op=ast.USub()):
-                return f"(-{self.expr(e.operand)})"
-            case ast.Compare(ops=[op]):
-                sign = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.Eq: "=="}[type(op)]
-                return f"({self.expr(e.left)} {sign} {self.expr(e.comparators[0])})"
-            case ast.Name():
-                return e.id
-            case ast.Constant():
-                return repr(e.value)
-        raise ValueError(f"no C for {ast.unparse(e)}")
-
-
-def _peer(command: tuple[str, ...], source: Path, name: str) -> Callable[..., None] | None:
-    """The function of a C file, compiled to a library; ``None`` where there is no such compiler."""
-    if shutil.which(command[0]) is None:
-        return None
-    library = source.with_suffix(f".{command[0]}.so")
-    tail = ["-fopenmp" if command[0] == "gcc" else "-lgomp", "-lm"]
-    made = subprocess.run(
-        [*command, "-shared", "-fPIC", str(source), "-o", str(library), *tail], capture_output=True
-    )
-    if made.returncode:
-        print(f"{command[0]}: {made.stderr.decode()[:300]}", file=sys.stderr)
-        return None
-    found: Callable[..., None] = getattr(ctypes.CDLL(str(library)), name)
-    return found
-
-
-def _interleaved(calls: dict[str, tuple[Call, Call]], turns: int, limit: float) -> dict[str, float]:
-    """The least seconds of each, taking turns; each pair is what prepares a run, and the run."""
-    best = dict.fromkeys(calls, float("inf"))
-    start = time.perf_counter()
-    for turn in range(turns):
-        if turn and time.perf_counter() - start > limit:
-            break
-        for name, (prepare, run) in calls.items():
-            prepare()
-            time.sleep(PAUSE)
-            begin = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
-
-
-def nests(names: list[str], threads: int, turns: int, limit: float) -> Iterator[dict[str, Any]]:
-    """A row of times for each nest."""
-    for name in names or list(KERNELS):
-        func = scop(KERNELS[name]).func
-        given, values = arguments(func, LARGE[name])
-        _well_behaved(name, given)
-        text = _C(KERNELS[name], values).text("nest")
-        row = _compared(name, func, values, given, text, [], threads, turns, limit)
-        yield {"part": "nests", **row}
-
-
-def originals(
-    folder: Path, dataset: str, names: list[str], threads: int, turns: int, limit: float
-) -> Iterator[dict[str, Any]]:
-    """A row of times for each nest of a PolyBench/C that somebody has, its files as they are."""
-    headers = folder / "utilities"
-    defines = {f"{dataset.upper()}_DATASET": "", "POLYBENCH_USE_SCALAR_LB": ""}
-    for path in sorted(folder.rglob("*.c")):
-        if "#pragma scop" not in path.read_text(errors="replace") or (names and path.stem not in names):
-            continue
-        func = read_c_file(path, defines, [headers])
-        # bounds are the data set's: the sizes among the arguments are not used
-        values = {p.name: 1 for p in func.params}
-        given, _ = arguments(replace(func, params=()), {})
-        given = {b.name: given[b.name].astype(b.dtype.numpy) for b in func.buffers}
-        _well_behaved(path.stem.replace("-", "_"), given)
-        kinds = {"f64": "double", "f32": "float"}
-        listed = [f"int {n}" for n in values]
-        listed += [f"void *{b.name}" if b.shape else f"{kinds[str(b.dtype)]} {b.name}" for b in func.buffers]
-        passed = ", ".join((*values, *(b.name for b in func.buffers)))
-        text = f'#include "{path.resolve()}"\nvoid nest({", ".join(listed)}) {{ {func.name}({passed}); }}\n'
-        options = [f"-I{headers}", *(f"-D{n}" for n in defines)]
-        row = _compared(path.stem, func, values, given, text, options, threads, turns, limit)
-        yield {"part": "polybench", "dataset": dataset, **row}
-
-
-def _well_behaved(name: str, given: dict[str, Array]) -> None:
-    """Make what a nest computes of its arguments finite."""
-    if name == "durbin":
-        given["r"] *= 0.0005  # what it computes grows without bound otherwise
-    if name in ("symm", "trmm", "cholesky", "lu", "ludcmp"):
-        for n, a in given.items():
-            given[n] = a / 1000 if a.ndim == 2 else a
-
-
-def _compared(
-    name: str,
-    func: LoopFunction,
-    values: dict[str, int],
-    given: dict[str, Array],
-    text: str,
-    options: list[str],
-    threads: int,
-    turns: int,
-    limit: float,
-) -> dict[str, Any]:
-    """Times of one nest, and of the function ``nest`` of a C text by other compilers."""
-    table = {b.name: aligned_copy(given[b.name]) for b in func.buffers}
-    begin = time.perf_counter()
-    nest = Nest(func, detect(), threads)
-    made = nest.scheduled(values)
-    kernel = nest.kernel(values)
-    seconds = time.perf_counter() - begin
-
-    def restore() -> None:
-        for n, a in table.items():
-            a[...] = given[n]
-
-    arrays = [table[b.name] for b in func.buffers]
-    calls: dict[str, tuple[Call, Call]] = {"ours": (restore, lambda: kernel.run(arrays))}
-    results: dict[str, dict[str, Array]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "nest.c"
-        path.write_text(text)
-        for peer, command in (("gcc", GCC), ("polly", POLLY)):
-            f = _peer((*command, *options), path, "nest")
-            if f is not None:
-                at: list[Any] = [ctypes.c_int(values[p.name]) for p in func.params] if options else []
-                for a in arrays:
-                    number = ctypes.c_double if a.dtype == np.float64 else ctypes.c_float
-                    at.append(ctypes.c_void_p(a.ctypes.data) if a.ndim else number(float(a)))
-                calls[peer] = (restore, lambda f=f, at=at: f(*at))  # type: ignore[misc]
-        for who, (prepare, run) in calls.items():
-            prepare()
-            run()
-            results[who] = {n: table[n].copy() for n in func.outputs}
-        times = _interleaved(calls, turns, limit)
-    for who, found in results.items():
-        for n, a in found.items():
-            scale = np.abs(results["ours"][n]).max() or 1.0
-            near = 1e-8 if a.dtype == np.float64 else 1e-3
-            if not np.allclose(a / scale, results["ours"][n] / scale, rtol=near, atol=near, equal_nan=True):
-                print(f"{name}: {n} of {who} differs", file=sys.stderr)
-    row: dict[str, Any] = {"name": name, **{k: v * 1e3 for k, v in times.items()}}
-    peers = [v for k, v in times.items() if k != "ours"]
-    if peers:
-        row["ratio"] = min(peers) / times["ours"]
-    return {**row, "compile": seconds, "notes": made.notes}
 
 
 def _prepared(schedule: Schedule, arrays: dict[str, Array], threads: int) -> tuple[Call, Array]:
@@ -352,15 +75,15 @@ def _by_gcc(program: Program, arrays: dict[str, Array], folder: Path) -> tuple[C
     func = Schedule(program).func
     path = folder / "pipeline.c"
     path.write_text(emit_c(replace(lower(func, native=ALL_CALLS, one_by_one=True), name="pipeline")).text)
-    f = _peer(GCC, path, "pipeline")
-    if f is None:
+    library = peer(GCC, path)
+    if library is None:
         return None
     table = [
         aligned_copy(arrays.get(b.name, np.zeros([n.as_int() for n in b.shape], b.dtype.numpy)))
         for b in func.buffers
     ]
     at = [ctypes.c_void_p(a.ctypes.data) for a in table]
-    return lambda: f(*at), table[[b.name for b in func.buffers].index(func.outputs[0])]
+    return lambda: library.pipeline(*at), table[[b.name for b in func.buffers].index(func.outputs[0])]
 
 
 def pipelines(
@@ -387,7 +110,7 @@ def pipelines(
                 if pair is not None:
                     pair[0]()
                     calls[kind], results[kind] = (lambda: None, pair[0]), pair[1]
-            times = _interleaved(calls, turns, limit)
+            times = interleaved(calls, turns, limit)
         row: dict[str, Any] = {"part": "pipelines", "name": name, "size": list(shape)}
         row |= {k: v * 1e3 for k, v in times.items()}
         for kind, a in results.items():
@@ -410,22 +133,58 @@ def _chain(stages: int) -> Program:
     return lang.program([image], [f])
 
 
-def compiling(threads: int) -> Iterator[dict[str, Any]]:
-    """Seconds from chains of stencils to code, by their number of stages."""
-    for stages in (4, 12, 30, 100):
-        row: dict[str, Any] = {"part": "compile", "name": f"chain {stages}"}
-        program = _chain(stages)
+def _pyramid(levels: int) -> Program:
+    """Down by two along each axis, level by level, and up again, adding what was there: 5 stages a level."""
+    side = 2048
+    image = f = lang.placeholder((side, side), name="image")
+    kept = [f]
+    for n in range(levels):
+        side //= 2
+        g = lang.compute((2 * side, side), lambda y, x, f=f: f[y, 2 * x] + f[y, 2 * x + 1], name=f"dx{n}")
+        f = lang.compute((side, side), lambda y, x, g=g: (g[2 * y, x] + g[2 * y + 1, x]) / 4, name=f"dy{n}")
+        kept.append(f)
+    for n in reversed(range(levels)):
+        old = kept[n]
+        g = lang.compute((2 * side, side), lambda y, x, f=f: f[y // 2, x], name=f"uy{n}")
+        side *= 2
+        h = lang.compute((side, side), lambda y, x, g=g: g[y, x // 2], name=f"ux{n}")
+        f = lang.compute((side, side), lambda y, x, h=h, old=old: (h[y, x] + old[y, x]) / 2, name=f"m{n}")
+    scaled = lang.compute((side, side), lambda y, x: f[y, x] * 2, name="scaled")
+    return lang.program([image], [lang.compute((side, side), lambda y, x: scaled[y, x] - 1, name="out")])
+
+
+def compiling(threads: int, limit: float) -> Iterator[dict[str, Any]]:
+    """Seconds from pipelines to code, by their number of stages; and those of isl's schedulers.
+
+    ``sets``: Algorithms 1 to 3 on exact sets, in tiles of 32x256. An entry is ``null`` where isl was ended
+    after ``limit`` seconds.
+    """
+    programs = {f"chain {n}": _chain(n) for n in (4, 12, 30, 100)} | {"pyramid 47": _pyramid(9)}
+    for name, program in programs.items():
+        row: dict[str, Any] = {"part": "compile", "name": name, "stages": len(program.stages)}
         begin = time.perf_counter()
         schedule = plan_unit(program, detect(), threads).schedule
         row["plan"] = time.perf_counter() - begin
         build(schedule, threads=threads)
-        yield {**row, "all": time.perf_counter() - begin}
+        row["all"] = time.perf_counter() - begin
+        dependences = Dependences(extract_model(to_function(program)))
+        begin = time.perf_counter()
+        fuse(dependences.model, compose(dependences, conservative_fusion(dependences), (32, 256)))
+        row["sets"] = time.perf_counter() - begin
+        for fusion in ("min", "smart", "max"):
+            begin = time.perf_counter()
+            try:
+                isl_schedule(dependences, fusion, operations=1 << 60, seconds=max(1, int(limit)))
+                row[fusion] = time.perf_counter() - begin
+            except ResourceError:
+                row[fusion] = None
+        yield row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="kernels or applications of one part")
-    parser.add_argument("--part", choices=["nests", "pipelines", "compile"])
+    parser.add_argument("--part", choices=["nests", "pipelines", "compile", "equake", "variants"])
     parser.add_argument("--polybench", type=Path, metavar="FOLDER", help="of PolyBench/C: run its files")
     parser.add_argument("--dataset", default="large", help="of --polybench: mini, small, medium, large ...")
     parser.add_argument("--size", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"), help="of pipelines")
@@ -439,7 +198,9 @@ def main() -> None:
     parts = {
         "nests": lambda: nests(options.names, options.threads, options.turns, options.limit),
         "pipelines": lambda: pipelines(options.names, size, options.threads, options.turns, options.limit),
-        "compile": lambda: compiling(options.threads),
+        "compile": lambda: compiling(options.threads, options.limit),
+        "equake": lambda: equake(options.threads, options.turns, options.limit),
+        "variants": lambda: variants(options.threads, options.turns, options.limit),
     }
     if options.polybench:
         parts = {

@@ -216,6 +216,7 @@ class _Renamer:
             low, high = s.domain.dim_min_val(n), s.domain.dim_max_val(n)
             box[d] = (low.to_python(), high.to_python() + 1)
         out = Definition(s, box, s.dims, ())
+        out.par = _as_met(s.dims, out.write.indices)
         own = accumulation(s)
         slot = next((k for k, r in enumerate(s.reads) if r.load == out.own), None)
         if own is None or slot is None:
@@ -230,10 +231,10 @@ class _Renamer:
             not (distance.dim_min_val(n).is_zero() and distance.dim_max_val(n).is_zero())
             for n in range(len(s.dims))
         ]
-        red = tuple(d for d, c in zip(s.dims, changed, strict=True) if c)
-        par = tuple(d for d in s.dims if d not in red)
+        red = {d for d, c in zip(s.dims, changed, strict=True) if c}
+        par = tuple(d for d in out.par if d not in red)
         moving = frozenset[str]().union(*(i.vars for i in out.write.indices))
-        if moving & set(red):
+        if moving & red:
             raise self._refused(s, "it accumulates into elements that its own loops move along")
         # one chain for all instances that share their parallel coordinates: it starts once
         starts = s.domain.subtract(step.range())
@@ -241,7 +242,8 @@ class _Renamer:
             raise self._refused(s, "its accumulation starts anew between other statements")
         assert isinstance(out.write.value, Binary)
         self.steps[s.name] = step
-        out.par, out.red, out.op = par, red, out.write.value.op
+        read = [i for r in s.reads if r.load is not None for i in r.load.indices]
+        out.par, out.red, out.op = par, _as_met([d for d in s.dims if d in red], read), out.write.value.op
         return out
 
     def _once(self, starts: isl.Set, changed: Sequence[bool]) -> bool:
@@ -313,6 +315,10 @@ class _Renamer:
         out: list[Piece] = []
         for where, values in _affine_pieces(m.coalesce()):
             at = [index_over(self.func, d.s, values.get_at(n)) for n in range(values.dim(DIM.out))]
+            if definition is not None:
+                t = self.found[definition]
+                kept = [x for x in t.s.dims if x not in t.red]
+                at = [at[kept.index(x)] for x in t.par]
             rest = where.gist(context).coalesce()
             out.append(Piece(None if rest.plain_is_universe() else rest, definition, tuple(at)))
         return out
@@ -354,6 +360,15 @@ class _Renamer:
             raise ScheduleError(
                 f"the nest {quoted(self.func.name)} cannot be renamed: its arrays would take {made} bytes"
             )
+
+
+def _as_met(dims: Sequence[str], indices: Iterable[Index]) -> tuple[str, ...]:
+    """Loops in the order in which indices move along them: the order that a nest has makes no difference.
+
+    Loops that none does stand in front.
+    """
+    met = tuple(dict.fromkeys(x for i in indices for x in sorted(i.vars) if x in dims))
+    return (*(d for d in dims if d not in met), *met)
 
 
 def index_over(func: LoopFunction, s: PolyStatement, of: isl.Aff) -> Index:

@@ -1,11 +1,13 @@
 """Lifting: what becomes a program, and what is refused because its order carries values."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
 from tilewright import lang
 from tilewright.frontend.nests.python import read_python
-from tilewright.ir import function_at
+from tilewright.ir import function_at, structurally_equal
 from tilewright.lang.evaluation import evaluate
 from tilewright.poly import lift, renaming
 from tilewright.schedule import Schedule
@@ -277,3 +279,17 @@ def test_values_that_no_instance_reads_reach_no_result(text, value):
     got = evaluate(found.program, {b.name: arrays[b.name] for b in found.program.inputs})
     (out,) = found.results
     np.testing.assert_allclose(got[out], want["C"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", list(permutations("ijkl")))
+def test_the_order_of_loops_makes_no_difference(order):
+    """A contraction written with its loops in any order is one program."""
+    head = "def f(A: f64[4, 3, 6], B: f64[6, 5], C: f64[4, 3, 5]):\n"
+    extents = dict(zip("ijkl", (4, 3, 5, 6), strict=True))
+    loops = "".join(f"{'    ' * (n + 1)}for {v} in range({extents[v]}):\n" for n, v in enumerate(order))
+    body = " " * 20 + "C[i, j, k] += A[i, j, l] * B[l, k]\n"
+    written = head + loops + body
+    plain = head + "".join(
+        f"{'    ' * (n + 1)}for {v} in range({extents[v]}):\n" for n, v in enumerate("ijkl")
+    )
+    assert structurally_equal(lift(read_python(written)).program, lift(read_python(plain + body)).program)
