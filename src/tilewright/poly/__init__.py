@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
     from tilewright.poly.footprints import tile_instances
     from tilewright.poly.fusion import Group, compose, construct, fuse
-    from tilewright.poly.groups import Space, conservative_fusion, isl_fusion, isl_schedule, spaces_as_written
+    from tilewright.poly.groups import (
+        Fusion,
+        Space,
+        conservative_fusion,
+        isl_fusion,
+        isl_schedule,
+        spaces_as_written,
+    )
     from tilewright.poly.independent import LoopFacts, loop_facts
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
@@ -42,6 +49,7 @@ _EXPORTS: Final = {
     "compose": "fusion",
     "construct": "fusion",
     "fuse": "fusion",
+    "Fusion": "groups",
     "Space": "groups",
     "conservative_fusion": "groups",
     "isl_fusion": "groups",
@@ -80,6 +88,7 @@ __all__ = [
     "compose",
     "construct",
     "fuse",
+    "Fusion",
     "Space",
     "conservative_fusion",
     "isl_fusion",

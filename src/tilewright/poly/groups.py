@@ -82,7 +82,7 @@ def _distances(relation: isl.UnionMap, partial: isl.UnionMap) -> Iterator[isl.Se
 
 def spaces_as_written(dependences: Dependences) -> list[Space]:
     """One space for each outermost nest of the function."""
-    return [_built(dependences, part) for part in _nests(dependences.model)]
+    return [_built(dependences, *part) for part in _nests(dependences.model)]
 
 
 def conservative_fusion(dependences: Dependences) -> list[Space]:
@@ -91,33 +91,29 @@ def conservative_fusion(dependences: Dependences) -> list[Space]:
     All of the joined nest's outer loops must be parallel, and those of the nest before it that it is joined
     with; a nest joins at all of its own outer band.
     """
-    out: list[Structure] = []
+    out: list[_Nest] = []
     for part in _nests(dependences.model):
         joined = _joined(dependences, out[-1], part) if out else None
         if joined is None:
             out.append(part)
         else:
             out[-1] = joined
-    return [_built(dependences, part) for part in out]
+    return [_built(dependences, *part) for part in out]
 
 
-def _nests(model: Model) -> list[Structure]:
+_Nest = tuple[frozenset[str], Structure]
+"""The statements of a nest, and how they stand in it."""
+
+
+def _nests(model: Model) -> list[_Nest]:
     shape = structure_of(model.statements)
-    return [part for _, part in shape.parts] if isinstance(shape, Order) else [shape]
+    if isinstance(shape, Order):
+        return list(shape.parts)
+    return [(frozenset(s.name for s in model.statements), shape)]
 
 
-def _names(part: Structure) -> frozenset[str]:
-    match part:
-        case Band():
-            return frozenset(part.members[0])
-        case Order():
-            return frozenset(n for names, _ in part.parts for n in names)
-    return frozenset()
-
-
-def _built(dependences: Dependences, part: Structure) -> Space:
+def _built(dependences: Dependences, names: frozenset[str], part: Structure) -> Space:
     model = dependences.model
-    names = _names(part) or frozenset(s.name for s in model.statements)
     domain = union_set(s.domain for s in model.statements if s.name in names)
     leaf = isl.Schedule.from_domain(domain).get_root().child(0)
     return space_of(dependences, insert(leaf, model, part).get_schedule())
@@ -130,26 +126,27 @@ def _split(band: Band, count: int) -> Band:
     return Band(band.members[:count], Band(band.members[count:], band.child))
 
 
-def _joined(dependences: Dependences, first: Structure, second: Structure) -> Band | None:
+def _joined(dependences: Dependences, one: _Nest, two: _Nest) -> _Nest | None:
+    (upper, first), (lower, second) = one, two
     if not isinstance(first, Band) or not isinstance(second, Band):
         return None
     count = min(len(first.members), len(second.members))
-    a, b = _built(dependences, first), _built(dependences, second)
+    a, b = _built(dependences, upper, first), _built(dependences, lower, second)
     while count and not (min(a.parallel, b.parallel) >= count and _same(dependences, first, second, count)):
         count -= 1
     if count == 0 or count != min(len(second.members), b.parallel):
         return None
-    if not _pass_values(dependences, _names(first), _names(second)):
+    if not _pass_values(dependences, upper, lower):
         return None
-    one, two = _split(first, count), _split(second, count)
-    members = tuple({**x, **y} for x, y in zip(one.members, two.members, strict=True))
-    parts = ((_names(first), one.child), (_names(second), two.child))
+    outer, inner = _split(first, count), _split(second, count)
+    members = tuple({**x, **y} for x, y in zip(outer.members, inner.members, strict=True))
+    parts = ((upper, outer.child), (lower, inner.child))
     flat = [
-        inner
+        below
         for names, child in parts
-        for inner in (child.parts if isinstance(child, Order) else ((names, child),))
+        for below in (child.parts if isinstance(child, Order) else ((names, child),))
     ]
-    return Band(members, Order(tuple(flat)))
+    return upper | lower, Band(members, Order(tuple(flat)))
 
 
 def _pass_values(dependences: Dependences, first: Collection[str], second: Collection[str]) -> bool:
@@ -162,7 +159,7 @@ def _same(dependences: Dependences, first: Band, second: Band, count: int) -> bo
     model = dependences.model
     members = tuple({**x, **y} for x, y in zip(first.members[:count], second.members[:count], strict=True))
     partial = isl.UnionMap.from_multi_union_pw_aff(band_schedule(model, members))
-    one, two = _names(first), _names(second)
+    one, two = frozenset(first.members[0]), frozenset(second.members[0])
     for d in dependences.among(one | two):
         if (d.source in one) == (d.sink in one):
             continue

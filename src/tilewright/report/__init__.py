@@ -2,11 +2,13 @@
 
 from tilewright.report.content import Content, Kernel, Points
 from tilewright.report.database import of_database
-from tilewright.report.fusion import FusionReport, as_svg, as_text, of_fusion
+from tilewright.report.fusion import BEGINNINGS, Beginning, FusionReport, as_svg, as_text, of_fusion
 from tilewright.report.model import of_model
 from tilewright.report.page import render
 
 __all__ = [
+    "BEGINNINGS",
+    "Beginning",
     "Content",
     "FusionReport",
     "Kernel",

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 from xml.sax.saxutils import escape
 
-from tilewright.ir import Program, to_function
+from tilewright.ir import LoopFunction
 from tilewright.poly import (
     Dependences,
+    Fusion,
     Group,
     Model,
     compose,
     conservative_fusion,
     extract_model,
     fuse,
+    infer_kinds,
+    isl_fusion,
+    spaces_as_written,
     tile_instances,
     tree_lines,
 )
@@ -30,6 +34,10 @@ PANEL: Final = 220
 GAP: Final = 40
 """Pixels around panels: for their titles."""
 _COLOURS: Final = ("#4477aa", "#cc6677", "#228833")
+
+Beginning = Literal["conservative", "written"] | Fusion
+"""Which nests share loops before tiling: Zhao & Di's rule, as they are written, or one of isl's ways."""
+BEGINNINGS: Final = ("conservative", "written", *get_args(Fusion))
 
 Box = tuple[tuple[int, int], ...]
 """Least and largest value of each loop."""
@@ -68,17 +76,24 @@ class FusionReport:
     tree: str
 
 
-def of_fusion(program: Program, sizes: Sequence[int]) -> FusionReport:
-    """The groups of a program of fixed sizes by Algorithms 1 to 3, in tiles of ``sizes``.
+def of_fusion(func: LoopFunction, sizes: Sequence[int], begin: Beginning = "conservative") -> FusionReport:
+    """The groups of a function of fixed sizes by Algorithms 1 to 3, in tiles of ``sizes``.
 
-    Raises ScheduleError for open sizes, ResourceError where isl needs too long.
+    ``begin`` is the fusion that the groups are made of. Raises ScheduleError for open sizes, ResourceError
+    where isl needs too long.
     """
-    if program.params:
-        names = ", ".join(p.name for p in program.params)
+    if func.params:
+        names = ", ".join(p.name for p in func.params)
         raise ScheduleError(f"the sizes {names} are open", hint="settle them: --shape NAME=SIZE")
-    model = extract_model(to_function(program))
+    model = extract_model(infer_kinds(func))
     dependences = Dependences(model)
-    groups = compose(dependences, conservative_fusion(dependences), sizes)
+    if begin == "conservative":
+        spaces = conservative_fusion(dependences)
+    elif begin == "written":
+        spaces = spaces_as_written(dependences)
+    else:
+        spaces = isl_fusion(dependences, begin)
+    groups = compose(dependences, spaces, sizes)
     tree = tree_lines(fuse(model, groups))
     return FusionReport(tuple(_group(model, g) for g in groups), tree)
 

@@ -69,6 +69,11 @@ def test_headers_come_from_the_folders_that_are_named(files, call):
     assert "-I is for nests in C" in call("compile", "zoo:resnet18:small", "-I", files / "more")[2]
 
 
+def test_fusion_of_a_nest_is_explained(files, call):
+    told = ("explain", files / "gemver.c", "-D", "N=24", "--poly", "--tile", "8x8")
+    assert "in tiles of 8 x 8, tiles on threads" in call(*told, "--fusion", "smart")[1]
+
+
 def test_a_nest_is_compiled_and_reported(files, call):
     result = call("compile", files / "gemver.c", "--strategy", "polyhedral", "-D", "N=24", "--json")
     assert result[0] == 0, result

@@ -12,14 +12,15 @@ import click
 from tilewright.build import KernelDescription
 from tilewright.cli.files import check_output, write_text
 from tilewright.cli.models import compile_for, open_model
+from tilewright.cli.nests import names_nest, open_nest
 from tilewright.cli.options import CompileOptions, common_options, compile_options, model_argument
 from tilewright.cli.pages import measured, write_page
 from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.state import State
 from tilewright.devices import load_fixed
 from tilewright.driver import GroupInfo
-from tilewright.ir import print_function
-from tilewright.report import as_svg, as_text, of_fusion
+from tilewright.ir import function_at, print_function, to_function
+from tilewright.report import BEGINNINGS, Beginning, as_svg, as_text, of_fusion
 from tilewright.runtime import SavedModel, is_saved_model
 from tilewright.support import format_bytes, quoted, shortened
 
@@ -51,10 +52,17 @@ LEVELS = ("groups", "plan", "schedule", "loops", "lowered", "llvm", "asm", "sour
 @click.option(
     "--poly",
     is_flag=True,
-    help="Of a program in Python: what fusion after tiling makes of it, by exact sets: groups, what a tile "
-    "runs of each stage, how often it is computed again, storage, the schedule tree.",
+    help="Of a program in Python or a nest in C: what fusion after tiling makes of it, by exact sets: "
+    "groups, what a tile runs of each stage, how often it is computed again, storage, the schedule tree.",
 )
 @click.option("--tile", default="32x32", show_default=True, help="With --poly: sizes of tiles.")
+@click.option(
+    "--fusion",
+    type=click.Choice(BEGINNINGS),
+    default=BEGINNINGS[0],
+    show_default=True,
+    help="With --poly: which nests share loops before tiling. min, smart, max, hybrid are schedulers'.",
+)
 @click.option(
     "--svg", type=click.Path(dir_okay=False), help="With --poly: write a picture of neighbouring tiles there."
 )
@@ -73,6 +81,7 @@ def explain(
     group: int | None,
     poly: bool,
     tile: str,
+    fusion: Beginning,
     svg: str | None,
     html: str | None,
     options: CompileOptions,
@@ -82,7 +91,7 @@ def explain(
     Of a saved model: what it needs of a machine, its memory, and the nodes that each step of a run computes.
     """
     if poly:
-        _show_fusion(state, model, tile, svg, options)
+        _show_fusion(state, model, tile, fusion, svg, options)
         return
     if svg is not None:
         raise click.UsageError("--svg draws what --poly tells: give both")
@@ -123,15 +132,23 @@ def explain(
         state.say(_text(each, show).rstrip() + "\n")
 
 
-def _show_fusion(state: State, model: str, tile: str, svg: str | None, options: CompileOptions) -> None:
-    if not names_program(model):
-        raise click.UsageError(f"--poly is for programs in Python files, {quoted(model)} is none")
+def _show_fusion(
+    state: State, model: str, tile: str, fusion: Beginning, svg: str | None, options: CompileOptions
+) -> None:
+    if not names_program(model) and not names_nest(model):
+        raise click.UsageError(
+            f"--poly is for programs in Python files and nests in C files, {quoted(model)} is none"
+        )
     sizes = [int(part) if part.isdecimal() else 0 for part in tile.split("x")]
     if min(sizes) < 1:
         raise click.UsageError(f"--tile {quoted(tile)} is no size: give for example 32x64")
     check_output(svg, model.partition(".py:")[0])
-    program, _ = open_program(model, options.shapes)
-    found = of_fusion(program, sizes)
+    if names_nest(model):
+        nest, values = open_nest(model, options)
+        func = function_at(nest.func, values)
+    else:
+        func = to_function(open_program(model, options.shapes)[0])
+    found = of_fusion(func, sizes, fusion)
     if svg is not None:
         write_text(svg, as_svg(found))
         state.note(f"written to {svg}")
