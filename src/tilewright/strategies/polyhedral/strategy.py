@@ -1,8 +1,8 @@
 """The strategy ``polyhedral``: the default plan, then groupings by the fusion model, the fastest first.
 
 A plan is which stages are inlined, and of the program after that its groups: of each the live-out space, its
-tile, and of each producer its place. Groupings come from Algorithm 1 on boxes, for several ways to inline.
-Where candidates are measured, neighbours of the fastest ones follow.
+tile, and of each producer its place. Groupings come from Algorithm 1 on boxes, for several ways to inline;
+Where candidates are measured, schedule trees on exact sets follow, then neighbours of the fastest plans.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 
 from tilewright.plan import MARGIN, RULES, Context, Fused, FusionSearch, UnitPlan, fused_of, plan_groups
+from tilewright.strategies.polyhedral.trees import tree_candidates
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -43,6 +44,7 @@ class PolyhedralSearch:
         self._known: dict[UnitPlan, Fused] = {}
         self._measured: dict[UnitPlan, float] = {}
         self._tried: set[UnitPlan] = set()
+        self._followed = False
         self._left: Iterator[Candidate] = self._candidates()
 
     def propose(self, count: int) -> Sequence[Candidate]:
@@ -74,8 +76,18 @@ class PolyhedralSearch:
         yield Candidate(self._name, plan, (1 - MARGIN) * self.fusion.seconds(default))
         yield from self._planned(self.fusion.run())
 
+    def _trees(self) -> Iterator[Candidate]:
+        """Schedule trees, for each way to inline: nothing but a run tells what they are worth."""
+        for inlined in dict.fromkeys(fused.inlined for fused in self._known.values()):
+            for trace in tree_candidates(self._task, inlined):
+                yield Candidate(self._name, trace)
+
     def _begins_near(self) -> bool:
-        """Go on with the neighbours of the fastest plan that has none proposed yet, if there is one."""
+        """Go on with schedule trees, then the neighbours of the fastest plan that has none proposed yet."""
+        if self._measured and not self._followed:
+            self._followed = True
+            self._left = self._trees()
+            return True
         best = sorted((t, n, p) for n, (p, t) in enumerate(self._measured.items()) if p in self._known)
         for _, _, plan in best[:NEAR]:
             if plan in self._tried:

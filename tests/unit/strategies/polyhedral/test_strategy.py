@@ -28,9 +28,11 @@ from tilewright.plan import (
 )
 from tilewright.plan.pipeline import grouping
 from tilewright.poly import check_legal, list_function
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, Trace
 from tilewright.strategies import STRATEGIES, History, Task, Trial, best_by_model
+from tilewright.strategies.polyhedral import trees
 from tilewright.strategies.polyhedral.strategy import PolyhedralSearch
+from tilewright.strategies.polyhedral.trees import tree_candidates
 
 MACHINE = Machine(HOST, 2)
 
@@ -170,3 +172,36 @@ def test_neighbours_of_what_was_fast_follow():
     for c in more:
         c.schedule(task)
     assert search.propose(0) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_on_exact_sets_are_candidates(seed):
+    """Traces of ``import_tree`` and vectors, which compute what the program means, where something fuses."""
+    program = random_program(Random(seed), 4) if seed else chain(3, 20, 24)
+    task = Task(program, MACHINE)
+    found = list(tree_candidates(task, ()))
+    assert found or seed
+    image = program.inputs[0]
+    shape = tuple(n.as_int() for n in image.shape)
+    given = {image.name: np.random.default_rng(seed).integers(0, 9, shape).astype(image.dtype.numpy)}
+    want = run_program(program, given)
+    for trace in found[:2]:
+        assert trace.steps[0].primitive == "import_tree"
+        s = Schedule(program).replay(trace)
+        verify(s.func)
+        for name, value in run_function(s.func, given).items():
+            np.testing.assert_allclose(value, want[name], rtol=1e-5)
+
+
+def test_trees_follow_plans_where_plans_are_measured(monkeypatch):
+    monkeypatch.setattr(trees, "TILES", ((8, 16),))
+    search = PolyhedralSearch(Task(chain(3, 64, 80), MACHINE), "polyhedral")
+    first = search.propose(200)
+    assert not any(isinstance(c.plan, Trace) for c in first)
+    search.observe([Trial(c, "ok", (1.0 + n,)) for n, c in enumerate(first)])
+    kinds = [isinstance(c.plan, Trace) for c in search.propose(4)]
+    assert True in kinds and kinds == sorted(kinds, reverse=True)
+
+
+def test_large_programs_have_no_trees():
+    assert list(tree_candidates(Task(chain(trees.STAGES + 1, 64, 80), MACHINE), ())) == []
