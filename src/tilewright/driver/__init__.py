@@ -28,6 +28,7 @@ from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, timed_in_turns
 from tilewright.driver.samples import model_samples
+from tilewright.driver.tiles import tiled_source
 from tilewright.driver.tuning import Tuned, seconds_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import (
@@ -41,6 +42,7 @@ from tilewright.driver.verify import (
 from tilewright.runtime import TensorInfo
 
 __all__ = [
+    "tiled_source",
     "OtherLoad",
     "Bench",
     "ClusterMeasurer",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.lifting import Lifted, lift
+    from tilewright.poly.one_tile import OneTile, one_tile
     from tilewright.poly.privatise import allocations_inside
     from tilewright.poly.symbolic import check_bounds
     from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
@@ -68,6 +69,8 @@ _EXPORTS: Final = {
     "extract_model": "extract",
     "Lifted": "lifting",
     "lift": "lifting",
+    "OneTile": "one_tile",
+    "one_tile": "one_tile",
     "Listing": "legality",
     "SymbolicRace": "symbolic_races",
     "outside_of_threads": "symbolic_races",
@@ -121,6 +124,8 @@ __all__ = [
     "infer_kinds",
     "lift",
     "list_function",
+    "OneTile",
+    "one_tile",
     "outside_of_threads",
     "Partings",
     "thread_conflicts",

@@ -44,12 +44,15 @@ def scratch_of(model: Model, part: MarkedPart, buffer: str) -> Scratch:
         raise ProgramError(f"nothing below the mark that allocates {buffer!r} accesses it")
     names = [f"o{k}" for k in range(part.depth)]
     first = found.dim(DIM.out) - len(model.buffers[buffer].physical_shape)
-    boxes = [_one_dimension(model, found, k, names) for k in range(first, found.dim(DIM.out))]
+    shape = model.buffers[buffer].physical_shape
+    boxes = [_one_dimension(model, found, first + k, names, whole) for k, whole in enumerate(shape)]
     return Scratch(buffer, tuple(low for low, _ in boxes), tuple(extent for _, extent in boxes))
 
 
-def _one_dimension(model: Model, m: isl.Map, k: int, names: Sequence[str]) -> tuple[Index, Index]:
-    """The best lower bound of dimension ``k``, and how far above it the elements of any tile reach."""
+def _one_dimension(
+    model: Model, m: isl.Map, k: int, names: Sequence[str], whole: Index
+) -> tuple[Index, Index]:
+    """The best lower bound of dimension ``k``, of extent ``whole``, and how far above it any tile reaches."""
     n = m.dim(DIM.out)
     one = m.project_out(DIM.out, k + 1, n - k - 1).project_out(DIM.out, 0, k).coalesce()
     x = "x"
@@ -62,16 +65,17 @@ def _one_dimension(model: Model, m: isl.Map, k: int, names: Sequence[str]) -> tu
         if reached.dim_min_val(0).is_neg():
             continue  # no bound of all elements
         extent = _reach(model, reached)
-        if extent is not None and (best is None or _rank(low, extent) < _rank(*best)):
+        if extent is not None and (best is None or _rank(low, extent, whole) < _rank(*best, whole)):
             best = (low, extent)
     if best is None:
         raise InternalError(f"no bounds of {m}")
     return best
 
 
-def _rank(low: Index, extent: Index) -> tuple[bool, int, int, str]:
-    """Small constant boxes first; of equal ones that whose bound is written shortest."""
-    return not extent.is_const, extent.const if extent.is_const else len(str(extent)), len(str(low)), str(low)
+def _rank(low: Index, extent: Index, whole: Index) -> tuple[bool, bool, int, int, str]:
+    """Small constant boxes first, all of the buffer last; of equal ones the one that is written shortest."""
+    size = extent.const if extent.is_const else len(str(extent))
+    return extent == whole, not extent.is_const, size, len(str(low)), str(low)
 
 
 def _reach(model: Model, distances: isl.Set) -> Index | None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import re
 import shutil
 import subprocess
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.cli import main
+from tilewright.runtime import aligned_copy
 
 GEMVER = """
 #ifndef N
@@ -95,6 +97,34 @@ def test_a_nest_runs_on_files(files, strategy, call):
         assert set(out) == {"A", "x"}
         for name, want in expected(given).items():
             np.testing.assert_allclose(out[name], want, rtol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
+def test_sizes_of_tiles_are_arguments_of_emitted_c(files, call):
+    (files / "blur.py").write_text(
+        "from tilewright import lang\n\n\ndef blur():\n    x = lang.placeholder((40, 50), name='x')\n"
+        "    r = lang.compute((38, 50), lambda i, j: x[i, j] + x[i + 2, j], name='r')\n"
+        "    o = lang.compute((38, 48), lambda i, j: r[i, j] - r[i, j + 2], name='o')\n"
+        "    return lang.program([x], [o])\n"
+    )
+    result = call("compile", f"{files / 'blur.py'}:blur", "--emit", "c-tiles", "-o", files / "b.c")
+    assert result[0] == 0, result
+    flags = ["-O2", "-fopenmp", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, files / "b.c", "-o", files / "b.so", "-lm"], check=True)
+    x = aligned_copy(np.random.default_rng(0).uniform(size=(40, 50)).astype(np.float32))
+    r = x[:-2] + x[2:]
+    (name,) = re.findall(r"int32_t (\w+_tiles)\(", (files / "b.c").read_text())
+    run = getattr(ctypes.CDLL(str(files / "b.so")), name)
+    for sizes in ((8, 16), (1, 48), (64, 7)):
+        out = aligned_copy(np.zeros((38, 48), np.float32))
+        table = [ctypes.c_void_p(a.ctypes.data) for a in (x, out)]
+        assert run(*table, *map(ctypes.c_int64, sizes)) == 0
+        np.testing.assert_array_equal(out, r[:, :-2] - r[:, 2:])
+    assert run(*table, ctypes.c_int64(0), ctypes.c_int64(4)) == -2
+    refused = call("compile", "zoo:resnet18:small", "--emit", "c-tiles", "-o", files / "n.c")
+    assert "is for programs and nests" in refused[2]
+    nest = call("compile", files / "gemver.c", "-D", "N=9", "--emit", "c-tiles", "-o", files / "n.c")
+    assert nest[0] == 2 and "is not one group" in nest[2]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")

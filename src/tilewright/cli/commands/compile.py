@@ -11,7 +11,7 @@ import click
 from tilewright.cli.dynamic import save_dynamic
 from tilewright.cli.files import check_output, write_folder, write_text
 from tilewright.cli.models import compile_for, open_model, tensors_as_data
-from tilewright.cli.nests import compile_nest, names_nest
+from tilewright.cli.nests import compile_nest, names_nest, open_nest
 from tilewright.cli.options import (
     CompileOptions,
     common_options,
@@ -20,13 +20,15 @@ from tilewright.cli.options import (
     parse_ranges,
     parse_sizes,
 )
+from tilewright.cli.programs import names_program, open_program
 from tilewright.cli.progress import ProgressBar
 from tilewright.cli.state import State
-from tilewright.driver import FORMS, Form, emit_model
+from tilewright.driver import FORMS, Form, emit_model, tiled_source
+from tilewright.ir import function_at, to_function
 from tilewright.support import counted, format_bytes, quoted
 from tilewright.target import GpuTarget, find_target
 
-EMITTED: Final = ("artefact", "c-header", "c", *FORMS)
+EMITTED: Final = ("artefact", "c-header", "c", "c-tiles", *FORMS)
 
 #: What a file's name says that it holds, where that is no saved model.
 _OTHERS: Final = MappingProxyType(
@@ -54,7 +56,8 @@ _OTHERS: Final = MappingProxyType(
     default=EMITTED[0],
     show_default=True,
     help="What to write. artefact: one file, for `tilewright run` and tilewright.load; c-header: a C header "
-    "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP; source, ptx, "
+    "and a shared library that stands alone; c: the kernels as C99 with pragmas of OpenMP; c-tiles: of "
+    "a program in Python or a nest in C, one function whose tile sizes are arguments; source, ptx, "
     "cubin: the kernels for a GPU that need not be here, with --output in a folder.",
 )
 @click.option(
@@ -99,6 +102,9 @@ def compile_(
     if output is not None and emit == EMITTED[0] and (wanted := _OTHERS.get(Path(output).suffix)):
         raise click.UsageError(f"--output {quoted(output)} has the name of {wanted}; saved models end in .tw")
     check_output(output, model)
+    if emit == "c-tiles":
+        _emit_tiles(state, model, str(output), options)
+        return
     if names_nest(model):
         compile_nest(state, model, options, emit, output)
         return
@@ -153,6 +159,18 @@ def compile_(
     state.say(f"    time  {phases}")
     for file in written:
         state.note(f"written to {file}")
+
+
+def _emit_tiles(state: State, model: str, output: str, options: CompileOptions) -> None:
+    if names_nest(model):
+        nest, values = open_nest(model, options)
+        func = function_at(nest.func, values)
+    elif names_program(model):
+        func = to_function(open_program(model, options.shapes)[0])
+    else:
+        raise click.UsageError(f"--emit c-tiles is for programs and nests, {quoted(model)} is none")
+    write_text(output, tiled_source(func))
+    state.note(f"written to {output}")
 
 
 def _emit_kernels(state: State, model: str, output: str | None, form: Form, options: CompileOptions) -> None:

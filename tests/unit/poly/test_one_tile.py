@@ -1,0 +1,111 @@
+"""One tile with parameters: any sizes compute what the function does, on storage of a tile."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from tests.random_pipelines import random_program
+
+from tilewright import lang
+from tilewright.frontend.nests import scop
+from tilewright.ir import Alloc, function_at, locate, run_function, to_function, verify
+from tilewright.poly import infer_kinds, one_tile
+from tilewright.support import ProgramError, ResourceError, ScheduleError
+from unit.frontend.nests.polybench import KERNELS, arguments
+
+
+def run_tiles(tile, given, sizes):
+    """All tiles of these sizes, one after another."""
+    arrays = {n: a.copy() for n, a in given.items()}
+
+    def visit(origins):
+        n = len(origins)
+        if n < len(sizes):
+            for o in range(0, tile.extents[n], sizes[n]):
+                visit((*origins, o))
+            return
+        rest = [min(t, e - o) for o, t, e in zip(origins, sizes, tile.extents, strict=True)]
+        values = dict(zip((*tile.origins, *tile.sizes), (*origins, *rest), strict=True))
+        arrays.update(run_function(tile.func, arrays, values))
+
+    visit(())
+    return {n: arrays[n] for n in tile.func.outputs}
+
+
+def blur(h=17, w=22):
+    x = lang.placeholder((h, w), name="X")
+    rows = lang.compute((h - 2, w), lambda i, j: x[i, j] + x[i + 1, j] + x[i + 2, j], name="rows")
+    return lang.program(
+        [x],
+        [lang.compute((h - 2, w - 2), lambda i, j: rows[i, j] + rows[i, j + 1] * rows[i, j + 2], name="out")],
+    )
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (4, 5), (15, 20), (100, 3)])
+def test_sizes_of_tiles_are_arguments(sizes):
+    func = to_function(blur())
+    tile = one_tile(func)
+    verify(tile.func)
+    assert tile.extents == (15, 20)
+    given = {
+        "X": np.random.default_rng(0).uniform(size=(17, 22)).astype(np.float32),
+        "out": np.zeros((15, 20), np.float32),
+    }
+    want = run_function(func, given)
+    np.testing.assert_array_equal(run_tiles(tile, given, sizes)["out"], want["out"])
+
+
+def test_storage_is_that_of_a_tile():
+    (place,) = locate(one_tile(to_function(blur())).func.body, Alloc)
+    assert [str(e) for e in place.node.buffer.physical_shape] == ["T0", "T1 + 2"]
+
+
+def test_random_pipelines():
+    """Whatever is one group: shared producers, borders, sums and other rates among them."""
+    done = 0
+    for seed in range(40):
+        rng = Random(seed)
+        func = to_function(random_program(rng, 4))
+        try:
+            tile = one_tile(func, rng.randint(1, 2))
+        except (ScheduleError, ProgramError):
+            continue
+        verify(tile.func)
+        arrays = np.random.default_rng(seed)
+        shapes = {b.name: tuple(e.as_int() for e in b.shape) for b in func.buffers}
+        given = {n: arrays.integers(0, 5, shape).astype(np.int32) for n, shape in shapes.items()}
+        want = run_function(func, given)
+        sizes = [rng.randint(1, 5) for _ in tile.sizes]
+        for name, got in run_tiles(tile, given, sizes).items():
+            np.testing.assert_array_equal(got, want[name], err_msg=f"{seed}: {name}")
+        done += 1
+    assert done > 10
+
+
+def test_a_nest():
+    func = infer_kinds(function_at(scop(KERNELS["gesummv"]).func, {"N": 7}))
+    try:
+        tile = one_tile(func)
+    except ScheduleError as error:
+        pytest.fail(str(error))
+    given, _ = arguments(func, {"N": 7})
+    want = run_function(func, {n: a.copy() for n, a in given.items()})
+    for name, got in run_tiles(tile, given, (3,)).items():
+        np.testing.assert_allclose(got, want[name])
+
+
+def test_refusals():
+    n = lang.param("n", 1, 9)
+    x = lang.placeholder((n,), name="x")
+    with pytest.raises(ScheduleError, match="the sizes of main are open"):
+        one_tile(to_function(lang.program([x], [lang.compute((n,), lambda i: x[i] + 1.0, name="o")])))
+    seidel = infer_kinds(function_at(scop(KERNELS["seidel_2d"]).func, {"N": 6, "T": 2}))
+    with pytest.raises(ScheduleError, match="has no parallel loops to tile"):
+        one_tile(seidel)
+    y = lang.placeholder((8,), name="y")
+    a = lang.compute((8,), lambda i: y[i] + 1.0, name="a")
+    b = lang.compute((8,), lambda i: y[i] * a[7 - i], name="b")
+    with pytest.raises(ScheduleError, match="is not one group"):
+        one_tile(to_function(lang.program([y], [a, b])))
+    with pytest.raises(ResourceError, match="the tile of main is too large"):
+        one_tile(to_function(blur()), operations=100)
