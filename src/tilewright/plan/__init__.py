@@ -23,6 +23,14 @@ from tilewright.plan.contraction.rule import ContractionProblem
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.plan.general.nest import GeneralPlan, steps_unrolled
 from tilewright.plan.general.rule import GeneralProblem
+from tilewright.plan.gpu.groups import (
+    MOST_KEPT,
+    GpuGroupPlan,
+    kernel_boxes,
+    no_kernel,
+    shared_bytes,
+    too_large,
+)
 from tilewright.plan.gpu.product import ProductProblem
 from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
@@ -92,7 +100,13 @@ __all__ = [
     "find_group",
     "is_plain",
     "windows",
+    "GpuGroupPlan",
     "GroupPlan",
+    "MOST_KEPT",
+    "kernel_boxes",
+    "no_kernel",
+    "shared_bytes",
+    "too_large",
     "held_bytes",
     "invalid",
     "kept_rows",

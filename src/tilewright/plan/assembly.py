@@ -28,7 +28,7 @@ from tilewright.plan.fallback import fell_back
 from tilewright.plan.fused.bands import find_band
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.general.rule import gather_general, reduction_before
-from tilewright.plan.gpu.assembly import plan_on_gpu
+from tilewright.plan.gpu.assembly import groups_on_gpu, plan_on_gpu
 from tilewright.plan.inlining import inline_stages
 from tilewright.plan.pipeline.fusion import better_fusion
 from tilewright.plan.pipeline.rule import pipeline_before
@@ -104,6 +104,8 @@ def plan_groups(
 
     Rewrites that would change a stage of a group are left out. Raises ScheduleError where a step is refused.
     """
+    if isinstance(machine.on, GpuTarget):
+        return groups_on_gpu(program, machine, inlined, groups)
     s = Schedule(program, operations=machine.target.operations)
     for name in inlined:
         s = s.inline_stage(name)

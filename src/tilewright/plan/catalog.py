@@ -13,6 +13,7 @@ from tilewright.plan.elementwise.rule import ElementwiseRule
 from tilewright.plan.fused.rule import FusedRule
 from tilewright.plan.general.rule import GeneralRule
 from tilewright.plan.gpu.elements import GpuElementsRule
+from tilewright.plan.gpu.groups import GpuGroupRule
 from tilewright.plan.gpu.product import GpuProductRule
 from tilewright.plan.gpu.rows import GpuRowsRule
 from tilewright.plan.gpu.windows import GpuWindowsRule
@@ -38,6 +39,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             GpuProductRule(),
             GpuRowsRule(),
             GpuWindowsRule(),
+            GpuGroupRule(),
             GpuElementsRule(),
         )
     }

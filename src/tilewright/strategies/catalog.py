@@ -50,7 +50,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
 DEFAULT: Final = "default"
 #: Those that vary whatever the rules of a target leave open; others reason about CPUs.
 ON_DEVICES: Final = frozenset(
-    {"random", "descent", "evolutionary", "anneal", "construct", "construct-tree", "construct-paper"}
+    {"random", "descent", "evolutionary", "anneal", "beam", "construct", "construct-tree", "construct-paper"}
 )
 #: Candidates that are priced where nothing is measured.
 PRICED: Final = 32

@@ -15,7 +15,7 @@ from tilewright.plan.gpu.reductions import split_reductions
 from tilewright.plan.gpu.rows import row_depth, row_members
 from tilewright.plan.gpu.windows import window_border, window_of
 from tilewright.plan.inlining import inline_stages, is_padding
-from tilewright.plan.rule import Context
+from tilewright.plan.rule import Context, Nest
 from tilewright.schedule import Schedule
 
 
@@ -34,8 +34,33 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     return carry_out(s, context, _clusters(context, products, windows, parts))
 
 
+def groups_on_gpu(
+    program: Program, machine: Machine, inlined: Sequence[str], groups: Sequence[Nest]
+) -> Planned:
+    """The plan with these stages inlined and these kernels of groups; all others have their default plans.
+
+    Raises ScheduleError where a step is refused.
+    """
+    s = Schedule(program, operations=machine.gpu.operations)
+    for name in inlined:
+        s = s.inline_stage(name)
+    own = {name for nest in groups for name in (*nest.stages, nest.root)}
+    changed, parts = split_reductions(s, machine.gpu)
+    changed, products = make_products(changed)
+    before, after = s.require_program(), changed.require_program()
+    known = {stage.name: stage for stage in after.stages}
+    if any(known.get(name) != before.stage(name) for name in own):
+        changed, parts, products = s, frozenset(), []
+    context = Context(changed.require_program(), machine)
+    return carry_out(changed, context, _clusters(context, products, (), parts, groups))
+
+
 def _clusters(
-    context: Context, products: Sequence[MadeProduct], over_windows: Collection[str], parts: Collection[str]
+    context: Context,
+    products: Sequence[MadeProduct],
+    over_windows: Collection[str],
+    parts: Collection[str],
+    groups: Sequence[Nest] = (),
 ) -> list[Cluster]:
     program = context.program
     found = {
@@ -47,7 +72,10 @@ def _clusters(
         )
         for each in products
     }
+    # a group's own plan is never refused; if it were, the whole program would be planned in another way
+    found |= {nest.root: Cluster(nest.rule, nest.root, nest.stages, None, nest.plan) for nest in groups}
     free = {stage.name for stage in program.stages}
+    free -= {name for nest in groups for name in (nest.root, *nest.stages)}
     free -= {name for each in products for name in (each.root, *each.stages)}
     windows = _windows(context, free, over_windows)
     found |= windows

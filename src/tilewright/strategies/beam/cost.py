@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from tilewright.cost import Machine
 from tilewright.plan import StageGraph
-from tilewright.strategies.beam.features import StageFeatures, algorithm_features
-from tilewright.strategies.beam.network import Floats, Network, Sample
+from tilewright.strategies.beam.features import (
+    ALGORITHM,
+    FEATURES,
+    StageFeatures,
+    algorithm_features,
+    features,
+)
+from tilewright.strategies.beam.network import Floats, Network, Sample, new_network
+from tilewright.strategies.beam.state import Kernel
 
 #: The terms of a stage's cost, in the order of their vector.
 TERMS: Final = (
@@ -69,6 +76,17 @@ class CostModel:
     graph: StageGraph
     machine: Machine
     network: Network | None = None
+    #: Names of the terms, and of the features of stages.
+    names: ClassVar[tuple[str, ...]] = TERMS
+    described: ClassVar[tuple[str, ...]] = FEATURES
+
+    def features(self, kernel: Kernel) -> tuple[StageFeatures, ...]:
+        """The features of a nest's stages."""
+        return features(self.graph, kernel, self.machine)
+
+    def fresh(self, seed: int = 0) -> Network:
+        """A network of this model that has not been trained: its factors are all 1."""
+        return new_network(ALGORITHM, len(self.described), len(self.names), seed)
 
     def seen(self, stages: Sequence[StageFeatures]) -> Seen:
         """What is known of a nest before the network is asked."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.cost import Machine
-from tilewright.plan import GroupPlan, Nest, Planned, StageGraph, UnitPlan, plan_groups
-from tilewright.strategies.beam.state import PLACEMENTS, Place, State, Tiling, kernels, start
+from tilewright.plan import GpuGroupPlan, GroupPlan, Nest, Planned, StageGraph, UnitPlan, plan_groups
+from tilewright.strategies.beam.state import PLACEMENTS, GpuTiling, Place, State, Tiling, kernels, start
 
 
 def to_plan(g: StageGraph, state: State, machine: Machine, constants: Collection[str] = ()) -> Planned:
@@ -28,17 +28,15 @@ def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | N
     places: dict[str, tuple[Place, str]] = {str(s.args[0]): ("inline", "") for s in steps}
     for nest in plan.nests:
         places[nest.root] = "own", nest.root
-        if not isinstance(nest.plan, GroupPlan):
+        if not isinstance(nest.plan, GroupPlan | GpuGroupPlan):
             if nest.stages and not like:
                 return None
             places.update({name: ("own", name) for name in nest.stages if name in numbers})
             continue
         for name, place in zip(nest.stages, nest.plan.placements, strict=True):
             places[name] = ("own", name) if place == "root" else (place, nest.root)
-        p = nest.plan
         if nest.root in numbers:
-            tiling = Tiling(p.tile, p.order, p.vector, p.expand, p.parallel)
-            state = state.tiled(numbers[nest.root], tiling)
+            state = state.tiled(numbers[nest.root], _tiling(nest.plan))
     if any(n.plain and n.name not in places for n in g.nodes) or not {*places} <= {*numbers}:
         return None
     for name, (where, home) in places.items():
@@ -47,6 +45,14 @@ def from_plan(g: StageGraph, plan: UnitPlan, *, like: bool = False) -> State | N
         elif where != "own":
             return None
     return state
+
+
+def _tiling(p: GroupPlan | GpuGroupPlan) -> Tiling:
+    """The tiling of a plan."""
+    if isinstance(p, GpuGroupPlan):
+        rank = len(p.tile)
+        return GpuTiling(p.tile, tuple(range(rank)), p.lanes, p.serial, rank)
+    return Tiling(p.tile, p.order, p.vector, p.expand, p.parallel)
 
 
 def groups(g: StageGraph, state: State) -> list[Nest]:
@@ -58,5 +64,7 @@ def groups(g: StageGraph, state: State) -> list[Nest]:
         stored = [(n, place) for n, place in members if place != "inline"]
         placements = tuple(PLACEMENTS[place] for _, place in stored)
         names = tuple(g.nodes[n].name for n, _ in stored)
-        out.append(Nest("pipeline", g.nodes[root].name, names, tiling.plan(placements)))
+        plan = tiling.plan(placements)
+        rule = "pipeline" if isinstance(plan, GroupPlan) else "gpu_group"
+        out.append(Nest(rule, g.nodes[root].name, names, plan))
     return out

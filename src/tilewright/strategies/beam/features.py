@@ -69,10 +69,11 @@ class StageFeatures:
     node: int
     inlined: bool
     values: Mapping[str, float]
+    names: tuple[str, ...] = FEATURES
 
     def vector(self) -> list[float]:
-        """The values in the order of :data:`FEATURES`."""
-        return [self.values[name] for name in FEATURES]
+        """The values in the order of their names."""
+        return [self.values[name] for name in self.names]
 
 
 def algorithm_features(node: Node) -> list[float]:
@@ -173,9 +174,7 @@ def tile_spans(g: StageGraph, kernel: Kernel) -> tuple[dict[int, Box], dict[int,
     tile = _boxes(g, root, members, tuple(spans))
     if tiling is None or not any(p in ("row", "slide") for _, p in members):
         return tile, tile
-    row = tiling.order[0]
-    spans[row] = (spans[row][0], spans[row][0] + tiling.expand[row] - 1)
-    return tile, _boxes(g, root, members, tuple(spans))
+    return tile, _boxes(g, root, members, tiling.turn(tuple(spans)))
 
 
 def _boxes(g: StageGraph, root: int, members: Sequence[tuple[int, Place]], box: Box) -> dict[int, Box]:

@@ -12,9 +12,11 @@ from math import ceil, inf, prod
 from typing import Final
 
 from tilewright.cost import Machine
-from tilewright.plan import CHEAP, StageGraph
+from tilewright.plan import CHEAP, StageGraph, second_level
 from tilewright.strategies.beam.features import LINE, tile_spans
+from tilewright.strategies.beam.gpu_options import kernels_of
 from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, kernels, readers, why_not
+from tilewright.target import GpuTarget
 
 #: Elements of a tile along the axis in lanes, and along others.
 COLUMNS: Final = (0, 64, 128, 256, 512)
@@ -72,6 +74,11 @@ def places(
             yield new
 
 
+def room_of(machine: Machine) -> int:
+    """Bytes for all that a tile holds: of the second cache level, or of the shared memory of a block."""
+    return machine.on.shared_per_block if isinstance(machine.on, GpuTarget) else second_level(machine)
+
+
 def kernel_of(g: StageGraph, state: State, root: int) -> Kernel:
     """The nest of a root."""
     return next(k for k in kernels(g, state) if k[0] == root)
@@ -111,14 +118,15 @@ def _is_wasteful(g: StageGraph, kernel: Kernel, room: float) -> bool:
     node = g.nodes[root]
     own = [t or n for t, n in zip(tiling.tile, node.extents, strict=True)]
     tiles = prod(ceil(n / t) for n, t in zip(node.extents, own, strict=True))
-    turns = own[tiling.order[0]] // tiling.expand[tiling.order[0]]
+    turns = tiling.turns(own)
     total = 0
     for n, place in members:
         if place == "inline" or n not in tile:
             continue
         width = g.nodes[n].width
-        total += width * prod(hi - lo + 1 for lo, hi in (tile if place == "tile" else turn)[n])
-        if total > room:
+        kept = prod(hi - lo + 1 for lo, hi in (tile if place == "tile" else turn)[n])
+        total += width * kept
+        if total > room or (place == "row" and kept > tiling.most_kept):
             return True
         box, times = (turn[n], tiles * turns) if place == "row" else (tile[n], tiles)
         if prod(hi - lo + 1 for lo, hi in box) * times > MOST_RECOMPUTED * g.nodes[n].points:
@@ -131,6 +139,8 @@ def tilings(g: StageGraph, node: int, machine: Machine) -> list[Tiling | None]:
     n = g.nodes[node]
     if not n.plain or n.sums > 1 or not n.extents:
         return [None]
+    if isinstance(machine.on, GpuTarget):
+        return [*kernels_of(n.extents, machine.on)] or [None]
     rank = len(n.extents)
     vector = _vector_axis(g, node)
     rest = [axis for axis in range(rank) if axis != vector]

@@ -11,12 +11,11 @@ from random import Random
 from typing import Final, TypeAlias
 
 from tilewright.cost import Machine
-from tilewright.plan import StageGraph, second_level
+from tilewright.plan import StageGraph
 from tilewright.strategies.beam.cost import CostModel
-from tilewright.strategies.beam.features import features
 from tilewright.strategies.beam.hashing import sample, structure, token
 from tilewright.strategies.beam.network import Network, Sample, train
-from tilewright.strategies.beam.options import places, tilings
+from tilewright.strategies.beam.options import places, room_of, tilings
 from tilewright.strategies.beam.state import Kernel, Place, State, Tiling, changed, held, kernels, start
 
 Shape: TypeAlias = tuple[Hashable, ...]
@@ -81,7 +80,7 @@ class Pricer:
     def sample(self, state: State, seconds: float) -> Sample:
         """What the network learns from a state that was measured."""
         model = self.model
-        nests = (features(model.graph, k, model.machine) for k in kernels(model.graph, state))
+        nests = (model.features(k) for k in kernels(model.graph, state))
         return model.sample(nests, seconds)
 
     def learn(self, network: Network, samples: Sequence[Sample], steps: int) -> None:
@@ -95,7 +94,7 @@ class Pricer:
         if found is not None:
             return found
         self.counts.features += 1
-        found = self.model.seconds(features(self.model.graph, kernel, self.model.machine))
+        found = self.model.seconds(self.model.features(kernel))
         if self.memoising:
             self._kept[kernel] = found
             if len(self._kept) > MOST_KEPT:
@@ -156,8 +155,8 @@ class BeamSearch:
 
     @property
     def room(self) -> int:
-        """Bytes for all that a tile holds: the second cache level, or the first where there is no other."""
-        return second_level(self.machine)
+        """Bytes for all that a tile holds."""
+        return room_of(self.machine)
 
     def run(self) -> list[Found]:
         """The states of the last pass's beam, and the best ones of those before, the best first."""

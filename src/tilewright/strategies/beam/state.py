@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, prod
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from tilewright.plan import Group, GroupPlan, Placement, StageGraph, held_bytes, invalid
+from tilewright.analysis import Box
+from tilewright.ir import Program
+from tilewright.plan import (
+    MOST_KEPT,
+    GpuGroupPlan,
+    Group,
+    GroupPlan,
+    Placement,
+    StageGraph,
+    held_bytes,
+    invalid,
+    no_kernel,
+    shared_bytes,
+)
 
 T = TypeVar("T")
 #: ``own``: a nest of its own. The others are placements of plans; ``""``: not decided.
@@ -27,6 +41,8 @@ class Tiling:
     vector: int
     expand: tuple[int, ...]
     parallel: int
+    #: Elements of a producer that one turn may keep.
+    most_kept: ClassVar[float] = inf
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -42,9 +58,61 @@ class Tiling:
         """The axis of the outermost loop inside of a tile."""
         return self.order[0]
 
-    def plan(self, placements: tuple[Placement, ...]) -> GroupPlan:
+    def plan(self, placements: tuple[Placement, ...]) -> GroupPlan | GpuGroupPlan:
         """The plan of a group with this tiling."""
         return GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
+
+    def turn(self, tile: Box) -> Box:
+        """Of a tile of the root what one turn of its outermost loop computes."""
+        (first, _), row = tile[self.row], self.row
+        return (*tile[:row], (first, first + self.expand[row] - 1), *tile[row + 1 :])
+
+    def turns(self, own: Sequence[int]) -> int:
+        """How many turns a tile of so many elements along each axis has."""
+        return own[self.row] // self.expand[self.row]
+
+    def invalid(self, group: Group, placements: tuple[Placement, ...]) -> str:
+        """Why a group cannot be done so, empty where it can."""
+        return invalid(
+            group, GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
+        )
+
+    def held(self, group: Group, program: Program, placements: tuple[Placement, ...]) -> int:
+        """Bytes that a tile holds besides its root's."""
+        plan = GroupPlan(self.tile, placements, self.order, self.vector, self.expand, self.parallel)
+        return sum(held_bytes(group, program, plan).values())
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTiling(Tiling):
+    """How a kernel is done: elements of a block (``tile``) and of a thread (``expand``) along each axis.
+
+    Producers are computed at the block, or for each thread by itself (``row``).
+    """
+
+    most_kept: ClassVar[float] = MOST_KEPT
+    # equal fields have equal hashes; the decorator would make another one
+    __hash__ = Tiling.__hash__
+
+    def plan(self, placements: tuple[Placement, ...]) -> GpuGroupPlan:
+        """The plan of a kernel with this tiling."""
+        return GpuGroupPlan(self.tile, self.expand, self.vector, placements)
+
+    def turn(self, tile: Box) -> Box:
+        """Of a tile of the root what one thread computes."""
+        return tuple((first, first + each - 1) for (first, _), each in zip(tile, self.expand, strict=True))
+
+    def turns(self, own: Sequence[int]) -> int:
+        """Threads of a block."""
+        return prod(t // each for t, each in zip(self.tile, self.expand, strict=True))
+
+    def invalid(self, group: Group, placements: tuple[Placement, ...]) -> str:
+        """Why a group cannot be done so, empty where it can."""
+        return no_kernel(group, self.plan(placements))
+
+    def held(self, group: Group, program: Program, placements: tuple[Placement, ...]) -> int:
+        """Bytes of shared memory of a block."""
+        return shared_bytes(group, program, self.plan(placements))
 
 
 #: A nest: its root, its tiling (``None``: as by default), and the stages in it with their places.
@@ -141,8 +209,7 @@ def why_not(g: StageGraph, kernel: Kernel) -> str:
     _, tiling, members = kernel
     if tiling is None:
         return "" if all(place == "inline" for _, place in members) else "its loops are not known"
-    group, placements = group_of(g, kernel)
-    return invalid(group, tiling.plan(placements))
+    return tiling.invalid(*group_of(g, kernel))
 
 
 def held(g: StageGraph, kernel: Kernel) -> int:
@@ -151,4 +218,4 @@ def held(g: StageGraph, kernel: Kernel) -> int:
     if tiling is None or not members:
         return 0
     group, placements = group_of(g, kernel)
-    return sum(held_bytes(group, g.program, tiling.plan(placements)).values())
+    return tiling.held(group, g.program, placements)

@@ -4,8 +4,8 @@ Each round is a batch of one beam search and greedy ones with other seeds. Where
 round proposes its best ones only, and the next one begins with a network that was trained on all that were
 measured so far, starting from the one that comes with the package (autotuning, as in Section 5), and with the
 neighbours of the fastest of them (which the paper has not). Where nobody measures, all states of a batch are
-proposed (one-shot takes the first, top-k measures k). On CPUs; of programs without stages to decide about the
-default plan is the only one.
+proposed (one-shot takes the first, top-k measures k). Of programs without stages to decide about the default
+plan is the only one. What differs between CPUs and GPUs are options, features and terms of the cost.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from random import Random
 from typing import Final
 
 from tilewright.plan import UnitPlan, graph_of
-from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import from_plan, to_plan
+from tilewright.strategies.beam.gpu_cost import model_of
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
 from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied
 from tilewright.strategies.beam.state import State
-from tilewright.strategies.beam.weights import fresh, shipped
+from tilewright.strategies.beam.weights import shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -71,10 +71,12 @@ class BeamTaskSearch:
         self._seed = rng.getrandbits(32)
         self.graph = graph_of(task.program)
         network = strategy.network
-        if network is None and strategy.trained:
-            network = shipped(task.machine.target)
-        self._network = network or fresh()
-        self.pricer = Pricer(CostModel(self.graph, task.machine, network), strategy.settings.memoising)
+        on = task.machine.on
+        if network is None and strategy.trained and isinstance(on, CpuTarget):
+            network = shipped(on)
+        model = model_of(self.graph, task.machine, network)
+        self._network = network or model.fresh()
+        self.pricer = Pricer(model, strategy.settings.memoising)
         self._states: dict[UnitPlan, State] = {}
         self._samples: list[Sample] = []
         self._best: dict[float, State] = {}
@@ -116,7 +118,7 @@ class BeamTaskSearch:
         default = task.default().plan
         state = from_plan(self.graph, default, like=True)
         yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
-        if not any(n.plain for n in self.graph.nodes) or not isinstance(task.machine.on, CpuTarget):
+        if not any(n.plain for n in self.graph.nodes):
             return
         seen = {default}
         for number in range(strategy.batches):
