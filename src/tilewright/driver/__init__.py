@@ -18,6 +18,7 @@ from tilewright.driver.limits import Limits, copying, measure_limits, read_rate,
 from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
+from tilewright.driver.nest_times import nest_times
 from tilewright.driver.nests import NEST_STRATEGIES, Nest, scop
 from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
@@ -92,6 +93,7 @@ __all__ = [
     "compile_model",
     "dot_gops",
     "emit_model",
+    "nest_times",
     "copying",
     "measure_limits",
     "measure_quantities",

@@ -5,6 +5,7 @@ from tilewright.report.database import of_database
 from tilewright.report.fusion import BEGINNINGS, Beginning, FusionReport, as_svg, as_text, of_fusion
 from tilewright.report.model import of_model
 from tilewright.report.page import render
+from tilewright.report.pipeline import StageRow, as_table, pipeline_svg, stage_rows
 
 __all__ = [
     "BEGINNINGS",
@@ -13,10 +14,14 @@ __all__ = [
     "FusionReport",
     "Kernel",
     "Points",
+    "StageRow",
     "as_svg",
+    "as_table",
     "as_text",
     "of_database",
     "of_fusion",
     "of_model",
+    "pipeline_svg",
     "render",
+    "stage_rows",
 ]

@@ -1,5 +1,6 @@
 """Strategies: from programs to schedules."""
 
+from tilewright.strategies.beam.strategy import BeamStrategy, stage_seconds
 from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_by_model, find_strategy
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
@@ -10,6 +11,7 @@ from tilewright.strategies.search import AnyTime, Candidate, History, Search, St
 
 __all__ = [
     "AnyTime",
+    "BeamStrategy",
     "Candidate",
     "DEFAULT",
     "History",
@@ -31,4 +33,5 @@ __all__ = [
     "default_schedule",
     "find_strategy",
     "schedule_nest",
+    "stage_seconds",
 ]

@@ -1,6 +1,7 @@
 """``tilewright schedule``: the printed function makes the schedule that was found, which is checked."""
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,6 +17,12 @@ def program(h: int, w: int):
     rows = lang.stage(lambda i, j: x[i, j - 1] + x[i, j] + x[i, j + 1], name="rows")
     out = lang.stage(lambda i, j: rows[i - 1, j] + rows[i, j] + rows[i + 1, j], name="out")
     return lang.program([x], out, region=[(1, h - 1), (1, w - 1)])
+"""
+SCAN = """
+from tilewright import lang
+x = lang.placeholder((9,), name="X")
+s = lang.scan((9,), lambda t, i: lang.select(i >= 1, t[i - 1], 0.0) + x[i], name="s")
+program = lang.program([x], s)
 """
 SIZES = ["--shape", "h=66", "--shape", "w=130", "--threads", "2"]
 
@@ -45,6 +52,55 @@ def test_json_has_plan_trace_and_check(file, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["strategy"] == "default" and found["verify"]["ok"]
     assert found["plan"]["nests"] and found["trace"]["steps"]
+
+
+def test_stages_are_told_and_drawn(file, tmp_path, capsys):
+    picture = tmp_path / "graph.svg"
+    more = ["--strategy", "beam", "--fix", "rows=out.slide", "--budget", "1s", "--trials", "2"]
+    assert main(["schedule", file, *SIZES, *more, "--svg", str(picture)]) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("# stage") :].splitlines()
+    assert table[0].split()[1:] == [
+        "stage",
+        "computed",
+        "times",
+        "holds",
+        "KiB",
+        "predicted",
+        "ms",
+        "nest's",
+        "ms",
+    ]
+    (rows,) = (line.split() for line in table if line.startswith("# rows"))
+    assert rows[2] == "out.slide" and float(rows[4]) > 0
+    (last,) = (line.split() for line in table if line.startswith("# out"))
+    assert last[2] == "root" and float(last[6]) > 0
+    assert "# func" in out and 's.slide("rows"' in out
+    root = ElementTree.fromstring(picture.read_text())
+    assert {"rows", "out"} <= {each.text for each in root.iter("{http://www.w3.org/2000/svg}text")}
+
+
+@pytest.mark.parametrize(
+    ("fix", "why"),
+    [
+        ("rows", "names no place"),
+        ("row=inline", "the program has no stage 'row'"),
+        ("rows=out", "'out' is no place for the stage 'rows'"),
+        ("out=rows.tile", "no schedule has all fixed parts: out at rows.tile"),
+    ],
+)
+def test_parts_that_cannot_be_fixed(file, capsys, fix, why):
+    assert main(["schedule", file, *SIZES, "--strategy", "beam", "--fix", fix]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_what_is_no_decision_is_not_fixed(tmp_path, capsys):
+    path = tmp_path / "scan.py"
+    path.write_text(SCAN)
+    assert main(["schedule", str(path), "--strategy", "beam", "--fix", "s=own"]) == 2
+    assert "nothing is decided about the stage 's'" in capsys.readouterr().err
+    assert main(["schedule", str(path), "--strategy", "random", "--fix", "s=own"]) == 2
+    assert "--fix is for --strategy beam" in capsys.readouterr().err
 
 
 def test_programs_are_tuned_like_models(file, tmp_path, capsys):

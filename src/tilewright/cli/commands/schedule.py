@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from random import Random
 
 import click
 
@@ -19,13 +20,26 @@ from tilewright.driver import (
     CompiledModel,
     LocalMeasurer,
     compile_model,
+    nest_times,
     seconds_of,
     tasks_of,
     verify_program,
 )
-from tilewright.plan import Planned, build_unit
-from tilewright.strategies import best_by_model, find_strategy
-from tilewright.support import counted, quoted
+from tilewright.plan import Planned, UnitPlan, build_unit
+from tilewright.report import StageRow, as_table, pipeline_svg, stage_rows
+from tilewright.strategies import (
+    AnyTime,
+    BeamStrategy,
+    History,
+    Strategy,
+    Task,
+    Trial,
+    best_by_model,
+    find_strategy,
+    stage_seconds,
+)
+from tilewright.support import InputError, counted, quoted
+from tilewright.target import GpuTarget
 from tilewright.tune import MEMORY, Budget, Database, tune_task
 
 
@@ -35,6 +49,19 @@ from tilewright.tune import MEMORY, Budget, Database, tune_task
 @click.option("--trials", default=64, show_default=True, help="Candidates that are measured, at most.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search, and of the inputs.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the schedule there.")
+@click.option(
+    "--fix",
+    multiple=True,
+    metavar="STAGE=PLACE",
+    help="Where a stage is computed, with --strategy beam: own (a nest), inline, or in another's nest: "
+    "ROOT.tile, ROOT.row, ROOT.slide. May be repeated.",
+)
+@click.option(
+    "--stages",
+    is_flag=True,
+    help="Also print, as comments, the loops, and each stage's place, size and times; always with --budget.",
+)
+@click.option("--svg", type=click.Path(dir_okay=False), help="Write a picture of the graph of stages there.")
 @compile_options
 @common_options
 @click.pass_context
@@ -46,6 +73,9 @@ def schedule(
     trials: int,
     seed: int,
     output: str | None,
+    fix: tuple[str, ...],
+    stages: bool,
+    svg: str | None,
     options: CompileOptions,
 ) -> None:
     """Print the schedule that --strategy finds for a program, as a Python function.
@@ -57,13 +87,21 @@ def schedule(
     if not names_program(program):
         raise click.UsageError(f"{quoted(program)} is no Python file: schedules are of programs")
     check_output(output, program.partition(".py:")[0])
+    check_output(svg, program.partition(".py:")[0])
     strategy = find_strategy(options.strategy)
+    fixed = _fixed(fix)
+    if fixed:
+        if not isinstance(strategy, BeamStrategy):
+            raise click.UsageError("--fix is for --strategy beam: other strategies decide about loops")
+        strategy = replace(strategy, fixed=fixed)
     compiled = compile_for(state, program, replace(options, strategy="default"))
     (each,) = tasks_of(compiled)
     task = each.task
     planned = task.default()
     times: dict[str, float] = {}
-    if strategy is not None and budget is None:
+    if strategy is not None and fixed and budget is not None:
+        planned = _measured(task, strategy, seed, trials, time.monotonic() + seconds_of(budget))
+    elif strategy is not None and budget is None:
         planned = best_by_model(strategy, task, seed)
     elif strategy is not None and budget is not None:
         limit = Budget(trials, time.monotonic() + seconds_of(budget))
@@ -76,8 +114,15 @@ def schedule(
     made = compile_model(planned.schedule, **arguments)
     assert isinstance(made, CompiledModel)
     checked = verify_program(made, task.program, made.sample_feeds(seed))
+    stages = stages or budget is not None
+    rows = _rows(task, planned) if stages or svg is not None else ()
+    if svg is not None:
+        write_text(svg, pipeline_svg(task.program, rows))
+        state.note(f"written to {svg}")
     machine = f"{task.machine.on.name}, {counted(task.machine.threads, 'thread')}"
     text = as_python(planned, f"{task.program.name} by {options.strategy}, for {machine}", times)
+    if stages:
+        text += "\n" + "".join(f"# {line}\n" for line in f"{planned.schedule}\n{as_table(rows)}".splitlines())
     if output is not None:
         write_text(output, text)
         state.note(f"written to {output}")
@@ -90,6 +135,7 @@ def schedule(
                 "plan": json.loads(planned.plan.to_json()),
                 "trace": json.loads(planned.schedule.trace.to_json()),
                 "verify": as_data(checked),
+                **({"stages": [asdict(row) for row in rows], "loops": str(planned.schedule)} if rows else {}),
                 **times,
             }
         )
@@ -99,6 +145,45 @@ def schedule(
         report(state, checked)
     if not checked.ok:
         context.exit(FAILED)
+
+
+def _fixed(given: Sequence[str]) -> dict[str, str]:
+    """The parts of ``--fix`` by stage."""
+    out = {}
+    for each in given:
+        name, equal, place = each.partition("=")
+        if not equal:
+            raise click.UsageError(f"--fix {quoted(each)} names no place: give STAGE=PLACE")
+        out[name] = place
+    return out
+
+
+def _measured(task: Task, strategy: Strategy, seed: int, trials: int, until: float) -> Planned:
+    """The fastest of a strategy's candidates: the default is none of them where it lacks the fixed parts."""
+    search = strategy.start(task, History(), Random(seed))
+    best: Trial | None = None
+    with LocalMeasurer() as measurer:
+        for number in range(trials):
+            if isinstance(search, AnyTime):
+                search.end_by(until)
+            found = search.propose(1)
+            if not found or (number and time.monotonic() >= until):
+                break
+            (trial,) = measurer.measure(task, found)
+            search.observe([trial])
+            if trial.status == "ok" and (best is None or trial.best < best.best):
+                best = trial
+    if best is None or not isinstance(best.candidate.plan, UnitPlan):
+        raise InputError("no schedule with the fixed parts was found in time", hint="give a longer --budget")
+    plan = best.candidate.plan
+    return Planned(plan, build_unit(task.program, plan, task.machine))
+
+
+def _rows(task: Task, planned: Planned) -> Sequence[StageRow]:
+    """What each stage of a schedule takes and holds."""
+    machine, s = task.machine, planned.schedule
+    measured = {} if isinstance(machine.on, GpuTarget) else nest_times(s, machine.target, machine.threads)
+    return stage_rows(task.program, planned.plan, s.func, stage_seconds(task, planned.plan), measured)
 
 
 def as_python(planned: Planned, title: str, times: Mapping[str, float]) -> str:

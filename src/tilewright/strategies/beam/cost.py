@@ -103,6 +103,12 @@ class CostModel:
             return float(seen.terms.sum())
         return float((seen.terms * self.network.factors(seen.algorithm, seen.schedule)).sum())
 
+    def by_stage(self, stages: Sequence[StageFeatures]) -> dict[int, float]:
+        """The time of each stage of a nest, by its number."""
+        seen = self.seen(stages)
+        factors = 1.0 if self.network is None else self.network.factors(seen.algorithm, seen.schedule)
+        return dict(zip((f.node for f in stages), (seen.terms * factors).sum(1).tolist(), strict=True))
+
     def sample(self, nests: Iterable[Sequence[StageFeatures]], seconds: float) -> Sample:
         """What the network learns from a schedule that was measured: all of its nests, and its time."""
         seen = [self.seen(stages) for stages in nests]

@@ -40,11 +40,12 @@ SMALL: Final = 1 << 14
 
 
 def places(
-    g: StageGraph, state: State, node: int, *, fused: bool = True, room: float = inf
+    g: StageGraph, state: State, node: int, *, fused: bool = True, room: float = inf, every: bool = False
 ) -> Iterator[State]:
     """Phase 1: every place that a stage may have, of ``room`` bytes for all that a tile holds.
 
-    Without ``fused`` only nests of its own, and inlining.
+    Without ``fused`` only nests of its own, and inlining; point-wise stages are always inlined, but where
+    ``every`` place is asked for.
     """
     n = g.nodes[node]
     inlinable = not n.output and n.sums == 1 and bool(g.readers[node])
@@ -52,9 +53,10 @@ def places(
         inlined = state.placed(node, "inline", -1)
         if not _grows(g, inlined, node):
             yield inlined
-            return
+            if not every:
+                return
     yield state.placed(node, "own", node)
-    if inlinable and n.work <= CHEAP:
+    if inlinable and n.work <= CHEAP and not (every and g.is_pointwise(node)):
         inlined = state.placed(node, "inline", -1)
         if not _grows(g, inlined, node) and _inlines_well(g, inlined, node):
             yield inlined

@@ -8,11 +8,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, log2
 from random import Random
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from tilewright.cost import Machine
 from tilewright.plan import StageGraph
 from tilewright.strategies.beam.cost import CostModel
+from tilewright.strategies.beam.fixed import Fixed
 from tilewright.strategies.beam.hashing import sample, structure, token
 from tilewright.strategies.beam.network import Network, Sample, train
 from tilewright.strategies.beam.options import places, room_of, tilings
@@ -142,7 +144,7 @@ class BeamSearch:
     """Searches for one program. The same generator gives the same states in every run.
 
     ``known`` are the tilings of nests that were found so far; searches may share them. A pass that has not
-    ended at the moment ``until`` of ``time.monotonic`` is given up.
+    ended at the moment ``until`` of ``time.monotonic`` is given up. ``fixed`` parts are not searched.
     """
 
     graph: StageGraph
@@ -152,6 +154,7 @@ class BeamSearch:
     settings: Settings = Settings()
     known: dict[int, list[Tiling | None]] = field(default_factory=dict)
     until: float = inf
+    fixed: Fixed = field(default_factory=dict)
 
     @property
     def room(self) -> int:
@@ -249,8 +252,12 @@ class BeamSearch:
             for tiling in self.tilings(node) if own else (None,):
                 yield Step(entry, node, state.places[node], state.homes[node], tiling)
             return
-        options = list(places(self.graph, state, node, fused=node not in frozen, room=self.room))
-        if node in frozen:
+        known = node in self.fixed
+        fused = known or node not in frozen
+        options = list(places(self.graph, state, node, fused=fused, room=self.room, every=known))
+        if known:
+            options = [s for s in options if (s.places[node], s.homes[node]) == self.fixed[node]]
+        elif node in frozen:
             options = [s for s in options if s.places[node] == frozen[node]] or options
         for option in options:
             yield Step(entry, node, option.places[node], option.homes[node], None)
@@ -288,6 +295,7 @@ def batch(
     settings: Settings,
     samples: int,
     until: float = inf,
+    fixed: Fixed = MappingProxyType({}),
 ) -> list[Found]:
     """One beam search and so many less one greedy ones: their best states, each once, the best first.
 
@@ -298,13 +306,13 @@ def batch(
     greedy = Settings(1, 1, settings.sampling, False, settings.memoising)
     now = time.monotonic()
     first = until if until == inf else now + BEAM_SHARE * (until - now)
-    found: Sequence[Found] = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings, known, first).run()
-    for each in found:
+    beam = BeamSearch(g, machine, pricer, Random(f"{seed}/0"), settings, known, first, fixed)
+    for each in beam.run():
         best[each.state] = each.seconds
     for n in range(1, samples):
         if time.monotonic() >= until:
             break
-        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy, known, until)
+        search = BeamSearch(g, machine, pricer, Random(f"{seed}/{n}"), greedy, known, until, fixed)
         for each in search.run()[:1]:
             best.setdefault(each.state, each.seconds)
     return [Found(t, s) for s, t in sorted(best.items(), key=lambda item: item[1])]

@@ -11,7 +11,7 @@ plan is the only one. What differs between CPUs and GPUs are options, features a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import inf
@@ -20,11 +20,12 @@ from typing import Final
 
 from tilewright.plan import UnitPlan, graph_of
 from tilewright.strategies.beam.emit import from_plan, to_plan
+from tilewright.strategies.beam.fixed import fixed_parts, keeps
 from tilewright.strategies.beam.gpu_cost import model_of
 from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
 from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied
-from tilewright.strategies.beam.state import State
+from tilewright.strategies.beam.state import State, kernels
 from tilewright.strategies.beam.weights import shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
@@ -48,7 +49,8 @@ BATCH_SHARE: Final = 0.25
 class BeamStrategy:
     """Beam search. ``network`` scales the coefficients of the cost: that of the package where none is given.
 
-    Without ``trained`` there is none until something is measured.
+    Without ``trained`` there is none until something is measured. ``fixed`` are places of stages by name, as
+    :func:`~tilewright.strategies.beam.fixed.fixed_parts` reads them: only plans that have them are proposed.
     """
 
     name: str = "beam"
@@ -57,6 +59,7 @@ class BeamStrategy:
     batches: int = BATCHES
     network: Network | None = field(default=None, compare=False)
     trained: bool = True
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, task: Task, history: History, rng: Random) -> Search:
         """Begin with the default plan."""
@@ -80,6 +83,7 @@ class BeamTaskSearch:
         self._states: dict[UnitPlan, State] = {}
         self._samples: list[Sample] = []
         self._best: dict[float, State] = {}
+        self._fixed = fixed_parts(self.graph, strategy.fixed)
         self._left = self._candidates()
         self._until = inf
 
@@ -117,7 +121,8 @@ class BeamTaskSearch:
         task, strategy = self._task, self._strategy
         default = task.default().plan
         state = from_plan(self.graph, default, like=True)
-        yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
+        if not self._fixed or (state is not None and keeps(state, self._fixed)):
+            yield Candidate("beam", default, None if state is None else self.pricer.seconds(state))
         if not any(n.plain for n in self.graph.nodes):
             return
         seen = {default}
@@ -147,11 +152,20 @@ class BeamTaskSearch:
         until = self._until
         if until < inf:
             until = time.monotonic() + BATCH_SHARE * (until - time.monotonic())
-        found = varied(batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples, until))
+        found = varied(
+            batch(self.graph, task.machine, self.pricer, seed, strategy.settings, samples, until, self._fixed)
+        )
+        if self._fixed and not found and time.monotonic() < until:
+            raise ScheduleError(
+                "no schedule has all fixed parts: "
+                + ", ".join(f"{name} at {place}" for name, place in strategy.fixed.items()),
+                hint="a stage can be inside of another's nest if only that nest reads it; leave one open",
+            )
         near = {
             new: self.pricer.seconds(new)
             for _, state in sorted(self._best.items())[:NEAR]
             for new in neighbours(self.graph, state, task.machine)
+            if keeps(new, self._fixed)
         }
         ranked = [Found(seconds, state) for state, seconds in sorted(near.items(), key=lambda item: item[1])]
         # turn by turn, the neighbours of what was measured first
@@ -164,3 +178,15 @@ class BeamTaskSearch:
         except ScheduleError:
             # a stage outside of the groups; those of the groups are never refused
             return None
+
+
+def stage_seconds(task: Task, plan: UnitPlan) -> dict[str, float]:
+    """What the model says of each stage under a plan, or under the state that is most like it."""
+    g, on = graph_of(task.program), task.machine.on
+    model = model_of(g, task.machine, shipped(on) if isinstance(on, CpuTarget) else None)
+    state = from_plan(g, plan, like=True)
+    out: dict[str, float] = {}
+    for kernel in kernels(g, state) if state is not None else ():
+        for n, seconds in model.by_stage(model.features(kernel)).items():
+            out[g.nodes[n].name] = out.get(g.nodes[n].name, 0.0) + seconds
+    return out
