@@ -19,7 +19,8 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import ir, lang
 from tilewright.build import build
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer, seconds_of
@@ -39,9 +41,16 @@ from tilewright.tune import Budget, Database, tune_task
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
 
+import bilateral_grid
+import interpolate
+import local_laplacian
+import stencil_chain
 import unsharp
+from application import Application
 from max_filter import RADIUS, half_height
-from run import NAMES, application, scheduled
+from pyramids import levels_for
+from run import NAMES, scheduled
+from run import application as example
 
 Array = npt.NDArray[Any]
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
@@ -144,10 +153,13 @@ class Halide:
         return out
 
     def stencil_chain(self, image: Any, shape: tuple[int, ...]) -> Any:
+        return self._chain(image, stencil_chain.STAGES)
+
+    def _chain(self, image: Any, stages: int) -> Any:
         hl = self.hl
         x, y = hl.Var("x"), hl.Var("y")
         f = hl.BoundaryConditions.repeat_edge(image)
-        for n in range(32):
+        for n in range(stages):
             g = hl.Func(f"f{n + 1}")
             terms = [
                 f[x + dx, y + dy] * hl.u16((dy + 3) * (dx + 3)) for dy in range(-2, 3) for dx in range(-2, 3)
@@ -234,6 +246,174 @@ class Halide:
         out[x, y, c, n] = hl.max(conv[x, y, c, n], hl.f32(0))
         return out
 
+    def bilateral_grid(self, image: Any, shape: tuple[int, ...]) -> Any:
+        hl = self.hl
+        x, y, z, k = (hl.Var(v) for v in "xyzk")
+        cell, bins = bilateral_grid.CELL, bilateral_grid.BINS
+        near = hl.BoundaryConditions.repeat_edge(image)
+        grid, sliced, out = hl.Func("grid"), hl.Func("sliced"), hl.Func("out")
+        r = hl.RDom([(0, cell), (0, cell)])
+        value = near[x * cell + r.x - cell // 2, y * cell + r.y - cell // 2]
+        at = hl.clamp(hl.i32(value * hl.f32(bins) + hl.f32(0.5)), 0, bins)
+        grid[x, y, z, k] = hl.f32(0)
+        grid[x, y, at, k] += hl.select(k == 0, value, hl.f32(1))
+
+        def blurred(f: Any, along: int) -> Any:
+            g = hl.Func()
+            terms = []
+            for d, c in bilateral_grid.TAPS:
+                place = [x, y, z, k]
+                place[along] = place[along] + d
+                terms.append(f[tuple(place)] * hl.f32(c))
+            g[x, y, z, k] = sum(terms[1:], terms[0])
+            return g
+
+        blurred_y = blurred(blurred(blurred(grid, 2), 0), 1)
+        level = image[x, y] * hl.f32(bins)
+        zi = hl.clamp(hl.i32(level), 0, bins)
+        zf = level - hl.f32(zi)
+        xf, yf = (hl.f32(v % cell) * hl.f32(1 / cell) for v in (x, y))
+
+        def plane(a: int) -> Any:
+            c = [[blurred_y[x // cell + i, y // cell + j, zi + a, k] for i in (0, 1)] for j in (0, 1)]
+            return hl.lerp(hl.lerp(*c[0], xf), hl.lerp(*c[1], xf), yf)
+
+        sliced[x, y, k] = hl.lerp(plane(0), plane(1), zf)
+        out[x, y] = sliced[x, y, 0] / sliced[x, y, 1]
+        return out
+
+    def histogram_equalization(self, image: Any, shape: tuple[int, ...]) -> Any:
+        hl = self.hl
+        x, y, c, b = (hl.Var(v) for v in "xycb")
+        h, w = shape[1:]
+        red, green, blue = (hl.i32(image[x, y, n]) for n in range(3))
+        luma, cb, cr, count, upto, equal, out = (
+            hl.Func(n) for n in ("luma", "cb", "cr", "count", "upto", "equal", "out")
+        )
+        luma[x, y] = hl.u8((77 * red + 150 * green + 29 * blue + 128) >> 8)
+        cb[x, y] = (-43 * red - 85 * green + 128 * blue + 128) >> 8
+        cr[x, y] = (128 * red - 107 * green - 21 * blue + 128) >> 8
+        r, s = hl.RDom([(0, w), (0, h)]), hl.RDom([(1, 255)])
+        count[b] = 0
+        count[hl.i32(luma[r.x, r.y])] += 1
+        upto[b] = count[b]
+        upto[s.x] = upto[s.x - 1] + count[s.x]
+        equal[x, y] = upto[hl.i32(luma[x, y])] * 255 // (h * w)
+        v, p, q = equal[x, y], cb[x, y], cr[x, y]
+        mixed = hl.mux(c, [v + (359 * q >> 8), v - ((88 * p + 183 * q) >> 8), v + (454 * p >> 8)])
+        out[x, y, c] = hl.u8(hl.clamp(mixed, 0, 255))
+        return out
+
+    def interpolate(self, image: Any, shape: tuple[int, ...]) -> Any:
+        hl = self.hl
+        x, y, c = hl.Var("x"), hl.Var("y"), hl.Var("c")
+        near = hl.BoundaryConditions.repeat_edge(image)
+        known, out = hl.Func("known"), hl.Func("out")
+        alpha = near[x, y, 3]
+        known[x, y, c] = hl.select(c < 3, near[x, y, hl.min(c, 2)] * alpha, alpha)
+        down = [known]
+        for _ in range(1, interpolate.LEVELS):
+            across, below, f = hl.Func(), hl.Func(), down[-1]
+            across[x, y, c] = (f[2 * x - 1, y, c] + hl.f32(2) * f[2 * x, y, c] + f[2 * x + 1, y, c]) * hl.f32(
+                0.25
+            )
+            below[x, y, c] = (
+                across[x, 2 * y - 1, c] + hl.f32(2) * across[x, 2 * y, c] + across[x, 2 * y + 1, c]
+            ) * hl.f32(0.25)
+            down.append(below)
+        filled = down[-1]
+        for f in reversed(down[:-1]):
+            wider, up, new = hl.Func(), hl.Func(), hl.Func()
+            wider[x, y, c] = (filled[x // 2, y, c] + filled[(x + 1) // 2, y, c]) * hl.f32(0.5)
+            up[x, y, c] = (wider[x, y // 2, c] + wider[x, (y + 1) // 2, c]) * hl.f32(0.5)
+            new[x, y, c] = f[x, y, c] + (hl.f32(1) - f[x, y, 3]) * up[x, y, c]
+            filled = new
+        out[x, y, c] = filled[x, y, c] / filled[x, y, 3]
+        return out
+
+    def depthwise_separable(
+        self, image: Any, depthwise: Any, pointwise: Any, bias: Any, shape: tuple[int, ...]
+    ) -> Any:
+        hl = self.hl
+        x, y, c, n = (hl.Var(v) for v in "xycn")
+        near = hl.BoundaryConditions.constant_exterior(image, hl.f32(0))
+        own, joined, out = hl.Func("own"), hl.Func("joined"), hl.Func("out")
+        r, s = hl.RDom([(0, 3), (0, 3)]), hl.RDom([(0, image.dim(2).extent())])
+        own[x, y, c, n] = hl.f32(0)
+        own[x, y, c, n] += near[x + r.x - 1, y + r.y - 1, c, n] * depthwise[r.x, r.y, c]
+        joined[x, y, c, n] = hl.f32(0)
+        joined[x, y, c, n] += own[x, y, s.x, n] * pointwise[s.x, c]
+        out[x, y, c, n] = hl.max(joined[x, y, c, n] + bias[c], hl.f32(0))
+        return out
+
+    def local_laplacian(self, image: Any, shape: tuple[int, ...]) -> Any:
+        hl = self.hl
+        x, y, c, k, i = (hl.Var(v) for v in "xycki")
+        tones, steps = local_laplacian.TONES, local_laplacian.STEPS
+        levels = levels_for(shape[1], shape[2], local_laplacian.LEVELS)
+        gray = self._gray(hl.BoundaryConditions.repeat_edge(image))
+        remap, first, colour = hl.Func("remap"), hl.Func("tones0"), hl.Func("local_laplacian")
+        t = hl.f32(i) / hl.f32(steps)
+        remap[i] = hl.f32(local_laplacian.ALPHA) * t * hl.exp(hl.f32(-0.5) * t * t)
+        step = hl.clamp(hl.i32(gray[x, y] * hl.f32((tones - 1) * steps)), 0, (tones - 1) * steps)
+        tone = hl.f32(k) * hl.f32(1 / (tones - 1))
+        beta = hl.f32(local_laplacian.BETA)
+        first[x, y, k] = beta * (gray[x, y] - tone) + tone + remap[step - steps * k]
+
+        def along_x(f: Any, taps: Any, more: tuple[Any, ...]) -> Any:
+            g = hl.Func()
+            g[(x, y, *more)] = taps(lambda j: f[(j, y, *more)], x)
+            return g
+
+        def along_y(f: Any, taps: Any, more: tuple[Any, ...]) -> Any:
+            g = hl.Func()
+            g[(x, y, *more)] = taps(lambda j: f[(x, j, *more)], y)
+            return g
+
+        def halved(at: Any, v: Any) -> Any:
+            return (at(2 * v - 1) + hl.f32(3) * (at(2 * v) + at(2 * v + 1)) + at(2 * v + 2)) * hl.f32(0.125)
+
+        def doubled(at: Any, v: Any) -> Any:
+            return hl.f32(0.25) * at(v // 2 - 1 + 2 * (v % 2)) + hl.f32(0.75) * at(v // 2)
+
+        def resized(f: Any, taps: Any, *more: Any) -> Any:
+            return along_y(along_x(f, taps, more), taps, more)
+
+        stack, plain = [first], [gray]
+        for _ in range(1, levels):
+            stack.append(resized(stack[-1], halved, k))
+            plain.append(resized(plain[-1], halved))
+        whole = None
+        for n in reversed(range(levels)):
+            detail = stack[n]
+            if n < levels - 1:
+                coarse, detail = resized(stack[n + 1], doubled, k), hl.Func()
+                detail[x, y, k] = stack[n][x, y, k] - coarse[x, y, k]
+            level = plain[n][x, y] * hl.f32(tones - 1)
+            at = hl.clamp(hl.i32(level), 0, tones - 2)
+            wanted = hl.Func()
+            wanted[x, y] = hl.lerp(detail[x, y, at], detail[x, y, at + 1], level - hl.f32(at))
+            if whole is not None:
+                coarse, new = resized(whole, doubled), hl.Func()
+                new[x, y] = wanted[x, y] + coarse[x, y]
+                wanted = new
+            whole = wanted
+        eps = hl.f32(local_laplacian.EPS)
+        assert whole is not None
+        colour[x, y, c] = whole[x, y] * (image[x, y, c] + eps) / (gray[x, y] + eps)
+        return colour
+
+    def blur(self, image: Any, shape: tuple[int, ...]) -> Any:
+        hl = self.hl
+        x, y = hl.Var("x"), hl.Var("y")
+        rows, out = hl.Func("rows"), hl.Func("blur")
+        rows[x, y] = (image[x, y] + image[x + 1, y] + image[x + 2, y]) // hl.u16(3)
+        out[x, y] = (rows[x, y] + rows[x, y + 1] + rows[x, y + 2]) // hl.u16(3)
+        return out
+
+    def chain8(self, image: Any, shape: tuple[int, ...]) -> Any:
+        return self._chain(image, 8)
+
 
 def _dtype(f: Any) -> str:
     t = f.types()[0] if hasattr(f, "types") else f.output_types()[0]
@@ -243,7 +423,30 @@ def _dtype(f: Any) -> str:
 #: Pipelines written in both.
 IN_HALIDE = (
     "harris", "unsharp", "stencil_chain", "max_filter", "nl_means", "iir_blur", "matmul", "conv_layer",
+    "bilateral_grid", "histogram_equalization", "interpolate", "depthwise_separable", "local_laplacian",
+    "blur", "chain8",
 )  # fmt: skip
+
+
+def _blur(h: int, w: int) -> ir.Program:
+    image = lang.placeholder((h, w), "u16", name="image")
+    rows = lang.stage(lambda y, x: (image[y, x] + image[y, x + 1] + image[y, x + 2]) // 3, name="rows")
+    out = lang.stage(lambda y, x: (rows[y, x] + rows[y + 1, x] + rows[y + 2, x]) // 3, name="blur")
+    return lang.program([image], out, name="blur", region=[h - 2, w - 2])
+
+
+#: Pipelines that are no applications: a blur of 16-bit integers, and a chain of eight stencils.
+OWN = {
+    "blur": replace(stencil_chain.APPLICATION, name="blur", program=_blur),
+    "chain8": replace(
+        stencil_chain.APPLICATION, name="chain8", program=lambda h, w: stencil_chain.program(h, w, 8)
+    ),
+}
+
+
+def application(name: str) -> Application:
+    """A pipeline of this benchmark, or an application of the examples."""
+    return OWN[name] if name in OWN else example(name)
 
 
 def prepared(schedule: Schedule, arrays: Mapping[str, Array], threads: int) -> Callable[[], Array]:
@@ -291,6 +494,7 @@ def measure(
     halide: Halide | None,
     budget: str | None = None,
     trials: int = 64,
+    schedulers: Sequence[str] = AUTOSCHEDULERS,
 ) -> dict[str, Any]:
     """One pipeline: milliseconds of each schedule, seconds of scheduling, and how results differ."""
     app = application(name)
@@ -309,7 +513,7 @@ def measure(
             if fault := app.check(mine[kind](), out):
                 line[f"{kind}_fault"] = fault
     calls = dict(mine)
-    for scheduler in AUTOSCHEDULERS if halide is not None and name in IN_HALIDE else ():
+    for scheduler in schedulers if halide is not None and name in IN_HALIDE else ():
         assert halide is not None
         try:
             calls[scheduler], line[f"{scheduler}_build_s"] = halide.compiled(
@@ -345,10 +549,11 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*NAMES, *OWN)))
     parser.add_argument("--beam", metavar="BUDGET", help="also the beam search's, measured so long: 60s, 5m")
     parser.add_argument("--trials", type=int, default=64, help="candidates of it that are measured, at most")
     parser.add_argument("--against", choices=["halide"])
+    parser.add_argument("--schedulers", nargs="+", choices=AUTOSCHEDULERS, default=AUTOSCHEDULERS)
     parser.add_argument(
         "--hand", action="store_true", help="our schedules written by hand, where there are some"
     )
@@ -358,9 +563,11 @@ def main() -> None:
     options = parser.parse_args()
     halide = Halide(len(os.sched_getaffinity(0))) if options.against else None
     gains: dict[str, list[float]] = {}
-    for name in options.names or (IN_HALIDE if options.beam is None else NAMES):
+    for name in options.names or (IN_HALIDE if options.beam is None else (*NAMES, *OWN)):
         size = tuple(options.size) if options.size else application(name).large
-        line = measure(name, size, options.hand, options.turns, halide, options.beam, options.trials)
+        line = measure(
+            name, size, options.hand, options.turns, halide, options.beam, options.trials, options.schedulers
+        )
         for key in AGAINST:
             gains.setdefault(key, []).extend([line[key]] if key in line else [])
         shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in line.items()}

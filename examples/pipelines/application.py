@@ -68,6 +68,12 @@ def to_bytes(image: Array) -> Array:
     return np.clip(image * 255 + 0.5, 0, 255).astype(np.uint8)
 
 
+def shades(plane: Array) -> Array:
+    """The numbers of a plane as bytes, the least black and the greatest white."""
+    values = plane.astype(np.float64)
+    return to_bytes((values - values.min()) / max(float(np.ptp(values)), 1e-30))
+
+
 @dataclass(frozen=True)
 class Grid:
     """Values at the places from ``(top, left)`` on, which may be negative."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from application import Application, Array
+from application import Application, Array, shades
 from tilewright import ir, lang
 
 BATCH, CHANNELS = 5, 32
@@ -43,5 +43,12 @@ def reference(arrays: Mapping[str, Array]) -> Array:
 
 
 APPLICATION = Application(
-    "conv_layer", "Convolution layer", program, inputs, reference, small=(6, 9), large=(80, 100)
+    "conv_layer",
+    "Convolution layer",
+    program,
+    inputs,
+    reference,
+    small=(6, 9),
+    large=(80, 100),
+    picture=lambda out: shades(out[0, 0]),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from application import Application, Array
+from application import Application, Array, shades
 from tilewright import ir, lang
 
 
@@ -28,4 +28,5 @@ APPLICATION = Application(
     lambda arrays: (arrays["A"].astype(np.float64) @ arrays["B"]).astype(np.float32),
     small=(37, 53),
     large=(1024, 1024),
+    picture=shades,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from application import Application, Array, at, padded
+from application import Application, Array, at, padded, shades
 from photo import photo
 from tilewright import ir, lang
 
@@ -41,4 +41,5 @@ APPLICATION = Application(
     reference,
     small=(10, 17),
     tolerance=0,
+    picture=shades,
 )

@@ -189,3 +189,18 @@ def test_a_scan_whose_rows_are_innermost_keeps_what_it_reads_again():
     along = s.reverse_compute_at("Y", "i")
     _judged(along)
     assert "alloc T: f32[1, 4]" in str(along)
+
+
+def test_a_condition_that_loops_imply_moves_with_its_block():
+    X = lang.placeholder((3, 4), name="X")
+    k = lang.reduce_axis(4, "k")
+    T = lang.compute((3, 4), lambda i, j: lang.sum(X[i, k], axis=k, where=k <= j), name="T")
+    s = scheduled(lang.program([X], [lang.compute((3, 4), lambda i, j: T[i, j] + 1, name="Y")]))
+    box = "0 <= i < 3 and 0 <= j < 4"
+    bands = ", ".join(f"{{ T[i, j, k] -> [({v})]; T_init[i, j, k] -> [({v})] }}" for v in "ijk")
+    parts = ", ".join(f'{{ filter: "{{ {name}[i, j, k] }}" }}' for name in ("T_init", "T"))
+    domain = f"{{ T_init[i, j, k = 0] : {box}; T[i, j, k] : {box} and 0 <= k <= j }}"
+    child = f'{{ schedule: "[{bands}]", child: {{ sequence: [ {parts} ] }} }}'
+    s = s.import_tree(["T"], f'{{ domain: "{domain}", child: {child} }}')
+    _judged(s)
+    _judged(s.compute_at("T", s.loops("Y")[0]))

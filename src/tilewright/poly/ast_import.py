@@ -37,6 +37,7 @@ from tilewright.ir import (
     OfIndex,
     Pred,
     Stmt,
+    condition_of,
     eq0,
     floordiv,
     fresh_name,
@@ -305,13 +306,17 @@ class _Importer:
 def block_for(s: PolyStatement) -> Block:
     """The block of one statement, its binding over the statement's loops.
 
+    A condition of its body stays, though the loops imply it: blocks move to other loops, which do not.
+
     Raises :class:`~tilewright.support.ProgramError` for a block whose body has loops of its own.
     """
     if "loop" in s.coord_kinds:
         raise ProgramError(f"block {s.block.name!r} has loops inside of its body")
     kept = set(s.coord_names)
     iters: tuple[Iter, ...] = tuple(it for it in s.block.iters if it.name in kept)
-    return Block(s.name, s.stage, iters, s.coords, s.node)
+    condition, inner = condition_of(s.block.body)
+    body = s.block.body if condition and s.part == "body" and inner == s.node else s.node
+    return Block(s.name, s.stage, iters, s.coords, body)
 
 
 def with_probes(schedule: isl.Schedule, parts: Iterable[MarkedPart]) -> isl.Schedule:
