@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.build import Kernel
+from tilewright.build import Kernel, build
 from tilewright.ir import Alloc, Block, Buffer, LoopFunction, Seq, Stmt, locate, stmt_loads, stmt_writes
 from tilewright.runtime import aligned_empty
 from tilewright.schedule import Schedule
@@ -38,7 +38,9 @@ def nest_times(schedule: Schedule, target: Target, threads: int, repeats: int = 
         used = [buffers[name] for name in dict.fromkeys((*read, *written))]
         part = LoopFunction(func.name, func.params, tuple(used), tuple(written), nest, func.assumes)
         label = blocks[-1].stage
-        out[label] = out.get(label, 0.0) + _seconds(Kernel(part, target, threads), used, repeats)
+        out[label] = out.get(label, 0.0) + _seconds(
+            build(part, target=target, threads=threads), used, repeats
+        )
     return out
 
 
