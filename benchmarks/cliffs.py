@@ -33,6 +33,8 @@ from tilewright import lang
 RNG: Final = np.random.default_rng(17)
 TOLERANCE: Final = 1e-3
 """The largest difference, in parts of the largest result."""
+PAUSE: Final = 0.3
+"""Seconds between two turns: longer than any engine lets its idle threads spin."""
 Arrays = dict[str, np.ndarray]
 
 
@@ -220,6 +222,7 @@ def turns(runs: list[Callable[[], object]], rounds: int, seconds: float) -> list
     taken: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, times in zip(runs, taken, strict=True):
+            time.sleep(PAUSE)
             run()
             end = time.perf_counter() + seconds
             while not times or time.perf_counter() < end:

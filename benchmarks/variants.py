@@ -61,6 +61,8 @@ VARIED: Final = (
 BLOCK: Final = 32
 TOLERANCE: Final = 2e-3
 """The norm of the difference, in that of the result."""
+PAUSE: Final = 0.3
+"""Seconds between two turns: longer than any engine lets its idle threads spin."""
 Arrays = dict[str, np.ndarray]
 
 
@@ -163,6 +165,7 @@ def turns(runs: list[Callable[[], object]], rounds: int, seconds: float) -> list
     taken: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, times in zip(runs, taken, strict=True):
+            time.sleep(PAUSE)
             run()
             end = time.perf_counter() + seconds
             while not times or time.perf_counter() < end:
