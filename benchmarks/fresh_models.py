@@ -17,12 +17,13 @@ import logging
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any, Final
 
+import numpy as np
 import onnx
 import torch
 import torch_images as images
@@ -256,6 +257,13 @@ def attempt(what: str, make: Callable[[], Any]) -> Any:
         raise SkippedError(f"{what}: {first[0][:200]}") from error
 
 
+def enlarged(array: np.ndarray, axes: Iterable[int]) -> np.ndarray:
+    """The array ``MOST`` times along each of the axes."""
+    for axis in axes:
+        array = np.concatenate([array] * MOST, axis)
+    return array
+
+
 def row_of(network: TorchModel, form: str, opset: int, axes: dict[int, str], turn: Turns) -> dict[str, Any]:
     """What became of a network in a form."""
     exporter, _, variant = form.partition("+")
@@ -265,15 +273,17 @@ def row_of(network: TorchModel, form: str, opset: int, axes: dict[int, str], tur
     # what onnxruntime cannot run is nothing to compare with
     exact = attempt("onnxruntime", lambda: session_of(plain, turn.threads, plain=True).run(None, feeds))
     attempt("onnxruntime", lambda: session_of(model, turn.threads, plain=True).run(None, feeds))
-    ranges = None
+    ranges = others = None
     if exporter == "open":
+        others = {name: enlarged(array, axes) for name, array in feeds.items()}
+        attempt("onnxruntime", lambda: session_of(model, turn.threads).run(None, others))
         sizes = {name: next(iter(feeds.values())).shape[axis] for axis, name in axes.items()}
         ranges = {name: (max(1, n // MOST), n * MOST) for name, n in sizes.items()}
     f32 = None
     if variant:
         own = tilewright.compile(plain, threads=turn.threads, dynamic=ranges)
         f32 = partial(own.run, None, feeds)
-    row = compared(model, feeds, turn, exact=exact, f32=f32, dynamic=ranges)
+    row = compared(model, feeds, turn, exact=exact, f32=f32, dynamic=ranges, other_sizes=others)
     if not variant:
         with torch.inference_mode():
             made = network.module(*network.inputs.values())

@@ -207,11 +207,12 @@ def compared(
     exact: list[np.ndarray] | None = None,
     f32: Callable[[], object] | None = None,
     dynamic: dict[str, tuple[int, int]] | None = None,
+    other_sizes: Arrays | None = None,
 ) -> dict[str, Any]:
     """A model of any form beside onnxruntime: how fast, and how far from it without optimisations.
 
     ``exact`` are the results of the model that it was made of, ``f32`` a run of that; ``dynamic`` the ranges
-    of sizes that are open.
+    of sizes that are open, ``other_sizes`` inputs of such, which it is run on as well.
     """
     ours = tilewright.compile(model, threads=turn.threads, dynamic=dynamic)
     wanted = session_of(model, turn.threads, plain=True).run(None, feeds)
@@ -221,6 +222,8 @@ def compared(
     taken = turns([*runs, *([] if f32 is None else [f32])], turn.rounds, turn.seconds)
     own, other = taken[:2]
     off, moved = apart(made, wanted), apart(theirs.run(None, feeds), wanted)
+    if other_sizes is not None:
+        off = max(off, apart(ours.run(None, other_sizes), theirs.run(None, other_sizes)))
     costs = 0.0 if exact is None else apart(wanted, exact)
     row: dict[str, Any] = {
         "threads": turn.threads,
