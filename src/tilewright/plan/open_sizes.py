@@ -6,11 +6,13 @@ from collections.abc import Callable
 from math import isqrt
 from typing import Final
 
+from tilewright.codegen import check
 from tilewright.ir import F32, REGISTER, Buffer, Param, Program, buffers_of, program_at
+from tilewright.lower import lower
 from tilewright.plan.assembly import plan_unit
 from tilewright.plan.clusters import Planned
 from tilewright.schedule import Schedule
-from tilewright.support import ScheduleError
+from tilewright.support import ScheduleError, TargetError
 from tilewright.target import Target
 
 TYPICAL: Final = 509
@@ -51,11 +53,23 @@ def schedule_open(
         # a step that was left out made tiles of registers small
         simple = plan_unit(program, target, threads, winograd="off").schedule
         return simple.with_note("no tiles of registers, which not all sizes allow")
+    if any(step.primitive == "tensorize" for step in s.trace.steps) and not _can_be_emitted(s, target):
+        # instructions find their operands by strides that are numbers
+        simple = plan_unit(program, target, threads, winograd="off").schedule
+        return simple.with_note("no instructions, whose operands have sizes of a run")
     if refused:
         s = s.with_note(
             f"{refused} of {len(made.trace.steps)} steps, which not all sizes allow, are left out"
         )
     return s
+
+
+def _can_be_emitted(s: Schedule, target: Target) -> bool:
+    try:
+        check(lower(s.func, native=target.functions), target)
+    except (ScheduleError, TargetError):
+        return False
+    return True
 
 
 def _is_fixed(b: Buffer) -> bool:

@@ -264,3 +264,20 @@ def test_ranges_cover_all_sizes_once():
         found = [range_of(n, lo, hi) for n in range(lo, hi + 1)]
         assert all(a <= n <= b for n, (a, b) in zip(range(lo, hi + 1), found, strict=True))
         assert sum(b - a + 1 for a, b in dict.fromkeys(found)) == hi - lo + 1
+
+
+def test_products_of_bytes_whose_rows_are_open():
+    """Instructions find operands by strides that are numbers: where these are a run's own, none is used."""
+    random = np.random.default_rng(3)
+    weights = {"w": random.integers(-99, 99, (64, 26)).astype(np.int8)}
+    onnx_model = onnx_models.model(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        [onnx_models.tensor("x", ("batch", "steps", 64), TensorProto.UINT8)],
+        [onnx_models.tensor("y", ("batch", "steps", 26), TensorProto.INT32)],
+        weights,
+    )
+    model = tilewright.compile(onnx_model, threads=2, dynamic={"batch": (1, 2), "steps": (20, 90)})
+    for batch, steps in ((1, 44), (2, 44), (1, 90), (2, 21)):
+        x = random.integers(0, 256, (batch, steps, 64)).astype(np.uint8)
+        wanted = x.astype(np.int32) @ weights["w"].astype(np.int32)
+        np.testing.assert_array_equal(model(x)[0], wanted)
