@@ -94,6 +94,12 @@ def test_parts_that_cannot_be_fixed(file, capsys, fix, why):
     assert why in capsys.readouterr().err
 
 
+def test_fixed_parts_that_nothing_was_measured_of(file, capsys):
+    more = ["--strategy", "beam", "--fix", "rows=inline", "--budget", "1s", "--trials", "0"]
+    assert main(["schedule", file, *SIZES, *more]) == 2
+    assert "no schedule with the fixed parts was found in time" in capsys.readouterr().err
+
+
 def test_what_is_no_decision_is_not_fixed(tmp_path, capsys):
     path = tmp_path / "scan.py"
     path.write_text(SCAN)
