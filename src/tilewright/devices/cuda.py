@@ -23,7 +23,7 @@ from tilewright.devices.model import (
     Memory,
 )
 from tilewright.runtime import address_of
-from tilewright.support import InternalError, ResourceError, TargetError, format_bytes
+from tilewright.support import InputError, InternalError, ResourceError, TargetError, format_bytes
 from tilewright.target import CudaDriver, first_cuda_device
 
 LOST: Final = frozenset(
@@ -42,6 +42,8 @@ LOST: Final = frozenset(
 """Errors after which a context can do nothing any more (CUDA Driver API, CUresult)."""
 FOREIGN: Final = frozenset({"CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE"})
 """Errors of modules compiled for another architecture."""
+VECTOR_BYTES: Final = 16
+"""Bytes at multiples of which kernels access memory at once: arguments must begin there."""
 STATIC_SHARED: Final = 48 << 10
 """Shared memory that a kernel has without asking for more."""
 
@@ -50,6 +52,7 @@ class CudaDevice(Device):
     """The first CUDA device, its primary context, and a stream of its own."""
 
     language: Language = "cuda"
+    dlpack = (2, 0)  # kDLCUDA, the first device
 
     def __init__(self, wanted: str = "", driver: CudaDriver | None = None) -> None:
         """Open the first device, which must be of the architecture ``wanted`` if that is given.
@@ -154,6 +157,24 @@ class CudaDevice(Device):
             )
         self.synchronize()
 
+    def dlpack_stream(self) -> int:
+        """:meth:`Device.dlpack_stream`."""
+        return int(self.stream)
+
+    def wrap(self, address: int, nbytes: int, owner: object) -> CudaMemory:
+        """:meth:`Device.wrap`. Raises InputError where the memory does not begin where kernels expect it."""
+        if nbytes and address % VECTOR_BYTES:
+            raise InputError(
+                f"memory at {address:#x} does not begin at a multiple of {VECTOR_BYTES} bytes",
+                hint="copy the tensor, and pass the copy",
+            )
+        return CudaMemory(nbytes, address, owner)
+
+    def address(self, memory: Memory) -> int:
+        """:meth:`Device.address`."""
+        assert isinstance(memory, CudaMemory)
+        return memory.pointer
+
     def event(self) -> CudaEvent:
         """:meth:`Device.event`."""
         self._current()
@@ -180,11 +201,11 @@ class CudaDevice(Device):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CudaMemory(Memory):
-    """An address on the device; ``whole`` is the allocation that it is in, if it is a part."""
+    """An address on the device; ``whole`` is what it belongs to: an allocation, another library's tensor."""
 
     nbytes: int
     pointer: int
-    whole: CudaMemory | None
+    whole: object
 
     def part(self, offset: int, nbytes: int) -> CudaMemory:
         """:meth:`Memory.part`."""

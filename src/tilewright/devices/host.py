@@ -28,8 +28,8 @@ from tilewright.devices.model import (
     Launch,
     Memory,
 )
-from tilewright.runtime import address_of, aligned_empty
-from tilewright.support import InternalError, ResourceError
+from tilewright.runtime import ALIGNMENT, address_of, aligned_empty
+from tilewright.support import InputError, InternalError, ResourceError
 
 _FLAGS: Final = ("-std=c99", "-fvisibility=default", "-fopenmp")
 _SCALARS: Final = {"int64": ctypes.c_int64}
@@ -37,9 +37,10 @@ _SCALARS: Final = {"int64": ctypes.c_int64}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostMemory(Memory):
-    """Aligned bytes of this process."""
+    """Aligned bytes of this process; ``owner`` is whose they are, if another library's."""
 
     array: Array
+    owner: object = None
 
     @property
     def nbytes(self) -> int:  # type: ignore[override]  # read only here
@@ -48,7 +49,7 @@ class HostMemory(Memory):
 
     def part(self, offset: int, nbytes: int) -> HostMemory:
         """:meth:`Memory.part`."""
-        return HostMemory(self.array[offset : offset + nbytes])
+        return HostMemory(self.array[offset : offset + nbytes], self.owner)
 
 
 class HostModule(DeviceModule):
@@ -70,10 +71,10 @@ class HostModule(DeviceModule):
         """:meth:`DeviceModule.prepare`."""
         function = self._library[symbol]
         function.restype = ctypes.c_int32
-        arrays = [b.array for b in buffers if isinstance(b, HostMemory)]
-        arguments = [ctypes.c_void_p(address_of(a)) for a in arrays]
+        held = [b for b in buffers if isinstance(b, HostMemory)]
+        arguments = [ctypes.c_void_p(address_of(b.array)) for b in held]
         return HostLaunch(
-            self, symbol, function, [*arguments, *(ctypes.c_int64(int(s)) for s in scalars)], arrays
+            self, symbol, function, [*arguments, *(ctypes.c_int64(int(s)) for s in scalars)], held
         )
 
 
@@ -85,7 +86,7 @@ class HostLaunch(Launch):
     symbol: str
     function: ctypes._NamedFuncPointer
     arguments: list[ctypes.c_void_p | ctypes.c_int64]
-    kept: list[Array]
+    kept: list[HostMemory]
 
     def enqueue(self) -> None:
         """:meth:`Launch.enqueue`. Raises ResourceError where the kernel finds no memory."""
@@ -113,6 +114,7 @@ class HostDevice(Device):
 
     name = "CPU, through C"
     language: Language = "c"
+    dlpack = (1, 0)  # kDLCPU
 
     def __init__(self) -> None:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -148,6 +150,21 @@ class HostDevice(Device):
         """:meth:`Device.download`."""
         assert isinstance(memory, HostMemory)
         array.reshape(-1).view(np.uint8)[...] = memory.array[: array.nbytes]
+
+    def wrap(self, address: int, nbytes: int, owner: object) -> HostMemory:
+        """:meth:`Device.wrap`. Raises InputError where the memory does not begin where kernels expect it."""
+        if nbytes and address % ALIGNMENT:
+            raise InputError(
+                f"memory at {address:#x} does not begin at a multiple of {ALIGNMENT} bytes",
+                hint="use run() or bind() with arrays, which are copied",
+            )
+        raw = (ctypes.c_ubyte * max(1, nbytes)).from_address(address)
+        return HostMemory(np.frombuffer(memoryview(raw), np.uint8, nbytes), owner)
+
+    def address(self, memory: Memory) -> int:
+        """:meth:`Device.address`."""
+        assert isinstance(memory, HostMemory)
+        return address_of(memory.array)
 
     def event(self) -> HostEvent:
         """:meth:`Device.event`."""

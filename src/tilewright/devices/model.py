@@ -96,6 +96,21 @@ class Device(ABC):
     identity: str
     """What compiled modules depend on besides their text: device, driver and compiler."""
 
+    dlpack: tuple[int, int] | None = None
+    """Kind and number of the device as other libraries have them; ``None``: they cannot use its memory."""
+
+    def dlpack_stream(self) -> int | None:
+        """The queue on which what they lend must be ready, as DLPack names it; ``None``: there is none."""
+        return None
+
+    def wrap(self, address: int, nbytes: int, owner: object) -> Memory:
+        """Memory of ``owner``, of another library, which it keeps alive. For devices with ``dlpack``."""
+        raise NotImplementedError
+
+    def address(self, memory: Memory) -> int:
+        """Where memory of this device is. For devices with ``dlpack``."""
+        raise NotImplementedError
+
     @abstractmethod
     def compile(self, text: str) -> bytes:
         """Compile a module; the bytes can be kept, and loaded again on the same kind of device."""

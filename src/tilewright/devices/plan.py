@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Memory
+from tilewright.devices.model import DEVICE_ALIGNMENT, Array, Device, DeviceModule, Extents, Launch, Memory
 from tilewright.runtime import ARENA, CONSTANT, FIRST, INPUT, OUTPUT, BufferRef, RangeCheck
 from tilewright.support import InputError, ResourceError, TargetError, format_bytes
 
@@ -147,7 +147,7 @@ class DevicePlan:
         """Lay out the device's memory, and make all launches ready."""
         device, contents = self.device, self.contents
         inputs, outputs, constants = contents.inputs, contents.outputs, contents.constants
-        calls, checks, arena_bytes = contents.calls, contents.checks, contents.arena_bytes
+        arena_bytes = contents.arena_bytes
         sizes = [*inputs, *outputs, *(c.nbytes for c in constants)]
         # one allocation for all: constants first, then what runs change
         whole = device.allocate(max(DEVICE_ALIGNMENT, sum(map(rounded_up, sizes)) + arena_bytes))
@@ -158,21 +158,28 @@ class DevicePlan:
             offset += rounded_up(nbytes)
         self._inputs = places[: len(inputs)]
         self._outputs = places[len(inputs) : len(inputs) + len(outputs)]
-        stored = places[len(inputs) + len(outputs) :]
-        for place, constant in zip(stored, constants, strict=True):
+        self._stored = places[len(inputs) + len(outputs) :]
+        for place, constant in zip(self._stored, constants, strict=True):
             device.upload(place, constant)
-        arena_at = offset
+        self._whole, self._arena_at = whole, offset
+        self._steps = [call.step for call in contents.calls]
+        self._input_checks = [check for check in contents.checks if check.step == FIRST]
+        self._own = self._launched(self._inputs, self._outputs)
+
+    def _launched(self, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> _Launched:
+        """All launches, ready, with inputs and outputs in this memory."""
+        contents = self.contents
 
         def memory(ref: BufferRef) -> Memory:
             if ref.kind == ARENA:
-                return whole.part(arena_at + ref.offset, ref.nbytes)
-            table = {INPUT: self._inputs, OUTPUT: self._outputs, CONSTANT: stored}
+                return self._whole.part(self._arena_at + ref.offset, ref.nbytes)
+            table = {INPUT: inputs, OUTPUT: outputs, CONSTANT: self._stored}
             found = table[ref.kind][ref.index]
             return (
                 found if not ref.offset and ref.nbytes == found.nbytes else found.part(ref.offset, ref.nbytes)
             )
 
-        self._launches = [
+        launches = [
             call.module.prepare(
                 call.symbol,
                 call.grid,
@@ -181,29 +188,34 @@ class DevicePlan:
                 call.scalars,
                 call.shared_bytes,
             )
-            for call in calls
+            for call in contents.calls
         ]
-        self._steps = [call.step for call in calls]
-        self._input_checks = [check for check in checks if check.step == FIRST]
         # those of what steps compute wait for the device: there the numbers are looked at by the host
-        self._step_checks = {
-            at: [(check, memory(check.place)) for check in checks if check.step == step]
+        checks = {
+            at: [(check, memory(check.place)) for check in contents.checks if check.step == step]
             for at, step in _first_launches(self._steps)
-            if any(check.step == step for check in checks)
+            if any(check.step == step for check in contents.checks)
         }
         # with checks in between, the host has to look at numbers on the way
-        self._whole = self._launches if self._step_checks else device.captured(self._launches)
+        return _Launched(launches, launches if checks else self.device.captured(launches), checks)
+
+    def _enqueue(self, launched: _Launched) -> None:
+        for at, launch in enumerate(launched.whole):
+            for check, place in launched.checks.get(at, ()):
+                self._look_at(check, place)
+            launch.enqueue()
+
+    def _look_at(self, check: RangeCheck, place: Memory) -> None:
+        numbers = np.empty(check.place.nbytes, np.uint8)
+        self.device.download(place, numbers)
+        _look(check, numbers)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run once on row-major arrays of the stated sizes.
 
         Raises InputError where they are not, TargetError where the device is not here.
         """
-        if not self.device.present:
-            raise TargetError(
-                f"the model was compiled for {self.device.name}, which is not here",
-                hint="CompiledModel.save writes it, and tilewright.load runs it where the device is",
-            )
+        self.require_device()
         self._check("input", inputs, self.inputs)
         self._check("output", outputs, self.outputs)
         for check in self._input_checks:
@@ -211,14 +223,17 @@ class DevicePlan:
         with self._lock:
             for memory, array in zip(self._inputs, inputs, strict=True):
                 self.device.upload(memory, array)
-            for at, launch in enumerate(self._whole):
-                for check, place in self._step_checks.get(at, ()):
-                    numbers = np.empty(check.place.nbytes, np.uint8)
-                    self.device.download(place, numbers)
-                    _look(check, numbers)
-                launch.enqueue()
+            self._enqueue(self._own)
             for memory, array in zip(self._outputs, outputs, strict=True):
                 self.device.download(memory, array)
+
+    def require_device(self) -> None:
+        """Raises TargetError where the device is not here."""
+        if not self.device.present:
+            raise TargetError(
+                f"the model was compiled for {self.device.name}, which is not here",
+                hint="CompiledModel.save writes it, and tilewright.load runs it where the device is",
+            )
 
     def measure(
         self, inputs: Sequence[Array], outputs: Sequence[Array], *, repeats: int = 1
@@ -230,7 +245,7 @@ class DevicePlan:
         with self._lock:
             for row in nanoseconds:
                 events = [device.event()]
-                for launch in self._launches:
+                for launch in self._own.launches:
                     launch.enqueue()
                     events.append(device.event())
                 device.synchronize()
@@ -243,7 +258,7 @@ class DevicePlan:
         with self._lock:
             start = self.device.event()
             for _ in range(repeats):
-                for launch in self._whole:
+                for launch in self._own.whole:
                     launch.enqueue()
             end = self.device.event()
             return end.seconds_since(start) / repeats
@@ -251,6 +266,10 @@ class DevicePlan:
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundDevicePlan:
         """Runs on these very arrays."""
         return BoundDevicePlan(self, tuple(inputs), tuple(outputs))
+
+    def on_device(self, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> ResidentPlan:
+        """Runs on memory of the device, which is neither copied there nor back."""
+        return ResidentPlan(self, tuple(inputs), self._launched(inputs, outputs))
 
     def trim(self) -> None:
         """Nothing is kept for runs to come but what every run works on."""
@@ -274,6 +293,33 @@ class BoundDevicePlan:
     def run(self) -> None:
         """Run once. Raises what :meth:`DevicePlan.run` raises."""
         self.plan.run(self.inputs, self.outputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Launched:
+    """Launches in order, what stands for all of them, and what the host looks at before which of these."""
+
+    launches: Sequence[Launch]
+    whole: Sequence[Launch]
+    checks: Mapping[int, Sequence[tuple[RangeCheck, Memory]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResidentPlan:
+    """Runs of a plan on memory of its device."""
+
+    plan: DevicePlan
+    inputs: tuple[Memory, ...]
+    launched: _Launched
+
+    def run(self) -> None:
+        """Start a run. Raises InputError where a number of an input is out of range."""
+        plan = self.plan
+        with plan._lock:
+            for check in plan._input_checks:
+                memory = self.inputs[check.place.index]
+                plan._look_at(check, memory.part(check.place.offset, check.place.nbytes))
+            plan._enqueue(self.launched)
 
 
 def _first_launches(steps: Sequence[int]) -> list[tuple[int, int]]:

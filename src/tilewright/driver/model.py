@@ -23,6 +23,7 @@ from tilewright.build import (
     unpack,
 )
 from tilewright.codegen import emit_c, lower_for_c
+from tilewright.devices import BoundTensors, DevicePlan, Lendable, bind_tensors
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.export_c import export_c
 from tilewright.driver.feeds import tensor_info
@@ -211,6 +212,26 @@ class CompiledModel(HoldsCode):
 
         return BoundModel(plan, results)
 
+    def bind_tensors(self, feeds: Mapping[str, Lendable]) -> BoundTensors:
+        """Runs on tensors in the memory of the model's device, such as torch's and cupy's: nothing is copied.
+
+        Inputs are read where they lie, by DLPack; ``run()`` gives tensors on the device, which other
+        libraries take without a copy (``torch.from_dlpack``) and the next run overwrites. Raises InputError
+        naming the input that does not fit or lies elsewhere, and for models of CPUs, whose :meth:`bind` takes
+        any array of the host.
+        """
+        if not isinstance(self._assembled.plan, DevicePlan):
+            raise InputError(
+                f"the model runs on a CPU, {self.target.name}: bind takes its tensors as arrays",
+                hint="model.bind({name: numpy.from_dlpack(tensor)})",
+            )
+        if self._as_made is None:
+            raise InputError(
+                "an output of the model is an input, a constant, or stored in another type than it has",
+                hint="use run() or bind() with arrays",
+            )
+        return bind_tensors(self._assembled.plan, feeds, self.inputs, self.outputs, self._as_made)
+
     def profile(
         self, feeds: Mapping[str, Array], repeats: int = 20, *, limits: Limits | None = None
     ) -> Profile:
@@ -365,10 +386,7 @@ class CompiledModel(HoldsCode):
         return kernel_texts(list(dict.fromkeys(self._steps.kernels)), form)
 
     def c_source(self) -> str:
-        """The kernels as one file of C99 with pragmas of OpenMP, in the order in which they first run.
-
-        Raises TargetError where a kernel uses instructions that C does not have.
-        """
+        """The kernels as one file of C99 with pragmas of OpenMP, in the order in which they first run."""
         return self.emit("c")
 
     def parts(self, library: Library, weights: Weights) -> Parts:

@@ -169,6 +169,12 @@ def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> di
             return {info.name: _checked(feeds[info.name], info) for info in known}
         except KeyError:
             pass  # said properly below
+    checked_input_names(feeds, known)
+    return {info.name: _checked(feeds[info.name], info) for info in known}
+
+
+def checked_input_names(feeds: object, known: Sequence[TensorInfo]) -> None:
+    """Raise InputError unless there is something for each input, and nothing else."""
     if not isinstance(feeds, Mapping):
         raise InputError(
             f"inputs must be a mapping from names to arrays, got {type(feeds).__name__}",
@@ -181,7 +187,6 @@ def checked_feeds(feeds: Mapping[str, Array], known: Sequence[TensorInfo]) -> di
     missing = [info for info in known if info.name not in feeds]
     if missing:
         raise InputError(f"the input {missing[0]} is missing")
-    return {info.name: _checked(feeds[info.name], info) for info in known}
 
 
 def _checked(given: object, info: TensorInfo) -> Array:

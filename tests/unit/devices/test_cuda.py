@@ -6,15 +6,17 @@ says that a real one does the same: that is for a machine with a card.
 
 import ctypes
 import sys
+from dataclasses import replace
 from enum import IntEnum
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tilewright.devices import DeviceCall, DevicePlanBuilder
+from tilewright.devices import DeviceCall, DevicePlanBuilder, bind_tensors
 from tilewright.devices.cuda import CudaDevice
-from tilewright.support import InstallationError, InternalError, ResourceError, TargetError
+from tilewright.runtime import TensorInfo, aligned_copy
+from tilewright.support import InputError, InstallationError, InternalError, ResourceError, TargetError
 from tilewright.target import CudaDriver, detect_cuda
 from tilewright.target.detect_cuda import cuda_driver
 
@@ -99,6 +101,9 @@ class Driver:
     def run(self, function, table, grid, block, shared):
         pointers = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
         function([pointers[n] for n in range(function.count)], grid, block, shared)
+
+    def _cuStreamCreate(self, flags):
+        return 77
 
     def _cuStreamBeginCapture(self, stream, mode):
         self.recording = []
@@ -195,6 +200,44 @@ def test_errors_of_the_driver(fail, error, message):
         plan_of(device(kernels={"doubled": doubled}, fail=fail)[0]).run(
             [np.zeros(6, np.float32)], [np.zeros(6, np.float32)]
         )
+
+
+class Lent:
+    """A tensor that lies in memory of the card (of the driver that is not there: the host's)."""
+
+    def __init__(self, array):
+        self.array, self.streams = array, []
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, *, stream=None):
+        self.streams.append(stream)
+        return self.array.__dlpack__()
+
+
+def test_tensors_of_other_libraries():
+    """A run on them copies nothing, and starts after what they wait for."""
+    made, driver = device(kernels={"doubled": doubled})
+    plan = plan_of(made)
+    info = TensorInfo("x", np.dtype(np.float32), (2, 3))
+    x = aligned_copy(np.arange(6, dtype=np.float32).reshape(2, 3))
+    lent = Lent(x)
+    bound = bind_tensors(plan, {"x": lent}, [info], [replace(info, name="y")], [0])
+    assert lent.streams == [77]
+    driver.asked.clear()
+    (y,) = bound.run()
+    assert not any("Memcpy" in name for name in driver.asked)
+    assert y.__dlpack_device__() == (2, 0)
+    driver.asked.clear()
+    capsule = y.__dlpack__(stream=1)
+    assert "cuStreamSynchronize" in driver.asked and "dltensor" in repr(capsule)
+    np.testing.assert_array_equal(y.numpy(), 2 * x)
+    x += 1
+    np.testing.assert_array_equal(bound.run()[0].numpy(), 2 * x)
+    with pytest.raises(InputError, match="does not begin at a multiple of 16 bytes"):
+        odd = aligned_copy(np.arange(7, dtype=np.float32))[1:]
+        bind_tensors(plan, {"x": Lent(odd)}, [replace(info, shape=(6,))], [info], [0])
 
 
 def test_no_device_and_another_architecture():
