@@ -89,6 +89,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.generalise import generalise
 from tilewright.ir.hints import (
+    ASYNCHRONOUS,
     HINTS,
     PrefetchHint,
     hint_problem,
@@ -220,6 +221,7 @@ __all__ = [
     "generalise",
     "program_at",
     "MAX_RANK",
+    "ASYNCHRONOUS",
     "Access",
     "Along",
     "Alloc",

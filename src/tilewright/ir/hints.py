@@ -13,6 +13,8 @@ from typing import Final
 
 from tilewright.ir.stmt import For
 
+ASYNCHRONOUS: Final = "asynchronous"
+"""Set by lowering: what a loop copies to shared memory may arrive at the next barrier."""
 #: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
 HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
 _NAME: Final = re.compile(r"\A\w+")
@@ -38,7 +40,7 @@ class PrefetchHint:
 
 def hint_problem(key: str, value: str) -> str:
     """What is wrong with the value of a hint of this name; empty where nothing is, or the name is unknown."""
-    if key == "outline" and value:
+    if key in ("outline", ASYNCHRONOUS) and value:
         return f"the hint {key!r} takes no value, not {value!r}"
     if key in ("unroll", "pipeline") and not _COUNT.fullmatch(value):
         return f"the hint {key!r} takes a number from 1 on, not {value!r}"

@@ -1,5 +1,6 @@
 """Lowering: the pipeline from scheduled functions to what code generation takes."""
 
+from tilewright.lower.asynchronous import mark_asynchronous
 from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
@@ -22,6 +23,7 @@ __all__ = [
     "insert_barriers",
     "keep_in_place",
     "lower",
+    "mark_asynchronous",
     "shrink_private",
     "trim_guards",
 ]

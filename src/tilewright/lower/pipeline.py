@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from tilewright.ir import LoopFunction
+from tilewright.lower.asynchronous import mark_asynchronous
 from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
@@ -38,6 +39,7 @@ _SHRINK = Pass("shrink_private", lambda func, _: shrink_private(func))
 PIPELINE: tuple[Pass, ...] = (
     # first: it sees blocks, as the judges do
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
+    Pass("mark_asynchronous", lambda func, _: mark_asynchronous(func)),
     _SHRINK,
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     _FLATTEN,

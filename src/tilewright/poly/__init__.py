@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from tilewright.poly.one_tile import OneTile, one_tile
     from tilewright.poly.privatise import allocations_inside
     from tilewright.poly.symbolic import check_bounds
-    from tilewright.poly.symbolic_races import Partings, SymbolicRace, outside_of_threads, thread_conflicts
+    from tilewright.poly.symbolic_races import (
+        Partings,
+        SymbolicRace,
+        outside_of_threads,
+        settles_at_barriers,
+        thread_conflicts,
+    )
     from tilewright.poly.tiling import Tiled, tiled
     from tilewright.poly.tree import TiledTree, band_facts, tile_and_fuse, tree_of
     from tilewright.poly.tree_text import follow_tree, tree_lines
@@ -75,6 +81,7 @@ _EXPORTS: Final = {
     "SymbolicRace": "symbolic_races",
     "outside_of_threads": "symbolic_races",
     "Partings": "symbolic_races",
+    "settles_at_barriers": "symbolic_races",
     "thread_conflicts": "symbolic_races",
     "Violation": "violations",
     "check_bounds": "symbolic",
@@ -127,6 +134,7 @@ __all__ = [
     "OneTile",
     "one_tile",
     "outside_of_threads",
+    "settles_at_barriers",
     "Partings",
     "thread_conflicts",
     "tile_and_fuse",

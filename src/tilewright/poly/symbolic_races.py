@@ -86,6 +86,38 @@ def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
                         yield SymbolicRace(where, p.buffer, a, b, found, team)
 
 
+def settles_at_barriers(model: Model, s: PolyStatement) -> bool:
+    """Whether what a statement writes may arrive at any time up to the next barrier of its block.
+
+    So it is where no instance that comes later, of the same thread or another, touches it before a barrier.
+    """
+    team = team_of(s)
+    if team is None:
+        return False
+    partings = Partings(model)
+    here = model.time(s, threads=False)
+    written = {w.buffer for w in s.writes}
+    for b in model.statements:
+        later = here.lex_lt_map(model.time(b, threads=False))
+        for w in s.writes:
+            for q, _ in _accesses(b, written):
+                if q.buffer != w.buffer:
+                    continue
+                touched = w.relation.apply_range(q.relation.reverse()).intersect(later)
+                if team_of(b) != team:
+                    if not touched.is_empty():
+                        return False
+                    continue
+                pairs = _constrained(model, touched, s, b, team, [])
+                for number in range(len(model.barriers)):
+                    if pairs.is_empty():
+                        break
+                    pairs = pairs.subtract(partings.between(s, b, team, number))
+                if not pairs.is_empty():
+                    return False
+    return True
+
+
 def outside_of_threads(model: Model, race: SymbolicRace) -> SymbolicRace:
     """A conflict without the loops over threads and inside of them: what barriers around those can part."""
     a, b = _outer(race.first), _outer(race.second)

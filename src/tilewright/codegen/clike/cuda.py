@@ -7,6 +7,7 @@ from typing import Final
 
 from tilewright.codegen.clike.device import DeviceSource, emit_device
 from tilewright.codegen.clike.dialect import Dialect
+from tilewright.codegen.clike.late_copies import arrive_function, copy_function
 from tilewright.codegen.clike.mma import WARP_INSTRUCTIONS, mma_function
 from tilewright.codegen.clike.shuffles import WARP_REDUCTIONS, shuffle_function
 from tilewright.ir import LoopFunction
@@ -45,6 +46,8 @@ CUDA: Final = Dialect(
     barrier=("__syncthreads();", "__syncthreads();"),
     group_id="blockIdx.{axis}",
     local_id="threadIdx.{axis}",
+    copy_later=copy_function,
+    copies_arrive=arrive_function,
     warp_instructions=MappingProxyType({
         **dict.fromkeys(WARP_INSTRUCTIONS, mma_function), **dict.fromkeys(WARP_REDUCTIONS, shuffle_function),
     }),

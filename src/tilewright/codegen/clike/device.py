@@ -15,6 +15,7 @@ from typing import Final
 
 from tilewright.codegen.clike.dialect import Dialect
 from tilewright.codegen.clike.helpers import Helpers
+from tilewright.codegen.clike.late_copies import SIZES
 from tilewright.codegen.clike.launches import (
     AXES,
     Grid,
@@ -34,6 +35,7 @@ from tilewright.codegen.clike.statements import (
 )
 from tilewright.codegen.clike.writer import Writer, entry_name
 from tilewright.ir import (
+    ASYNCHRONOUS,
     PRIVATE,
     Alloc,
     Along,
@@ -54,6 +56,7 @@ from tilewright.ir import (
     Window,
     children,
     loads,
+    locate,
     simplify,
     stmt_exprs,
     stmt_writes,
@@ -150,6 +153,7 @@ class _Kernel(Statements):
         self._block_shared: list[tuple[str, Buffer, int]] = []
         self._declarations: list[str] = []
         self._nest = nest
+        self._late = any(ASYNCHRONOUS in dict(p.node.hints) for p in locate(nest.body, For))
         every = (*func.buffers, *workspace)
         used = _names(nest.body)
         self._buffers = tuple(b for b in every if b.name in used)
@@ -401,7 +405,28 @@ class _Kernel(Statements):
             s.var in ld.vars and self._aligned(ld.buffer, ld.indices, s, lanes) for ld in _certain(value)
         )
 
+    def _later(self, part: Store, s: For, lanes: int) -> bool:
+        """Write a copy to shared memory that arrives at the next barrier, where the hint allows that."""
+        (w,) = part.writes
+        copy, value, dtype = self.dialect.copy_later, w.value, self.place(w.buffer).buffer.dtype
+        if copy is None or ASYNCHRONOUS not in dict(s.hints) or not isinstance(value, Load):
+            return False
+        pieces = self._pieces(lanes, dtype.bytes)
+        if not pieces or pieces[0] * dtype.bytes not in SIZES or value.dtype != dtype:
+            return False
+        if not (self._together(part, s, lanes) and self._aligned(value.buffer, value.indices, s, lanes)):
+            return False
+        function = copy(self.helpers, pieces[0] * dtype.bytes)
+        for n in range(len(pieces)):
+            at = s.lo.const + n * pieces[0]
+            target = self.element(w.buffer, _at(w.indices, s.var, at))
+            source = self.element(value.buffer, _at(value.indices, s.var, at))
+            self.writer.line(f"{function}(&{target}, &{source});")
+        return True
+
     def _wide(self, part: Store, s: For, lanes: int) -> None:
+        if self._later(part, s, lanes):
+            return
         (w,) = part.writes
         place = self.place(w.buffer)
         known: dict[Load, str] = {}
@@ -485,6 +510,8 @@ class _Kernel(Statements):
         self._private = (self._private - own) | hidden
 
     def wait(self, s: Barrier) -> None:
+        if self._late and self.dialect.copies_arrive is not None:
+            self.writer.line(f"{self.dialect.copies_arrive(self.helpers)}();")
         self.writer.line(self.dialect.barrier[s.scope == "global"])
 
     def execute(self, s: Exec) -> None:

@@ -54,6 +54,10 @@ class Dialect:
     """The number of this block along an axis, ``{axis}`` being x, y or z and ``{n}`` 0, 1 or 2."""
     local_id: str = ""
     """The number of this thread within its block."""
+    copy_later: Callable[[Helpers, int], str] | None = None
+    """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory."""
+    copies_arrive: Callable[[Helpers], str] | None = None
+    """Gives the function that a thread waits by for its copies."""
     warp_instructions: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
     """What the threads of a warp do together: by instruction what writes it and gives its name, as a
     function of pointers to the operands, each followed by its strides.

@@ -121,7 +121,7 @@ def test_copies_and_results_are_wide_where_elements_lie_together():
     text = kernel_source(plan_unit(product(256, 256, 256), H200, 1).schedule.func, "cuda").text
     lines = text.splitlines()
     assert any("const tw_f32x4 v_" in line and "&A_[" in line for line in lines)
-    assert any("const tw_f32x4 v_" in line and "&B_[" in line for line in lines)
+    assert any("tw_copy_16(&" in line and "&B_[" in line for line in lines)
     assert any("tw_f32x" in line and "&Y_[" in line for line in lines)
     odd = kernel_source(plan_unit(product(255, 253, 251), H200, 1).schedule.func, "cuda").text
     assert "&A_[" not in odd and "&B_[" not in odd

@@ -1,0 +1,62 @@
+"""Copies into shared memory that may arrive later: the hint ``asynchronous`` of a loop.
+
+A thread that copies from global to shared memory need not wait for it, where nobody, itself included, touches
+what is written before the next barrier of the block. Which copies those are is an exact question of
+dependences (:func:`tilewright.poly.settles_at_barriers`); back ends that have such copies (CUDA's
+``cp.async``) let them arrive at barriers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright import poly
+from tilewright.ir import (
+    ASYNCHRONOUS,
+    GLOBAL,
+    SHARED,
+    Barrier,
+    Block,
+    For,
+    Load,
+    LoopFunction,
+    Stmt,
+    Store,
+    buffers_of,
+    locate,
+    map_stmt,
+)
+
+
+def mark_asynchronous(func: LoopFunction) -> LoopFunction:
+    """Give the hint to loops whose body is a copy to shared memory that may arrive at the next barrier.
+
+    Comes after barriers are placed; blocks are still there.
+    """
+    if not func.body.has_threads or not any(True for _ in locate(func.body, Barrier)):
+        return func
+    scopes = {b.name: b.scope for b in buffers_of(func).values()}
+    copies = {p.node.name for p in locate(func.body, Block) if _copies(p.node, scopes)}
+    if not copies:
+        return func
+    model = poly.extract_model(func)
+    late = {
+        s.block.name
+        for s in model.statements
+        if s.block.name in copies and poly.settles_at_barriers(model, s)
+    }
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, For) and isinstance(s.body, Block) and s.body.name in late:
+            return replace(s, hints=(*s.hints, (ASYNCHRONOUS, "")))
+        return s
+
+    return func.with_body(map_stmt(func.body, visit)) if late else func
+
+
+def _copies(block: Block, scopes: dict[str, str]) -> bool:
+    """Whether a block moves elements from global to shared memory as they are."""
+    if block.init is not None or not isinstance(block.body, Store) or len(block.body.writes) != 1:
+        return False
+    (w,) = block.body.writes
+    return isinstance(w.value, Load) and scopes[w.buffer] == SHARED and scopes[w.value.buffer] == GLOBAL
