@@ -190,7 +190,12 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
     t = p.split(oc, 16).split(oh, 4).split(ow, 14)
     t = t.reorder(n, f"{oc}_o", f"{oh}_o", f"{ow}_o", ic, kh, kw, *inner, f"{oc}_i")
     d = t.decompose_init("conv", ic)
-    dot = Schedule(dot_product()).split("k", 2).reorder("k_o", "j", "k_i")
+    dot = (
+        Schedule(dot_product())
+        .set_layout("B", ("d0//2", "d1", "d0%2"))
+        .split("k", 2)
+        .reorder("k_o", "j", "k_i")
+    )
     dot = dot.decompose_init("C", "k_o").vectorize("j")
     z = p.loops("Y")
     at = p.compute_at("conv", z[2])

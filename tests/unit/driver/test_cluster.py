@@ -378,7 +378,7 @@ def test_actors_of_ray_one_killed_one_slow_and_one_of_another_target():
         ticket = send(worker, request)
         if request["do"] == "build":
             built[worker] += 1
-            if worker == 1 and built[1] == 2:
+            if worker == 1:
                 ray.kill(pool.actors[1])
         return ticket
 
@@ -388,7 +388,7 @@ def test_actors_of_ray_one_killed_one_slow_and_one_of_another_target():
         trials = measurer.measure(task, [Candidate(f"c{n}", plan) for n in range(16)])
         assert [t.candidate.origin for t in trials] == [f"c{n}" for n in range(16)]
         assert {t.status for t in trials} == {"ok"} and measurer.workers == 3
-    assert built[1] == 2 and built[3] == 0 < built[2] < built[0]
+    assert built[1] == 1 and built[3] == 0 < built[2] < built[0]
 
 
 def test_a_cluster_that_is_not_there():

@@ -60,7 +60,8 @@ def test_what_is_read_is_all_there(monkeypatch):
 
 def test_the_peak_is_more_than_a_multiply_add_of_one_number_a_cycle_would_give():
     rate = peak_meter(HOST)()
-    assert rate == pytest.approx(peak_gflops(HOST, 0.01), rel=0.9)
+    # orders of magnitude: others may work on the machine
+    assert 0.1 < rate / max(peak_gflops(HOST, 0.01) for _ in range(3)) < 10
     assert rate > HOST.lanes(F32) * 0.1
 
 

@@ -23,7 +23,7 @@ def test_a_refused_plan_of_our_own_names_the_node(place, monkeypatch):
     if place == "plan":
         monkeypatch.setattr(kernels.Task, "default", refuse)
     else:
-        monkeypatch.setattr(kernels, "emit_kernel", refuse)
+        monkeypatch.setattr("tilewright.build.kernel.emit_kernel", refuse)
     with pytest.raises(InternalError, match="a plan of our own is refused: no such loop") as caught:
         tilewright.compile(relu())
     assert "'the node'" in str(caught.value)
@@ -33,6 +33,6 @@ def test_a_refused_plan_of_our_own_names_the_node(place, monkeypatch):
 def test_a_refused_plan_that_was_given_is_the_user_s(monkeypatch):
     model = relu()
     plan = tilewright.compile(model).plan().to_json()
-    monkeypatch.setattr(kernels, "emit_kernel", refuse)
+    monkeypatch.setattr("tilewright.build.kernel.emit_kernel", refuse)
     with pytest.raises(ScheduleError, match="no such loop"):
         tilewright.compile(model, plan=plan)
