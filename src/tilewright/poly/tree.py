@@ -359,7 +359,7 @@ def _extensions(
                     f" of {live_out!r}",
                     hint="fuse that stage too, or leave this producer where it is",
                 )
-            if buffer not in needed:
+            if buffer not in needed or needed[buffer].is_empty():
                 raise ScheduleError(f"no tile of {live_out!r} reads {buffer!r}")
             scratch[buffer] = box(isl.Map.from_union_map(needed[buffer]).coalesce())
         for s in group:
@@ -372,6 +372,11 @@ def _extensions(
                 )
             wanted = union_map(scratch[b] for b in sorted(buffers))
             e = extension(wanted, writes).intersect_range(s.domain.to_union_set())
+            if e.is_empty():
+                raise ScheduleError(
+                    f"no tile of {live_out!r} needs anything of block {s.name!r}",
+                    hint="leave this producer where it is",
+                )
             extensions[s.name] = isl.Map.from_union_map(e).coalesce()
             tiles[s.name] = e.reverse()
         for s in group:

@@ -11,11 +11,12 @@ from onnx import TensorProto, helper
 import tilewright
 from devices import HAVE_OPENCL
 from onnx_models import model, tensor
-from tilewright.devices import DeviceTensor, HostDevice
+from tilewright.devices import DeviceTensor, HostDevice, OfflineDevice
 from tilewright.devices.dlpack import borrowed
 from tilewright.frontend import zoo
 from tilewright.runtime import TensorInfo, aligned_copy
 from tilewright.support import InputError
+from tilewright.target import A100
 
 DEVICE = HostDevice()
 
@@ -156,6 +157,13 @@ def test_models_without_tensors_of_a_device():
     proto = model(nodes, [tensor("x", (4,))], [tensor("y", (2,)), tensor("z", (4,))], {})
     with pytest.raises(InputError, match="an output of the model is an input, a constant"):
         tilewright.compile(proto, target="c").bind_tensors({"x": aligned_copy(np.ones(4, np.float32))})
+
+
+def test_tensors_of_a_device_without_dlpack():
+    device = OfflineDevice(A100)
+    info = TensorInfo("x", np.dtype(np.float32), (2,))
+    with pytest.raises(InputError, match="of a100 cannot be passed to other libraries"):
+        borrowed(device, info, np.ones(2, np.float32))
 
 
 @pytest.mark.skipif(not HAVE_OPENCL, reason="there is no OpenCL device")

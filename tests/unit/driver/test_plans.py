@@ -145,6 +145,10 @@ def test_a_cut_stores_the_value_between_two_kernels():
         (lambda g: g.update(layouts={"nothing": []}), "a layout is a list of indices"),
         (lambda g: g.update(layouts={next(iter(g["layouts"])): ["d0"]}), "a layout of the plan does not fit"),
         (lambda g: g["fusion"].update(cuts=["nothing"]), "the plan cuts at 'nothing', which the model"),
+        (
+            lambda g: g.update(converted={"kernel": {"x": ["d" * 10_000]}}),
+            "an index of .converted. is longer than any",
+        ),
         (lambda g: g.update(more=1), "there is no field 'more'"),
         (
             lambda g: g["fusion"].update(max_nodes="many"),

@@ -211,6 +211,21 @@ def test_a_dependence_that_turns_back_forbids_tiling():
         tile_and_fuse(extract_model(to_function(p)), "S", [2, 2], [])
 
 
+def test_producers_of_what_no_tile_reads_are_refused():
+    """Two stages write halves of one buffer; the tiles read the second half only."""
+    x = var("x")
+    stages = tuple(
+        Stage(name, (it("x", 4),), store("B", (x + lo,), ld("A", x + lo)))
+        for name, lo in (("P", 0), ("Q", 4))
+    )
+    c = Stage("C", (it("x", 4),), store("C", (x,), ld("B", x + 4)))
+    program = Program("halves", (), (buffer("A", (8,), F32),), (buffer("C", (4,), F32),),
+                      (buffer("B", (8,), F32),), (*stages, c))  # fmt: skip
+    model = extract_model(to_function(program))
+    with pytest.raises(ScheduleError, match="no tile of 'C' needs anything of block 'P'"):
+        tile_and_fuse(model, "C", [2], ["P"])
+
+
 def test_refusals_name_the_stage_or_the_buffer():
     model = extract_model(to_function(chain()))
     with pytest.raises(ScheduleError, match="there is no stage 'Z'") as caught:

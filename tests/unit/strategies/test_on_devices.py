@@ -22,7 +22,9 @@ def test_candidates(name):
     task = Task(attention(), Machine(A100, 1))
     found = STRATEGIES[name].start(task, History(), Random(5)).propose(5)
     assert found[0].plan == task.default().plan
-    assert len({candidate.plan for candidate in found}) == len(found) == 5
+    assert len({candidate.plan for candidate in found}) == len(found)
+    # walks end where they end: of a construction there may be fewer states than were asked for
+    assert len(found) == 5 or name.startswith("construct")
     scheduled = [candidate.schedule(task) for candidate in found]
     assert kernel_source(scheduled[-1].func, "cuda").kernels
 
