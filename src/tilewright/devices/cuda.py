@@ -13,13 +13,13 @@ import numpy as np
 from tilewright.codegen import compile_cuda
 from tilewright.devices.model import (
     Array,
-    Device,
     DeviceLimits,
     DeviceModule,
     Event,
     Extents,
     Language,
     Launch,
+    LendingDevice,
     Memory,
 )
 from tilewright.runtime import address_of
@@ -48,7 +48,7 @@ STATIC_SHARED: Final = 48 << 10
 """Shared memory that a kernel has without asking for more."""
 
 
-class CudaDevice(Device):
+class CudaDevice(LendingDevice):
     """The first CUDA device, its primary context, and a stream of its own."""
 
     language: Language = "cuda"
@@ -158,11 +158,11 @@ class CudaDevice(Device):
         self.synchronize()
 
     def dlpack_stream(self) -> int:
-        """:meth:`Device.dlpack_stream`."""
+        """:meth:`LendingDevice.dlpack_stream`."""
         return int(self.stream)
 
     def wrap(self, address: int, nbytes: int, owner: object) -> CudaMemory:
-        """:meth:`Device.wrap`. Raises InputError where the memory does not begin where kernels expect it."""
+        """:meth:`LendingDevice.wrap`."""
         if nbytes and address % VECTOR_BYTES:
             raise InputError(
                 f"memory at {address:#x} does not begin at a multiple of {VECTOR_BYTES} bytes",
@@ -171,7 +171,7 @@ class CudaDevice(Device):
         return CudaMemory(nbytes, address, owner)
 
     def address(self, memory: Memory) -> int:
-        """:meth:`Device.address`."""
+        """:meth:`LendingDevice.address`."""
         assert isinstance(memory, CudaMemory)
         return memory.pointer
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from tilewright.devices.model import Array, Device, Memory
+from tilewright.devices.model import Array, Device, LendingDevice, Memory
 from tilewright.runtime import TensorInfo
 from tilewright.support import InputError
 
@@ -74,7 +74,7 @@ class DeviceTensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device. Raises InputError where other libraries do not know it."""
-        return _place(self.device)
+        return _lending(self.device).dlpack
 
     def __dlpack__(
         self,
@@ -88,21 +88,21 @@ class DeviceTensor:
 
         Raises InputError where a copy or another device is asked for.
         """
-        place = _place(self.device)
-        if copy or (dl_device is not None and tuple(dl_device) != place):
+        device = _lending(self.device)
+        if copy or (dl_device is not None and tuple(dl_device) != device.dlpack):
             raise InputError(
                 f"a tensor of {self.device.name} is lent where it lies", hint="copy it afterwards"
             )
-        self.device.synchronize()
+        device.synchronize()
         # an array that nobody reads here: it holds address and memory, and numpy makes the capsule of it
-        raw = (ctypes.c_ubyte * max(1, self.memory.nbytes)).from_address(self.device.address(self.memory))
+        raw = (ctypes.c_ubyte * max(1, self.memory.nbytes)).from_address(device.address(self.memory))
         raw.kept = self.memory  # type: ignore[attr-defined]  # arrays of ctypes take attributes
         narrow = self.dtype.name == "bfloat16"
         count = prod(self.shape)
         array = np.frombuffer(memoryview(raw), np.uint16 if narrow else self.dtype, count).reshape(self.shape)
         capsule = array.__dlpack__()
         tensor = _tensor_in(capsule)
-        tensor.device = _Device(*place)
+        tensor.device = _Device(*device.dlpack)
         if narrow:
             tensor.dtype.code = _BFLOAT
         return capsule
@@ -118,14 +118,14 @@ def borrowed(device: Device, info: TensorInfo, given: Lendable) -> Memory:
             f"the input {info} is {type(given).__name__}, which does not speak DLPack",
             hint="give a tensor of torch or cupy, or use run() with arrays",
         )
-    place = _place(device)
+    lending = _lending(device)
     where = tuple(map(int, given.__dlpack_device__()))
-    if where != place:
+    if where != lending.dlpack:
         raise InputError(
-            f"the input {info} lies on device {where}, the model runs on {place}, {device.name}",
+            f"the input {info} lies on device {where}, the model runs on {lending.dlpack}, {device.name}",
             hint="copy it there first (these are DLPack's kind and number of a device)",
         )
-    stream = device.dlpack_stream()
+    stream = lending.dlpack_stream()
     capsule = given.__dlpack__() if stream is None else given.__dlpack__(stream=stream)
     tensor = _tensor_in(capsule)
     shape = tuple(tensor.shape[: tensor.rank])
@@ -138,7 +138,7 @@ def borrowed(device: Device, info: TensorInfo, given: Lendable) -> Memory:
     if tensor.strides and not _by_rows(shape, tuple(tensor.strides[: tensor.rank])):
         raise InputError(f"the input {info} does not lie row by row", hint="make it contiguous first")
     nbytes = prod(shape) * info.dtype.itemsize
-    return device.wrap((tensor.data or 0) + tensor.byte_offset, nbytes, capsule)
+    return lending.wrap((tensor.data or 0) + tensor.byte_offset, nbytes, capsule)
 
 
 def _by_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -152,13 +152,13 @@ def _by_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-def _place(device: Device) -> tuple[int, int]:
-    if device.dlpack is None:
+def _lending(device: Device) -> LendingDevice:
+    if not isinstance(device, LendingDevice):
         raise InputError(
             f"tensors of {device.name} cannot be passed to other libraries, nor theirs be read",
             hint="use run() or bind() with arrays, which are copied",
         )
-    return device.dlpack
+    return device
 
 
 def _tensor_in(capsule: object) -> _Tensor:

@@ -19,13 +19,13 @@ import numpy as np
 from tilewright.codegen import link_shared
 from tilewright.devices.model import (
     Array,
-    Device,
     DeviceLimits,
     DeviceModule,
     Event,
     Extents,
     Language,
     Launch,
+    LendingDevice,
     Memory,
 )
 from tilewright.runtime import ALIGNMENT, address_of, aligned_empty
@@ -109,7 +109,7 @@ class HostEvent(Event):
         return self.seconds - earlier.seconds
 
 
-class HostDevice(Device):
+class HostDevice(LendingDevice):
     """The CPU, through C."""
 
     name = "CPU, through C"
@@ -152,7 +152,7 @@ class HostDevice(Device):
         array.reshape(-1).view(np.uint8)[...] = memory.array[: array.nbytes]
 
     def wrap(self, address: int, nbytes: int, owner: object) -> HostMemory:
-        """:meth:`Device.wrap`. Raises InputError where the memory does not begin where kernels expect it."""
+        """:meth:`LendingDevice.wrap`."""
         if nbytes and address % ALIGNMENT:
             raise InputError(
                 f"memory at {address:#x} does not begin at a multiple of {ALIGNMENT} bytes",
@@ -162,7 +162,7 @@ class HostDevice(Device):
         return HostMemory(np.frombuffer(memoryview(raw), np.uint8, nbytes), owner)
 
     def address(self, memory: Memory) -> int:
-        """:meth:`Device.address`."""
+        """:meth:`LendingDevice.address`."""
         assert isinstance(memory, HostMemory)
         return address_of(memory.array)
 

@@ -96,21 +96,6 @@ class Device(ABC):
     identity: str
     """What compiled modules depend on besides their text: device, driver and compiler."""
 
-    dlpack: tuple[int, int] | None = None
-    """Kind and number of the device as other libraries have them; ``None``: they cannot use its memory."""
-
-    def dlpack_stream(self) -> int | None:
-        """The queue on which what they lend must be ready, as DLPack names it; ``None``: there is none."""
-        return None
-
-    def wrap(self, address: int, nbytes: int, owner: object) -> Memory:
-        """Memory of ``owner``, of another library, which it keeps alive. For devices with ``dlpack``."""
-        raise NotImplementedError
-
-    def address(self, memory: Memory) -> int:
-        """Where memory of this device is. For devices with ``dlpack``."""
-        raise NotImplementedError
-
     @abstractmethod
     def compile(self, text: str) -> bytes:
         """Compile a module; the bytes can be kept, and loaded again on the same kind of device."""
@@ -142,3 +127,25 @@ class Device(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all that was started."""
+
+
+class LendingDevice(Device):
+    """A device whose memory other libraries can use, and whose kernels can use theirs."""
+
+    dlpack: tuple[int, int]
+    """Kind and number of the device as other libraries have them (``DLDevice``)."""
+
+    def dlpack_stream(self) -> int | None:
+        """The queue on which what they lend must be ready, as DLPack names it; ``None``: there is none."""
+        return None
+
+    @abstractmethod
+    def wrap(self, address: int, nbytes: int, owner: object) -> Memory:
+        """The ``nbytes`` bytes at ``address``, memory of ``owner``, which it keeps alive.
+
+        Raises InputError where it does not begin where kernels expect it.
+        """
+
+    @abstractmethod
+    def address(self, memory: Memory) -> int:
+        """Where memory of this device is."""

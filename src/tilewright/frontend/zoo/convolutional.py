@@ -98,6 +98,12 @@ def _resnet_stem(b: ModelBuilder, batch: int | str, image: int, channels: int) -
     return b.node("MaxPool", y, stem="stem.pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
 
 
+def _classified(b: ModelBuilder, made: tuple[str, int], batch: int | str, classes: int) -> ModelProto:
+    """The model that ends with a classifier of a tensor with so many channels."""
+    b.output(b.classifier(*made, classes), "output", [batch, classes])
+    return b.build()
+
+
 def resnet18(
     batch: int | str = 1,
     image: int = 224,
@@ -109,9 +115,8 @@ def resnet18(
     """ResNet-18: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
     b = ModelBuilder("resnet18", seed)
     x = _resnet_stem(b, batch, image, _scaled(64, width))
-    x, channels = _residual_stages(b, x, _basic_block, (2, 2, 2, 2), width, depth)
-    b.output(b.classifier(x, channels, classes), "output", [batch, classes])
-    return b.build()
+    made = _residual_stages(b, x, _basic_block, (2, 2, 2, 2), width, depth)
+    return _classified(b, made, batch, classes)
 
 
 def resnet34(
@@ -125,9 +130,8 @@ def resnet34(
     """ResNet-34: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
     b = ModelBuilder("resnet34", seed)
     x = _resnet_stem(b, batch, image, _scaled(64, width))
-    x, channels = _residual_stages(b, x, _basic_block, (3, 4, 6, 3), width, depth)
-    b.output(b.classifier(x, channels, classes), "output", [batch, classes])
-    return b.build()
+    made = _residual_stages(b, x, _basic_block, (3, 4, 6, 3), width, depth)
+    return _classified(b, made, batch, classes)
 
 
 def resnet50(
@@ -141,9 +145,8 @@ def resnet50(
     """ResNet-50: input `input` [batch, 3, image, image], output `output` [batch, classes]."""
     b = ModelBuilder("resnet50", seed)
     x = _resnet_stem(b, batch, image, _scaled(64, width))
-    x, channels = _residual_stages(b, x, _bottleneck, (3, 4, 6, 3), width, depth, _WIDENING)
-    b.output(b.classifier(x, channels, classes), "output", [batch, classes])
-    return b.build()
+    made = _residual_stages(b, x, _bottleneck, (3, 4, 6, 3), width, depth, _WIDENING)
+    return _classified(b, made, batch, classes)
 
 
 def _relu6(b: ModelBuilder, x: str, stem: str) -> str:
