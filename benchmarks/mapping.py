@@ -5,6 +5,7 @@
     python benchmarks/mapping.py --only products    # on this machine, beside onnxruntime: sign_pairs.py
     python benchmarks/mapping.py --only kernels     # the papers' kernels mapped: mapped_kernels.py
     python benchmarks/mapping.py --only layers      # networks on `gemmini`: accelerator_layers.py
+    python benchmarks/mapping.py --only resnet50 --before ../before    # by another version: mapped_layers.py
     python benchmarks/mapping.py --only cells       # GRUs on this machine, beside others: gru_cells.py
 
 One line a kernel: cycles, the fraction of the roofline (matrix units or high-bandwidth memory, whichever
@@ -25,6 +26,7 @@ from typing import Any
 import accelerator_layers
 import gru_cells
 import mapped_kernels
+import mapped_layers
 import sign_pairs
 from arguments import parser_of
 
@@ -223,12 +225,16 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--json", action="store_true", help="a JSON document a line")
     parser.add_argument("--only", default="all", help="all, gemm, gru, a part above, or /N: every Nth GEMM")
+    parser.add_argument("--before", help="of resnet50: a checkout of the other version")
     options = parser.parse_args()
+    if options.only == "resnet50" and not options.before:
+        parser.error("--only resnet50 compares with the checkout that --before names")
     parts = {
         "products": sign_pairs.rows,
         "kernels": mapped_kernels.rows,
         "layers": accelerator_layers.rows,
         "cells": gru_cells.rows,
+        "resnet50": lambda: mapped_layers.rows(options.before),
     }
     if options.only in parts:
         for found in parts[options.only]():
