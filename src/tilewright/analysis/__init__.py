@@ -26,6 +26,14 @@ from tilewright.analysis.footprint import footprint, span
 from tilewright.analysis.matrices import Roles, guards_of, roles_of
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
+from tilewright.analysis.updates import (
+    Update,
+    operands_of,
+    reduction_of,
+    starts_at_zero,
+    two_factors,
+    update_of,
+)
 
 __all__ = [
     "around",
@@ -35,6 +43,12 @@ __all__ = [
     "Box",
     "Span",
     "UNKNOWN",
+    "Update",
+    "operands_of",
+    "reduction_of",
+    "starts_at_zero",
+    "two_factors",
+    "update_of",
     "extent_of",
     "iterator_spans",
     "table_of",

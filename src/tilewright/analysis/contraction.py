@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Literal
 
+from tilewright.analysis.updates import reduction_of, two_factors
 from tilewright.ir import (
     Access,
-    Binary,
     Expr,
     FloorDiv,
     If,
@@ -30,7 +30,6 @@ from tilewright.ir import (
     Stage,
     Store,
     Var,
-    condition_of,
     loads,
 )
 
@@ -76,22 +75,16 @@ def match_contraction(program: Program, stage: Stage, last: Stage | None = None)
     ``last`` is the stage that reads the result element by element, if there is one: then it is its result
     that counts.
     """
-    guard, body = condition_of(stage.body)
-    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
-        return None
-    write = body.writes[0]
+    update = reduction_of(stage)
     pars = [it.name for it in stage.iters if it.kind == "par"]
-    if not isinstance(write.value, Binary) or [i.as_var() for i in write.indices] != pars:
+    if update is None or [i.as_var() for i in update.write.indices] != pars:
         return None
+    write = update.write
     found = _contiguous_axis(program, stage, last or stage, write)
     if found is None:
         return None
     vector, run = found
-    old = Load(write.buffer, write.indices, write.value.dtype)
-    if old not in (write.value.a, write.value.b):
-        return None
-    term = write.value.b if old == write.value.a else write.value.a
-    a, b = _operands(term, vector)
+    a, b = _operands(update.term, vector)
     if a is None:
         return None
     logical, first = b, a
@@ -123,7 +116,8 @@ def match_contraction(program: Program, stage: Stage, last: Stage | None = None)
             roles.append((it.name, "m"))
         else:
             roles.append((it.name, "batch" if in_a and in_b else "n" if in_b else "m"))
-    return Contraction(stage, vector, run, a, b, tuple(roles), write, logical, guard, group=group, rows=rows)
+    named, guard = tuple(roles), update.guard
+    return Contraction(stage, vector, run, a, b, named, write, logical, guard, group=group, rows=rows)
 
 
 def _shares_windows(stage: Stage, a: Load, b: Load, vector: str) -> bool:
@@ -197,8 +191,9 @@ def run_of(last: Index) -> tuple[str | None, int | None]:
 
 
 def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
-    if isinstance(term, Binary) and term.op == "mul":
-        left, right = list(loads(term.a)), list(loads(term.b))
+    factors = two_factors(term)
+    if factors is not None:
+        left, right = (list(loads(f)) for f in factors)
         if len(left) == 1 and len(right) == 1:
             a, b = left[0], right[0]
             return (b, a) if _moves(a, vector) and not _moves(b, vector) else (a, b)

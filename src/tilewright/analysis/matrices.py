@@ -6,7 +6,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.ir import ZERO, Binary, Condition, Const, Expr, Iter, Load, Stage, Store, condition_of
+from tilewright.analysis.updates import reduction_of, starts_at_zero
+from tilewright.ir import ZERO, Condition, Expr, Iter, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +36,24 @@ class Roles:
 
 def roles_of(stage: Stage) -> Roles | str:
     """The roles of a stage's iterators in a product of matrices, or why it is none."""
-    guard, body = condition_of(stage.body)
-    init = stage.init
-    if not isinstance(body, Store) or not isinstance(init, Store) or not stage.is_reduction:
-        return "it is no sum"
-    if len(body.writes) != 1 or len(init.writes) != 1:
+    if len(stage.writes) > 1:
         return "it has several results"
     if not all(it.lo == ZERO and it.extent.is_const and it.kind != "ord" for it in stage.iters):
         return "its axes do not go from 0 to constants"
-    w, start = body.writes[0], init.writes[0].value
-    old = Load(w.buffer, w.indices, w.value.dtype)
-    if not isinstance(w.value, Binary) or w.value.op != "add" or old not in (w.value.a, w.value.b):
+    update = reduction_of(stage)
+    if update is None or update.op != "add":
         return "it is no sum"
-    term = w.value.b if w.value.a == old else w.value.a
-    if not isinstance(start, Const) or start.value != 0:
+    if not starts_at_zero(stage):
         return "its sums do not begin with zero"
-    if not isinstance(term, Binary) or term.op != "mul":
+    if update.factors is None:
         return "it does not sum products"
-    if any(c.expr is not None for c in guard):
+    if any(c.expr is not None for c in update.guard):
         return "a condition of it depends on data"
-    left, right = set(term.a.vars), set(term.b.vars)
+    a, b = update.factors
+    left, right = set(a.vars), set(b.vars)
     pars = [it for it in stage.iters if it.kind == "par"]
     if pars and pars[-1].name in left and pars[-1].name not in right:
-        term, left, right = Binary("mul", term.b, term.a), right, left
+        a, b, left, right = b, a, right, left
     rows = tuple(it for it in pars if it.name in left and it.name not in right)
     columns = tuple(it for it in pars if it.name in right and it.name not in left)
     if not rows or not columns:
@@ -67,9 +63,9 @@ def roles_of(stage: Stage) -> Roles | str:
         rows,
         columns,
         tuple(it for it in stage.iters if it.kind == "red"),
-        term.a,
-        term.b,
-        tuple(guard),
+        a,
+        b,
+        tuple(update.guard),
     )
     guards = guards_of(found)
     return guards if isinstance(guards, str) else found

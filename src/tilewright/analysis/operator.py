@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.analysis.readers import reads_in_place
-from tilewright.ir import Binary, Index, Load, Program, Stage, Store, condition_of, loads, stmt_loads, var
+from tilewright.analysis.updates import reduction_of
+from tilewright.ir import Index, Load, Program, Stage, loads, stmt_loads, var
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,15 @@ def find_operator(program: Program) -> Operator | None:
 
 
 def _operator(program: Program, stage: Stage) -> Operator | None:
-    _, body = condition_of(stage.body)
     constant = all(it.lo == Index(0) and it.extent.is_const for it in stage.iters)
-    if not stage.is_reduction or not constant or not isinstance(body, Store) or len(body.writes) != 1:
+    update = reduction_of(stage)
+    if update is None or update.op != "add" or not constant:
         return None
-    write = body.writes[0]
+    write = update.write
     axes = {i.as_var(): d for d, i in enumerate(write.indices)}
     pars = [it.name for it in stage.iters if it.kind == "par"]
-    if sorted(axes, key=str) != sorted(pars) or not isinstance(write.value, Binary):
-        return None
-    operands = [ld for ld in dict.fromkeys(loads(write.value)) if ld.buffer != write.buffer]
-    if write.value.op != "add" or len(operands) != 2:
+    operands = [ld for ld in dict.fromkeys(loads(update.term)) if ld.buffer != write.buffer]
+    if sorted(axes, key=str) != sorted(pars) or len(operands) != 2:
         return None
     extent = {it.name: it.extent.as_int() for it in stage.iters}
     made = [_operand(program, ld, axes, extent) for ld in operands]

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.analysis import update_of
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.joins import can_join, join
 from tilewright.codegen.llvm.builder import Builder
@@ -84,20 +85,19 @@ def reduction_of(loop: For) -> Reduction | None:
     if not (isinstance(body, Store) and len(body.writes) == 1):
         return None
     w = body.writes[0]
-    e = w.value
-    if any(loop.var in i.vars for i in w.indices) or not isinstance(e, Binary) or e.op not in _JOINED:
+    update = update_of(w)
+    if update is None or update.op not in _JOINED or any(loop.var in i.vars for i in w.indices):
         return None
-    old = Load(w.buffer, w.indices, e.dtype)
-    if old not in (e.a, e.b) or e.dtype.kind == "bool" or e.dtype in (F16, BF16):
+    old, term = update.old, update.term
+    if old.dtype.kind == "bool" or old.dtype in (F16, BF16):
         return None
-    term = e.b if e.a == old else e.a
     if any(ld.buffer == w.buffer for ld in loads_of(term)):
         return None
     if any(ld.buffer == w.buffer for c in cond if c.expr is not None for ld in loads_of(c.expr)):
         return None
     if before and not _leaves_alone(loop, before, w.buffer):
         return None
-    return Reduction(before, cond, w, old, e.op, term)
+    return Reduction(before, cond, w, old, update.op, term)
 
 
 def _leaves_alone(loop: For, before: tuple[Stmt, ...], place: str) -> bool:

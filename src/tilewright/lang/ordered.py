@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from tilewright import ir
+from tilewright.analysis import update_of
 from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
 from tilewright.lang.axes import check_name, inferred_axis, ordered_axis
 from tilewright.lang.compute import (
@@ -147,16 +148,13 @@ def _check_accumulation(out: Tensor, iterators: tuple[Axis, ...], body: Stmt, at
         return
     _, step = ir.condition_of(body)
     if isinstance(step, Store) and len(step.writes) == 1:
-        (w,) = step.writes
-        own = Load(w.buffer, w.indices, w.value.dtype)
+        update = update_of(step.writes[0])
         reads = [ld for ld in ir.stmt_loads(body) if ld.buffer == out.ref()]
-        value = w.value
         if (
-            isinstance(value, ir.Binary)
-            and value.op in ACCUMULATE
-            and own in (value.a, value.b)
-            and all(ld == own for ld in reads)
-            and own not in ir.loads(value.b if value.a == own else value.a)
+            update is not None
+            and update.op in ACCUMULATE
+            and all(ld == update.old for ld in reads)
+            and update.old not in ir.loads(update.term)
         ):
             return
     raise problem(

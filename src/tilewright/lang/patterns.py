@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tilewright import ir
+from tilewright.analysis import update_of
 from tilewright.ir import Access, Expr, Load, Stage, Store
 from tilewright.lang.reductions import Reduction
 
@@ -69,10 +70,10 @@ def patterns_of(stage: Stage) -> list[Pattern] | None:
             out.append(pair)
             n += 2
             continue
-        v = w.value
-        if not (isinstance(v, ir.Binary) and v.op in FOLDS and v.a == Load(w.buffer, w.indices, v.dtype)):
+        update = update_of(w)
+        if update is None or update.op not in FOLDS or not update.first:
             return None
-        out.append(Fold(v.op, w, v.b, where))
+        out.append(Fold(update.op, w, update.term, where))
         n += 1
     own = {w.buffer for w in body.writes}
     red = {it.name for it in stage.iters if it.kind == "red"}

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from tilewright.analysis import operands_of
 from tilewright.ir import (
     ZERO,
     Binary,
@@ -237,7 +238,7 @@ class _Builder:
             return into
         match e:
             case Binary(op=op):
-                first, *others = sorted(terms(e, op), key=self.rank) if op in _CHAINS else (e.a, e.b)
+                first, *others = sorted(operands_of(e, op), key=self.rank) if op in _CHAINS else (e.a, e.b)
                 into = self.value(first)
                 for term in others:
                     self.emit(into, operation_names(e)[0], self.operand(term))
@@ -282,13 +283,10 @@ class _Builder:
         dst = self.matrix(w.buffer, w.indices, w.value.dtype)
         value = w.value
         if accumulates and isinstance(value, Binary) and value.op in _SYMBOLS:
-            old = Load(w.buffer, w.indices, value.dtype)
-            own = [e for e in terms(value, value.op) if e != old] if value.op in _CHAINS else []
-            if value.op in _CHAINS and len(own) == len(terms(value, value.op)) - 1:
+            parts = operands_of(value, value.op) if value.op in _CHAINS else [value.a, value.b]
+            own = [e for e in parts if e != Load(w.buffer, w.indices, value.dtype)]
+            if len(own) == len(parts) - 1 and (value.op in _CHAINS or own[0] == value.b):
                 self.emit(dst, _SYMBOLS[value.op], self.joined(own, value.op))
-                return
-            if value.a == old:
-                self.emit(dst, _SYMBOLS[value.op], self.operand(value.b))
                 return
         self.emit(dst, ":=", self.operand(value))
 
@@ -320,13 +318,6 @@ def operation_names(e: Expr) -> tuple[str, ...]:
             return tuple(f"{fn}{n if len(more) > 1 else ''}=" for n in range(1, len(more) + 1))
         case _:
             return ()
-
-
-def terms(e: Expr, op: str) -> list[Expr]:
-    """The terms of a sum, the factors of a product: through brackets, in order."""
-    if isinstance(e, Binary) and e.op == op:
-        return [*terms(e.a, op), *terms(e.b, op)]
-    return [e]
 
 
 def widens(old: DType, new: DType) -> bool:

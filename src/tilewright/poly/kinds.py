@@ -16,7 +16,8 @@ from typing import Final
 
 import islpy as isl
 
-from tilewright.ir import Binary, Block, Iter, IterKind, Load, LoopFunction, Store, loads, map_blocks
+from tilewright.analysis import update_of
+from tilewright.ir import Block, Iter, IterKind, LoopFunction, Store, loads, map_blocks
 from tilewright.poly.budget import budget
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.extract import PolyAccess, PolyStatement, extract_model
@@ -76,19 +77,12 @@ def accumulation(s: PolyStatement) -> Accumulation | None:
     """Whether a statement is ``x = x op e`` with an ``op`` that may be reordered; ``x`` occurs once."""
     if not isinstance(s.node, Store) or len(s.node.writes) != 1 or not s.writes[0].exact:
         return None
-    w = s.node.writes[0]
-    own = Load(w.buffer, w.indices, w.value.dtype)
-    value = w.value
-    if not isinstance(value, Binary):
+    update = update_of(s.node.writes[0])
+    if update is None or update.op not in (*_ACCUMULATE, *(("sub",) if update.first else ())):
         return None
-    first = value.a == own and value.op in (*_ACCUMULATE, "sub")
-    second = value.b == own and value.op in _ACCUMULATE
     same = [r for r in s.reads if r.buffer == s.writes[0].buffer]
-    mine = [r for r in same if r.load == own]
-    if first == second or len(mine) != 1:
-        return None
-    operand = value.b if first else value.a
-    if own in loads(operand):
+    mine = [r for r in same if r.load == update.old]
+    if len(mine) != 1 or update.old in loads(update.term):
         return None
     return Accumulation(s.writes[0], tuple(r for r in same if r is not mine[0]))
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from math import prod
 
+from tilewright.analysis import update_of
 from tilewright.ir import (
     GLOBAL,
     PRIVATE,
     SHARED,
     TILE,
+    Access,
     Alloc,
-    Binary,
     Block,
     Buffer,
     Const,
     DType,
     Exec,
-    Expr,
     For,
-    Load,
     Located,
     LoopFunction,
     Stmt,
@@ -191,7 +190,7 @@ def _check_writers(func: LoopFunction, buf: Buffer, operations: Operations, show
             if w.buffer != buf.name:
                 continue
             zero = isinstance(w.value, Const) and w.value.value == 0
-            if not zero and not _sums_products(w.value, Load(w.buffer, w.indices, buf.dtype), factors):
+            if not zero and not _sums_products(w, factors):
                 raise refusal(
                     shown,
                     f"{buf.name!r} cannot be in tiles: what block {place.node.name!r} stores there is "
@@ -202,16 +201,11 @@ def _check_writers(func: LoopFunction, buf: Buffer, operations: Operations, show
                 )
 
 
-def _sums_products(value: Expr, old: Load, factors: Collection[DType]) -> bool:
-    """Whether a value is that of ``old``, which it replaces, plus a product of elements of such types."""
-    if not isinstance(value, Binary) or value.op != "add" or old not in (value.a, value.b):
-        return False
-    term = value.b if value.a == old else value.a
-    return (
-        isinstance(term, Binary)
-        and term.op == "mul"
-        and all(any(ld.dtype in factors for ld in loads(f)) for f in (term.a, term.b))
-    )
+def _sums_products(w: Access, types: Collection[DType]) -> bool:
+    """Whether an element is increased by a product of elements of such types."""
+    update = update_of(w)
+    factors = None if update is None else update.factors
+    return factors is not None and all(any(ld.dtype in types for ld in loads(f)) for f in factors)
 
 
 def _check_registers(func: LoopFunction, buf: Buffer, shown: LoopFunction) -> None:

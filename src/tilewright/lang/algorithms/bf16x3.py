@@ -25,6 +25,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.analysis import reduction_of
 from tilewright.ir import (
     BF16,
     CONST,
@@ -43,8 +44,6 @@ from tilewright.ir import (
     Program,
     Select,
     Stage,
-    Store,
-    condition_of,
     floordiv,
     index,
     map_loads,
@@ -53,7 +52,6 @@ from tilewright.ir import (
     store,
     var,
 )
-from tilewright.lang.algorithms.terms import factors
 
 #: Pieces of a number.
 PIECES: Final = 2
@@ -95,13 +93,10 @@ def match_sum(program: Program, stage: Stage) -> SumMatch | None:
 
     The second operand is the constant one, if there is one.
     """
-    _, body = condition_of(stage.body)
-    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
+    update = reduction_of(stage)
+    if update is None or update.old.dtype != F32 or not all(it.extent.is_const for it in stage.iters):
         return None
-    write = body.writes[0]
-    if write.value.dtype != F32 or not all(it.extent.is_const for it in stage.iters):
-        return None
-    found = factors(write.value, Load(write.buffer, write.indices, F32))
+    found = update.loaded_factors
     if found is None or {ld.dtype for ld in found} != {F32} or found[0].buffer == found[1].buffer:
         return None
     buffers = [program.buffer(ld.buffer) for ld in found]

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.analysis import reduction_of
 from tilewright.ir import (
     CONST,
     F32,
@@ -39,7 +40,6 @@ from tilewright.ir import (
     Program,
     Select,
     Stage,
-    Store,
     floordiv,
     index,
     mod,
@@ -48,7 +48,6 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
-from tilewright.lang.algorithms.terms import factors
 
 #: The right operands of the seven products: blocks of the right matrix in its basis, the second subtracted
 #: from the first. The left ones are those of :func:`_left` of the same number.
@@ -87,17 +86,16 @@ def match_product(program: Program, stage: Stage) -> ProductMatch | None:
 
     Rows and the reduction must be even; columns are filled up to a multiple of two panels of ``width``.
     """
-    body = stage.body
+    update = reduction_of(stage)
     pars = [it.name for it in stage.iters if it.kind == "par"]
     reds = [it.name for it in stage.iters if it.kind == "red"]
-    if not isinstance(body, Store) or len(body.writes) != 1 or len(reds) != 1 or len(pars) < 2:
+    if update is None or update.guard or len(reds) != 1 or len(pars) < 2:
         return None
-    write = body.writes[0]
     if not all(it.lo == Index(0) and it.extent.is_const for it in stage.iters):
         return None
-    if [i.as_var() for i in write.indices] != pars or write.value.dtype != F32:
+    if [i.as_var() for i in update.write.indices] != pars or update.old.dtype != F32:
         return None
-    found = factors(write.value, Load(write.buffer, write.indices, F32))
+    found = update.loaded_factors
     constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
     if found is None:
         return None

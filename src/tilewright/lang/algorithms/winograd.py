@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.analysis import reduction_of
 from tilewright.ir import (
     CONST,
     I64,
@@ -36,9 +37,7 @@ from tilewright.ir import (
     Program,
     Select,
     Stage,
-    Store,
     Unary,
-    condition_of,
     floordiv,
     ge0,
     index,
@@ -48,7 +47,6 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
-from tilewright.lang.algorithms.terms import factors
 from tilewright.support import ProgramError
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -140,25 +138,25 @@ def match_winograd(program: Program, stage: Stage) -> WinogradMatch | None:
 
     Padding must have become a condition on the stage's terms (``skip_padding``).
     """
-    guard, body = condition_of(stage.body)
-    if not isinstance(body, Store) or len(body.writes) != 1 or not stage.is_reduction:
+    update = reduction_of(stage)
+    if update is None:
         return None
-    write = body.writes[0]
+    guard = update.guard
     pars = [it.name for it in stage.iters if it.kind == "par"]
     reds = [it.name for it in stage.iters if it.kind == "red"]
     if not all(it.lo == Index(0) and it.extent.is_const for it in stage.iters):
         return None
-    if [i.as_var() for i in write.indices] != pars or write.value.dtype.name != "f32":
+    if [i.as_var() for i in update.write.indices] != pars or update.old.dtype.name != "f32":
         return None
     constants = {b.name for b in program.inputs if b.scope == CONST and b.layout is None}
-    found = factors(write.value, Load(write.buffer, write.indices, write.value.dtype))
+    found = update.loaded_factors
     if found is None or len(pars) not in (4, 5) or len(reds) != len(pars) - 1:
         return None
     data, weights = found if found[1].buffer in constants else found[::-1]
     n, oc, *spatial = pars
     names = [i.as_var() for i in weights.indices]
     if (
-        weights.dtype != write.value.dtype
+        weights.dtype != update.old.dtype
         or weights.buffer not in constants
         or set(names) != {oc, *reds}
         or len(names) != len(reds) + 1

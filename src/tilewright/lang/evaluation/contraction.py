@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright import ir
+from tilewright.analysis import two_factors
 from tilewright.ir import Access, Expr
 from tilewright.lang.evaluation.domains import Array, Box, view
 from tilewright.lang.evaluation.expressions import Evaluator, Memory
@@ -20,11 +20,12 @@ SMALLEST: Final = 1 << 10
 
 def contract(target: Access, value: Expr, box: Box, red: tuple[int, ...], memory: Memory) -> bool:
     """Add ``sum over red of a * b`` to the target; ``False`` where that is not its form."""
-    if not (isinstance(value, ir.Binary) and value.op == "mul") or box.size < SMALLEST:
+    factors = two_factors(value)
+    if factors is None or box.size < SMALLEST:
         return False
     if not value.dtype.is_float or value.dtype.bits < 32:
         return False
-    used = [_dims(f, box) for f in (value.a, value.b)]
+    used = [_dims(f, box) for f in factors]
     if not any(used[0] & used[1] & set(red)):
         return False
     par = [n for n in range(len(box.names)) if n not in red]
@@ -33,7 +34,7 @@ def contract(target: Access, value: Expr, box: Box, red: tuple[int, ...], memory
     # the parallel dimension that both or the larger operand has is split until the operand fits
     for part in _parts(box, par, used):
         ev = Evaluator(memory, part)
-        (a, ma), (b, mb) = ev.value(value.a), ev.value(value.b)
+        (a, ma), (b, mb) = map(ev.value, factors)
         outer = Box(tuple(part.names[n] for n in par), tuple(part.ranges[n] for n in par), part.params)
         arrays = [(memory.arrays[target.buffer], _multiply(a, b, part, par, red))]
         if memory.magnitudes is not None and ma is not None and mb is not None:

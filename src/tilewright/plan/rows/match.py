@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from tilewright.analysis import pointwise_reader
-from tilewright.ir import Binary, Index, Load, Program, Stage, Store, loads
+from tilewright.analysis import pointwise_reader, reduction_of
+from tilewright.ir import Index, Load, Program, Stage, loads
 from tilewright.plan.contraction.output_order import blocks_of
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import is_tileable
@@ -92,17 +92,12 @@ def match_lanes(
     program: Program, stage: Stage, target: Target, constants: Collection[str]
 ) -> LaneMatch | None:
     """What is known of a reduction that is best done along memory; ``None`` for others."""
-    body = stage.body
-    if not stage.is_reduction or not isinstance(body, Store) or len(body.writes) != 1:
-        return None
-    write = body.writes[0]
-    if not isinstance(write.value, Binary) or not write.value.dtype.is_float:
+    update = reduction_of(stage)
+    if update is None or update.guard or not update.old.dtype.is_float:
         return None
     if not all(it.extent.is_const and it.lo.is_const for it in stage.iters):
         return None
-    old = Load(write.buffer, write.indices, write.value.dtype)
-    if old not in (write.value.a, write.value.b):
-        return None
+    write, old = update.write, update.old
     pars = tuple((it.name, it.extent.as_int()) for it in stage.iters if it.kind == "par")
     reds = tuple((it.name, it.extent.as_int()) for it in stage.iters if it.kind == "red")
     if [i.as_var() for i in write.indices] != [name for name, _ in pars]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.analysis import operands_of, reduction_of, starts_at_zero
 from tilewright.ir import (
     LOCAL,
     Binary,
@@ -105,31 +106,14 @@ def factor_out(program: Program, stage: str, operands: Sequence[int], name: str)
 
 def sum_of_products(stage: Stage) -> list[Expr]:
     """The factors that a stage sums, starting from zero; ScheduleError where it does something else."""
-    body, init = stage.body, stage.init
-    if (
-        stage.is_reduction
-        and isinstance(body, Store)
-        and isinstance(init, Store)
-        and len(body.writes) == len(init.writes) == 1
-    ):
-        w, value = body.writes[0], body.writes[0].value
-        old = Load(w.buffer, w.indices, value.dtype)
-        start = init.writes[0].value
-        if isinstance(value, Binary) and value.op == "add" and old in (value.a, value.b):
-            term = value.b if value.a == old else value.a
-            if isinstance(start, Const) and start.value == 0 and old not in list(_loads(term)):
-                return factors_of(term)
+    update = reduction_of(stage)
+    if update is not None and update.op == "add" and not update.guard and starts_at_zero(stage):
+        if update.old not in _loads(update.term):
+            return operands_of(update.term, "mul")
     raise ScheduleError(
         f"stage {stage.name!r} is no sum of products from zero without conditions",
         hint="decompose it, or take its padding apart first",
     )
-
-
-def factors_of(e: Expr) -> list[Expr]:
-    """The factors of a product, through brackets, in order."""
-    if isinstance(e, Binary) and e.op == "mul":
-        return [*factors_of(e.a), *factors_of(e.b)]
-    return [e]
 
 
 def product(factors: Sequence[Expr]) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.analysis import update_of
 from tilewright.ir import (
     I64,
     ZERO,
@@ -96,7 +97,7 @@ def pad_operand(
     check_name(name, taken_names(program))
     load = operand_of(old, operand)
     guard, body = condition_of(old.body)
-    if not isinstance(body, Store) or not _is_sum_of_products(body, load):
+    if not isinstance(body, Store) or not _is_factor(body, load):
         raise ScheduleError(f"stage {stage!r} is no sum of products with {load}: zeros would not be neutral")
     shape = program.buffer(load.buffer).shape
     bounds = _bounds(guard, load, stage)
@@ -165,18 +166,10 @@ def pad_operand(
     return with_operand(program, old, new, made, buffer)
 
 
-def _is_sum_of_products(body: Store, load: Load) -> bool:
-    """Whether a stage adds products of which ``load`` is in one factor alone."""
-    if len(body.writes) != 1:
-        return False
-    w = body.writes[0]
-    if not isinstance(w.value, Binary) or w.value.op != "add":
-        return False
-    old = Load(w.buffer, w.indices, w.value.dtype)
-    term = w.value.b if w.value.a == old else w.value.a
-    if old not in (w.value.a, w.value.b) or not isinstance(term, Binary) or term.op != "mul":
-        return False
-    factors = [_element(e) for e in (term.a, term.b)]
+def _is_factor(body: Store, load: Load) -> bool:
+    """Whether a stage adds products of which ``load`` is one factor, and another element the other."""
+    update = update_of(body.writes[0]) if len(body.writes) == 1 else None
+    factors = [_element(e) for e in (update.factors if update is not None else None) or ()]
     return factors.count(load) == 1 and None not in factors
 
 

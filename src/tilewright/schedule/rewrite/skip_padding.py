@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tilewright.analysis import Update, reduction_of
 from tilewright.ir import (
     Binary,
     Cast,
@@ -14,13 +15,11 @@ from tilewright.ir import (
     Expr,
     If,
     Index,
-    Load,
     OfIndex,
     Pred,
     Program,
     Select,
     Store,
-    condition_of,
     ge0,
 )
 from tilewright.schedule.registry import primitive
@@ -65,11 +64,8 @@ def skip_padding(program: Program, stage: str) -> Program:
                         C[i] = (C[i] + (X[i + k - 1] * W[k]))
     """
     old = stage_called(program, stage)
-    # terms that are left out already
-    known, body = condition_of(old.body)
-    found = None
-    if old.is_reduction and isinstance(body, Store) and len(body.writes) == 1:
-        found = _rewrite(body, known)
+    update = reduction_of(old)
+    found = None if update is None else _rewrite(update)
     if found is None:
         raise ScheduleError(
             f"stage {stage!r} has no term that padding makes neutral",
@@ -79,21 +75,13 @@ def skip_padding(program: Program, stage: str) -> Program:
     return program.with_stages(tuple(new if s.name == stage else s for s in program.stages))
 
 
-def _rewrite(body: Store, known: Pred) -> If | None:
-    write = body.writes[0]
-    value = write.value
-    if not isinstance(value, Binary) or value.op not in _NEUTRAL:
-        return None
-    accumulator = Load(write.buffer, write.indices, value.dtype)
-    if accumulator not in (value.a, value.b):
-        return None
-    first = value.a == accumulator
-    bare = _without_padding(value.b if first else value.a, value.op)
+def _rewrite(update: Update) -> If | None:
+    bare = _without_padding(update.term, update.op) if update.op in _NEUTRAL else None
     if bare is None:
         return None
-    pred, term = bare
-    new = Binary(value.op, accumulator, term) if first else Binary(value.op, term, accumulator)
-    return If((*known, *pred), Store((replace(write, value=new),)))
+    # besides the terms that are left out already
+    pred, term = (*update.guard, *bare[0]), bare[1]
+    return If(pred, Store((replace(update.write, value=update.by(term)),)))
 
 
 def _without_padding(term: Expr, op: str) -> tuple[Pred, Expr] | None:
