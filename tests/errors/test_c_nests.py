@@ -13,8 +13,13 @@ FRAME = "void f(int n, double A[n][n], double x[n], double a)\n{\n#pragma scop\n
 @pytest.mark.parametrize(
     ("body", "match"),
     [
-        ("x[n * n] = a;", "index 0 of 'x' is not affine"),
-        ("while (a > 0.0) x[0] = a;", "While statements are not part of nests"),
+        ("x[(int)a * 0.5] = a;", "index 0 of 'x' is no integer"),
+        ("for (int i = 0; i < x[0]; i++) x[i] = a;", "the bounds of loop 'i' are no integers"),
+        ("int e = n; for (int i = 0; i < e; i += 2) x[i] = a;", "loop 'i' must go up in steps of 1"),
+        ("while (a > 0.0) x[0] = a;", "while loops are: while"),
+        ("int e = n; while (e < 9) e += 2;", "the last statement of a while loop adds 1 to 'e'"),
+        ("int e = n; while (e < 9) { e = 0; e++; }", "'e' must be an integer that only the end"),
+        ("int e = n; int l = 9; while (e < l) { l--; e++; }", "the bound of the loop over 'e' changes"),
         ("x[0] = g(a);", "there is no function 'g'"),
         ("x[0] = *x;", "UnaryOp expressions are not part of nests"),
         ("for (int i = 0; i != n; i++) x[i] = a;", "the condition of loop 'i' must compare"),

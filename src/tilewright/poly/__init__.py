@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import import_tree
+    from tilewright.poly.black_box import is_black_box
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
@@ -90,6 +91,7 @@ _EXPORTS: Final = {
     "LoopFacts": "independent",
     "loop_facts": "independent",
     "infer_kinds": "kinds",
+    "is_black_box": "black_box",
     "list_function": "legality",
 }
 
@@ -129,6 +131,7 @@ __all__ = [
     "LoopFacts",
     "loop_facts",
     "infer_kinds",
+    "is_black_box",
     "lift",
     "list_function",
     "OneTile",

@@ -3,7 +3,7 @@
 One :class:`PolyStatement` per store of a block. Its domain is over the enclosing loops; accesses are
 physical (layouts applied), and storage allocated inside loops has those loops as further dimensions, so that
 iterations with storage of their own have no false dependences. Data-dependent indices and conditions are
-over-approximated and marked so.
+over-approximated and marked so; a block whose loops data decide is one statement.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from tilewright.ir import (
     sums_lanes,
     var,
 )
+from tilewright.poly.black_box import is_black_box, known_indices
 from tilewright.poly.conditions import truth
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
@@ -75,7 +76,7 @@ class PolyAccess:
 
 @dataclass(frozen=True, slots=True)
 class PolyStatement:
-    """One store of a block: ``name[dims]`` over its ``domain``.
+    """One store of a block, or a black box as a whole: ``name[dims]`` over its ``domain``.
 
     ``coords`` are its logical coordinates (block iterators ``coord_names`` of ``coord_kinds``, then loops of
     the block's own body, kind ``loop``) as indices over ``dims``. ``kinds`` are the kinds of the loops
@@ -88,7 +89,7 @@ class PolyStatement:
     block: Block
     part: str
     position: int
-    node: Store | Exec
+    node: Stmt
     dims: tuple[str, ...]
     kinds: tuple[LoopKind, ...]
     domain: isl.Set
@@ -326,6 +327,9 @@ class _Extractor:
             scope=binding,
             inner=(),
         )
+        if is_black_box(b):
+            self.leaf(b.body, replace(inside, counter=[0]))
+            return
         if b.init is not None:
             first = tuple(
                 eq0(binding[it.name] - substitute_index(it.lo, binding)) for it in b.iters if it.kind == "red"
@@ -343,7 +347,7 @@ class _Extractor:
             inside = replace(inside, time=(*c.time, 1))
         self.visit(b.body, replace(inside, counter=[0]))
 
-    def leaf(self, s: Store | Exec, c: _Context) -> None:
+    def leaf(self, s: Stmt, c: _Context) -> None:
         position = c.counter[0]
         c.counter[0] += 1
         block = c.block if c.block is not None else Block("loose", "loose", (), (), s)
@@ -370,7 +374,7 @@ class _Extractor:
                 if not access.exact:
                     reads.append(access)  # what may not be overwritten flows through
                 writes.append(access)
-        else:
+        elif isinstance(s, Exec):
             for win in s.windows:
                 relation = self.window(win, space, domain, c)
                 name_of, _, owned = c.storage.get(win.buffer, (win.buffer, (), False))
@@ -379,6 +383,11 @@ class _Extractor:
                     reads.append(access)
                 if win.mode != "r":
                     writes.append(access)
+        else:
+            touched = [(load.buffer, load.indices) for load in block.reads]
+            reads += [self.loose(name, x, block, space, domain, c) for name, x in touched]
+            writes += [self.loose(name, x, block, space, domain, c) for name, x in block.writes]
+            reads += writes  # what may not be overwritten flows through
         self.statements.append(
             PolyStatement(
                 name=name,
@@ -432,6 +441,22 @@ class _Extractor:
         relation = self.relation(buffer, declared, logical, space, region, c)
         name, _, owned = c.storage.get(buffer, (buffer, (), False))
         return PolyAccess(name, relation, exact and all(x is not None for x in logical), load, owned)
+
+    def loose(
+        self,
+        buffer: str,
+        indices: tuple[Index, ...],
+        block: Block,
+        space: Domain,
+        region: isl.Set,
+        c: _Context,
+    ) -> PolyAccess:
+        """What an access of a black box may touch."""
+        logical = [None if x is None else c.index(x) for x in known_indices(block, indices)]
+        declared = self.buffers[self.storage(buffer, c)]
+        name, _, owned = c.storage.get(buffer, (buffer, (), False))
+        relation = self.relation(buffer, declared, logical, space, region, c)
+        return PolyAccess(name, relation, False, None, owned)
 
     def relation(
         self,

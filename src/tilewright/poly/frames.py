@@ -149,19 +149,22 @@ class Memory:
     def cells(
         self,
         buffer: str,
-        indices: tuple[Index, ...],
+        indices: tuple[Index | None, ...],
         mask: Bools | None,
         f: Frame,
         env: Mapping[str, Ints | int],
         block: str = "",
     ) -> tuple[Ints, Ints, bool]:
-        """Instances and cells of an access; the flag says that an unknown one of several cells is meant."""
+        """Instances and cells of an access; the flag says that an unknown one of several cells is meant.
+
+        An index that is ``None`` may have any value.
+        """
         rows = np.arange(f.n, dtype=np.int64) if mask is None else np.flatnonzero(mask).astype(np.int64)
         logical: list[Ints | int] = []
         shape = self.buffers[f.storage(buffer)].shape
         spread = False
         for d, x in enumerate(indices):
-            if not is_opaque(x):
+            if x is not None and not is_opaque(x):
                 v = evaluate(x, env)
                 logical.append(v[rows] if isinstance(v, np.ndarray) else v)
                 continue

@@ -3,7 +3,8 @@
 For concrete parameters the loops are expanded with numpy into *statements* (one per ``Store`` or ``Exec`` of
 a block) whose *instances* are rows: logical coordinates, a time, and the memory cells read and written.
 Cells are physical: layouts are applied, and storage allocated inside loops is fresh in each execution of its
-``Alloc``. Data-dependent indices read or write every element that they may touch.
+``Alloc``. Data-dependent indices read or write every element that they may touch, and so do blocks whose
+loops data decide, which are one statement each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.ir import (
+    Access,
     Alloc,
     Barrier,
     Block,
@@ -28,9 +30,11 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    Window,
     stmt_children,
     sums_lanes,
 )
+from tilewright.poly.black_box import is_black_box, known_indices
 from tilewright.poly.frames import AXIS_BITS, Frame, Memory
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.statements import Instances, ParallelLoop, Reads, Statement, Writes
@@ -87,7 +91,7 @@ class _Draft:
     frame: Frame
     place: _Place
     position: int
-    node: Store | Exec
+    node: Stmt
     reads: tuple[Reads, ...]
     writes: tuple[Writes, ...]
     env: Mapping[str, Ints | int]
@@ -278,6 +282,8 @@ class _Lister:
         inner = replace(f, matrix=matrix, scope=scope, unsure=f.unsure or not sure)
         names, kinds = tuple(it.name for it in b.iters), tuple(it.kind for it in b.iters)
         parts: list[Callable[[], _Timed]] = []
+        if is_black_box(b):
+            return self.leaf(b.body, inner, _Place(b.stage, b.name, "body", names, kinds, [0]), b)
         if b.init is not None:
             starts = np.ones(f.n, np.bool_)
             ienv = inner.env(self.params)
@@ -294,7 +300,7 @@ class _Lister:
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def leaf(self, s: Store | Exec, f: Frame, place: _Place) -> _Timed:
+    def leaf(self, s: Stmt, f: Frame, place: _Place, box: Block | None = None) -> _Timed:
         number = len(self.drafts)
         env = f.env(self.params)
         reads: list[Reads] = []
@@ -320,7 +326,15 @@ class _Lister:
                     kept = len(reads)
                     reads.append(Reads(None, f.storage(w.buffer), rows, cells, spread))
                 writes.append(Writes(f.storage(w.buffer), rows, cells, spread, kept))
-        else:
+        elif box is not None:
+            touched = [(load.buffer, load.indices) for load in box.reads]
+            for name, indices in (*touched, *box.writes):
+                known = known_indices(box, indices)
+                rows, cells, _ = self.memory.cells(name, known, None, f, env)
+                reads.append(Reads(None, f.storage(name), rows, cells, True))
+            for n, (name, _) in enumerate(box.writes, len(touched)):
+                writes.append(Writes(f.storage(name), reads[n].rows, reads[n].cells, True, n))
+        elif isinstance(s, Exec):
             for win in s.windows:
                 rows, cells = self.memory.window(win, f, env, place.block)
                 if win.mode != "w" or f.unsure:
@@ -330,7 +344,7 @@ class _Lister:
         position = place.counter[0]
         place.counter[0] += 1
         axes = tuple(sorted(self.memory.axes))
-        targets = [w.buffer for w in (s.writes if isinstance(s, Store) else s.windows)]
+        targets = [name for name, _ in box.writes] if box is not None else [w.buffer for w in _targets(s)]
         everyone = self.memory.run_by_everyone(targets, f)
         draft = _Draft(f, place, position, s, tuple(reads), tuple(writes), env, axes, everyone)
         self.drafts.append(draft)
@@ -383,6 +397,11 @@ def list_instances(func: LoopFunction, params: Mapping[str, int] | None = None) 
         outside=tuple(memory.outside),
         owned=frozenset(memory.owned),
     )
+
+
+def _targets(s: Stmt) -> Sequence[Access | Window]:
+    """What a store writes, and what an instruction takes."""
+    return s.writes if isinstance(s, Store) else s.windows if isinstance(s, Exec) else ()
 
 
 def _count_stores(s: Stmt) -> int:

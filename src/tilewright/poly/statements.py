@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.ir import Exec, Load, LoopFunction, Store
+from tilewright.ir import Load, LoopFunction, Stmt
 from tilewright.poly.values import Ints
 
 
@@ -57,7 +57,7 @@ class ParallelLoop:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One store (or instruction) of a block with all its instances.
+    """One store (or instruction) of a block, or a black box as a whole, with all its instances.
 
     ``coords[k]`` holds the values of ``names[k]``: the block's iterators, then loops inside its body.
     ``kinds`` are the iterators' kinds, ``loop`` for inner loops. ``part`` is ``init`` or ``body``;
@@ -71,7 +71,7 @@ class Statement:
     position: int
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    node: Store | Exec
+    node: Stmt
     coords: tuple[Ints, ...]
     time: Ints
     reads: tuple[Reads, ...]

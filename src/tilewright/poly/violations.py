@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tilewright.ir import Const, Exec, Expr, Load, OfIndex, Store, children, walk
+from tilewright.ir import Const, Exec, Expr, Load, OfIndex, Stmt, Store, children, walk
 
 ViolationKind = Literal["flow", "final", "missing", "extra", "race", "bounds", "arguments"]
 
@@ -35,7 +35,7 @@ class Computing(Protocol):
     """A statement of either mode."""
 
     @property
-    def node(self) -> Store | Exec:
+    def node(self) -> Stmt:
         """What it does."""
 
     @property
@@ -52,7 +52,9 @@ def same_computation(a: Computing, b: Computing) -> bool:
     one, two = a.node, b.node
     if isinstance(one, Exec) or isinstance(two, Exec):
         return isinstance(one, Exec) and isinstance(two, Exec) and one.instr == two.instr
-    return _same_store(one, two)
+    if isinstance(one, Store) and isinstance(two, Store):
+        return _same_store(one, two)
+    return one == two
 
 
 def constant_value(s: Computing, w: int) -> str | None:

@@ -237,6 +237,8 @@ class _Reader:
             return self.assign(s.expr, more, at)
         if isinstance(s, c.If):
             return self.branch(s, at)
+        if isinstance(s, c.While):
+            return self.counted(s, at)
         if isinstance(s, c.Decl):
             return self.declare(s, at)
         if isinstance(s, c.DeclList):
@@ -261,6 +263,27 @@ class _Reader:
             hi = self.arith.binary("add", hi, index(1 if step > 0 else -1))
         self.at = s
         return self.builder.loop(at, name, lo, hi, step, lambda p: self.stmt(s.stmt, p))
+
+    def counted(self, s: Any, at: Place) -> Stmt:
+        """``while (e < end) { ...; e++; }`` as a loop over ``e``."""
+        c = self.c
+        body = list(s.stmt.block_items or ()) if isinstance(s.stmt, c.Compound) else [s.stmt]
+        cond = s.cond
+        if not (
+            body and isinstance(cond, c.BinaryOp) and cond.op in ("<", "<=") and isinstance(cond.left, c.ID)
+        ):
+            raise self.refused(s, "while loops are: while (e < last) { ... e++; }")
+        name = cond.left.name
+        if self.step(body[-1], name) != 1:
+            raise self.refused(body[-1], f"the last statement of a while loop adds 1 to {name!r}")
+        end = self.value(cond.right, at)
+        if cond.op == "<=":
+            end = self.arith.binary("add", end, index(1))
+        changed = {name for part in body[:-1] for name in _changed(c, part)}
+        self.at = s
+        return self.builder.counted(
+            at, name, end, changed, lambda p: seq(*(self.stmt(k, p) for k in body[:-1]))
+        )
 
     def start(self, s: Any) -> tuple[str, Any]:
         c = self.c
@@ -407,6 +430,19 @@ class _Reader:
         if isinstance(e, c.BinaryOp) and e.op in _COMPARE:
             return self.arith.compared(_COMPARE[e.op], self.value(e.left, at), self.value(e.right, at))
         raise self.refused(e, "conditions are comparisons, joined by &&, ||, !")
+
+
+def _changed(c: Any, node: Any) -> set[str]:
+    """The names of variables and arrays that some part of a statement assigns to."""
+    out = {name for _, child in node.children() for name in _changed(c, child)}
+    target = node.lvalue if isinstance(node, c.Assignment) else None
+    if isinstance(node, c.UnaryOp) and node.op in ("p++", "++", "p--", "--"):
+        target = node.expr
+    if isinstance(node, c.Decl):
+        out.add(node.name)
+    while isinstance(target, c.ArrayRef):
+        target = target.name
+    return out | {target.name} if isinstance(target, c.ID) else out
 
 
 def _promoted(e: Expr) -> Expr:

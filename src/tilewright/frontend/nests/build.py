@@ -1,12 +1,15 @@
 """Nests to loop functions: loops, statements and variables as a front end meets them.
 
 Every assignment becomes a block of its own whose iterators are the loops around it, in order (``ord``): what
-may be reordered is found out later, from exact dependences.
+may be reordered is found out later, from exact dependences. A loop whose bounds data decide becomes one block
+with all that it holds, a *black box* (Zhao & Di, Sec. 6): its loops stay as they are, and what it reads and
+writes is over-approximated. Indices that data decide are as large as the program says, as in C: nothing
+checks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,26 +17,37 @@ from tilewright import poly
 from tilewright.frontend.nests.values import Arithmetic, Value
 from tilewright.ir import (
     Alloc,
+    Binary,
     Block,
     Buffer,
     DType,
     Expr,
     For,
+    If,
     Index,
     Iter,
     Load,
     LoopFunction,
+    Opaque,
     Param,
     Pred,
     Select,
+    Seq,
     Stmt,
+    Store,
     fresh_name,
+    holds,
     index,
+    loads,
+    locate,
+    map_blocks,
     seq,
+    stmt_exprs,
     stmt_loads,
     stmt_writes,
     store,
     var,
+    walk_index,
 )
 
 MAX_STATEMENTS: Final = 10_000
@@ -44,12 +58,16 @@ LARGEST_SIZE: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a front end is in a nest: loops around, conditions, and what names of loops mean."""
+    """Where a front end is in a nest: loops around, conditions, and what names of loops mean.
+
+    Inside of a black box (``box``) ``loops`` are those around it, ``where`` and ``conds`` what holds in it.
+    """
 
     loops: tuple[tuple[str, Index, Index], ...] = ()
     names: tuple[tuple[str, Index], ...] = ()
     where: Pred = ()
     conds: tuple[Expr, ...] = ()
+    box: bool = False
 
     def value(self, name: str) -> Index | None:
         """The value of a loop's variable; ``None`` for other names."""
@@ -101,21 +119,36 @@ class NestBuilder:
         return b
 
     def _indices(self, name: str, indices: Sequence[Value]) -> tuple[Index, ...]:
-        for n, x in enumerate(indices):
-            if not isinstance(x, Index):
-                raise self.arith.fail(f"index {n} of {name!r} is not affine in loop variables and sizes")
-        return tuple(x for x in indices if isinstance(x, Index))
+        return tuple(self._integer(x, f"index {n} of {name!r} is no integer") for n, x in enumerate(indices))
+
+    def _integer(self, x: Value, otherwise: str) -> Index:
+        """A value as an index: affine, or what data decide."""
+        if isinstance(x, Index):
+            return x
+        if isinstance(x, float) or not x.dtype.is_integer:
+            raise self.arith.fail(otherwise)
+        return index(Opaque(x))
 
     def loop(
         self, at: Place, name: str, lo: Value, hi: Value, step: int, body: Callable[[Place], Stmt]
     ) -> Stmt:
-        """A loop over ``range(lo, hi, step)`` with affine bounds; steps down are allowed."""
-        if not isinstance(lo, Index) or not isinstance(hi, Index):
-            raise self.arith.fail(f"the bounds of loop {name!r} are not affine in loop variables and sizes")
+        """A loop over ``range(lo, hi, step)``; steps down are allowed where its bounds are affine."""
         if step == 0:
             raise self.arith.fail(f"loop {name!r} has no step")
+        box = at.box or not isinstance(lo, Index) or not isinstance(hi, Index)
         loop = fresh_name(name, self._names)
         self._names.add(loop)
+        lo, hi = (self._integer(x, f"the bounds of loop {name!r} are no integers") for x in (lo, hi))
+        if box:
+            if step != 1:
+                raise self.arith.fail(
+                    f"loop {name!r} must go up in steps of 1: data decide how often it runs"
+                )
+            inside = replace(at, names=(*at.names, (name, var(loop))), where=(), conds=(), box=True)
+            whole: Stmt = For(loop, lo, hi, body(inside))
+            if at.conds or (at.box and at.where):
+                whole = If((*(at.where if at.box else ()), *map(holds, at.conds)), whole)
+            return whole if at.box else self._statement(at, whole)
         distance = hi - lo if step > 0 else lo - hi
         if step == 1:
             first, last, value = lo, hi, var(loop)
@@ -130,9 +163,32 @@ class NestBuilder:
         b = self._buffer(name, indices)
         where = self._indices(name, indices)
         e = self.arith.converted(value, b.dtype)
+        if at.box:
+            body: Stmt = store(name, where, e)
+            return If((*at.where, *map(holds, at.conds)), body) if at.where or at.conds else body
         for cond in reversed(at.conds):
             # a condition on data: the element keeps its value otherwise
             e = Select(cond, e, Load(name, where, b.dtype))
+        return self._statement(at, store(name, where, e))
+
+    def counted(
+        self, at: Place, name: str, end: Value, changed: Collection[str], body: Callable[[Place], Stmt]
+    ) -> Stmt:
+        """``while name < end: body; name += 1``, where ``body`` and ``end`` leave each other alone.
+
+        ``changed`` are the names that are assigned to in the body.
+        """
+        if name in changed or name not in self.buffers or not self.buffers[name].dtype.is_integer:
+            raise self.arith.fail(f"{name!r} must be an integer that only the end of the loop changes")
+        first = self.load(name, ())
+        if isinstance(end, Expr) and any(load.buffer in changed for load in loads(end)):
+            raise self.arith.fail(f"the bound of the loop over {name!r} changes in it")
+        loop = self.loop(at, name, first, end, 1, body)
+        last = Binary("max", *self.arith.together(first, end))
+        return seq(loop, self.assign(at, name, (), last))
+
+    def _statement(self, at: Place, body: Stmt) -> Stmt:
+        """A block over the loops around."""
         block = fresh_name(f"S{self._blocks}", self._names)
         self._blocks += 1
         if self._blocks > MAX_STATEMENTS:
@@ -140,7 +196,7 @@ class NestBuilder:
         self._names.add(block)
         iters = tuple(Iter(v, lo, hi, "ord") for v, lo, hi in at.loops)
         bind = tuple(var(v) for v, _, _ in at.loops)
-        return Block(block, block, iters, bind, store(name, where, e), None, at.where)
+        return Block(block, block, iters, bind, body, None, at.where)
 
     def function(self, body: Stmt) -> LoopFunction:
         """The finished function: outputs are what it writes, in-out arguments what counts on entry."""
@@ -149,10 +205,56 @@ class NestBuilder:
         outputs = tuple(n for n in self.buffers if n in written and n not in self.temps)
         for name in reversed(self.temps):
             if name in used:
-                body = Alloc(self.buffers[name], body)
+                body = _allocated(body, self.buffers[name])
         arguments = tuple(b for n, b in self.buffers.items() if n not in self.temps)
         func = LoopFunction(
             self.name, tuple(self.params.values()), arguments, outputs, seq(body), (), outputs
         )
         kept = poly.contents_that_count(func)
         return replace(func, inouts=tuple(n for n in outputs if n in kept))
+
+
+def _allocated(body: Stmt, buffer: Buffer) -> Stmt:
+    """A nest with the storage of a variable: inside of the one black box that uses it, where values stay in it."""
+    using = [b.node for b in locate(body, Block) if _uses(b.node.body, buffer.name)]
+    inside = _defined(using[0].body, buffer) if len(using) == 1 else None
+    if inside is None:
+        return Alloc(buffer, body)
+    (block,) = using
+    return map_blocks(body, lambda b: replace(b, body=inside) if b is block else b)
+
+
+def _defined(s: Stmt, buffer: Buffer) -> Stmt | None:
+    """A part of a black box with a variable's storage, where it is written before it is read there."""
+    match s:
+        case For():
+            inner = (
+                None
+                if _reads((*walk_index(s.lo), *walk_index(s.hi)), buffer.name)
+                else _defined(s.body, buffer)
+            )
+            return None if inner is None else replace(s, body=inner)
+        case If(orelse=None):
+            exprs = [c.expr for c in s.cond if c.expr is not None]
+            inner = None if _reads(exprs, buffer.name) else _defined(s.then, buffer)
+            return None if inner is None else replace(s, then=inner)
+        case Seq():
+            parts = [n for n, part in enumerate(s.stmts) if _uses(part, buffer.name)]
+            first = s.stmts[parts[0]]
+            if len(parts) == 1 and not isinstance(first, Store):
+                inner = _defined(first, buffer)
+                return None if inner is None else Seq((*s.stmts[: parts[0]], inner, *s.stmts[parts[0] + 1 :]))
+            return (
+                Alloc(buffer, s) if _defined(first, buffer) is not None and isinstance(first, Store) else None
+            )
+        case Store() if not _reads(stmt_exprs(s), buffer.name):
+            return Alloc(buffer, s)
+    return None
+
+
+def _uses(s: Stmt, name: str) -> bool:
+    return _reads(stmt_exprs(s), name) or any(written == name for written, _ in stmt_writes(s))
+
+
+def _reads(exprs: Iterable[Expr], name: str) -> bool:
+    return any(load.buffer == name for e in exprs for load in loads(e))

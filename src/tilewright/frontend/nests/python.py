@@ -9,6 +9,9 @@
 Annotations say what arguments are: element type and shape; names in shapes are symbolic sizes, and so are
 arguments annotated ``int``. (``from __future__ import annotations`` keeps Python from evaluating them.) The
 function is read, never run: the same text runs under Python, slowly, with the same result.
+
+Indices and bounds of loops may be what arrays hold: ``x[column[e]]``, ``range(first[i], first[i + 1])``,
+``while e < last: ...; e += 1``. As in C, nothing checks that these stay inside of the arrays.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class Scop:
 def scop(function: Callable[..., Any]) -> Scop:
     """Read a Python function as a nest.
 
-    Raises ProgramError, with the line, for what is not affine or not supported.
+    Raises ProgramError, with the line, for what is not supported.
     """
     source, first = inspect.getsourcelines(function)
     text = textwrap.dedent("".join(source))
@@ -172,11 +175,41 @@ class _Reader:
                 return self.assign(target, value, at)
             case ast.If(test=test):
                 return self.branch(s, test, at)
+            case ast.While():
+                return self.counted(s, at)
             case ast.Pass() | ast.Expr(value=ast.Constant()):
                 return NOTHING
             case ast.Return(value=None):
                 raise self.refused(s, "a nest ends at its end")
         raise self.refused(s, f"{type(s).__name__} statements are not part of nests")
+
+    def counted(self, s: ast.While, at: Place) -> Stmt:
+        """``while e < end: ...; e += 1`` as a loop over ``e``."""
+        match s.test, s.body[-1], s.orelse:
+            case (
+                ast.Compare(left=ast.Name(id=name), ops=[ast.Lt() | ast.LtE() as op], comparators=[last]),
+                ast.AugAssign(target=ast.Name(id=also), op=ast.Add(), value=ast.Constant(value=1)),
+                [],
+            ) if also == name:
+                end = self.value(last, at)
+                if isinstance(op, ast.LtE):
+                    end = self.arith.binary("add", end, index(1))
+                targets = [
+                    t
+                    for part in s.body[:-1]
+                    for t in ast.walk(part)
+                    if isinstance(t, ast.Name | ast.Subscript)
+                ]
+                changed = {
+                    n.id
+                    for t in targets
+                    if isinstance(t.ctx, ast.Store)
+                    for n in [_named(t)]
+                    if n is not None
+                }
+                self.at = s
+                return self.builder.counted(at, name, end, changed, lambda p: self.suite(s.body[:-1], p))
+        raise self.refused(s, "while loops are: while e < last: ... with e += 1 as the last statement")
 
     def assign(self, target: ast.expr, value: Value, at: Place) -> Stmt:
         self.at = target
@@ -313,6 +346,13 @@ class _Reader:
             case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
                 return self.arith.compared(_COMPARE[type(op)], self.value(a, at), self.value(b, at))
         raise self.refused(e, "conditions are comparisons, joined by and, or, not")
+
+
+def _named(e: ast.expr) -> ast.Name | None:
+    """The name of which an expression is an element, or that it is."""
+    while isinstance(e, ast.Subscript):
+        e = e.value
+    return e if isinstance(e, ast.Name) else None
 
 
 OPPOSITE: Final = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq"}

@@ -17,6 +17,7 @@ from tilewright.ir import (
     LoopKind,
     Seq,
     Stmt,
+    Var,
     buffers_of,
     index,
     int_upper,
@@ -24,7 +25,7 @@ from tilewright.ir import (
     map_stmt,
     stmt_children,
 )
-from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, loop_facts
+from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget, Target
@@ -135,13 +136,18 @@ def _summing(func: LoopFunction, loop: str) -> LoopFunction:
 
 
 def _along_rows(b: Block, loop: str) -> bool:
-    """Whether a block's accesses move by one element or none from one iteration to the next."""
+    """Whether a block's accesses move by one element or none from one iteration to the next.
+
+    A black box is none that lanes could run.
+    """
+    if is_black_box(b):
+        return False
     moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop in x.vars}
     for indices in (*(w for _, w in b.writes), *(r.indices for r in b.reads)):
         for n, x in enumerate(indices):
             if not moving & x.vars:
                 continue
-            steps = [c for atom, c in x.terms if index(atom).vars & moving]
-            if n != len(indices) - 1 or steps != [1]:
+            steps = [(type(atom), c) for atom, c in x.terms if index(atom).vars & moving]
+            if n != len(indices) - 1 or steps != [(Var, 1)]:
                 return False
     return True
