@@ -199,3 +199,22 @@ def f(k: i32[N], x: f64[N], y: f64[N]):
     Nest(func, threads=2)(k, x, y)
     assert_close(y, expected, magnitude=np.full(30, 8.0), terms=8)
     assert any(isinstance(p.node, If) for b in blocks(func.body) for p in locate(b.node.body, If))
+
+
+def test_what_stands_around_a_box_is_scheduled_by_itself():
+    text = (
+        SCATTERED
+        + "    for i in range(N):\n        y[i] = y[i] + 1.0\n    for i in range(N):\n        x[i] = y[i]\n"
+    )
+    func = read_python(text)
+    made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), detect(), 2)
+    verify(made.func)
+    assert [note for note in made.notes if "lifted to a program" in note] == [
+        "part 1: lifted to a program",
+        "part 3: lifted to a program",
+    ]
+    given = arguments(3000)
+    got = {name: a.copy() for name, a in given.items()}
+    Nest(func, threads=2)(**got)
+    expected = as_python(SCATTERED, given) + 1.0
+    assert_close(got["x"], expected, magnitude=np.abs(expected) + 8, terms=8)

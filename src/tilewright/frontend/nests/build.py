@@ -215,7 +215,7 @@ class NestBuilder:
 
 
 def _allocated(body: Stmt, buffer: Buffer) -> Stmt:
-    """A nest with the storage of a variable: inside of the one black box that uses it, where values stay in it."""
+    """A nest with the storage of a variable: inside of the black box that uses it, if values stay there."""
     using = [b.node for b in locate(body, Block) if _uses(b.node.body, buffer.name)]
     inside = _defined(using[0].body, buffer) if len(using) == 1 else None
     if inside is None:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.ir import Block, LoopFunction, int_upper, locate, loop_env
+from tilewright.ir import (
+    Block,
+    LoopFunction,
+    Seq,
+    Stmt,
+    fresh_name,
+    int_upper,
+    locate,
+    loop_env,
+    map_buffers,
+    rename_buffers,
+    rename_loops,
+    seq,
+    stmt_writes,
+)
+from tilewright.poly import allocations_inside, contents_that_count, is_black_box
 from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.strategies.nests.ordered import ordered_nest
 from tilewright.strategies.nests.tiled import tiled_nest
@@ -26,7 +42,13 @@ class ScheduledNest:
 
 
 def schedule_nest(func: LoopFunction, target: Target, threads: int) -> ScheduledNest:
-    """A fast order for a nest of fixed sizes: same arguments, same results but for rounding of sums."""
+    """A fast order for a nest of fixed sizes: same arguments, same results but for rounding of sums.
+
+    What stands before and after a black box is scheduled by itself.
+    """
+    parts = _apart(func)
+    if len(parts) > 1:
+        return _one_after_another(func, [schedule_nest(part, target, threads) for part in parts])
     notes: list[str] = []
     try:
         return ScheduledNest(lifted_nest(func, target, threads), ("lifted to a program",))
@@ -43,6 +65,47 @@ def schedule_nest(func: LoopFunction, target: Target, threads: int) -> Scheduled
             return ScheduledNest(tiles, (*notes, "in tiles"))
         notes.append("tiles would not run wider")
     return ScheduledNest(made, (*notes, "in the order in which it is written"))
+
+
+def _apart(func: LoopFunction) -> list[LoopFunction]:
+    """The outermost nests with black boxes, and those between them together, as functions."""
+    boxes = [place for place in locate(func.body, Block) if is_black_box(place.node)]
+    body = allocations_inside(func).body if boxes else func.body
+    if not boxes or not isinstance(body, Seq):
+        return [func]
+    runs: list[tuple[bool, list[Stmt]]] = []
+    for s in body.stmts:
+        boxed = any(is_black_box(place.node) for place in locate(s, Block))
+        if runs and not boxed and not runs[-1][0]:
+            runs[-1][1].append(s)
+        else:
+            runs.append((boxed, [s]))
+    parts: list[LoopFunction] = []
+    for _, stmts in runs:
+        written = {name for s in stmts for name, _ in stmt_writes(s)}
+        outputs = tuple(name for name in func.outputs if name in written)
+        part = replace(func, outputs=outputs, body=seq(*stmts), inouts=outputs)
+        kept = contents_that_count(part)
+        parts.append(replace(part, inouts=tuple(name for name in outputs if name in kept)))
+    return parts
+
+
+def _one_after_another(func: LoopFunction, parts: Sequence[ScheduledNest]) -> ScheduledNest:
+    """Parts of a nest as one function, names of one told from those of another."""
+    taken = {b.name for b in func.buffers}
+    bodies: list[Stmt] = []
+    for part in parts:
+        bodies.append(rename_loops(_with_own_buffers(part.func.body, taken), taken))
+    notes = tuple(f"part {n}: {note}" for n, part in enumerate(parts, 1) for note in part.notes)
+    return ScheduledNest(func.with_body(seq(*bodies)), notes)
+
+
+def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
+    """A body whose allocations have names that are not ``taken``, which grows by them."""
+    names = {b.name: fresh_name(b.name, taken) for b in body.allocated}
+    taken.update(names.values())
+    changed = {old: new for old, new in names.items() if old != new}
+    return map_buffers(rename_buffers(body, changed), lambda b: b.with_(name=names[b.name]))
 
 
 def _instances(written: LoopFunction, made: LoopFunction, target: Target, threads: int) -> float:
