@@ -232,6 +232,15 @@ def test_branches_and_bodies_that_are_not_there():
     with pytest.raises(ModelError, match=r"node 'loop' \(Loop\): its body is missing"):
         _typed(Node("Loop", ("n", "c", "x"), ("y",), name="loop"), n=np.int64(2), **yes)
     body = Subgraph(("s", "e"), ("s", "o"), (Node("Add", ("s", "e"), ("o",)),), {})
+    with pytest.raises(
+        ModelError, match="its body takes 2 values and makes 2; the node gives it 3 and wants 2"
+    ):
+        _typed(Node("Loop", ("n", "c", "x"), ("y",), {"body": body}, name="loop"), n=np.int64(2), **yes)
+    attributes = {"body": body, "num_scan_inputs": 1}
+    with pytest.raises(
+        ModelError, match="its body takes 2 values and makes 2; the node gives it 1 and wants 1"
+    ):
+        _typed(Node("Scan", ("x",), ("y",), attributes, name="scan", version=21))
     attributes = {"body": body, "num_scan_inputs": 1, "scan_input_axes": (0, 1)}
     with pytest.raises(ModelError, match="the attribute scan_input_axes must have 1 entries"):
         _typed(Node("Scan", ("x", "x"), ("z", "y"), attributes, name="scan", version=21))

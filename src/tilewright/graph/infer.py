@@ -151,15 +151,17 @@ class _Inference:
         if on_sequences(node, self.sequences):
             self._sequence(node)
             return
+        carries = {"If": self._branch, "Loop": self._loop, "SequenceMap": self._map}
+        control = None if node.domain else carries.get(node.op)
+        if control is not None:
+            control(node)
+            return
         strange = next((value for value in node.used_inputs if value in self.sequences), None)
         if strange is not None:
             self._refuse(node, f"its input {quoted(strange)} is a sequence of tensors")
             return
-        control = (
-            None if node.domain else {"If": self._branch, "Scan": self._scan, "Loop": self._loop}.get(node.op)
-        )
-        if control is not None:
-            control(node)
+        if node.op == "Scan" and not node.domain:
+            self._scan(node)
             return
         context = context_of(node, self.types, self.constants, self.limits.tensor_bytes)
         try:
@@ -255,12 +257,12 @@ class _Inference:
 
     def _scan(self, node: Node) -> None:
         """Unroll a `Scan`: its length is a size of its inputs."""
-        body = _body(node, "body")
         count = node.attributes.get("num_scan_inputs")
         if node.version < 9 or not isinstance(count, int) or not 0 < count <= len(node.inputs):
             self._refuse(node, "a scan of operator set 8")
             return
         first = len(node.inputs) - count
+        body = _body(node, len(node.inputs), max(first, len(node.outputs)))
         scanned, state = node.inputs[first:], node.inputs[:first]
         axes = _ints(node, "scan_input_axes", count)
         backwards = _ints(node, "scan_input_directions", count)
@@ -293,7 +295,8 @@ class _Inference:
 
     def _loop(self, node: Node) -> None:
         """Unroll a `Loop` whose number of steps is known."""
-        body = _body(node, "body")
+        carried = len(node.inputs[2:])
+        body = _body(node, 2 + carried, 1 + max(carried, len(node.outputs)))
         limit, going = ((*node.inputs, "", "")[at] for at in range(2))
         for value in (limit, going):
             if value and value not in self.constants:
@@ -329,6 +332,29 @@ class _Inference:
                 self._refuse(node, "a loop without steps")
                 return
             self._stack([made[k] for made in series], output, 0)
+
+    def _map(self, node: Node) -> None:
+        """Write a `SequenceMap` out: its body for each element, other sequences taken element by element."""
+        body = _body(node, len(node.inputs), len(node.outputs))
+        if not node.inputs or node.inputs[0] not in self.sequences:
+            raise node_error(node, "its input 0 is no sequence")
+        count = len(self.sequences[node.inputs[0]])
+        columns: list[tuple[str, ...]] = []
+        for at, value in enumerate(node.inputs):
+            column = self.sequences.get(value, (value,) * count)
+            if len(column) != count:
+                raise node_error(node, f"its input {at} has {len(column)} elements, its input 0 has {count}")
+            columns.append(column)
+        series: list[tuple[str, ...]] = []
+        for at in range(count):
+            made = self._run_step(node, body, tuple(column[at] for column in columns), at)
+            if any(value in self.blocked for value in made):
+                self.blocked.update(node.used_outputs)
+                return
+            series.append(made)
+        for k, output in enumerate(node.outputs):
+            if output:
+                self.sequences[output] = tuple(made[k] for made in series)
 
     def _run(self, node: Node, entry: Operator, context: Context) -> None:
         if entry.evaluate is not None:
@@ -424,14 +450,21 @@ def node_error(node: Node, problem: str) -> ModelError:
 
 def _copies(values: Sequence[str], outputs: Sequence[str]) -> list[Node]:
     """Nodes that give values the names of a node's outputs."""
-    pairs = zip(values, outputs, strict=True)
+    pairs = zip(values, outputs, strict=False)
     return [Node("Identity", (inner,), (outer,), version=VERSION) for inner, outer in pairs if outer]
 
 
-def _body(node: Node, name: str) -> Subgraph:
-    body = node.attributes.get(name)
+def _body(node: Node, takes: int, makes: int) -> Subgraph:
+    """The body of a loop, which takes so many values in each step, and makes at least so many."""
+    body = node.attributes.get("body")
     if not isinstance(body, Subgraph):
-        raise node_error(node, f"its {name} is missing")
+        raise node_error(node, "its body is missing")
+    if len(body.inputs) != takes or len(body.outputs) < makes:
+        raise node_error(
+            node,
+            f"its body takes {len(body.inputs)} values and makes {len(body.outputs)}; "
+            f"the node gives it {takes} and wants {makes}",
+        )
     return body
 
 

@@ -385,7 +385,10 @@ _STANDARD: Final = MappingProxyType({"ai.onnx": ""})
 _CONTROL: Final = frozenset(
     {
         *(("", op) for op in ("If", "Scan", "Loop")),
-        *(("", f"Sequence{what}") for what in ("Construct", "Empty", "Insert", "Erase", "At", "Length")),
+        *(
+            ("", f"Sequence{what}")
+            for what in ("Construct", "Empty", "Insert", "Erase", "At", "Length", "Map")
+        ),
         *(("", op) for op in ("SplitToSequence", "ConcatFromSequence")),
         *(("", f"Optional{what}") for what in ("", "GetElement", "HasElement")),
     }
@@ -407,7 +410,6 @@ _REASONS: Final = MappingProxyType(
     {
         "NonMaxSuppression": "how many boxes it keeps, only a run knows: cut the model before it",
         "ImageDecoder": "images are decoded before the model is run: give it pixels",
-        "SequenceMap": "functions are not mapped over sequences",
         "Multinomial": "it draws numbers: give them to the model as an input",
     }
 )

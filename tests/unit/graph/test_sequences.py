@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 import onnx_models as tiny
 import tilewright
-from tilewright.graph import Node, TensorType, typed_graph
+from tilewright.graph import Node, Subgraph, TensorType, typed_graph
 from tilewright.support import ModelError, UnsupportedOperatorError
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -68,6 +68,81 @@ def test_sequences_that_grow_and_shrink():
         helper.make_node("ConcatFromSequence", ["w"], ["y"], axis=0),
     ]
     _check(_model(nodes, {"y": TensorProto.FLOAT}, zero=np.int64(0), one=np.int64(1)))
+
+
+def _float(name):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+
+
+def test_functions_are_mapped_over_sequences():
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["p", "r"], ["q"]),
+            helper.make_node("Mul", ["q", "c"], ["u"]),
+            helper.make_node("Sub", ["p", "row"], ["v"]),
+        ],
+        "body",
+        [_float("p"), _float("r"), _float("c")],
+        [_float("u"), _float("v")],
+    )
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "two"], ["s"]),
+        helper.make_node("Neg", ["x"], ["e"]),
+        helper.make_node("SplitToSequence", ["e", "two"], ["t"]),
+        helper.make_node("SequenceMap", ["s", "t", "half"], ["u", "v"], body=body),
+        helper.make_node("ConcatFromSequence", ["u"], ["y"], axis=0),
+        helper.make_node("ConcatFromSequence", ["v"], ["z"], axis=1),
+    ]
+    constants = {"two": np.int64(2), "half": np.float32(0.5), "row": X[0]}
+    _check(_model(nodes, {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT}, **constants))
+
+
+def test_loops_carry_sequences():
+    step, going = (
+        helper.make_tensor_value_info("at", TensorProto.INT64, []),
+        helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+    )
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", ["x", "at"], ["row"], axis=0),
+            helper.make_node("SequenceInsert", ["s", "row", "zero"], ["t"]),
+            helper.make_node("Identity", ["on"], ["still"]),
+        ],
+        "body",
+        [step, going, helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_sequence_value_info("t", TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["four", "", "none"], ["rows"], body=body),
+        helper.make_node("ConcatFromSequence", ["rows"], ["y"], axis=0, new_axis=1),
+    ]
+    _check(_model(nodes, {"y": TensorProto.FLOAT}, zero=np.int64(0), four=np.int64(4)))
+
+
+_HALVES = Subgraph(("p", "q"), ("o",), (Node("Add", ("p", "q"), ("o",)),), {})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (("x", "x"), "its input 0 is no sequence"),
+        (("s", "t"), "its input 1 has 4 elements, its input 0 has 2"),
+        (("s",), "its body takes 2 values and makes 1; the node gives it 1 and wants 1"),
+    ],
+)
+def test_what_functions_cannot_be_mapped_over(inputs, message):
+    made = [
+        Node("SplitToSequence", ("x", "two"), ("s",), version=21),
+        Node("SplitToSequence", ("x",), ("t",), version=21),
+        Node("SequenceMap", inputs, ("u",), {"body": _HALVES}, name="culprit", version=21),
+        Node("ConcatFromSequence", ("u",), ("y",), {"axis": 0}, version=21),
+    ]
+    with pytest.raises(ModelError, match=f"'culprit'.*{message}"):
+        typed_graph({"x": TensorType("f32", X.shape)}, ["y"], made, {"two": np.array(2)})
 
 
 @pytest.mark.parametrize(
