@@ -132,6 +132,14 @@ def test_arguments_of_other_kinds(model: tilewright.CompiledModel, tmp_path: Pat
         tilewright.load(tmp_path / "m.tw", threads="two")
 
 
+def test_lists_of_numbers_are_told_how_to_become_arrays(model: tilewright.CompiledModel) -> None:
+    given = [[1.0] * 8] * 4
+    with pytest.raises(InputError, match="got elements of float64") as raised:
+        model(given)
+    assert raised.value.hint == "convert it: numpy.asarray(x, numpy.float32)"
+    model(np.asarray(given, np.float32))
+
+
 def test_more_dimensions_than_arrays_have() -> None:
     many = numpy_helper.from_array(np.ones(1, np.float32), "w")
     del many.dims[:]

@@ -202,7 +202,8 @@ def _checked(given: object, info: TensorInfo) -> Array:
     ):
         return array
     if array.dtype != info.dtype:
-        hint = f"convert it: x.astype(numpy.{info.dtype.name})"
+        home = "numpy" if hasattr(np, info.dtype.name) else "ml_dtypes"
+        hint = f"convert it: numpy.asarray(x, {home}.{info.dtype.name})"
         found = f"{array.dtype.name} in foreign byte order" if _swapped(array, info) else array.dtype.name
         raise InputError(f"the input {info} got elements of {found}", hint=hint)
     if array.shape != info.shape:
