@@ -1,13 +1,15 @@
 """Trains the cost model of the beam search on this machine: plans of pipelines, measured; a network, fitted.
 
     W=src/tilewright/strategies/beam/weights/x86_64.json
-    python benchmarks/beam_training.py --samples samples.npz --out $W
+    python benchmarks/beam_training.py --samples samples.npz --random 60 --out $W
 
-Each application of ``examples/pipelines`` gives states of its beam search: the best by the model as it is,
-and random ones of all that a beam ended with. They are measured like candidates of tuning: what crashes or
-computes something else is counted and left out. Printed is, for each application, how a network that was
-trained on all others ranks its states (Spearman's coefficient), and how much slower its pick is than the
-fastest one measured; both also for the model without a network.
+Each application of ``examples/pipelines`` and each of ``--random`` pipelines (``random_images.py``) gives
+states of its beam search: the best by the model as it is, and random ones of all that a beam ended with. They
+are measured like candidates of tuning: what crashes or computes something else is counted and left out.
+Printed is, for each application, how a network that was trained on all others ranks its states (Spearman's
+coefficient), and how much slower its pick is than the fastest one measured; both also for the model without a
+network. With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``,
+from which another run goes on.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import json
 import os
 import sys
 import time
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -22,6 +25,7 @@ import numpy as np
 
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer
+from tilewright.ir import Program
 from tilewright.plan import graph_of
 from tilewright.strategies import Candidate, Task
 from tilewright.strategies.beam.cost import CostModel
@@ -35,15 +39,26 @@ from tilewright.target import detect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "pipelines"))
 
+from random_images import random_images
+
 from run import NAMES, application
 
 FIELDS = ("algorithm", "schedule", "terms")
+#: Names of random pipelines begin so, their seed follows.
+RANDOM = "random"
+
+
+def program_of(name: str) -> Program:
+    """An application at its size, or the random pipeline ``random<seed>``."""
+    if name.startswith(RANDOM):
+        return random_images(int(name.removeprefix(RANDOM)))
+    app = application(name)
+    return app.program(*app.large)
 
 
 def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
-    """States of an application with the seconds that they took."""
-    app = application(name)
-    task = Task(app.program(*app.large), Machine(detect(), len(os.sched_getaffinity(0))))
+    """States of a pipeline with the seconds that they took."""
+    task = Task(program_of(name), Machine(detect(), len(os.sched_getaffinity(0))))
     g = graph_of(task.program)
     pricer = Pricer(CostModel(g, task.machine))
     start = time.perf_counter()
@@ -52,19 +67,20 @@ def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
     rest = found[best:]
     chosen = [*found[:best], *Random(seed).sample(rest, min(others, len(rest)))]
     samples, counts = list[Sample](), dict[str, int]()
+    plans = {}
+    for each in chosen:
+        try:
+            plans[to_plan(g, each.state, task.machine).plan] = each.state
+        except ScheduleError:
+            counts["refused"] = counts.get("refused", 0) + 1
     with LocalMeasurer() as measurer:
-        for each in chosen:
-            try:
-                plan = to_plan(g, each.state, task.machine).plan
-            except ScheduleError:
-                counts["refused"] = counts.get("refused", 0) + 1
-                continue
-            (trial,) = measurer.measure(task, [Candidate("beam", plan)])
-            counts[trial.status] = counts.get(trial.status, 0) + 1
-            if trial.status == "ok":
-                samples.append(pricer.sample(each.state, trial.best))
-            else:
-                print(name, trial.status, trial.reason, file=sys.stderr)
+        trials = measurer.measure(task, [Candidate("beam", plan) for plan in plans])
+    for trial, state in zip(trials, plans.values(), strict=True):
+        counts[trial.status] = counts.get(trial.status, 0) + 1
+        if trial.status == "ok":
+            samples.append(pricer.sample(state, trial.best))
+        else:
+            print(name, trial.status, trial.reason, file=sys.stderr)
     line = {"pipeline": name, "states": len(found), "search_s": round(searched, 2), **counts}
     print(json.dumps(line), flush=True)
     return samples
@@ -109,6 +125,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--samples", type=Path, required=True, help="where measurements are, or are written")
     parser.add_argument("--out", type=Path, help="the file of weights")
+    parser.add_argument("--random", type=int, default=0, help="random pipelines besides the applications")
+    parser.add_argument("--minutes", type=float, default=inf, help="after which no pipeline is begun")
     parser.add_argument("--best", type=int, default=8)
     parser.add_argument("--others", type=int, default=16)
     parser.add_argument("--steps", type=int, default=200)
@@ -118,8 +136,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     known = load(options.samples) if options.samples.exists() else {}
-    for name in options.names or NAMES:
-        if name not in known:
+    until = time.monotonic() + 60 * options.minutes
+    for name in [*(options.names or NAMES), *(f"{RANDOM}{n}" for n in range(options.random))]:
+        if name not in known and time.monotonic() < until:
             known[name] = measured(name, options.best, options.others, options.seed)
             save(options.samples, known)
     # states that differ in nothing that can be timed teach nothing about ranks
@@ -132,6 +151,8 @@ def main() -> None:
 
     untrained, table = fresh(), []
     for name, found in known.items():
+        if name.startswith(RANDOM):
+            continue
         network = fitted([s for other, each in known.items() if other != name for s in each])
         before, after = judged(untrained, found), judged(network, found)
         spread = max(s.seconds for s in found) / min(s.seconds for s in found)
@@ -146,7 +167,8 @@ def main() -> None:
     every = [s for found in known.values() for s in found]
     network = fitted(every)
     summary = {
-        "command": f"python benchmarks/beam_training.py --best {options.best} --others {options.others} "
+        "command": f"python benchmarks/beam_training.py --random {options.random} "
+        f"--best {options.best} --others {options.others} "
         f"--steps {options.steps} --rate {options.rate} --decay {options.decay} --seed {options.seed}"
         + (" --layers" if options.layers else ""),
         "machine": detect().name,

@@ -562,7 +562,11 @@ REFUSALS = {
         "nothing reads what 'T' computes",
     ),
     "cache: no reader": (lambda: _loops(FILL), ("cache", "X", "j"), "nothing inside loop 'j' reads 'X'"),
-    "reverse_compute_at: ordered": (_scan, ("reverse_compute_at", "Y", "i"), "'Y' runs in a given order"),
+    "reverse_compute_at: along the order": (
+        _scan,
+        ("reverse_compute_at", "Y", "j"),
+        "cannot tell which instances of 'Y' loop 'j' serves: 'Y' changes Y in order, along 't'",
+    ),
     "reverse_compute_at: condition": (
         lambda: _loops(FILL, GUARDED),
         ("reverse_compute_at", "C", "i"),

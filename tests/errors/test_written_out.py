@@ -254,7 +254,7 @@ for j in range(4):
     ),
     "follow over an earlier definition": (
         lambda: _text(
-            copy("T", "T", "X[i]", "i") + copy("U", "C", "X[i]", "l") + copy("C", "C", "T[i]", "j")
+            copy("T", "T", "X[i]", "i") + copy("U", "U", "C[i]", "l") + copy("C", "C", "T[i]", "j")
         ).reverse_compute_at("C", "i"),
         "'U' uses 'C', which 'C' would then have defined earlier",
         "",

@@ -419,7 +419,7 @@ def reverse_compute_at(draw, s):
     known = [p.node for p in blocks(s.func.body)]
     options = []
     for consumer in known:
-        if consumer.is_reduction or any(it.kind == "ord" for it in consumer.iters):
+        if consumer.is_reduction:
             continue
         read = {ld.buffer for ld in consumer.reads}
         for p in loops_of(s):

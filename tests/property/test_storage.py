@@ -116,7 +116,9 @@ def proposals(s):
             if not made & args and readers and readers <= names and b.name not in names:
                 out["compute_at"].append((b.name, inside.var))
             done = {n for o in known if o.name in names for n, _ in o.writes}
-            if b.name not in names and done & {ld.buffer for ld in b.reads}:
+            # what it changes may be started there, too
+            read = {ld.buffer for o in known if made & {n for n, _ in o.writes} for ld in o.reads}
+            if b.name not in names and done & read:
                 out["reverse_compute_at"].append((b.name, inside.var))
         for buffer in _touched(inside):
             out["cache"] += [(buffer, inside.var, mode) for mode in ("read", "write", "accumulate")]
@@ -132,6 +134,13 @@ def proposals(s):
             out["roll"] += [(b.name, d, n) for d in range(len(b.shape)) for n in (2, 3, 4)]
     out["inline"] = [(b.name,) for b in known if not b.is_reduction and not {n for n, _ in b.writes} & args]
     return out
+
+
+def _grouped(s, name):
+    """Whether several stages write the buffer of a block."""
+    known = [p.node for p in blocks(s.func.body)]
+    made = {n for b in known if b.name == name for n, _ in b.writes}
+    return len({b.stage for b in known if made & {n for n, _ in b.writes}}) > 1
 
 
 def _apply(s, name, args):
@@ -169,6 +178,7 @@ def test_random_moves():
             except ScheduleError:
                 continue
             counts[name] += 1
+            counts["groups follow"] += name == "reverse_compute_at" and _grouped(s, args[0])
             verify(s.func)
             if name == "inline":
                 reference = list_function(s.func, params)
@@ -186,7 +196,7 @@ def test_random_moves():
     run()
     print(dict(sorted(counts.items())))
     if profile == "ci":
-        assert all(counts[name] >= HITS for name in MOVES), counts
+        assert all(counts[name] >= HITS for name in (*MOVES, "groups follow")), counts
 
 
 @st.composite

@@ -249,3 +249,76 @@ def test_chains_of_clamped_windows_have_tight_boxes():
     held = {f"S{k}": found[f"S{k}"].physical_shape[0].as_int() for k in range(count - 1)}
     assert held == {f"S{k}": 8 + 4 * (count - 1 - k) for k in range(count - 1)}
     assert max(len(str(i)) for name in s.blocks() for i in s.block(name).bind) < 80
+
+
+def updated(rows=6, columns=9):
+    """Counts of what is in each row, on top of its first elements; then halved, in order."""
+    X = lang.placeholder((rows, columns), "i32", name="X")
+    T = lang.compute((rows, columns), lambda y, x: X[y, x] + 1, name="T")
+    H = lang.compute((rows, 4), lambda y, b: T[y, b], name="H")
+
+    def count(t, y, x):
+        b = lang.clamp(T[y, x], 0, 3)
+        return lang.write((y, b), t[y, b] + 1)
+
+    H = lang.update(H, [lang.axis(rows, "y"), lang.reduce_axis(columns, "x")], count)
+    H = lang.update(
+        H,
+        [lang.axis(rows, "y"), lang.ordered_axis(4, "b")],
+        lambda t, y, b: t[y, b] + t[y, lang.maximum(b - 1, 0)] // 2,
+    )
+    return lang.program([X], [H])
+
+
+@pytest.mark.parametrize(("loop", "strip"), [("y", 1), ("y_o", 2), ("y_o", 4)])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_updates_follow_their_operand_with_what_they_start_from(loop, strip, parallel):
+    p = updated()
+    s = Schedule(p)
+    s = s.split("y", strip) if loop == "y_o" else s
+    *_, last = s.blocks()
+    s = s.reverse_compute_at(last, loop)
+    assert [len(s.loops(b)) > 1 and s.loops(b)[0] for b in s.blocks()] == [loop] * 4
+    assert_same(p, (s.parallel(loop) if parallel else s).func)
+
+
+def test_updates_that_are_followed_by_others_move_alone():
+    p = updated()
+    s = Schedule(p)
+    t, base, first, last = s.blocks()
+    s = s.reverse_compute_at(first, "y")
+    assert [s.loops(b)[0] for b in (t, base, first)] == ["y"] * 3
+    assert s.loops(last)[0] != "y"
+    assert_same(p, s.func)
+
+
+def test_a_decomposed_reduction_follows_with_its_initialisation():
+    X, W = lang.placeholder((5, 7), name="X"), lang.placeholder((7, 3), name="W")
+    T = lang.compute((5, 7), lambda i, k: X[i, k] + 1, name="T")
+    k = lang.reduce_axis(7, "k")
+    p = lang.program([X, W], [lang.compute((5, 3), lambda i, j: lang.sum(T[i, k] * W[k, j], axis=k), name="C")])
+    s = Schedule(p)
+    loops = s.loops("C")
+    s = s.decompose_init("C", loops[-1]).reverse_compute_at("C", "i")
+    assert [s.loops(b)[0] for b in s.blocks()] == ["i"] * 3
+    assert_same(p, s.func)
+
+
+@pytest.mark.parametrize(
+    ("axis", "loop", "message"),
+    [
+        (0, "y", "changes S in order, along 'y'"),
+        (1, "x", "changes S in order, along 'x'"),
+    ],
+)
+def test_an_order_is_not_followed_along_itself(axis, loop, message):
+    X = lang.placeholder((4, 6), name="X")
+    T = lang.compute((4, 6), lambda y, x: X[y, x] + 1, name="T")
+    S = lang.scan(
+        (4, 6),
+        lambda s, y, x: lang.select([y, x][axis] == 0, 0.0, s[y - (1 - axis), x - axis]) + T[y, x],
+        axis=axis,
+        name="S",
+    )
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(lang.program([X], [S])).reverse_compute_at("S", loop)

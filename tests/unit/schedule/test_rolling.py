@@ -165,7 +165,7 @@ def test_what_changes_in_order_is_computed_in_tiles(strip):
 
 
 def test_what_changes_in_order_is_cut_along_parallel_iterators_only():
-    with pytest.raises(ScheduleError, match="'upto' in order, and in dimension 0, of which a part is read"):
+    with pytest.raises(ScheduleError, match="'upto' in order, and in dimension 0, of which a part is needed"):
         Schedule(lang.program(*along_rows())).compute_at("upto", "out_y")
     s = Schedule(counts())
     for name in ("upto", "blur", "hist_update"):
