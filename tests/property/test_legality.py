@@ -140,7 +140,9 @@ def test_damaged_loops_that_pass_are_right():
     @settings(max_examples=300 if thorough else 60)
     @given(data=st.data())
     def run(data):
-        start = data.draw(st.sampled_from([(), (("extremes",),), (("argmax",),)]), label="start")
+        start = data.draw(
+            st.sampled_from([(), (("extremes",),), (("argmax",),), (("unordered",),)]), label="start"
+        )
         case = data.draw(cases(start=start, stages=(1, 3)), label="case")
         schedule = Schedule(case.program)
         reference = list_function(schedule.func, case.params)

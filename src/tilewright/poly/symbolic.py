@@ -18,6 +18,7 @@ from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, uni
 from tilewright.poly.symbolic_flow import SymbolicFlow
 from tilewright.poly.symbolic_races import symbolic_races
 from tilewright.poly.symbolic_values import SymbolicValues
+from tilewright.poly.unordered import elements_apart
 from tilewright.poly.violations import Violation, same_computation
 
 
@@ -47,7 +48,7 @@ def check_bounds(func: LoopFunction, params: Mapping[str, int] | None = None) ->
 
 
 def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:
-    a, b = _executing(extract_model(before, params)), _executing(extract_model(after, params))
+    a, b = (_executing(elements_apart(extract_model(f, params))) for f in (before, after))
     shared = frozenset(s.stage for s in a.statements) & frozenset(s.stage for s in b.statements)
     old = SymbolicValues(SymbolicFlow(a, shared))
     new = SymbolicValues(SymbolicFlow(b, shared), old)

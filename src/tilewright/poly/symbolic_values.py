@@ -103,7 +103,7 @@ class SymbolicValues:
         if not isinstance(s.node, Store) or w >= len(s.node.writes):
             return ()
         target = s.node.writes[w]
-        if any(map(is_opaque, target.indices)):
+        if any(map(is_opaque, target.indices)) and not s.writes[w].exact:
             return ()
         found = [
             slot

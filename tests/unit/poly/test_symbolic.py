@@ -4,10 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.ir import F32, PARALLEL, Param, Program, Stage, buffer, ge0, index, store, to_function, var
+from tilewright import lang
+from tilewright.ir import (
+    F32,
+    PARALLEL,
+    Param,
+    Program,
+    Seq,
+    Stage,
+    buffer,
+    find,
+    ge0,
+    index,
+    replace_at,
+    store,
+    to_function,
+    var,
+)
 from tilewright.poly import check_legal, list_function
 from tilewright.poly.spaces import CONTEXT
 from tilewright.poly.symbolic import check_symbolic
+from tilewright.schedule import Schedule
 from tilewright.support import ProgramError, ResourceError
 from unit.poly.builders import add, block, i, it, j, k, ld, mul, nest, with_body, x, zero
 
@@ -102,3 +119,53 @@ def test_isl_cannot_run_away():
         check_symbolic(f, f, operations=10)
     assert CONTEXT.get_max_operations() == 0
     assert check_symbolic(f, f) == []
+
+
+def counts():
+    """How often each of four values is in rows of any length, added to ones; the program and its loops."""
+    X = lang.placeholder((3, lang.param("N", 1, 1 << 20)), "i32", name="X")
+    start = lang.compute((3, 4), lambda y, b: lang.const(1, "i32"), name="start")
+
+    def count(t, y, x):
+        b = lang.clamp(X[y, x], 0, 3)
+        return lang.write((y, b), t[y, b] + 1)
+
+    axes = [lang.axis(3, "y"), lang.reduce_axis(X.shape[1], "x")]
+    s = Schedule(lang.program([X], [lang.update(start, axes, count, name="H")]))
+    return s, *s.loops("H_update")
+
+
+def test_updates_in_no_order_may_run_in_any():
+    s, y, x = counts()
+    for t in (
+        s.reorder(x, y),
+        s.split(x, 4).reorder(f"{x}_i", f"{x}_o"),
+        s.split(x, 4, tail="peel"),
+        s.parallel(y).split(x, 3),
+        s.partition(x, 1),
+    ):
+        assert check_symbolic(s.func, t.func) == []
+
+
+def damaged(func, loop, **changes):
+    place = find(func.body, loop)
+    return func.with_body(replace_at(func.body, place.path, replace(place.node, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (lambda f, y, x: damaged(f, x, kind=PARALLEL), "race"),
+        (lambda f, y, x: damaged(f, x, hi=index(f.params[0]) - 1), "missing"),
+        (lambda f, y, x: damaged(f, y, hi=index(2)), "missing"),
+        (lambda f, y, x: f.with_body(Seq(f.body.stmts[::-1])), "flow"),
+        (lambda f, y, x: f.with_body(Seq((*f.body.stmts, f.body.stmts[1]))), "final"),
+        (lambda f, y, x: f.with_body(f.body.stmts[1]), "flow"),
+    ],
+)
+def test_updates_in_no_order_run_all_of_them_once_after_what_they_start_from(damage, kind):
+    s, y, x = counts()
+    func = damage(s.func, y, x)
+    assert kind in {v.kind for v in check_symbolic(s.func, func)}
+    # the other mode says so, too, where it lists a size
+    assert kind in {v.kind for v in check_legal(s.func, func, {"N": 5})}

@@ -296,7 +296,9 @@ def test_a_decomposed_reduction_follows_with_its_initialisation():
     X, W = lang.placeholder((5, 7), name="X"), lang.placeholder((7, 3), name="W")
     T = lang.compute((5, 7), lambda i, k: X[i, k] + 1, name="T")
     k = lang.reduce_axis(7, "k")
-    p = lang.program([X, W], [lang.compute((5, 3), lambda i, j: lang.sum(T[i, k] * W[k, j], axis=k), name="C")])
+    p = lang.program(
+        [X, W], [lang.compute((5, 3), lambda i, j: lang.sum(T[i, k] * W[k, j], axis=k), name="C")]
+    )
     s = Schedule(p)
     loops = s.loops("C")
     s = s.decompose_init("C", loops[-1]).reverse_compute_at("C", "i")
