@@ -44,6 +44,8 @@ from random_images import random_images
 from run import NAMES, application
 
 FIELDS = ("algorithm", "schedule", "terms")
+#: Seconds after which a search for states is given up.
+SEARCH = 20.0
 #: Names of random pipelines begin so, their seed follows.
 RANDOM = "random"
 
@@ -62,7 +64,7 @@ def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
     g = graph_of(task.program)
     pricer = Pricer(CostModel(g, task.machine))
     start = time.perf_counter()
-    found = batch(g, task.machine, pricer, seed, Settings(), 20)
+    found = batch(g, task.machine, pricer, seed, Settings(), 20, time.monotonic() + SEARCH)
     searched = time.perf_counter() - start
     rest = found[best:]
     chosen = [*found[:best], *Random(seed).sample(rest, min(others, len(rest)))]
@@ -137,7 +139,7 @@ def main() -> None:
     options = parser.parse_args()
     known = load(options.samples) if options.samples.exists() else {}
     until = time.monotonic() + 60 * options.minutes
-    for name in [*(options.names or NAMES), *(f"{RANDOM}{n}" for n in range(options.random))]:
+    for name in [*(f"{RANDOM}{n}" for n in range(options.random)), *(options.names or NAMES)]:
         if name not in known and time.monotonic() < until:
             known[name] = measured(name, options.best, options.others, options.seed)
             save(options.samples, known)

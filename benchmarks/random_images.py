@@ -41,8 +41,9 @@ class Drawer:
         self.rng, self.channels = rng, channels
         self.made: list[Made] = []
         self.kinds: list[Callable[[], Made | None]] = [
-            self.unary, self.unary, self.binary, self.binary, self.binary, self.ternary, self.along,
-            self.along, self.window, self.window, self.halved, self.doubled, self.mixed, self.looked_up, self.converted,
+            self.unary, self.unary, self.binary, self.binary, self.binary, self.ternary,
+            self.along, self.along, self.window, self.window, self.halved, self.doubled,
+            self.mixed, self.looked_up, self.converted,
         ]  # fmt: skip
 
     def add(self, value: Callable[[Value, Value, Value], Value], scale: int) -> Made:
