@@ -13,7 +13,8 @@ evolutionary search after as much time (at least two seconds), and of torch. `re
 over the exact one, also without the fill and with other powers of footprints (the ablation).
 
 `--sweep` constructs kernels for so many products drawn by a seed; of a sample all register tiles of the space
-are measured, and what the first constructed one and the best of eight reach of their best is said.
+are measured, the fastest of all, the fastest of eight and the one that was chosen unmeasured once more, and
+what these reach of the fastest in that second measurement is said.
 
 `--device` is about a GPU (`construct_devices.py`): registers, spills, occupancy and waves of all 32, with
 `--variants` also of the tree's kernels and of those without virtual threads (Table VI), and results by PoCL.
@@ -220,15 +221,19 @@ def sweep(options, say) -> None:
                 runs[at] = _runner(candidate.schedule(task), options.threads, arrays)
             except UserError:
                 continue
-        ms = in_turns(runs, options.rounds, options.seconds)
-        best = min(ms.values())
+        seen = in_turns(runs, options.rounds, options.seconds)
         chosen = best_by_model(STRATEGIES["construct"], task)
         at = next(n for n, candidate in enumerate(found) if candidate.plan == chosen.plan)
+        # the fastest of many is partly luck: what is compared runs again
+        leader, of_eight = min(seen, key=seen.get), min((n for n in seen if n < 8), key=seen.get)
+        again = {n: runs[n] for n in dict.fromkeys((leader, of_eight, at, 0))}
+        ms = in_turns(again, 2 * options.rounds, options.seconds)
+        best = min(ms.values())
         first.append(best / ms[at])
-        eight.append(best / min(value for n, value in ms.items() if n < 8))
+        eight.append(best / ms[of_eight])
         plain.append(best / ms[0])
         say({
-            "shape": shape.name, "gflop": shape.flops / 1e9, "candidates": len(ms), "unmeasured": first[-1],
+            "shape": shape.name, "gflop": shape.flops / 1e9, "candidates": len(seen), "unmeasured": first[-1],
             "best_of_8": eight[-1], "default": plain[-1],
         })  # fmt: skip
     if first:

@@ -141,7 +141,8 @@ def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -
 
     def step(resident: int) -> float:
         waiting = (alone + latency + target.level("shared").latency) if resident else 0.0
-        hidden = target.memory[-1].latency if tiles.stages > 1 else 0.0
+        # a slice has as many steps to come as are copied ahead of it
+        hidden = target.memory[-1].latency / (tiles.stages - 1) if tiles.stages > 1 else 0.0
         return max(resident * busy, waiting, hidden)
 
     on_one = ceil(blocks / target.units)

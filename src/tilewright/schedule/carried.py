@@ -399,9 +399,11 @@ class _System:
         known = list(self._atoms.values())
         for m in known:
             if isinstance(m, Mod):
-                # x // d and x % d both equal make x equal
+                # x // d and x % d both equal make x equal, x % d alone where the two are less than d apart
                 quotient = simplify(floordiv(m.arg, m.divisor), self._ranges)
-                if not self._reduced(quotient - substitute_index(quotient, self._primes)).terms:
+                apart = self._reduced(m.arg - substitute_index(m.arg, self._primes))
+                near = self._below(apart, m.divisor) and self._below(-apart, m.divisor)
+                if near or not self._reduced(quotient - substitute_index(quotient, self._primes)).terms:
                     self._demand(m.arg)
                 for f in known:
                     # ... also where the remainder was taken of x reduced modulo d, x being a quotient itself

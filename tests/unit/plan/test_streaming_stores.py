@@ -6,7 +6,9 @@ from tests.unit.strategies.test_default import HOST, check, t
 from tilewright import lang
 from tilewright.cost import machine as caches
 from tilewright.ir import For, stmt_children
+from tilewright.plan import plan_unit
 from tilewright.plan import streaming_stores as stores
+from tilewright.plan.contraction.gemm import GemmPlan
 from tilewright.strategies import default_schedule
 
 
@@ -93,3 +95,25 @@ def test_results_that_take_longer_to_store_than_to_compute_are_made_line_by_line
     assert inner_tiles(directly(product(512, 512, 128))) == "i"
     assert inner_tiles(directly(product(512, 500, 4))) == "i"
     assert hinted(check(product(200, 320, 4), interpret=False)) != []
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(256, 16), (1024, 32)])
+def test_what_is_added_to_large_results_is_read_row_after_row(columns, depth):
+    """Tiles below one another would touch a page a row of the other operand."""
+
+    def plan_of(added):
+        rows = 4 * caches.second_cache(HOST) // (4 * columns)
+        a, b, c = t(rows, depth, name="A"), t(depth, columns, name="B"), t(rows, columns, name="C")
+        if added:
+            program = lang.program([a, b, c], [lang.ops.gemm(a, b, c, 1.5, 0.5)])
+        else:
+            program = lang.program([a, b], [lang.ops.matmul(a, b)])
+        (nest,) = plan_unit(program, HOST, 1).plan.nests
+        return rows, nest.plan
+
+    rows, plan = plan_of(added=True)
+    if isinstance(plan, GemmPlan):
+        assert plan.blocks == -(-rows // plan.tile_rows)
+        assert plan_of(added=False)[1].blocks < plan.blocks
+    else:
+        assert plan.columns_inside

@@ -65,6 +65,9 @@ ZERO = index(0)
         ((floordiv(8 * o + i, 5), mod(8 * o + i, 5) + 5 * k), ""),
         ((floordiv(8 * o + i, 5), k), "oi"),
         ((floordiv(8 * o + i, 6), 3 * floordiv(mod(8 * o + i, 6), 3) + mod(8 * o + i, 3)), "k"),
+        # places of a ring less than its length apart: equal quotients, though their block may be another one
+        ((5 * o + mod(3 * i + k, 5), mod(4 * o + floordiv(3 * i + k, 5), 16)), ""),
+        ((5 * o + mod(3 * i + k, 5), mod(4 * o + floordiv(3 * i + k, 5), 4)), "ik"),
         ((ZERO, ZERO), "oik"),
     ],
 )

@@ -56,6 +56,7 @@ from tilewright.plan.contraction.register_tiling import (
     register_tile,
     vector_width,
 )
+from tilewright.plan.streaming_stores import reads_as_much
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -211,8 +212,21 @@ class GemmPlan:
         return RegisterTile(self.tile_rows, self.vectors, 0.0)
 
 
-def plan_gemm(c: Contraction, target: Target, threads: int) -> GemmPlan:
-    """How a product of plain matrices is done, see the head of this file."""
+def plan_gemm(c: Contraction, target: Target, threads: int, epilogue: Stage | None = None) -> GemmPlan:
+    """How a product of plain matrices is done, see the head of this file; ``epilogue`` takes the results."""
+    plan = _plan_gemm(c, target, threads)
+    kept = c.extent(c.axes("k")[0]) * c.extent(c.vector) * c.a.dtype.bytes <= PANELS_SHARE * second_cache(
+        target
+    )
+    if epilogue is None or plan.each or not kept or not reads_as_much(c, epilogue, target):
+        return plan
+    row = row_axis(c)
+    assert row is not None
+    own = _parts(c.extent(row), threads if plan.shared == row else 1)
+    return replace(plan, blocks=_parts(own, plan.tile_rows))
+
+
+def _plan_gemm(c: Contraction, target: Target, threads: int) -> GemmPlan:
     row, (k,) = row_axis(c), c.axes("k")
     assert row is not None and c.b is not None
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes

@@ -49,7 +49,7 @@ from tilewright.plan.contraction.output_order import (
 )
 from tilewright.plan.contraction.prefetch import ask_ahead, ask_for_panels
 from tilewright.plan.contraction.register_tiling import RegisterTile, choose_tile, vector_width
-from tilewright.plan.streaming_stores import is_mostly_stored
+from tilewright.plan.streaming_stores import is_mostly_stored, reads_as_much
 from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -455,7 +455,8 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     met = any(c.vector in cond.vars for cond in c.guard)
     stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
-    return (met or stored) and read <= CACHE_SHARE * second_cache(target)
+    passing = met or stored or reads_as_much(c, last, target)
+    return passing and read <= CACHE_SHARE * second_cache(target)
 
 
 def shared_axes(c: Contraction, threads: int) -> tuple[str, ...]:

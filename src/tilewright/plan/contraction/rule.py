@@ -151,7 +151,7 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         target, threads = problem.context.machine.target, problem.context.machine.threads
         wide = is_wide(program, c, target, constants, threads)
         if not wide and is_large_product(program, c, target, constants, threads):
-            return plan_gemm(c, target, threads)
+            return plan_gemm(c, target, threads, problem.epilogue)
         if is_deep(program, c, target, constants, threads):
             return plan_split_k(c, target)
         if wide:

@@ -25,6 +25,8 @@ DEPTHS: Final = (8, 16, 32)
 THREAD_TILES: Final = ((1, 4), (2, 2), (2, 4), (4, 2), (4, 4), (4, 8), (8, 4), (8, 8))
 #: Elements of a thread's rows or columns that lie together: 4 are one access, 8 in banks that conflict.
 GROUPS: Final = (1, 2, 4, 8)
+#: Slices of the operands in shared memory: the one in use, and those that are copied ahead.
+STAGES: Final = (1, 2, 3)
 #: Threads of a block: at least a warp, at most what leaves registers for tiles.
 MOST_THREADS: Final = 512
 
@@ -66,7 +68,7 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
             "depth": DEPTHS,
             "thread_rows": (1, 2, 4, 8),
             "thread_columns": (2, 4, 8),
-            "stages": (1, 2),
+            "stages": STAGES,
             "group_rows": GROUPS,
             "group_columns": GROUPS,
         }
@@ -119,7 +121,7 @@ def _candidates(size: ProductSize, target: GpuTarget) -> Iterator[ProductTiles]:
                 continue
             for depth in DEPTHS:
                 for down, across in THREAD_TILES:
-                    for stages in (1, 2):
+                    for stages in STAGES:
                         tiles = ProductTiles(rows, columns, depth, down, across, stages)
                         if not refusal(size, tiles, target):
                             yield tiles
