@@ -9,12 +9,15 @@ configuration of more than MOST_FLOPS is drawn again. The searches are `joint`, 
 layouts, no actors) and `loop-only`, each for ``--trials``; what they found is compared in one process, in
 turns, on the layouts that the operator has (``--channels-last`` tunes loops under NHWO, too). One line a
 configuration: microseconds untuned and tuned, gains over the default, layouts, and with ``--against`` the
-best other engine's time over ours, untuned and tuned. In the end geometric means. The
-paper's budget is 1000 trials.
+best other engine's time over ours, untuned and tuned. In the end geometric means. With ``--append FILE`` lines
+go to a file, and what it has is not measured again: ninety take an hour, in as many pieces as one likes
+(``--most``). The paper's budget is 1000 trials.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,6 +28,8 @@ from operators import matmul
 from sidebyside import Operator, SideBySide, add_options, geomean
 
 from tilewright.driver import LocalMeasurer
+from tilewright.ir import F32
+from tilewright.target import detect
 
 #: The paper's.
 BATCHES = (1, 16)
@@ -85,6 +90,7 @@ def measure(
     threads: int,
     measurer: LocalMeasurer,
     beside: SideBySide | None,
+    searches: list[str],
     last: bool = False,
 ) -> dict[str, Any]:
     """One line: each search's result, and the other engines."""
@@ -94,6 +100,7 @@ def measure(
     found = {
         search: tuned(task if search == "loop-only" else free, strategy, trials, measurer)
         for search, strategy in strategies(trials).items()
+        if search in searches
     }
     row: dict[str, Any] = {"configuration": name, "operator": operator.name, "flops": case.flops}
     row |= {search: as_data(result) for search, result in found.items()}
@@ -114,7 +121,7 @@ def text(row: dict[str, Any]) -> str:
     """A line for reading."""
     gains = " ".join(f"{search} {gain:5.2f}x" for search, gain in row["gain"].items())
     peers = f"  best peer/tuned {row['best_peer_to_tuned']:.2f}" if "best_peer_to_tuned" in row else ""
-    untuned = row["joint"]["untuned_us"]
+    untuned = next(row[search]["untuned_us"] for search in row["gain"])
     return f"{row['configuration']:6s} {row['operator']:44s} {untuned:10.1f} us  {gains}{peers}"
 
 
@@ -130,7 +137,18 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         found = [row[key] for row in rows if key in row]
         if found:
             out |= {key: geomean(found), f"{key}, ahead": sum(x > 1 for x in found)}
-    return out | {"configurations": len(rows)}
+    slow = [row["gain"]["joint"] for row in rows if row["gain"].get("joint", 1.0) < 1]
+    return out | {"slower than untuned": len(slow), "configurations": len(rows)}
+
+
+def winners(rows: list[dict[str, Any]], lanes: int) -> dict[str, Any]:
+    """How often winners' results have blocks of so many vectors of channels, and of what else they are."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        texts = " ".join(row.get("joint", {}).get("layouts", ()))
+        sizes = {n for n in (1, 2, 4) if f"%{n * lanes}" in texts}
+        found["none" if not texts else f"ot = {max(sizes)} x lanes" if sizes else "other layouts"] += 1
+    return dict(found)
 
 
 def main() -> None:
@@ -139,16 +157,26 @@ def main() -> None:
     parser.add_argument("--only", default="", help="configurations or kinds, by commas: C2D:0,GMM")
     parser.add_argument("--trials", type=int, default=64, help="of each search, a configuration")
     parser.add_argument("--channels-last", action="store_true", help="loops alone under NHWO, too")
+    parser.add_argument("--searches", default="joint,template,loop-only", help="by commas")
+    parser.add_argument("--append", type=Path, help="go on with this file of lines")
+    parser.add_argument("--most", type=int, default=9 * COUNT, help="configurations of this run, at most")
     add_options(parser)
     arguments = parser.parse_args()
     wanted = set(names(arguments.only))
     rows: list[dict[str, Any]] = []
+    if arguments.append is not None and arguments.append.exists():
+        rows = [json.loads(line) for line in arguments.append.read_text().splitlines()]
+    done = {row["configuration"] for row in rows}
+    left = arguments.most
     beside = SideBySide(arguments) if names(arguments.against) else None
     try:
         with LocalMeasurer() as measurer:
             for name, operator in configurations():
-                if wanted and not wanted & {name, name.partition(":")[0]}:
+                if name in done or (wanted and not wanted & {name, name.partition(":")[0]}):
                     continue
+                if left == 0:
+                    break
+                left -= 1
                 rows.append(
                     measure(
                         name,
@@ -157,15 +185,20 @@ def main() -> None:
                         arguments.threads,
                         measurer,
                         beside,
+                        names(arguments.searches),
                         arguments.channels_last,
                     )
                 )
+                if arguments.append is not None:
+                    with arguments.append.open("a") as file:
+                        file.write(json.dumps(rows[-1]) + "\n")
                 print(json.dumps(rows[-1]) if arguments.json else text(rows[-1]), flush=True)
     finally:
         if beside is not None:
             beside.__exit__(None, None, None)
     if rows:
-        print(json.dumps(summary(rows)) if arguments.json else summary(rows))
+        made = summary(rows) | {"layouts of winners": winners(rows, detect().lanes(F32))}
+        print(json.dumps(made) if arguments.json else made)
 
 
 if __name__ == "__main__":

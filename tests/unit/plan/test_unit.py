@@ -42,7 +42,9 @@ PROGRAMS = {
     "pooling": lang.program(
         [x := t(1, 16, 12, 12, name="X")], [ops.max_pool(x, (2, 2), strides=(2, 2), name="Y")]
     ),
-    "softmax": softmax(64, 100),
+    "depthwise": blocked(conv_program(1, 32, 32, (13, 13), (3, 3), pad=1, groups=32)),
+    "softmax": softmax(67, 100),
+    "rows in chunks": product(128, 4, 1536),
     "element-wise": lang.program(
         [z := t(64, 48, name="Z")], [lang.compute((48, 64), lambda i, j: z[j, i] * 2.0, name="Y")]
     ),
@@ -116,6 +118,43 @@ def test_a_convolution_has_many_plans():
     neighbours = list(space.neighbours(space.default))
     assert neighbours
     assert space.default not in neighbours
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("product", {"rows": 6, "block": ("i", 24)}),
+        ("product", {"rows": 7, "block": ("i", 28)}),
+        ("product", {"rows": 4, "block": ("i", 8), "columns_inside": True}),
+        ("convolution", {"rows": 3, "vectors": 1, "block": ("oh", 4)}),
+        ("1x1", {"rows": 3, "vectors": 2, "lines": ("oh", 4)}),
+        ("1x1", {"rows": 2, "vectors": 1, "lines": ("oh", 3), "shared": None}),
+        ("depthwise", {"rows": 5}),
+    ],
+)
+def test_tiles_and_blocks_need_not_divide(name, changes):
+    one = blocked(conv_program(1, 32, 64, (9, 11), (1, 1)))
+    program = {**PROGRAMS, "1x1": one}[name]
+    plan = plan_unit(program, HOST, 2, winograd="off").plan
+    at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
+    changes = {"shared": None, "block": None, "lines": None, **changes}
+    other = replace(plan.nests[at].plan, **changes)
+    spaces(program, plan)[at].check(other)
+    nests = (*plan.nests[:at], replace(plan.nests[at], plan=other), *plan.nests[at + 1 :])
+    check_schedule(program, build_unit(program, replace(plan, nests=nests), MACHINE))
+
+
+def test_chunks_of_rows_are_a_choice():
+    program = PROGRAMS["rows in chunks"]
+    plan = plan_unit(program, HOST, 2).plan
+    at, space = next(
+        (n, space) for n, space in enumerate(spaces(program, plan)) if plan.nests[n].rule == "lanes"
+    )
+    chunked = [other for other in space if other.chunk]
+    assert len({other.chunk for other in chunked}) > 3
+    for other in chunked[:: max(1, len(chunked) // 3)]:
+        nests = (*plan.nests[:at], replace(plan.nests[at], plan=other), *plan.nests[at + 1 :])
+        check_schedule(program, build_unit(program, replace(plan, nests=nests), MACHINE))
 
 
 @pytest.fixture

@@ -95,6 +95,19 @@ class TilePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class _Uneven:
+    """Blocks of rows that do not divide their axis: the loop over them, and that over what one has.
+
+    The last block has ``whole`` full iterations of that, and perhaps a ``partial`` one.
+    """
+
+    blocks: str
+    inside: str
+    whole: int
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Tile:
     """Loop names of the tiled result, outermost first within each group."""
 
@@ -109,6 +122,7 @@ class _Tile:
     columns: tuple[str, ...] = ()  # the loops over the panels of one result
     parts: tuple[str, ...] = ()  # the outer loops whose iterations make parts that lie together in the result
     rows: str | None = None  # the loop of which each iteration uses rows of a that one thread's caches keep
+    uneven: _Uneven | None = None  # the last block of rows, where it is smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +313,7 @@ class _Cutting:
     ragged: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
     share: list[str] = field(default_factory=list)
+    uneven: _Uneven | None = None
 
     @property
     def lines(self) -> Beside | None:
@@ -330,10 +345,19 @@ class _Cutting:
         if self.block is not None and self.block.axis == row:
             sizes.insert(0, self.block.size // self.plan.rows)
         *front, around, rows = self.split(row, *self.shared(row, sizes))
+        self._note_uneven(row, front, around)
         if row == self.plan.shared:
             self.share.append(front.pop(0))
         self.inner.append(rows)
         return around, front
+
+    def _note_uneven(self, axis: str, front: list[str], inside: str) -> None:
+        """Remember the last block of an axis, where that is smaller."""
+        block, step = self.block, self.plan.rows if axis == row_axis(self.c) else 1
+        left = 0 if block is None or block.axis != axis or not front else self.c.extent(axis) % block.size
+        if left:
+            self.ragged.remove(front[-1])
+            self.uneven = _Uneven(front[-1], inside, left // step, left % step > 0)
 
     def vectors(self, width: int) -> tuple[str, list[str]]:
         """The loop over a vector's lanes, and the one over the vectors of tiles, if there are several."""
@@ -357,6 +381,8 @@ class _Cutting:
             sizes = [*(size // lines.count for size in sizes), lines.count]
         sizes = self.shared(axis, sizes)
         parts = self.split(axis, *sizes) if sizes else [self.loop[axis]]
+        if fits and lines is None:
+            self._note_uneven(axis, parts[:-1], parts[-1])
         if lines is not None and lines.axis == axis:
             self.inner.insert(0, parts.pop())
         if axis == self.plan.shared:
@@ -442,6 +468,7 @@ def _tile(
         tuple(n_outer), tuple(part for part in making if part in outer),
         next(iter([*outside[::-1], *share[::-1]]), None)
         if _owns_rows(p, plan.shared, plan.threads) else None,
+        made.uneven,
     )  # fmt: skip
     return s, tiles
 
@@ -529,7 +556,17 @@ def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
     """Exact copies for partial and border tiles."""
     met = {v for cond in c.guard for v in cond.vars}
     guarded = {loop for loop, axis in tile.cuts if axis in met}
-    for loop in dict.fromkeys((tile.around, *tile.ragged, *guarded)):
+    cut = dict.fromkeys((tile.around, *tile.ragged, *guarded))
+    last = tile.uneven
+    if last is not None:
+        s = s.partition(last.blocks, -1)
+        for loop in dict.fromkeys((*cut, last.inside)):
+            if loop != last.inside:
+                s = _cut(s, f"{loop}_1", loop in guarded, loop in tile.ragged)
+            else:
+                border = loop in guarded and not last.partial
+                s = s.partition(f"{loop}_1", max(1, last.whole - border))
+    for loop in cut:
         s = _cut(s, loop, loop in guarded, loop in tile.ragged)
     return s
 

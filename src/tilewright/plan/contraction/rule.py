@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node
@@ -40,6 +40,11 @@ from tilewright.plan.space import Space
 from tilewright.plan.trees import Bodies
 from tilewright.schedule import Schedule, with_layout
 from tilewright.support import ScheduleError
+
+#: Blocks of rows that a search tries also where they do not divide: multiples of usual tiles.
+UNEVEN: Final = (4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 192, 256)
+#: Lines of a tile that a search tries.
+LINES: Final = (2, 3, 4)
 
 ContractionPlan: TypeAlias = TilePlan | GemmPlan | SkinnyPlan | SplitKPlan | GemvPlan
 
@@ -173,15 +178,12 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         broadcast = c.vector in c.axes("n")
         whole = -(-c.extent(c.vector) // width)
         most = 1 if row is None else min(MAX_ROWS, c.extent(row))
-        counts = tuple(v for v in (1, 2, 3, 4) if v <= whole) if broadcast else (tiles.vectors,)
+        counts = tuple(v for v in ((1, 2, 3, 4) if broadcast else (1, 2)) if v <= whole)
         if c.run is not None:
             counts = tuple(v for v in counts if whole % v == 0)
         if c.group is not None:
             counts = tuple(v for v in counts if c.group % (v * width) == 0)
-        if c.rows is not None or tiles.lines is not None:
-            rows: tuple[int, ...] = (tiles.rows,)
-        else:
-            rows = tuple(range(1, most + 1))
+        rows = (tiles.rows,) if c.rows is not None else tuple(range(1, most + 1))
         turns: tuple[Turn | None, ...] = (tiles.turn,)
         if tiles.turn is not None and not is_expanded(c):
             steps = innermost_of(c, 1).steps
@@ -192,6 +194,7 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
             "rows": tuple(dict.fromkeys((tiles.rows, *rows))),
             "vectors": tuple(dict.fromkeys((tiles.vectors, *counts))),
             "shared": tuple(dict.fromkeys((tiles.shared, None, *shared_axes(c, threads)))),
+            "lines": tuple(dict.fromkeys((tiles.lines, None, *(_lines(c) if problem.alone else ())))),
             "block": tuple(dict.fromkeys((tiles.block, *blocks))),
             "columns_inside": (tiles.columns_inside, not tiles.columns_inside),
             "turn": turns,
@@ -207,14 +210,17 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
                 return ""
             if plan.tile_rows > max(1, rows_in_registers(target, plan.vectors, broadcast)):
                 return f"a tile of {plan.tile_rows}x{plan.vectors} vectors exceeds the registers"
-            step = plan.rows if plan.shared == row else 1
+            beside = {} if plan.lines is None else dict([plan.lines])
+            step = plan.rows if plan.shared == row else beside.get(plan.shared or "", 1)
             if plan.shared is not None and c.extent(plan.shared) % (max(1, plan.threads) * step):
                 return f"{plan.shared} cannot be shared evenly by {plan.threads} threads"
             if plan.block is not None:
                 axis, size = plan.block
                 own = c.extent(axis) // (plan.threads if axis == plan.shared else 1)
-                unit = plan.rows if axis == row else 1
-                if own % size or size % unit:
+                unit = plan.rows if axis == row else beside.get(axis, 1)
+                if size >= own or size % unit:
+                    return f"blocks of {size} of {own} steps of {axis} have no tiles of {unit}"
+                if own % size and (axis == plan.shared or beside):
                     return f"blocks of {size} do not divide {own} steps of {axis}"
             return ""
 
@@ -252,9 +258,18 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
 
 
 def _row_blocks(c: Contraction) -> list[tuple[str, int]]:
-    """Blocks of the m axes: all divisors of their extents."""
+    """Blocks of the m axes: all divisors of their extents, and sizes that leave a smaller block."""
     axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
-    return [(a, n) for a in axes for n in range(2, c.extent(a)) if c.extent(a) % n == 0]
+    return [(a, n) for a in axes for n in range(2, c.extent(a)) if c.extent(a) % n == 0 or n in UNEVEN]
+
+
+def _lines(c: Contraction) -> list[tuple[str, int]]:
+    """Neighbours along a second m axis that a tile may have, where no padding meets these."""
+    row, met = row_axis(c), {v for cond in c.guard for v in cond.vars}
+    if c.b is None or row is None or c.vector in c.axes("batch") or c.group or c.rows:
+        return []
+    axes = [a for a in c.axes("m") if a not in (row, c.vector) and a not in met]
+    return [(a, n) for a in axes for n in LINES if n < c.extent(a)]
 
 
 def _rows_maker(

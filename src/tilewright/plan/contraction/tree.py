@@ -19,12 +19,13 @@ def tiles_tree(p: TileProblem, bodies: Bodies, plan: TilePlan, target: Target) -
     """The nests of a plan in a program whose constant operand is laid out for it.
 
     ``None`` for forms that are known by scheduling only: instructions that sum groups, borders, windows that
-    are expanded, neighbouring lines, results that are put in order.
+    are expanded, neighbouring lines, blocks that do not divide, results that are put in order.
     """
     c = p.c
     plain = (
         not (use_of(c) is not None or plan.instruction is not None or c.guard or is_expanded(c))
         and plan.lines is None
+        and (plan.block is None or c.extent(plan.block[0]) % plan.block[1] == 0)
     )
     body, last = bodies.of(c.stage), bodies.of(p.last)
     if not plain or p.in_order is not None or p.panels is not None or p.rows is not None:

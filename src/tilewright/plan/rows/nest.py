@@ -253,6 +253,10 @@ def schedule_rows(
     if plan.ahead:
         s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
     s = _keep_in_place(s, program, stages, last, target)
+    rows = last.iters[depth - 1].extent
+    if rows.is_const and rows.as_int() % together:
+        # rows that are left over, apart
+        s = s.partition(row, -1)
     total = elements(last) * (1 + len(stages))
     return parallelise(s, loops[:depth], total, threads, plan.share)
 

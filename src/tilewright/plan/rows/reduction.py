@@ -136,7 +136,7 @@ def _rewrite(
     if isinstance(fold, Binary) and fold.op in ("max", "min") and m.extent > vectors * width and not ahead:
         ahead = ahead_in_first_level(program, m, rows, target)
     choice = LaneReduction(partial, name, row[0] if row else None, rows, tuple(panels), ahead)
-    chunked = _in_chunks(s.program, choice, m, target) if s.program is not None else None
+    chunked = _chunked(s.program, choice, target) if s.program is not None else None
     return s, choice if chunked is None else chunked
 
 
@@ -148,29 +148,42 @@ def _shared_axis(m: LaneMatch, parts: int, width: int) -> tuple[str, int]:
     return m.reds[0]
 
 
-def _in_chunks(program: Program, choice: LaneReduction, m: LaneMatch, target: Target) -> LaneReduction | None:
-    """The same in chunks, where few columns share a panel too large for the first cache level."""
-    partial = program.stage(choice.partial)
+def in_chunks(program: Program, choice: LaneReduction, target: Target) -> LaneReduction | None:
+    """The same in tiles of a block of rows, which chunks go along with; ``None`` where there are no chunks.
+
+    What is split has one panel that tiles of rows share, and no steps that count for some lanes only.
+    """
+    partial, final = program.stage(choice.partial), program.stage(choice.final)
     reds = [it for it in partial.iters if it.kind == "red"]
-    if (
-        len(choice.panels) != 1
-        or choice.row != m.pars[0][0]
-        or len(reds) != 1
-        or choice.final == choice.partial
-    ):
+    pars = [it for it in final.iters if it.kind == "par"]
+    if len(choice.panels) != 1 or not pars or choice.row != pars[0].name or len(reds) != 1:
         return None
-    (panel,) = (program.buffer(b) for b in program.stage(choice.panels[0]).writes)
-    moving = [program.buffer(ld.buffer) for ld in m.moving if ld not in m.gathered]
-    steps = reds[0].extent.as_int()
-    even = m.extent % steps == 0 and m.pars[0][1] % ROWS == 0
-    if len(moving) != 1 or not even or choice.rows < ROWS:
+    (made,) = program.stage(choice.panels[0]).writes
+    moving = [program.buffer(name) for name in partial.reads if name not in (made, *partial.writes)]
+    rows, whole = pars[0].extent.as_int(), not isinstance(partial.body, If)
+    if len(moving) != 1 or not whole or rows % ROWS or choice.rows < ROWS or choice.final == choice.partial:
         return None
-    chunk = chunk_steps(moving[0], panel, steps, target)
-    if not chunk:
+    along = buffer_bytes(moving[0]) // moving[0].dtype.bytes // rows
+    return replace(choice, rows=ROWS, chunk=1, ahead=next_tiles(moving[0], ROWS * along, target))
+
+
+def chunk_sizes(program: Program, choice: LaneReduction) -> tuple[int, ...]:
+    """Steps of chunks that a search tries: parts of the reduction, down to a few steps."""
+    steps = next(it for it in program.stage(choice.partial).iters if it.kind == "red").extent.as_int()
+    return tuple(dict.fromkeys(-(-steps // n) for n in (2, 3, 4, 6, 8, 12, 16) if steps >= 4 * n))
+
+
+def _chunked(program: Program, choice: LaneReduction, target: Target) -> LaneReduction | None:
+    """In chunks, where few columns share a panel too large for the first cache level."""
+    found = in_chunks(program, choice, target)
+    if found is None:
         return None
-    along = buffer_bytes(moving[0]) // moving[0].dtype.bytes // m.pars[0][1]
-    ahead = next_tiles(moving[0], ROWS * along, target)
-    return replace(choice, rows=ROWS, chunk=chunk, ahead=ahead)
+    partial = program.stage(choice.partial)
+    (made,) = program.stage(choice.panels[0]).writes
+    (moving,) = (program.buffer(n) for n in partial.reads if n not in (made, *partial.writes))
+    steps = next(it for it in partial.iters if it.kind == "red").extent.as_int()
+    chunk = chunk_steps(moving, program.buffer(made), steps, target)
+    return replace(found, chunk=chunk) if chunk else None
 
 
 def schedule_lanes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from tilewright.ir import Stage
 from tilewright.plan.elementwise.rule import SHARES, StageProblem
 from tilewright.plan.rows.match_rows import shared_depth
 from tilewright.plan.rows.nest import RowsPlan, default_rows, schedule_rows
-from tilewright.plan.rows.reduction import LaneReduction, schedule_lanes
+from tilewright.plan.rows.reduction import LaneReduction, chunk_sizes, in_chunks, schedule_lanes
 from tilewright.plan.rows.split_rows import schedule_parts
 from tilewright.plan.rows.tree import rows_tree
 from tilewright.plan.rule import Context, Rule
@@ -20,7 +20,7 @@ from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 
 #: Rows at once that a search tries.
-ROWS = (1, 2, 4, 8)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
         """Rows at once, passes folded or not, requests, and how finely threads share."""
         default = self.default(problem)
         row = problem.last.iters[problem.depth - 1].extent
-        fits = [n for n in ROWS if row.is_const and row.as_int() % n == 0]
+        fits = [n for n in ROWS if row.is_const and n <= row.as_int()]
         options: dict[str, tuple[object, ...]] = {
             "rows": (default.rows,) if default.across else tuple(dict.fromkeys((default.rows, *fits))),
             "fold": (True, False),
@@ -77,8 +77,11 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
         return Space(default, options)
 
     def tree(self, problem: RowsProblem, plan: RowsPlan) -> tuple[Node, ...] | None:
-        """The row loop with a nest a stage."""
+        """The row loop with a nest a stage; rows that are left over are known by scheduling only."""
         context = problem.context
+        row = problem.last.iters[plan.depth - 1].extent
+        if row.is_const and row.as_int() % plan.rows:
+            return None
         return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine.threads)
 
     def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
@@ -104,9 +107,15 @@ class LanesRule(Rule[StageProblem, LaneReduction]):
         return found
 
     def space(self, problem: StageProblem) -> Space[LaneReduction]:
-        """With and without what is asked for ahead."""
-        default = self.default(problem)
-        return Space(default, {"ahead": tuple(dict.fromkeys((default.ahead, ())))})
+        """With and without what is asked for ahead; in chunks of every size, or all at once."""
+        default, program = self.default(problem), problem.context.program
+        options: dict[str, tuple[object, ...]] = {"ahead": tuple(dict.fromkeys((default.ahead, ())))}
+        others: tuple[LaneReduction, ...] = ()
+        if default.chunk:
+            options["chunk"] = tuple(dict.fromkeys((default.chunk, 0, *chunk_sizes(program, default))))
+        elif (chunked := in_chunks(program, default, problem.context.machine.target)) is not None:
+            others = tuple(replace(chunked, chunk=n) for n in chunk_sizes(program, chunked))
+        return Space(default, options, others=others)
 
     def build(self, s: Schedule, problem: StageProblem, plan: LaneReduction) -> Schedule:
         """Vectors of sums in registers."""
