@@ -9,9 +9,9 @@ configuration of more than MOST_FLOPS is drawn again. The searches are `joint`, 
 layouts, no actors) and `loop-only`, each for ``--trials``; what they found is compared in one process, in
 turns, on the layouts that the operator has (``--channels-last`` tunes loops under NHWO, too). One line a
 configuration: microseconds untuned and tuned, gains over the default, layouts, and with ``--against`` the
-best other engine's time over ours, untuned and tuned. In the end geometric means. With ``--append FILE`` lines
-go to a file, and what it has is not measured again: ninety take an hour, in as many pieces as one likes
-(``--most``). The paper's budget is 1000 trials.
+best other engine's time over ours, untuned and tuned. In the end geometric means. With ``--append FILE``
+lines go to a file, and what it has is not measured again: ninety take an hour, in as many pieces as one
+likes (``--most``). The paper's budget is 1000 trials.
 """
 
 import json
