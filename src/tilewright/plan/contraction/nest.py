@@ -564,8 +564,13 @@ def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:
             if loop != last.inside:
                 s = _cut(s, f"{loop}_1", loop in guarded, loop in tile.ragged)
             else:
-                border = loop in guarded and not last.partial
-                s = s.partition(f"{loop}_1", max(1, last.whole - border))
+                # tiles that the last block does not have are no code
+                ends = (
+                    last.whole - (loop in guarded and not last.partial),
+                    last.whole,
+                    last.whole + last.partial,
+                )
+                s = s.partition(f"{loop}_1", sorted({end for end in ends if end > 0}))
     for loop in cut:
         s = _cut(s, loop, loop in guarded, loop in tile.ragged)
     return s

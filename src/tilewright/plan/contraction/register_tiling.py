@@ -150,6 +150,9 @@ def is_tileable(
     lanes = vector_width(c, target)
     if c.group is not None and c.group % lanes:
         return None
+    if c.group is not None and packed and c.b is not None and c.group % (run_length(c.b, c.vector) or lanes):
+        # weights that lie in wider blocks than the channels of a group
+        return None
     for ld in (c.a if c.group is None else None, c.b if packed else None):
         if ld is None or not any(c.vector in i.vars for i in ld.indices):
             continue

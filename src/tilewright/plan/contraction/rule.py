@@ -42,7 +42,7 @@ from tilewright.schedule import Schedule, with_layout
 from tilewright.support import ScheduleError
 
 #: Blocks of rows that a search tries also where they do not divide: multiples of usual tiles.
-UNEVEN: Final = (4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 192, 256)
+UNEVEN: Final = (8, 12, 24, 28, 48, 56, 96, 112, 192, 256)
 #: Lines of a tile that a search tries.
 LINES: Final = (2, 3, 4)
 

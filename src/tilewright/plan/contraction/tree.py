@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import Node, Place
@@ -19,13 +20,12 @@ def tiles_tree(p: TileProblem, bodies: Bodies, plan: TilePlan, target: Target) -
     """The nests of a plan in a program whose constant operand is laid out for it.
 
     ``None`` for forms that are known by scheduling only: instructions that sum groups, borders, windows that
-    are expanded, neighbouring lines, blocks that do not divide, results that are put in order.
+    are expanded, neighbouring lines, results that are put in order.
     """
     c = p.c
     plain = (
         not (use_of(c) is not None or plan.instruction is not None or c.guard or is_expanded(c))
         and plan.lines is None
-        and (plan.block is None or c.extent(plan.block[0]) % plan.block[1] == 0)
     )
     body, last = bodies.of(c.stage), bodies.of(p.last)
     if not plain or p.in_order is not None or p.panels is not None or p.rows is not None:
@@ -112,6 +112,9 @@ def tile_steps(c: Contraction, plan: TilePlan, width: int) -> tuple[list[Step], 
         if row == cut:
             sizes.insert(0, c.extent(row) // (plan.threads * math.prod(sizes)))
         *front, bands = _split(c, row, sizes)[:-1]
+        if block is not None and block[0] == row and c.extent(row) % block[1]:
+            # the last block has a partial tile of its own
+            bands = replace(bands, ragged=True)
         if row == cut:
             share.append(front.pop(0))
         in_blocks += front

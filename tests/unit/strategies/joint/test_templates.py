@@ -13,7 +13,7 @@ from tilewright import lang
 from tilewright.analysis import Window, find_operator
 from tilewright.build import pack, unpack
 from tilewright.cost import Machine
-from tilewright.ir import stmt_loads
+from tilewright.ir import F32, stmt_loads
 from tilewright.lang import ops
 from tilewright.plan.graph.layouts import through_layout
 from tilewright.schedule import Schedule, Step, derived_constants, pack_argument, unpack_argument
@@ -37,9 +37,9 @@ def point_of(space, **values):
     return tuple(known.get(f.name, 0 if f.kind == "choice" else f.options[-1]) for f in space.factors)
 
 
-def conv(stride=1, dilation=1, groups=1, size=12, pad=1):
-    X = lang.placeholder((1, 8, size, size), name="X")
-    W = lang.placeholder((8, 8 // groups, 3, 3), name="W")
+def conv(stride=1, dilation=1, groups=1, size=12, pad=1, channels=8):
+    X = lang.placeholder((1, channels, size, size), name="X")
+    W = lang.placeholder((channels, channels // groups, 3, 3), name="W")
     Y = ops.conv(X, W, strides=stride, dilations=dilation, padding=pad, groups=groups)
     return lang.program([X, W], [Y])
 
@@ -151,6 +151,17 @@ def test_random_layouts_with_their_default_plans_are_right(name):
         loops = loop_space(task, space.steps(point))
         s = Schedule(program).replay(loops.base.rewrites)
         assert_right(program, s)
+
+
+def test_weights_in_wider_blocks_than_groups_have_a_plan():
+    """Groups of 16 channels and weights in blocks of 32: no register tile, but loops that are right."""
+    program = conv(groups=4, channels=64)
+    lanes = HOST.lanes(F32)
+    blocks = Step("layout_place", ("W", (f"d0//{2 * lanes}", "d1", "d2", "d3", f"d0%{2 * lanes}")))
+    last = Step("layout_place", ("conv", ("d0", "d2", "d3", "d1")))
+    task = Task(program, Machine(HOST, 1), free=free_of(program))
+    made = loop_space(task, (last, Step("layout_adopt", ("conv",)), blocks))
+    assert_right(program, Schedule(program).replay(made.base.rewrites))
 
 
 def test_only_what_is_free_is_laid_out():
