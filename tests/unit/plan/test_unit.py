@@ -126,7 +126,8 @@ def test_a_convolution_has_many_plans():
         ("product", {"rows": 6, "block": ("i", 24)}),
         ("product", {"rows": 7, "block": ("i", 28)}),
         ("product", {"rows": 4, "block": ("i", 8), "columns_inside": True}),
-        ("convolution", {"rows": 3, "vectors": 1, "block": ("oh", 4)}),
+        ("padded", {"rows": 5, "vectors": 1, "block": ("oh", 8)}),
+        ("padded", {"rows": 4, "vectors": 2, "block": ("oh", 12), "columns_inside": True}),
         ("1x1", {"rows": 3, "vectors": 2, "lines": ("oh", 4)}),
         ("1x1", {"rows": 2, "vectors": 1, "lines": ("oh", 3), "shared": None}),
         ("depthwise", {"rows": 5}),
@@ -134,7 +135,8 @@ def test_a_convolution_has_many_plans():
 )
 def test_tiles_and_blocks_need_not_divide(name, changes):
     one = blocked(conv_program(1, 32, 64, (9, 11), (1, 1)))
-    program = {**PROGRAMS, "1x1": one}[name]
+    padded = blocked(conv_program(1, 16, 32, (19, 18), (3, 3), pad=1))
+    program = {**PROGRAMS, "1x1": one, "padded": padded}[name]
     plan = plan_unit(program, HOST, 2, winograd="off").plan
     at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
     changes = {"shared": None, "block": None, "lines": None, **changes}
