@@ -8,8 +8,10 @@
 Both compute the same from the same arrays; results are compared. Ours run under the default schedule, or that
 written by hand; with ``--beam`` also under the beam search's, by its model alone (``one_shot``) and measured
 within a budget (``beam``). Halide's run under each of its autoschedulers for CPUs, of which the fastest
-counts; not all applications are written in it. A turn times every schedule once, after a pause in which
-threads of the others go to sleep; what is printed is the least of all turns.
+counts; not all applications are written in it. Some schedulers do not end, or take all memory: each is tried
+in a child first, and left out where that has not ended within ``--limit`` seconds. A turn times every
+schedule once, after a pause in which threads of the others go to sleep; what is printed is the least of all
+turns.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import importlib
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +59,8 @@ Array = npt.NDArray[Any]
 AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 #: Seconds between two runs: spinning threads of the one before have gone to sleep by then.
 PAUSE = 0.05
+#: Seconds that scheduling and compiling may take in Halide.
+LIMIT = 90.0
 #: Ratios of which the geometric means are printed.
 AGAINST = ("ahead", "one_shot_ahead", "beam_ahead", "one_shot_gain_by_default", "beam_gain_by_default")
 
@@ -486,6 +491,17 @@ def found_by_beam(task: Task, budget: str, trials: int, line: dict[str, Any]) ->
     return out
 
 
+def failing(name: str, size: tuple[int, int], scheduler: str, limit: float) -> str:
+    """How one of Halide's autoschedulers fails with a pipeline in a child; nothing where it does not."""
+    command = [sys.executable, __file__, "--try", name, scheduler, "--size", *map(str, size)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"no schedule within {limit:.0f} s"
+    said = done.stderr.strip().splitlines()
+    return (said[-1] if said else f"ended by signal {-done.returncode}")[:200] if done.returncode else ""
+
+
 def measure(
     name: str,
     size: tuple[int, int],
@@ -495,6 +511,7 @@ def measure(
     budget: str | None = None,
     trials: int = 64,
     schedulers: Sequence[str] = AUTOSCHEDULERS,
+    limit: float = LIMIT,
 ) -> dict[str, Any]:
     """One pipeline: milliseconds of each schedule, seconds of scheduling, and how results differ."""
     app = application(name)
@@ -515,6 +532,9 @@ def measure(
     calls = dict(mine)
     for scheduler in schedulers if halide is not None and name in IN_HALIDE else ():
         assert halide is not None
+        if fault := failing(name, size, scheduler, limit):
+            line[f"{scheduler}_error"] = fault
+            continue
         try:
             calls[scheduler], line[f"{scheduler}_build_s"] = halide.compiled(
                 name, arrays, out.shape, scheduler
@@ -558,15 +578,32 @@ def main() -> None:
         "--hand", action="store_true", help="our schedules written by hand, where there are some"
     )
     parser.add_argument("--size", nargs=2, type=int, metavar=("HEIGHT", "WIDTH"))
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each of Halide's schedulers")
+    parser.add_argument("--try", nargs=2, dest="tried", metavar=("NAME", "SCHEDULER"), help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="one JSON line a pipeline")
     options = parser.parse_args()
-    halide = Halide(len(os.sched_getaffinity(0))) if options.against else None
+    halide = Halide(len(os.sched_getaffinity(0))) if options.against or options.tried else None
+    if options.tried:
+        assert halide is not None
+        name, scheduler = options.tried
+        arrays = application(name).inputs(*options.size)
+        shape = [n.as_int() for n in application(name).program(*options.size).outputs[0].shape]
+        halide.compiled(name, arrays, tuple(shape), scheduler)
+        return
     gains: dict[str, list[float]] = {}
     for name in options.names or (IN_HALIDE if options.beam is None else (*NAMES, *OWN)):
         size = tuple(options.size) if options.size else application(name).large
         line = measure(
-            name, size, options.hand, options.turns, halide, options.beam, options.trials, options.schedulers
+            name,
+            size,
+            options.hand,
+            options.turns,
+            halide,
+            options.beam,
+            options.trials,
+            options.schedulers,
+            options.limit,
         )
         for key in AGAINST:
             gains.setdefault(key, []).extend([line[key]] if key in line else [])

@@ -22,7 +22,7 @@ def program(h: int, w: int) -> ir.Program:
     cb = lang.stage(lambda y, x: mixed(y, x, -43, -85, 128, 0), name="cb")
     cr = lang.stage(lambda y, x: mixed(y, x, 128, -107, -21, 0), name="cr")
     none = lang.compute((256,), lambda b: lang.const(0, "i32"), name="none")
-    rows, columns = lang.ordered_axis(h, "ry"), lang.ordered_axis(w, "rx")
+    rows, columns = lang.reduce_axis(h, "ry"), lang.reduce_axis(w, "rx")
     count = lang.update(
         none, [rows, columns], lambda t, y, x: lang.write(luma[y, x], t[luma[y, x]] + 1), name="count"
     )

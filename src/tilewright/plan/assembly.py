@@ -35,6 +35,7 @@ from tilewright.plan.pipeline.rule import pipeline_before
 from tilewright.plan.rows.match_rows import rows_before, shared_depth
 from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
+from tilewright.plan.rows.split_updates import share_updates
 from tilewright.plan.rule import Context, Nest
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
 from tilewright.schedule import Schedule
@@ -177,7 +178,7 @@ def _plan_nests(
 ) -> Planned:
     target, threads = machine.target, machine.threads
     given = s.require_program()
-    s, parts = share_rows(s, target, threads)
+    s, parts = share_rows(share_updates(s, threads), target, threads)
     s = split_streams(s, target, constants, threads)
     s = split_deep(s, target, constants, threads)
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})

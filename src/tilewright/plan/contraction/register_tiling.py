@@ -140,6 +140,9 @@ def is_tileable(
     """
     if not all(it.extent.is_const for s in (stage, last or stage) for it in s.iters):
         return None
+    if stage.init is None:
+        # an update goes on with what is there: its tile is not defined in registers first
+        return None
     c = match_contraction(program, stage, last)
     if c is None:
         return None

@@ -121,7 +121,8 @@ def match_reduction(
     stages = (stage, epilogue or stage)
     if not isinstance(write.value, Binary) or not all(it.extent.is_const for st in stages for it in st.iters):
         return None
-    if any(it.kind == "ord" for it in stage.iters):
+    if stage.init is None or any(it.kind == "ord" for it in stage.iters):
+        # an update goes on with what is there: its tile is not defined in registers first
         return None
     pars = [it.name for it in stage.iters if it.kind == "par"]
     if [i.as_var() for i in write.indices] != pars or not pars:
