@@ -4,7 +4,9 @@ import threading
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import onnx_models
 import tilewright
 from tilewright.driver import graph_plan, verify_model
 from tilewright.frontend.zoo import mobilenet_v2, resnet18
@@ -84,3 +86,26 @@ def test_runs_at_once_and_after_saving_are_alike(model, monkeypatch, tmp_path):
 def test_parts_need_less_memory(model, whole, monkeypatch):
     _divided(monkeypatch, PATTERNS["all apart"])
     assert tilewright.compile(model, threads=1).run_bytes < whole.run_bytes
+
+
+def _largest(count, *shape):
+    return onnx_models.model(
+        [helper.make_node("TopK", ["x", "k"], ["v", "i"])],
+        [onnx_models.tensor("x", shape)],
+        [onnx_models.tensor("v", None), onnx_models.tensor("i", None, onnx_models.INT64)],
+        {"k": np.array([count])},
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "threads", "parts"),
+    [(5, (64, 1000), 2, 2), (5, (64, 1000), 1, 1), (2, (32, 12), 2, 1), (5, (1, 50257), 2, 1)],
+)
+def test_rows_of_stages_in_order_are_shared_between_threads(count, shape, threads, parts):
+    compiled = tilewright.compile(_largest(count, *shape), threads=threads)
+    assert [group.parts for group in compiled.groups()] == [parts]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    values, places = compiled(x)
+    wanted = np.argsort(-x, axis=-1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(places, wanted)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, wanted, -1))

@@ -18,17 +18,25 @@ from tilewright.ir import (
     CONST,
     F32,
     Buffer,
+    FloorDiv,
     If,
     Index,
     IndexMap,
+    MinMax,
+    Mod,
     OfIndex,
+    Opaque,
+    Param,
     Program,
     Stage,
     Store,
+    Var,
+    children,
     stmt_exprs,
     stmt_loads,
     stmt_writes,
     walk,
+    walk_index,
 )
 from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.plan.contraction.register_tiling import MAX_ROWS
@@ -118,8 +126,8 @@ def _moving(program: Program) -> tuple[int, dict[str, None], dict[str, str]] | N
             return None
         axes[stage.name] = axis
         for load in stmt_loads(stage.body):
-            if any(axis in i.vars for i in load.indices):
-                if load.indices[0].as_var() != axis or any(axis in i.vars for i in load.indices[1:]):
+            if any(axis in _counted(i) for i in load.indices):
+                if load.indices[0].as_var() != axis or any(axis in _counted(i) for i in load.indices[1:]):
                     return None
                 moving[load.buffer] = None
     for stage in program.stages:
@@ -134,8 +142,11 @@ def _moving(program: Program) -> tuple[int, dict[str, None], dict[str, str]] | N
 
 def _axis(stage: Stage, extent: Index) -> str | None:
     """The iterator along the outermost dimension of all that a stage writes, if it does nothing else."""
-    names = {indices[0].as_var() if indices else None for _, indices in stmt_writes(stage.body)}
+    writes = stmt_writes(stage.body)
+    names = {indices[0].as_var() if indices else None for _, indices in writes}
     name = names.pop() if len(names) == 1 else None
+    if any(name in _counted(i) for _, indices in writes for i in indices[1:]):
+        return None
     for it in stage.iters:
         if it.name == name:
             plain = it.kind == "par" and it.lo == Index(0) and it.hi == extent
@@ -149,15 +160,32 @@ def _only_addresses(stage: Stage, axis: str) -> bool:
         if body is None:
             continue
         while isinstance(body, If):
-            if body.orelse is not None or any(axis in condition.vars for condition in body.cond):
+            counted = (c.index for c in body.cond if c.index is not None)
+            if body.orelse is not None or any(axis in _counted(i) for i in counted):
                 return False
             body = body.then
         if not isinstance(body, Store):
             return False
         values = (e for root in stmt_exprs(body) for e in walk(root))
-        if any(isinstance(e, OfIndex) and axis in e.index.vars for e in values):
+        if any(isinstance(e, OfIndex) and axis in _counted(e.index) for e in values):
             return False
     return True
+
+
+def _counted(x: Index) -> frozenset[str]:
+    """The variables that an index is computed from; what only says which elements it reads is none of them."""
+    out: set[str] = set()
+    for atom, _ in x.terms:
+        match atom:
+            case FloorDiv() | Mod():
+                out |= _counted(atom.arg)
+            case MinMax():
+                out.update(*(_counted(arg) for arg in atom.args))
+            case Var(name):
+                out.add(name)
+            case Opaque() | Param():
+                pass
+    return frozenset(out)
 
 
 def _sliceable(buffer: Buffer, extent: Index) -> bool:
@@ -180,7 +208,8 @@ class _Traffic:
     """Bytes that a kernel moves for a whole batch; ``weights`` are the same for all its parts.
 
     Parts whose number divides ``grain`` begin on a cache line in every buffer. ``work`` is the number of
-    iterations of its stages.
+    iterations of its stages; ``alone`` are cycles of one core for those that threads do not share in a kernel
+    for the whole batch.
     """
 
     extent: int
@@ -189,6 +218,7 @@ class _Traffic:
     weights: float
     grain: int
     work: float
+    alone: float
 
 
 def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int) -> tuple[int, ...]:
@@ -199,12 +229,13 @@ def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int
     its own.
     """
     options = [1, *(p for p in _divisors(batch) if p > 1 and _even(p, threads))]
-    if len(options) == 1 or len(flows) < 2:
+    traffic = [_traffic(flow, target) for flow in flows] if len(options) > 1 else []
+    if len(flows) < 2 and not any(t.alone for t in traffic):
         return (1,) * len(flows)
-    traffic = [_traffic(flow) for flow in flows]
     machine = _Machine(target, threads, sum(t.weights for t in traffic))
     # the model's inputs lie there as a whole, and the first kernel may read them in any way
-    best: dict[int, tuple[float, tuple[int, ...]]] = dict.fromkeys(options, (0.0, ()))
+    start = SHARED_CYCLES if threads > 1 else 0.0
+    best: dict[int, tuple[float, tuple[int, ...]]] = {p: (start if p > 1 else 0.0, ()) for p in options}
     for t in traffic:
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for p in options:
@@ -233,7 +264,7 @@ def _even(parts: int, threads: int) -> bool:
     return parts % threads == 0 or parts >= EVEN_PARTS * threads
 
 
-def _traffic(flow: Flow) -> _Traffic:
+def _traffic(flow: Flow, target: Target) -> _Traffic:
     program = flow.program
     found = None if flow.repeated else _moving(program)
     moving = {} if found is None else found[1]
@@ -245,7 +276,35 @@ def _traffic(flow: Flow) -> _Traffic:
     work = sum(
         prod(it.extent.as_int() if it.extent.is_const else 1 for it in s.iters) for s in program.stages
     )
-    return _Traffic(0 if found is None else found[0], reads, writes, whole, gcd(*lines), work)
+    alone = _alone(program, target)
+    return _Traffic(0 if found is None else found[0], reads, writes, whole, gcd(*lines), work, alone)
+
+
+def _alone(program: Program, target: Target) -> float:
+    """Cycles of the stages that threads do not share.
+
+    A stage that runs in order keeps those around it from sharing a loop over rows; each is then a nest of its
+    own, and one that does little is left to one thread. Counted are operations, in vectors but for what runs
+    in order or looks elements up.
+    """
+    if not any(it.kind == "ord" for s in program.stages for it in s.iters):
+        return 0.0
+    cycles = 0.0
+    for s in program.stages:
+        work = prod(it.extent.as_int() if it.extent.is_const else 1 for it in s.iters)
+        if work >= MIN_PARALLEL_PRODUCTS:
+            continue
+        operations = [e for root in stmt_exprs(s.body) for e in walk(root) if children(e)]
+        found = any(_looks_up(i) for ld in stmt_loads(s.body) for i in ld.indices)
+        single = found or any(it.kind == "ord" for it in s.iters)
+        widest = max((e.dtype for e in operations), key=lambda dtype: dtype.bits, default=F32)
+        cycles += work * len(operations) / target.fma_per_cycle / (1 if single else target.lanes(widest))
+    return cycles
+
+
+def _looks_up(x: Index) -> bool:
+    """Whether an index depends on elements that were read."""
+    return next(walk_index(x), None) is not None
 
 
 def _nbytes(buffer: Buffer) -> float:
@@ -268,13 +327,13 @@ class _Machine:
         around = self._price((t.reads + t.writes) / parts, 1 if parts > 1 else self.threads)
         weights = t.weights * self._price(self.weights, self.threads)
         if parts > 1 or self.threads == 1:
-            return values * around + turns * (weights + CALL_CYCLES)
+            return values * around + turns * (weights + CALL_CYCLES + t.alone / parts)
         # threads divide rows, and each reads all weights, unless rows are few and values the smaller operand
         rows = t.work / max(1.0, t.weights / F32.bytes)
         few = rows < TILES_PER_PANEL * MAX_ROWS * self.threads
         shared = weights / self.threads if few and t.weights > t.reads + t.writes else weights
         together = SHARED_CYCLES if t.work >= MIN_PARALLEL_PRODUCTS else 0.0
-        return values * around + shared + CALL_CYCLES + together
+        return values * around + shared + CALL_CYCLES + together + t.alone
 
     def exchange(self, t: _Traffic, parts: int) -> float:
         """What a kernel reads goes through memory as a whole where the one before has other parts.

@@ -79,6 +79,22 @@ def test_what_all_parts_read_is_no_part_of_them():
     assert sliced_buffers(lang.program([x, b], [y])) == {"X", "Y"}
 
 
+def test_elements_that_are_looked_up_in_their_own_row_have_parts():
+    x, at = lang.placeholder((N, 8), "f32", "X"), lang.placeholder((N, 5), "i32", "I")
+    own = lang.compute((N, 5), lambda i, j: x[i, lang.clamp(at[i, j], 0, 7)], name="Y")
+    program = lang.program([x, at], [own])
+    assert sliced_buffers(program) == {"X", "I", "Y"}
+    rng = np.random.default_rng(0)
+    given = {"X": rng.standard_normal((N, 8)).astype(np.float32), "I": rng.integers(-1, 9, (N, 5), np.int32)}
+    whole = lang.evaluate(program, given)["Y"]
+    half = lang.evaluate(slice_program(program, 2), {name: array[N // 2 :] for name, array in given.items()})
+    np.testing.assert_array_equal(half["Y"], whole[N // 2 :])
+    counted = lang.compute((N, 5), lambda i, j: x[i, lang.clamp(at[i, j] + i, 0, 7)], name="Y")
+    assert not sliced_buffers(lang.program([x, at], [counted]))
+    found = lang.compute((N, 5), lambda i, j: x[lang.clamp(at[i, j], 0, N - 1), j], name="Y")
+    assert "X" not in sliced_buffers(lang.program([x, at], [found]))
+
+
 def test_blocked_buffers_are_resized_with_their_layout():
     program = conv()
     x = program.inputs[0]
