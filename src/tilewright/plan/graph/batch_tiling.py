@@ -173,7 +173,7 @@ def _only_addresses(stage: Stage, axis: str) -> bool:
 
 
 def _counted(x: Index) -> frozenset[str]:
-    """The variables that an index is computed from; what only says which elements it reads is none of them."""
+    """The variables that an index is computed from; those that only say which elements it reads are none."""
     out: set[str] = set()
     for atom, _ in x.terms:
         match atom:
