@@ -100,12 +100,20 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
         inside = {stage.writes[0] for stage in stages[:-1]}
         moved = {name for stage in stages for name in (*stage.reads, *stage.writes)} - inside
         blocks = prod(it.extent.as_int() for it in problem.root.iters[: problem.depth]) // plan.rows
-        counts = [prod(it.extent.as_int() for it in stage.iters[problem.depth :]) for stage in stages]
+        turns = 0
+        for stage in stages:
+            columns, terms = (
+                prod(
+                    it.extent.as_int() for it in stage.iters[problem.depth :] if (it.kind == "red") == summed
+                )
+                for summed in (False, True)
+            )
+            turns += -(-columns // plan.threads) * terms
         return nest_seconds(
             problem.context.machine.gpu,
             blocks=blocks,
             threads=plan.rows * plan.threads,
-            turns=sum(-(-n // plan.threads) for n in counts),
+            turns=turns,
             access_bytes=program.buffer(problem.root.writes[0]).dtype.bytes,
             nbytes=sum(buffer_bytes(program.buffer(name)) for name in sorted(moved)),
             shared_bytes=plan.rows * problem.kept_bytes,

@@ -2,8 +2,9 @@
 
 Nothing is compiled and nothing is timed here; where somebody measures the first ones, plans around the
 fastest follow, one field changed (a descent, which the paper does not have). Of each unit contractions by
-register tiles and general reductions are constructed, on GPUs products of matrices; the other nests keep
-their default plan.
+register tiles and general reductions are constructed, on GPUs products of matrices. Where a rule prices its
+plans itself and has few (windows, rows, element-wise nests of GPUs), they are one level whose states are all
+priced. The other nests keep their default plan.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import inf, isfinite
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
-from tilewright.plan import RULES, Space, UnitPlan, rewritten
+from tilewright.plan import RULES, Rule, Space, UnitPlan, rewritten
 from tilewright.strategies.construct.benefit import PAPER, REPAIRED, Forms
 from tilewright.strategies.construct.blocks import BlockConstruction, BlockSpace, exact_blocks
 from tilewright.strategies.construct.emit import Construction, construction
@@ -25,6 +26,8 @@ from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.target import GpuTarget
 
+#: Plans of a nest of one level, at most, that are all priced.
+MOST_PRICED: Final = 4096
 #: Candidates in the order of the model before those around the fastest measured one, where any was measured.
 FIRST: Final = 8
 #: Options of a field, in their order, on either side of a plan's own that such a candidate may have.
@@ -75,6 +78,18 @@ class ConstructStrategy:
         return list(dict.fromkeys(made.plan_of(state) for cost, state in states if isfinite(cost[0])))
 
 
+def priced_plans(rule: Rule[Any, Any], problem: Any, space: Space[Any]) -> list[Any]:
+    """The plans of a nest of one level by what its rule says they cost, the fastest first.
+
+    Empty where the rule does not price plans, or has too many.
+    """
+    if space.size > MOST_PRICED or rule.seconds(problem, space.default) is None:
+        return []
+    priced = ((rule.seconds(problem, plan), str(plan), plan) for plan in space)
+    finite = [each for each in priced if each[0] is not None and isfinite(each[0])]
+    return [plan for _, _, plan in sorted(finite, key=lambda each: each[:2])]
+
+
 class _ConstructSearch:
     def __init__(self, task: Task, rng: Random, strategy: ConstructStrategy) -> None:
         self._default = task.default().plan
@@ -84,9 +99,10 @@ class _ConstructSearch:
         for nest in self._default.nests:
             rule = RULES[nest.rule]
             problem = rule.match(context, nest.root, nest.stages)
-            made = construction(problem, rule.space(problem), task.machine)
-            plans = [] if made is None else strategy.plans(made, rng)
-            self._spaces.append(None if made is None else made.plans)
+            space = rule.space(problem)
+            made = construction(problem, space, task.machine)
+            plans = priced_plans(rule, problem, space) if made is None else strategy.plans(made, rng)
+            self._spaces.append(None if made is None and len(plans) < 2 else space)
             self._nests.append([plan for plan in plans if plan != nest.plan] or [nest.plan])
         self._seen: set[UnitPlan] = set()
         # on devices rules price their own plans and the default's alike

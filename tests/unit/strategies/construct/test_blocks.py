@@ -158,3 +158,25 @@ def test_the_model_chooses_on_devices_without_a_margin():
     chosen = best_by_model(STRATEGIES["construct"], task)
     # the rule's own choice is the best of the same states
     assert chosen.plan == task.default().plan
+
+
+@pytest.mark.parametrize("kind", ["windows", "rows"])
+def test_rules_of_one_level_offer_all_their_plans_by_price(kind):
+    if kind == "windows":
+        x = lang.placeholder((1, 5, 19, 23), name="X")
+        program = lang.program([x], [lang.ops.average_pool(x, (3, 3), 2)])
+    else:
+        x = lang.placeholder((37, 300), name="X")
+        program = lang.program([x], [lang.ops.softmax(x, axis=-1)])
+    task = Task(program, Machine(POCL, 1))
+    default, *found = STRATEGIES["construct"].start(task, History(), Random(0)).propose(5)
+    (nest,) = default.plan.nests
+    assert nest.rule == f"gpu_{kind}"
+    assert found
+    prices = [candidate.predicted for candidate in found]
+    assert prices == sorted(prices)
+    if kind == "windows":
+        # this rule takes the fastest by itself
+        assert default.predicted <= prices[0]
+    for candidate in found[-2:]:
+        compare(program, candidate.schedule(task), ["c"])
