@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tilewright.ir import For, LoopFunction, blocks, locate
-from tilewright.poly.dependences import Dependences
+from tilewright.poly.dependences import Dependence, Dependences
 from tilewright.poly.executions import PARALLEL_MARK, children, type_of
 from tilewright.poly.extract import Model
 from tilewright.poly.independent import LoopFacts, only_sums
@@ -86,12 +86,17 @@ def _tiled_band(
     partial = node.band_get_partial_schedule()
     members = [partial.get_at(n) for n in range(node.band_n_member())]
     coincident = [bool(node.band_member_get_coincident(n)) for n in range(len(members))]
-    inner, carried = _innermost(dependences, node, members)
+    inner, carried, chained = _innermost(dependences, node, members)
+    points = [m for n, m in enumerate(members) if n != inner] + [members[inner]]
+    last = node.get_schedule_depth() + len(members)
+    if chained or (_deeper(node.child(0), last) and not _forward(node.child(0), carried)):
+        # iterations wait for each other: on diagonals of points none does, and their operations overlap
+        points[-2:] = [points[-2].add(points[-1]), points[-2]]
+        carried = {}
     facts.carried |= carried
-    order = [n for n in range(len(members)) if n != inner] + [inner]
     width = isl.Val.int_from_si(CONTEXT, size)
     tiles = [m.scale_down_val(width).floor() for m in members]
-    node = _insert(node.delete(), [members[n] for n in order])
+    node = _insert(node.delete(), points)
     mark = isl.Id(PARALLEL_MARK, context=CONTEXT)
     if True in coincident:
         first = coincident.index(True)
@@ -119,11 +124,7 @@ def _tiled_band(
 def _points(node: isl.ScheduleNode, carried: Collection[tuple[str, str]], facts: _Facts) -> isl.ScheduleNode:
     """The band over points: its innermost loop below others, where what it carries goes forward anyway."""
     last = node.get_schedule_depth() + node.band_n_member()
-    parts: dict[str, int] = {}
-    for n, part in enumerate(children(node.child(0)) if type_of(node.child(0)) == "sequence" else ()):
-        parts |= dict.fromkeys((str(s.get_tuple_name()) for s in sets_of(part.filter_get_filter())), n)
-    forward = all(parts.get(a, 0) < parts.get(b, 0) for a, b in carried)
-    if forward and any(leaf.get_schedule_depth() > last for leaf in _leaves(node)):
+    if _forward(node.child(0), carried) and _deeper(node.child(0), last):
         node = node.band_split(node.band_n_member() - 1)
         node = node.child(0).band_sink().parent()
         for leaf in _leaves(node):
@@ -133,6 +134,19 @@ def _points(node: isl.ScheduleNode, carried: Collection[tuple[str, str]], facts:
             if leaf.get_schedule_depth() == last:
                 _know(facts, leaf)
     return node
+
+
+def _forward(below: isl.ScheduleNode, carried: Collection[tuple[str, str]]) -> bool:
+    """Whether what a loop carries goes from one part of the sequence below it to a later one."""
+    parts: dict[str, int] = {}
+    for n, part in enumerate(children(below) if type_of(below) == "sequence" else ()):
+        parts |= dict.fromkeys((str(s.get_tuple_name()) for s in sets_of(part.filter_get_filter())), n)
+    return all(parts.get(a, 0) < parts.get(b, 0) for a, b in carried)
+
+
+def _deeper(node: isl.ScheduleNode, depth: int) -> bool:
+    """Whether some statement has more than so many loops."""
+    return any(leaf.get_schedule_depth() > depth for leaf in _leaves(node))
 
 
 def _leaves(node: isl.ScheduleNode) -> Iterator[isl.ScheduleNode]:
@@ -157,14 +171,20 @@ def _insert(node: isl.ScheduleNode, members: Sequence[isl.UnionPwAff]) -> isl.Sc
 
 def _innermost(
     dependences: Dependences, node: isl.ScheduleNode, members: Sequence[isl.UnionPwAff]
-) -> tuple[int, dict[tuple[str, str], bool]]:
-    """The member along which most accesses stay or move by one in a row, and what it carries alone."""
+) -> tuple[int, dict[tuple[str, str], bool], bool]:
+    """The member along which most accesses stay or move by one in a row, and what it carries alone.
+
+    The last says that all statements are chained along it: iterations of each use what ones just before compute.
+    """
     names = [str(s.get_tuple_name()) for s in sets_of(node.get_domain())]
     partial = isl.UnionMap.from_multi_union_pw_aff(node.band_get_partial_schedule())
+    around = node.get_prefix_schedule_union_map()
+    together = around.apply_range(around.reverse())
+    found = [(d, _within(d.relation, together)) for d in dependences.among(names)]
     distances = [
-        (d, m.deltas())
-        for d in dependences.among(names)
-        for m in maps_of(d.relation.to_union_map().apply_domain(partial).apply_range(partial))
+        (d, within, m.deltas())
+        for d, within in found
+        for m in maps_of(within.to_union_map().apply_domain(partial).apply_range(partial))
     ]
     best: tuple[tuple[int, int, int], int] | None = None
     for n in range(len(members)):
@@ -174,7 +194,7 @@ def _innermost(
         for name in names:
             along, across = _along_rows(dependences.model, name, moves)
             good, bad = good + along, bad + across
-        carried = {(d.source, d.sink) for d, distance in distances if not _alone(distance, n).is_empty()}
+        carried = {(d.source, d.sink) for d, _, distance in distances if not _alone(distance, n).is_empty()}
         key = (-bad, -len(carried), good)
         if best is None or key >= best[0]:
             best = key, n
@@ -182,11 +202,20 @@ def _innermost(
     inner = best[1]
     pairs = _pairs_along(partial, len(members), inner)
     waiting: dict[tuple[str, str], bool] = {}
-    for d, distance in distances:
+    chained: set[str] = set()
+    for d, within, distance in distances:
         if not _alone(distance, inner).is_empty():
             only = only_sums(dependences.model, d, lambda m: _within(m, pairs))
             waiting[d.source, d.sink] = only and waiting.get((d.source, d.sink), True)
-    return inner, waiting
+            if d.kind == "flow" and not only and _everywhere(dependences.model, d, _within(within, pairs)):
+                chained.add(d.sink)
+    return inner, waiting, chained == set(names)
+
+
+def _everywhere(model: Model, d: Dependence, relation: isl.Map) -> bool:
+    """Whether a part of a dependence concerns more than single hyperplanes of its statements' instances."""
+    ends = ((d.source, relation.domain()), (d.sink, relation.range()))
+    return all(model.statement(s).domain.affine_hull().is_subset(end.affine_hull()) for s, end in ends)
 
 
 def _pairs_along(partial: isl.UnionMap, members: int, n: int) -> isl.UnionMap:
