@@ -174,7 +174,7 @@ def _innermost(
 ) -> tuple[int, dict[tuple[str, str], bool], bool]:
     """The member along which most accesses stay or move by one in a row, and what it carries alone.
 
-    The last says that all statements are chained along it: iterations of each use what ones just before compute.
+    The last says whether all statements are chained along it: iterations use what ones before them compute.
     """
     names = [str(s.get_tuple_name()) for s in sets_of(node.get_domain())]
     partial = isl.UnionMap.from_multi_union_pw_aff(node.band_get_partial_schedule())

@@ -10,6 +10,7 @@ from tilewright.poly import (
     check_legal,
     extract_model,
     import_tree,
+    infer_kinds,
     isl_schedule,
     list_function,
     tiled,
@@ -65,6 +66,34 @@ def test_inner_loops_go_below_others_where_that_changes_no_order():
         for b in locate(place.node, Block)
     }
     assert {"S5", "S6"} <= lanes
+
+
+@pytest.mark.parametrize("name", ["seidel_2d", "nussinov"])
+def test_points_that_wait_for_each_other_run_on_diagonals(name):
+    """Each update needs the one before it in its row: along a diagonal nothing waits."""
+    func = infer_kinds(function_at(scop(KERNELS[name]).func, {"N": 12, "T": 3}))
+    dependences = Dependences(extract_model(func))
+    found = tiled(dependences, isl_schedule(dependences, "min"), 4, parallel=True)
+    made = import_tree(dependences.model, found.schedule, func.body.names)
+    innermost = {
+        p.node.var for p in locate(made.body, For) if not any(True for _ in locate(p.node.body, For))
+    }
+    assert innermost & found.facts(made).free
+
+
+def test_special_points_do_not_make_diagonals():
+    """Of floyd-warshall only row and column k wait for each other inside of a step: rows stay rows."""
+    func = infer_kinds(function_at(scop(KERNELS["floyd_warshall"]).func, {"N": 12}))
+    dependences = Dependences(extract_model(func))
+    found = tiled(dependences, isl_schedule(dependences, "min"), 4, parallel=True)
+    made = import_tree(dependences.model, found.schedule, func.body.names)
+    (block,) = {b.node.stage: b.node for b in locate(made.body, Block)}.values()
+    moved = [x for x in block.bind if any(v in x.vars for v in [_innermost_of(made)])]
+    assert len(moved) == 1
+
+
+def _innermost_of(func):
+    return [p.node.var for p in locate(func.body, For)][-1]
 
 
 def test_nests_without_two_permutable_loops_are_refused():

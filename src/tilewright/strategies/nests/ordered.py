@@ -21,12 +21,14 @@ from tilewright.ir import (
     buffers_of,
     index,
     int_upper,
+    locate,
     loop_env,
     map_stmt,
     stmt_children,
 )
 from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
+from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget, Target
 
@@ -113,12 +115,17 @@ def _in_lanes(func: LoopFunction, loop: For, sums: bool, target: CpuTarget) -> L
     if not writes or not all(isinstance(b, Block) and _along_rows(b, loop.var) for b in blocks):
         return func
     lanes = target.preferred_vector_bits // (8 * max(b.dtype.bytes for b in writes))
+    if sums:
+        around = next(list(place.loops) for place in locate(func.body, For) if place.node is loop)
+        made = sum_in_lanes(func, loop, around, lanes, target.fma_latency)
+        if made is not None:
+            return made
     try:
-        made = Schedule(func).split(loop.var, lanes, tail="peel", names=())
+        split = Schedule(func).split(loop.var, lanes, tail="peel", names=()).func
         inner = f"{loop.var}_i"
     except ScheduleError:
         return func
-    return _marked(_summing(made.func, inner) if sums else made.func, {inner}, VECTOR)
+    return _marked(_summing(split, inner) if sums else split, {inner}, VECTOR)
 
 
 def _summing(func: LoopFunction, loop: str) -> LoopFunction:
