@@ -13,7 +13,7 @@ import tilewright
 from tilewright.analysis import find_operator
 from tilewright.driver import LocalMeasurer, tasks_of
 from tilewright.ir import Program
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies import QUICK, Candidate, JointStrategy, Strategy, Task
 from tilewright.tune import Budget, Database, TaskResult, TrialLimits, tune_task
 
@@ -48,18 +48,38 @@ def freed(task: Task) -> Task:
     return replace(task, free=frozenset(b.name for b in (*program.inputs, *program.outputs)))
 
 
-def channels_last(task: Task) -> Task:
-    """The task with data and results in the order NHWO (NWO, NDHWO), which baselines are given as well."""
+def channels_last(task: Task) -> tuple[Step, ...]:
+    """The steps that put data and results into the order NHWO (NWO, NDHWO), which baselines get as well."""
     found = find_operator(task.program)
     if found is None or not found.windowed:
-        return task
+        return ()
     names = {found.data.tensor, found.source, *found.results}
     arguments = {b.name for b in (*task.program.inputs, *task.program.outputs)}
-    s = Schedule(task.program)
+    steps = []
     for name in sorted(n for n in names if n in arguments):
         rank = len(task.program.buffer(name).shape)
-        s = s.layout_place(name, ("d0", *(f"d{n}" for n in range(2, rank)), "d1"))
-    return replace(task, program=s.require_program())
+        steps.append(Step("layout_place", (name, ("d0", *(f"d{n}" for n in range(2, rank)), "d1"))))
+    return tuple(steps)
+
+
+def tuned_in_both_orders(
+    task: Task, strategy: Strategy, trials: int, measurer: LocalMeasurer
+) -> tuple[TaskResult, bool]:
+    """Tune a task as it is and channels last, for so many trials each: the faster, and whether it is that.
+
+    The plan of that puts the arguments into the order first.
+    """
+    plain = tuned(task, strategy, trials, measurer)
+    steps = channels_last(task)
+    if not steps:
+        return plain, False
+    placed = replace(task, program=Schedule(task.program).replay(steps).require_program())
+    last = tuned(placed, strategy, trials, measurer)
+    if last.best >= plain.best:
+        return plain, False
+    plan = last.plan or placed.default().plan
+    rewrites = Trace((*steps, *plan.rewrites.steps), plan.rewrites.instructions)
+    return replace(last, plan=replace(plan, rewrites=rewrites)), True
 
 
 def tuned(

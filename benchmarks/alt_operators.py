@@ -7,7 +7,9 @@ Batch sizes are 1 or 16 and channels of data are drawn from {3, 16, 32, 64, 512,
 what it does not say (images, windows, steps, results) is drawn from the lists below, by one seed, and a
 configuration of more than MOST_FLOPS is drawn again. The searches are `joint`, `template` (its fixed
 layouts, no actors) and `loop-only`, each for ``--trials``; what they found is compared in one process, in
-turns, on the layouts that the operator has (``--channels-last`` tunes loops under NHWO, too). One line a
+turns, on the layouts that the operator has. ``--searches`` may name baselines as well (``random``,
+``evolutionary``, ``descent``, ``anneal``); with ``--channels-last`` all but the joint search are tuned under
+NHWO, too (NWO, NDHWO), for as many trials again, and the better is what they found. One line a
 configuration: microseconds untuned and tuned, gains over the default, layouts, and with ``--against`` the
 best other engine's time over ours, untuned and tuned. In the end geometric means. With ``--append FILE``
 lines go to a file, and what it has is not measured again: ninety take an hour, in as many pieces as one
@@ -15,21 +17,24 @@ likes (``--most``). The paper's budget is 1000 trials.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from alt_common import as_data, channels_last, freed, gains, single_task, strategies, tuned
+from alt_common import as_data, freed, gains, single_task, strategies, tuned, tuned_in_both_orders
 from arguments import names, parser_of
 from convolutions import convolution, transposed
 from operators import matmul
 from sidebyside import Operator, SideBySide, add_options, geomean
 
-from tilewright.driver import LocalMeasurer
+from tilewright.driver import LocalMeasurer, find_tuner
 from tilewright.ir import F32
+from tilewright.strategies import JointStrategy
 from tilewright.target import detect
+from tilewright.tune import TaskResult
 
 #: The paper's.
 BATCHES = (1, 16)
@@ -97,17 +102,26 @@ def measure(
     case = operator.make(operator.name)
     task = single_task(case.model, threads)
     free = freed(task)
-    found = {
-        search: tuned(task if search == "loop-only" else free, strategy, trials, measurer)
-        for search, strategy in strategies(trials).items()
-        if search in searches
-    }
+    found: dict[str, TaskResult] = {}
+    orders: dict[str, str] = {}
+    known = strategies(trials)
+    for search in searches:
+        strategy = known.get(search) or find_tuner(search)
+        if not isinstance(strategy, JointStrategy) or not strategy.layouts:
+            # baselines know no layouts: they may have the two usual orders
+            found[search], other = (
+                tuned_in_both_orders(task, strategy, trials, measurer)
+                if last
+                else (tuned(task, strategy, trials, measurer), False)
+            )
+            orders[search] = "channels last" if other else "channels first"
+        else:
+            found[search] = tuned(free, strategy, trials, measurer)
     row: dict[str, Any] = {"configuration": name, "operator": operator.name, "flops": case.flops}
     row |= {search: as_data(result) for search, result in found.items()}
     row["gain"] = gains(free, found, measurer)
     if last:
-        other = tuned(channels_last(task), strategies(trials)["loop-only"], trials, measurer)
-        row["loop-only, channels last"] = as_data(other)
+        row["orders"] = orders
     if beside is not None:
         peers = beside.measure(case)
         row["engines"] = peers["engines"]
@@ -141,12 +155,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return out | {"slower than untuned": len(slow), "configurations": len(rows)}
 
 
-def winners(rows: list[dict[str, Any]], lanes: int) -> dict[str, Any]:
-    """How often winners' results have blocks of so many vectors of channels, and of what else they are."""
+def winners(rows: list[dict[str, Any]], lanes: int) -> dict[str, int]:
+    """How many winners lay channels out in blocks of so many vectors, in other ways, or nothing at all."""
     found: Counter[str] = Counter()
     for row in rows:
         texts = " ".join(row.get("joint", {}).get("layouts", ()))
-        sizes = {n for n in (1, 2, 4) if f"%{n * lanes}" in texts}
+        sizes = {int(size) // lanes for size in re.findall(r"d1%(\d+)", texts)} & {1, 2, 4}
         found["none" if not texts else f"ot = {max(sizes)} x lanes" if sizes else "other layouts"] += 1
     return dict(found)
 
@@ -156,7 +170,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--only", default="", help="configurations or kinds, by commas: C2D:0,GMM")
     parser.add_argument("--trials", type=int, default=64, help="of each search, a configuration")
-    parser.add_argument("--channels-last", action="store_true", help="loops alone under NHWO, too")
+    parser.add_argument("--channels-last", action="store_true", help="baselines under NHWO, too")
     parser.add_argument("--searches", default="joint,template,loop-only", help="by commas")
     parser.add_argument("--append", type=Path, help="go on with this file of lines")
     parser.add_argument("--most", type=int, default=9 * COUNT, help="configurations of this run, at most")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -24,6 +25,14 @@ Watch: TypeAlias = Callable[[Event], None]
 _A_SECOND: Final = 4
 #: Lines of a terminal that are not for rows of the table.
 _AROUND: Final = 7
+#: What a session does where no task is at work.
+_PHASES: Final = MappingProxyType(
+    {
+        "graph": "which stages one kernel computes",
+        "layouts": "layouts of values",
+        "network": "timing winners inside of the network",
+    }
+)
 #: Seconds between two lines where there is no terminal.
 MINUTE: Final = 60.0
 
@@ -63,9 +72,8 @@ class LiveTable:
         """Take in what happened."""
         self._at = self._clock()
         self._last = event
-        if event.what in ("layouts", "network"):
-            layouts = event.what == "layouts"
-            self._phase = "layouts of values" if layouts else "timing winners inside of the network"
+        if event.what in _PHASES:
+            self._phase = _PHASES[event.what]
             return
         self._phase = ""
         self._tasks[event.key] = event

@@ -30,7 +30,7 @@ from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, timed_in_turns
 from tilewright.driver.samples import model_samples
 from tilewright.driver.tiles import tiled_source
-from tilewright.driver.tuning import Tuned, seconds_of, tune_model
+from tilewright.driver.tuning import Tuned, find_tuner, seconds_of, tune_model
 from tilewright.driver.units import PRECISIONS, Precision
 from tilewright.driver.verify import (
     REFERENCES,
@@ -67,6 +67,7 @@ __all__ = [
     "LocalMeasurer",
     "ModelPlan",
     "seconds_of",
+    "find_tuner",
     "network_of",
     "tasks_of",
     "graph_units",

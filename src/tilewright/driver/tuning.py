@@ -12,6 +12,7 @@ from typing import Any, Final
 from tilewright import __version__
 from tilewright.driver.cluster import ClusterMeasurer
 from tilewright.driver.compile import compile_model
+from tilewright.driver.graph_tuning import GraphTuning, with_tuned_graph
 from tilewright.driver.layout_tuning import LayoutTuning, with_tuned_layouts
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel
@@ -21,7 +22,7 @@ from tilewright.driver.ray_pool import cluster_measurer
 from tilewright.driver.retiming import Comparison, compared, ratios_inside, timed_in_turns
 from tilewright.frontend import Source
 from tilewright.ir import Program
-from tilewright.plan import UnitPlan, read_accuracy
+from tilewright.plan import GraphPlan, UnitPlan, read_accuracy
 from tilewright.strategies import JointStrategy, Strategy, find_strategy
 from tilewright.support import InputError, Settings, available_cpus, read_settings
 from tilewright.target import detect
@@ -41,7 +42,9 @@ from tilewright.tune import (
 
 #: Trials of one task, at most.
 TRIALS: Final = 64
-#: Part of the budget for the layouts of values, before kernels are tuned under them.
+#: Part of the budget for what one kernel computes, and parts of the batch, before all else.
+GRAPH_SHARE: Final = 0.15
+#: Part of what is left for the layouts of values, before kernels are tuned under them.
 LAYOUT_SHARE: Final = 0.3
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -50,15 +53,17 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 class Tuned:
     """What tuning a model came to: a result a task, and the plan that ``compile(…, plan=)`` takes.
 
-    ``model`` is compiled by it. ``whole`` compares it with the default, ``layouts`` says what became of the
-    layouts of values; both where that was asked. ``unchecked`` winners are faster alone, and the comparison
-    inside of the network was interrupted: the database has them, the model does without.
+    ``model`` is compiled by it. ``whole`` compares it with the default. ``graph`` says what became of
+    decisions about what one kernel computes, ``layouts`` of the layouts of values, where that was searched.
+    ``unchecked`` winners are faster alone, and the comparison inside of the network was interrupted: the
+    database has them, the model does without.
     """
 
     results: tuple[TaskResult, ...]
     plan: ModelPlan
     model: CompiledModel
     whole: Comparison | None = None
+    graph: GraphTuning | None = None
     layouts: LayoutTuning | None = None
     unchecked: int = 0
 
@@ -105,6 +110,10 @@ def tune_model(
     ``local[2]``, or the address of a cluster of Ray (by default this process' own children). Ctrl-C ends the
     search at any moment: what was found by then is kept and compiled.
 
+    A part of the budget goes to decisions around kernels, by kernels' measured times: which stages one
+    computes, which contractions are joined, which kernels take a batch in parts; with ``joint`` another part
+    to the layouts of values. Each is kept where the whole network is faster with it.
+
     Raises InputError for an unknown strategy or budget, ArtefactError for a file that is no database,
     TargetError for a device, and what compiling raises.
     """
@@ -123,25 +132,29 @@ def tune_model(
             )
         return made
 
+    def told(event: Event) -> None:
+        now = time.monotonic()
+        watch(replace(event, elapsed=now - begin, left=until - now))
+
     default = recompile(None)
     uses = tasks_of(default)
     (untuned,) = timed_in_turns([default.bind(default.sample_feeds()).run], 1)
     with Database(_path(database, settings)) as records, measurer_of(cluster) as measurer:
-        layouts = None
+        around = _Around()
         base = default
-        if isinstance(chosen, JointStrategy) and given is None and not isinstance(model, Program):
-            watch(Event("layouts", elapsed=time.monotonic() - begin, left=until - time.monotonic()))
-            base, layouts = _laid_out(default, model, recompile, measurer, records, until, options)
+        if given is None and not isinstance(model, Program):
+            joint = isinstance(chosen, JointStrategy)
+            base, around = _decided(default, model, recompile, measurer, records, until, joint, options, told)
             uses = tasks_of(base)
-            if layouts is not None and layouts.interrupted:
+            if around.interrupted:
                 until = time.monotonic()
         _keep_network(records, base, untuned, None)
         with start_database() as start:
             limits = Budget(trials, until)
             results = tune_tasks(
-                uses, chosen, measurer, records, limits, seed, watch=watch, again=again, start=start
+                uses, chosen, measurer, records, limits, seed, watch=told, again=again, start=start
             )
-        tuned = _checked(base, results, recompile, records, layouts, watch, begin)
+        tuned = _checked(base, results, recompile, records, around, told)
         _keep_network(records, tuned.model, untuned, tuned.whole)
         return tuned
 
@@ -188,22 +201,21 @@ def _checked(
     results: list[TaskResult],
     recompile: Callable[[ModelPlan | None], CompiledModel],
     records: Database,
-    layouts: LayoutTuning | None,
+    around: _Around,
     watch: Callable[[Event], None],
-    begin: float,
 ) -> Tuned:
     """The model by the winners that are faster inside of it, if the whole is faster then.
 
     Where this is interrupted, the default stays for now: the winners' tasks are not finished.
     """
-    watch(Event("network", elapsed=time.monotonic() - begin))
+    watch(Event("network"))
     try:
-        return _lasting(base, results, recompile, records, layouts)
+        return _lasting(base, results, recompile, records, around)
     except KeyboardInterrupt:
         won = [r.task.key for r in results if r.plan is not None and not r.known]
         for key in won:
             records.reopen(key)
-        return Tuned(tuple(results), base.plan(), base, None, layouts, unchecked=len(won))
+        return Tuned(tuple(results), base.plan(), base, None, *around.both, unchecked=len(won))
 
 
 def _lasting(
@@ -211,7 +223,7 @@ def _lasting(
     results: list[TaskResult],
     recompile: Callable[[ModelPlan | None], CompiledModel],
     records: Database,
-    layouts: LayoutTuning | None,
+    around: _Around,
 ) -> Tuned:
     found = {unit_key(r.task.program, r.task.machine.threads): r for r in results if r.plan is not None}
     whole = None
@@ -219,7 +231,7 @@ def _lasting(
         tuned = recompile(_plan(base, found.values()))
         if all(each.known for each in found.values()):
             # they were compared when they were found
-            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, layouts)
+            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, *around.both)
         slower = _slower(base, tuned, found)
         if slower:
             for key in slower:
@@ -227,10 +239,10 @@ def _lasting(
             continue
         whole = compared(base, tuned)
         if whole.faster:
-            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, layouts)
+            return Tuned(_as_kept(results, found), tuned.plan(), tuned, whole, *around.both)
         for key in [key for key, each in found.items() if not each.known]:
             records.demote(found.pop(key).task.key)
-    return Tuned(_as_kept(results, found), base.plan(), base, whole, layouts)
+    return Tuned(_as_kept(results, found), base.plan(), base, whole, *around.both)
 
 
 def _slower(base: CompiledModel, tuned: CompiledModel, found: Mapping[str, TaskResult]) -> list[str]:
@@ -252,31 +264,84 @@ def _as_kept(results: list[TaskResult], found: Mapping[str, TaskResult]) -> tupl
     )
 
 
-def _laid_out(
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What became of the decisions around kernels."""
+
+    graph: GraphTuning | None = None
+    layouts: LayoutTuning | None = None
+
+    @property
+    def both(self) -> tuple[GraphTuning | None, LayoutTuning | None]:
+        """In the order in which they are decided."""
+        return self.graph, self.layouts
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody wants an end."""
+        return any(each is not None and each.interrupted for each in self.both)
+
+
+def _decided(
     default: CompiledModel,
     source: Source,
     recompile: Callable[[ModelPlan | None], CompiledModel],
     measurer: Measurer,
     records: Database,
     until: float,
+    joint: bool,
     options: Mapping[str, Any],
-) -> tuple[CompiledModel, LayoutTuning | None]:
-    """The model with the layouts of values that are fastest, by the database or by a part of the budget."""
+    watch: Callable[[Event], None],
+) -> tuple[CompiledModel, _Around]:
+    """The model with the decisions around kernels that are fastest, by the database or parts of the budget.
+
+    Layouts of values are among them where kernels are tuned ``joint`` with them.
+    """
     own = default.plan().graph
     assert own is not None  # it was compiled from a model's graph
     accuracy = read_accuracy(options.get("accuracy", "auto"), options.get("winograd")).method
-    units = (unit_key(group.kernel.program, default.threads) for group in default.groups())
+    units = [unit_key(group.kernel.program, default.threads) for group in default.groups()]
     key = graph_key(own, units, default.target.fingerprint, accuracy)
-    known = records.graph(key)
-    if known is not None:
-        same = known.plan == own
-        return default if same else recompile(ModelPlan(default.target.fingerprint, {}, known.plan)), None
-    share = time.monotonic() + LAYOUT_SHARE * max(0.0, until - time.monotonic())
-    made, found = with_tuned_layouts(default, source, recompile, measurer, share, options.get("shapes"))
+    # what says that layouts were searched, too
+    laid_out = graph_key(own, units, default.target.fingerprint, f"{accuracy}, layouts")
+    known, shapes, made = records.graph(key), options.get("shapes"), default
+    graph: GraphTuning | None = None
+    layouts: LayoutTuning | None = None
+    if known is None:
+        watch(Event("graph"))
+        made, graph = with_tuned_graph(
+            default, source, recompile, measurer, _share(GRAPH_SHARE, until), shapes
+        )
+        _keep_graph(records, [key], own, made, graph)
+    elif known.plan != own:
+        made = recompile(ModelPlan(default.target.fingerprint, {}, known.plan))
+    if joint and records.graph(laid_out) is None and not (graph is not None and graph.interrupted):
+        watch(Event("layouts"))
+        made, layouts = with_tuned_layouts(
+            made, source, recompile, measurer, _share(LAYOUT_SHARE, until), shapes
+        )
+        _keep_graph(records, [key, laid_out], own, made, layouts)
+    return made, _Around(graph, layouts)
+
+
+def _share(part: float, until: float) -> float:
+    """When a part of what is left of a budget ends."""
+    now = time.monotonic()
+    return now + part * max(0.0, until - now)
+
+
+def _keep_graph(
+    records: Database,
+    keys: Iterable[str],
+    own: GraphPlan,
+    made: CompiledModel,
+    found: GraphTuning | LayoutTuning | None,
+) -> None:
+    """Keep what was decided, or that all was tried and the default stays."""
     plan = made.plan().graph
-    if found is not None and plan is not None and (found.changed or not found.interrupted):
-        records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
-    return made, found
+    if found is not None and plan is not None and (plan != own or not found.interrupted):
+        for key in keys:
+            records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
 
 
 def _plan(model: CompiledModel, results: Iterable[TaskResult]) -> ModelPlan:

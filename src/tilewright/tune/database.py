@@ -82,6 +82,7 @@ COLUMNS: Final = {
     ),
     "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
     "graphs": ("key", "plan", "seconds", "untuned"),
+    "networks": ("key", "network"),
 }
 
 
@@ -341,10 +342,13 @@ class Database:
 
     def networks(self) -> tuple[Network, ...]:
         """What was tuned. Raises ArtefactError where the text of one was edited."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'networks'"):
+        if not self._has_networks():
             return ()
         rows = self._all("SELECT network FROM networks ORDER BY rowid")
         return tuple(network_from_json(str(text)) for (text,) in rows)
+
+    def _has_networks(self) -> bool:
+        return bool(self._all("SELECT 1 FROM sqlite_master WHERE name = 'networks'"))
 
     def trials(self, task: str) -> Iterator[TrialRow]:
         """The trials of a task in the order in which they were made."""
@@ -408,6 +412,8 @@ class Database:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a table: its :data:`COLUMNS`."""
+        if table == "networks" and not self._has_networks():
+            return
         yield from self._all(f"SELECT {', '.join(COLUMNS[table])} FROM {table} ORDER BY rowid")
 
 

@@ -13,9 +13,12 @@ from tilewright.tune.task import TaskResult
 EVENTS_VERSION: Final = 1
 
 #: ``task``: it will be tuned; ``trying``: candidates are built and timed; ``measured``: what became of them;
-#: ``deciding``: its leaders take turns with the default; ``result``: what it came to; ``layouts``: those of
-#: the model's values are searched; ``network``: the winners are timed inside of the network.
-Happening: TypeAlias = Literal["task", "trying", "measured", "deciding", "result", "layouts", "network"]
+#: ``deciding``: its leaders take turns with the default; ``result``: what it came to; ``graph``: which stages
+#: one kernel computes is searched; ``layouts``: those of the model's values are; ``network``: the winners are
+#: timed inside of the network.
+Happening: TypeAlias = Literal[
+    "task", "trying", "measured", "deciding", "result", "graph", "layouts", "network"
+]
 
 
 @dataclass(frozen=True, slots=True)

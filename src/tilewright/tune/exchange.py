@@ -10,10 +10,13 @@ from tilewright.ir import parse_program
 from tilewright.plan import PLAN_BYTES
 from tilewright.support import ArtefactError, UserError
 from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database
+from tilewright.tune.network import network_from_json
 
 FORMAT: Final = "tilewright-records"
 #: In the order in which they are written: what others refer to comes first.
-TABLES: Final = ("tasks", "trials", "records", "graphs")
+TABLES: Final = ("tasks", "trials", "records", "graphs", "networks")
+#: Those whose rows are of no task of their own.
+_WHOLE: Final = frozenset({"graphs", "networks"})
 #: Numbers are below this: SQLite's integers are.
 MOST_NUMBER: Final = 1 << 63
 #: Columns that are numbers, and those that may be missing; others are text.
@@ -32,11 +35,20 @@ def row_line(table: str, row: Sequence[object]) -> str:
 
 
 def exported(database: Database) -> Iterator[str]:
-    """The lines of a database; sessions stay at home."""
+    """The lines of a database; sessions stay at home, and the schedules of networks."""
     yield header_line()
     for table in TABLES:
-        for row in database.rows(table):
+        for row in exported_rows(database, table):
             yield row_line(table, row)
+
+
+def exported_rows(database: Database, table: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table as others may read them. Raises ArtefactError for a network that was edited."""
+    if table != "networks":
+        yield from database.rows(table)
+        return
+    for network in database.networks():
+        yield network.key, network.without_schedules().to_json()
 
 
 def imported(database: Database, lines: Iterable[str]) -> dict[str, int]:
@@ -58,7 +70,7 @@ def imported(database: Database, lines: Iterable[str]) -> dict[str, int]:
                 continue
             if table == "tasks":
                 known.add(data["key"])
-            elif table != "graphs" and data["task"] not in known:
+            elif table not in _WHOLE and data["task"] not in known:
                 raise ArtefactError(f"line {number} is of a task that no line before declares")
             if table == "records" and data["task"] in ranked:
                 continue
@@ -115,6 +127,12 @@ def _check(number: int, table: str, data: dict[str, Any]) -> None:
         raise ArtefactError(f"line {number}: seconds of a record are more than none")
     if table == "trials" and data["status"] not in STATUSES:
         raise ArtefactError(f"line {number}: a status is one of {', '.join(STATUSES)}")
+    if table == "networks":
+        found = network_from_json(data["network"])
+        if found != found.without_schedules() or found.key != data["key"]:
+            raise ArtefactError(
+                f"line {number}: a network has its own key, and no schedules where it travels"
+            )
     if table == "tasks":
         try:
             parse_program(data["program"])

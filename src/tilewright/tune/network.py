@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -70,6 +70,10 @@ class Network:
         return digest_text(
             msgspec.json.encode((self.name, [s.task for s in self.steps], self.links)).decode()
         )
+
+    def without_schedules(self) -> Network:
+        """What travels: Python from a stranger's database is not offered to be copied."""
+        return replace(self, steps=tuple(replace(step, func="", schedule="") for step in self.steps))
 
     def to_json(self) -> str:
         """The network as text that :func:`network_from_json` reads."""

@@ -1,8 +1,9 @@
 """Sharing databases of tuning: immutable objects in a folder or an object store, named by what they hold.
 
 An object is lines of JSON as ``exchange.py`` writes them: a task with the trials of one session, a task with
-its records, or the decisions about a graph. Its name is the digest of its bytes, so equal objects are one,
-nobody ever changes another's, and whoever pushes at the same time loses nothing.
+its records, the decisions about a graph, or a network without its schedules. Its name is the digest of its
+bytes, so equal objects are one, nobody ever changes another's, and whoever pushes at the same time loses
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tilewright.support import (
     quoted,
 )
 from tilewright.tune.database import COLUMNS, Database
-from tilewright.tune.exchange import header_line, imported, read_row, row_line
+from tilewright.tune.exchange import exported_rows, header_line, imported, read_row, row_line
 
 #: The folder of objects below the path that is given: other files there are not looked at.
 FOLDER: Final = "tilewright-records"
@@ -142,8 +143,9 @@ def _objects(database: Database) -> Iterator[list[str]]:
 
         for (task, _), rows in groupby(sorted(database.rows(table), key=owner), owner):
             yield [head, tasks[task], *(row_line(table, row) for row in rows)]
-    for row in database.rows("graphs"):
-        yield [head, row_line("graphs", row)]
+    for table in ("graphs", "networks"):
+        for row in exported_rows(database, table):
+            yield [head, row_line(table, row)]
 
 
 def _checked(name: str, fs: Any, folder: str, tasks: set[str]) -> list[str]:
@@ -193,7 +195,7 @@ def _merged(objects: dict[str, list[str]]) -> Iterator[str]:
                     ratio = row["seconds"] / row["untuned"]
                     best[row["task"]] = min(best.get(row["task"], (ratio, name)), (ratio, name))
     yield header_line()
-    for wanted in ("tasks", "trials", "graphs"):
+    for wanted in ("tasks", "trials", "graphs", "networks"):
         seen: set[str] = set()
         for table, row in rows:
             line = row_line(wanted, tuple(row[c] for c in COLUMNS[wanted])) if table == wanted else ""

@@ -193,7 +193,7 @@ def test_programs_get_events_and_the_result_as_the_last_line(path, tmp_path):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert all(line["schema"] == 1 and line["command"] == "tune" for line in lines)
     words = [line["event"] for line in lines]
-    assert words[0] == "task" and words[-1] == "tuned"
+    assert words[0] == "graph" and words[-1] == "tuned"
     assert {"task", "trying", "measured", "deciding", "result"} <= set(words)
     tasks = {line["task"] for line in lines if line["event"] == "task"}
     assert {line["task"] for line in lines if line["event"] == "result"} == tasks

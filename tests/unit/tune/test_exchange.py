@@ -7,6 +7,9 @@ from tests.unit.tune.test_database import filled
 
 from tilewright.support import ArtefactError
 from tilewright.tune import Database, exported, imported
+from tilewright.tune.network import Network, Step
+
+NETWORK = Network("model", (Step("a", "m", "MatMul", func="f", schedule="import os"),))
 
 
 @pytest.fixture
@@ -51,6 +54,21 @@ def changed(line, **fields):
 )
 def test_other_lines_are_refused_by_number(tmp_path, lines, number, change, message):
     lines[number] = change(lines[number])
+    with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
+        imported(database, lines)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"key": "k"}, "a network has its own key, and no schedules"),
+        ({"network": "{"}, "a network in a database of tuning"),
+        ({"network": NETWORK.to_json()}, "a network has its own key, and no schedules"),
+    ],
+)
+def test_networks_of_others_bring_no_schedules(tmp_path, lines, row, message):
+    fine = {"table": "networks", "key": NETWORK.key, "network": NETWORK.without_schedules().to_json()}
+    lines.append(json.dumps(fine | row))
     with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
         imported(database, lines)
 

@@ -17,6 +17,7 @@ from tilewright.ir import canonical_program
 from tilewright.strategies import Candidate, Trial
 from tilewright.support import InputError, InstallationError, ResourceError
 from tilewright.tune import Database, Record, exported, pull, push, share
+from tilewright.tune.network import Link, Network, Step
 from tilewright.tune.share import FOLDER
 
 ROOT = Path(__file__).parents[3]
@@ -64,11 +65,29 @@ def test_what_is_pushed_is_pulled(tmp_path, where):
     again = pushed(one, store)
     assert (again.written, again.known) == (0, 2)
     two = tmp_path / "two.db"
-    assert pulled(two, store).rows == {"tasks": 1, "trials": 1, "records": 1, "graphs": 0}
+    assert pulled(two, store).rows == {"tasks": 1, "trials": 1, "records": 1, "graphs": 0, "networks": 0}
     assert rows(two) == rows(one)
     # nothing twice
     assert pulled(two, store).rows["trials"] == 0
     assert rows(two) == rows(one)
+
+
+def test_networks_travel_without_their_schedules(tmp_path):
+    """What a report shows of a pulled database: who reads what, how often, in which layouts."""
+    step = Step(OWN.key, "m", "MatMul", ("a",), 2.0, reads=("x: rows",), func="f", schedule="import os")
+    network = Network("model", (step, replace(step, label="n")), (Link(0, 1, "v", "rows"),), "here", 2.0, 1.0)
+    one, two, store = database(tmp_path / "one.db"), tmp_path / "two.db", tmp_path / "store"
+    with Database(one) as made:
+        made.keep_network(network, compared=True)
+    assert pushed(one, store).written == 3
+    assert pulled(two, store).rows["networks"] == 1
+    with Database(two) as made:
+        assert made.networks() == (network.without_schedules(),)
+        assert all(not step.schedule for step in made.networks()[0].steps)
+    # those of one's own stay
+    pulled(one, store)
+    with Database(one) as made:
+        assert made.networks() == (network,)
 
 
 def test_merges_know_no_order_and_no_conflict(tmp_path):

@@ -88,6 +88,13 @@ def tune(
 
 
 def _report(state: State, tuned: Tuned) -> None:
+    graph = tuned.graph
+    if graph is not None:
+        what = ", ".join(map(str, graph.changes)) if graph.changes else "the default stays"
+        state.say(
+            f"kernels: {counted(graph.tried, 'other decision')} priced, {graph.untuned * 1e6:.1f} us -> "
+            f"{graph.best * 1e6:.1f} in all; {what}"
+        )
     found = tuned.layouts
     if found is not None:
         what = f"{len(found.changed)} values lie elsewhere" if found.changed else "the default stays"
@@ -145,6 +152,7 @@ def _as_data(tuned: Tuned) -> dict[str, Any]:
             }
             for r in tuned.results
         ],
+        "changes": [] if tuned.graph is None else [str(change) for change in tuned.graph.changes],
         "whole": None
         if whole is None
         else {"untuned": whole.untuned, "best": whole.best, "faster": whole.faster, "fresh": whole.fresh},

@@ -10,6 +10,7 @@ from tilewright.analysis import Contraction, match_contraction, row_axis, run_le
 from tilewright.cost import first_ways, last_cache, rows_collide, second_cache
 from tilewright.ir import I32, Load, Program, Stage
 from tilewright.plan.contraction.instructions import stored_for_instruction, tile_of
+from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 #: Vector loads and broadcasts that can start in one cycle, for each fused multiply-add that can.
@@ -76,6 +77,8 @@ def register_tile(
     used with other rows: where the second cache level does not hold two panels, the next one cannot be asked
     for meanwhile, and products wait for memory.
     ``stall`` are cycles that a step waits for each of its vectors.
+
+    Raises ScheduleError where no number of vectors is allowed: blocks of weights that no group is made of.
     """
     best: RegisterTile | None = None
     for vectors in vector_counts:
@@ -99,7 +102,11 @@ def register_tile(
                 or (abs(cost - best.cycles) < 1e-9 and rows > best.rows)
             ):
                 best = RegisterTile(rows, vectors, cost)
-    assert best is not None
+    if best is None:
+        raise ScheduleError(
+            f"no register tile of {vector_extent} vectors has {vector_counts} of them",
+            hint="lay constants out in blocks that divide those of groups",
+        )
     return best
 
 

@@ -37,13 +37,6 @@ class Parameter:
         value = getattr(plan, self.field)
         return value if self.place is None else value[self.place]
 
-    def put(self, plan: Any, value: Any) -> Any:
-        """The plan with another value there."""
-        if self.place is not None:
-            now = getattr(plan, self.field)
-            value = (*now[: self.place], value, *now[self.place + 1 :])
-        return replace(plan, **{self.field: value})
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopSpace:
@@ -59,14 +52,20 @@ class LoopSpace:
         """The plan at a point; ``None`` where its fields do not go together."""
         if point == self.default:
             return self.base
-        plans: list[Any] = [space.default for space in self.spaces]
+        fields: list[dict[str, Any]] = [{} for _ in self.spaces]
         forms: dict[int, Any] = {}
         for parameter, at in zip(self.parameters, point, strict=True):
-            value = parameter.options[at]
-            if parameter.field:
-                plans[parameter.nest] = parameter.put(plans[parameter.nest], value)
-            elif value is not None:
-                forms[parameter.nest] = value
+            value, nest = parameter.options[at], parameter.nest
+            if not parameter.field:
+                if value is not None:
+                    forms[nest] = value
+            elif parameter.place is None:
+                fields[nest][parameter.field] = value
+            else:
+                now = fields[nest].get(parameter.field, getattr(self.spaces[nest].default, parameter.field))
+                place = parameter.place
+                fields[nest][parameter.field] = (*now[:place], value, *now[place + 1 :])
+        plans = [replace(space.default, **own) for space, own in zip(self.spaces, fields, strict=True)]
         for n, space in enumerate(self.spaces):
             if n not in forms and space.refusal(plans[n]):
                 return None

@@ -64,6 +64,7 @@ def walk(
     points: list[LoopPoint] = []
     states = np.zeros((steps if names else 0, size))
     actions = {name: np.zeros(len(states)) for name in names}
+    valid: dict[LoopPoint, bool] = {}
     at = start
     for n in range(len(states)):
         states[n] = np.concatenate([layout, _place(loops, at)])
@@ -76,10 +77,11 @@ def walk(
             directions[slot] = DIRECTIONS[action]
         there = loops.moved(at, directions)
         points.append(there)
-        if loops.plan(there) is not None:
+        if there not in valid:
+            valid[there] = loops.plan(there) is not None
+        if valid[there]:
             at = there
     before = {name: learner.actors[name].log_probability(states, actions[name]) for name in names}
-    valid = {p: loops.plan(p) is not None for p in dict.fromkeys(points)}
     prices = dict(zip(valid, price(list(valid)), strict=True))
     predicted = tuple(prices[p] if valid[p] else REFUSED for p in points)
     return Visited(tuple(points), states, actions, before, predicted)

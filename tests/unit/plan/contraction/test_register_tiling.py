@@ -8,6 +8,7 @@ from tests.unit.strategies.test_default import check, constant, t
 
 from tilewright import lang
 from tilewright.plan.contraction.register_tiling import is_tileable, register_tile, vector_width
+from tilewright.support import ScheduleError
 from tilewright.target import AARCH64_NEON, X86_AVX2, X86_AVX512
 
 
@@ -75,3 +76,8 @@ def test_columns_of_half_a_vector_in_several_axes(results, phases):
     y = lang.compute((35, results), lambda i, j: lang.sum(x[i, k] * w[k, j], axis=k), name="Y")
     program = lang.program([x, w], [y])
     assert is_tileable(program, program.stages[0], X86_AVX512) is None
+
+
+def test_without_a_number_of_vectors_there_is_no_tile():
+    with pytest.raises(ScheduleError, match="no register tile of 4 vectors"):
+        register_tile(X86_AVX512, 7, 4, ())
