@@ -1,6 +1,6 @@
 """Models with open sizes: what a new size costs, and how fast it runs, beside other engines.
 
-    python benchmarks/dynamic.py [--lengths 40] [--most 128] [--against onnxruntime,openvino,torch] [--json]
+    python benchmarks/dynamic.py [--lengths 40] [--most 128] [--against ENGINES] [--json]
     python benchmarks/dynamic.py --decode 512 [--layers 4] [--width 256] [--against …] [--json]
     python benchmarks/dynamic.py --flat 1000
     python benchmarks/dynamic.py --stages 1,3,4 [--batch 128] [--inferences 2000] [--measured 5] [--against …]
@@ -77,7 +77,44 @@ def _torch(source, threads: int):
     return run
 
 
-PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino, "torch": _torch}
+def _torch_compile(source, threads: int):
+    """A module made once for each model: of one size, so nothing in it is open."""
+    import torch  # noqa: PLC0415 (as above)
+
+    from tilewright.driver.bench.torch_model import torch_module  # noqa: PLC0415
+
+    torch.set_num_threads(threads)
+    module = torch.compile(torch_module(torch, source))
+
+    def run(feeds):
+        with torch.inference_mode():
+            made = module({name: torch.from_numpy(array) for name, array in feeds.items()})
+        return [tensor.numpy() for tensor in made]
+
+    return run
+
+
+def _torch_bert(size, threads: int):
+    """The same network as a torch module with weights of its own, compiled once for all lengths."""
+    import torch  # noqa: PLC0415 (as above)
+    from torch_models import Bert  # noqa: PLC0415
+
+    torch.set_num_threads(threads)
+    module = torch.compile(Bert(size, fused=True).eval(), dynamic=True)
+
+    def run(feeds):
+        with torch.inference_mode():
+            return module(*map(torch.from_numpy, feeds.values()))
+
+    return run
+
+
+PEERS = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "torch": _torch,
+    "torch.compile": _torch_compile,
+}
 
 
 def _in_turns(runs, rounds: int) -> dict[str, float]:
@@ -101,7 +138,10 @@ def lengths(options, say) -> None:
     if not options.aside:
         model.prepare()
     prepared = time.perf_counter() - start - compiled
-    peers = {n: PEERS[n](source, options.threads) for n in options.against if n != "torch"}
+    whole = [n for n in options.against if not n.startswith("torch")]
+    peers = {n: PEERS[n](source, options.threads) for n in whole}
+    if "torch.compile" in options.against:
+        peers["torch.compile"] = _torch_bert(zoo.TINYBERT_4, options.threads)
     random, rows = Random(options.seed), []
     drawn = random.sample(range(2, options.most + 1), options.lengths)
     for n in drawn:
