@@ -18,7 +18,7 @@ from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
 
 MOVES = ("compute_at", "reverse_compute_at", "cache", "inline", "hoist_alloc", "slide", "roll")
-EXAMPLES = {"ci": 480, "dev": 15}
+EXAMPLES = {"ci": 800, "dev": 15}
 HITS = 30
 
 
