@@ -13,7 +13,8 @@ slower the pick is than the fastest, with the network that ships, with one train
 (``--samples`` of ``beam_training.py``), and after training on what was measured (Fig. 8). ``chains``: seconds
 by stages, and the exponent of their growth. ``hard``: pipelines on which other searches do not end.
 
-Each line is one process, whose memory is its own.
+Each line is one process, whose memory is its own. With ``--to`` lines are added to a file, and those that it
+has already are not made again; ``--minutes`` ends a run between two lines, and another one goes on with it.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
-from math import log
+from math import inf, log
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -235,21 +236,33 @@ def one_shot(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]
 RUNS = {"search": searched, "modes": modes, "model": model, "chains": one_shot, "hard": one_shot}
 
 
-def own_process(part: str, name: str, options: argparse.Namespace, on: str = "") -> dict[str, Any]:
-    """One line of a part, made in a process of its own; what it failed with where it did."""
+def own_process(part: str, name: str, options: argparse.Namespace, on: str = "") -> dict[str, Any] | None:
+    """One line of a part, made in a process of its own; what it failed with where it did.
+
+    ``None`` after the time of all lines; a line that was made before is taken from the file.
+    """
+    key = [part, name, on]
+    for known in options.known:
+        if known.get("line") == key:
+            return known
+    if time.monotonic() >= options.until:
+        return None
     command = [sys.executable, __file__, "--own", part, name, "--on", on, "--json"]
     for key in ("seeds", "budget", "limit", "beam", "passes", "states"):
         command += [f"--{key}", str(getattr(options, key))]
     command += ["--samples", str(options.samples)] if options.samples is not None else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"part": part, "pipeline": name, "failed": done.stderr.strip()[-300:]}
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found: dict[str, Any] = {"part": part, "pipeline": name, "failed": done.stderr.strip()[-300:]}
+    if not done.returncode:
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        if options.to is not None:
+            with options.to.open("a") as file:
+                file.write(json.dumps({"line": key, **found}) + "\n")
     return found
 
 
-def lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All lines that are asked for."""
+def lines(options: argparse.Namespace) -> Iterator[dict[str, Any] | None]:
+    """All lines that are asked for, ``None`` for those that there was no time for."""
     names = options.names or NAMES
     for part in options.parts:
         if part == "search":
@@ -260,8 +273,9 @@ def lines(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         elif part == "chains":
             found = [own_process(part, f"chain{n}", options) for n in CHAINS]
             yield from found
-            ends = [each["one_shot_s"] for each in found[-2:]]
-            yield {"part": part, "exponent": log(ends[1] / ends[0]) / log(CHAINS[-1] / CHAINS[-2])}
+            ends = [each["one_shot_s"] for each in found[-2:] if each is not None]
+            if len(ends) == 2:
+                yield {"part": part, "exponent": log(ends[1] / ends[0]) / log(CHAINS[-1] / CHAINS[-2])}
         else:
             for name in HARD if part == "hard" else names:
                 yield own_process(part, name, options)
@@ -285,13 +299,19 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=3, help="passes of a search; the paper's: 5")
     parser.add_argument("--states", type=int, default=16, help="states that are measured to judge the model")
     parser.add_argument("--samples", type=Path, help="times of all applications, by beam_training.py")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="lines that were made, and where new ones go")
+    parser.add_argument("--minutes", type=float, default=inf, help="after which no line is begun")
     parser.add_argument("--json", action="store_true", help="one JSON line each")
     parser.add_argument("--own", nargs=2, metavar=("PART", "NAME"), help=argparse.SUPPRESS)
     parser.add_argument("--on", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.own is None:
+        kept = options.to is not None and options.to.exists()
+        options.known = [json.loads(x) for x in options.to.read_text().splitlines()] if kept else []
+        options.until = time.monotonic() + 60 * options.minutes
         for line in lines(options):
-            show(line, options.json)
+            if line is not None:
+                show(line, options.json)
         return
     part, name = options.own
     for line in RUNS[part](name, options):
