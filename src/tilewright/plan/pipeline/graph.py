@@ -17,6 +17,7 @@ from tilewright.ir import (
     Call,
     Cast,
     Compare,
+    DType,
     Expr,
     Program,
     Select,
@@ -40,10 +41,14 @@ CHEAP: Final = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a stage reads of one buffer; ``node`` is the stage that makes it (-1: none, or several)."""
+    """What a stage reads of one buffer; ``node`` is the stage that makes it (-1: none, or several).
+
+    ``steps``: by axis of the stage, elements by which it moves away from borders (``None``: it jumps).
+    """
 
     access: Access
     node: int
+    steps: Mapping[str, int | None]
 
     @property
     def count(self) -> int:
@@ -62,7 +67,7 @@ class Node:
     names: tuple[str, ...]
     extents: tuple[int, ...]
     sums: int
-    width: int
+    dtype: DType
     reads: tuple[Read, ...]
     operations: Mapping[str, int]
     work: float
@@ -72,6 +77,11 @@ class Node:
     def points(self) -> int:
         """Elements of the result, or instances of a stage that is not plain."""
         return prod(self.extents)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element of the result."""
+        return self.dtype.bytes
 
     @property
     def bytes(self) -> int:
@@ -133,7 +143,10 @@ def _node(
     plain = is_plain(program, stage)
     own = [it for it in stage.iters if it.kind != "red"]
     sums = prod(extent_of(it.extent) for it in stage.iters if it.kind == "red")
-    reads = tuple(Read(a, number.get(a.maker, -1)) for a in table.accesses[stage.name])
+    reads = tuple(
+        Read(a, number.get(a.maker, -1), {it.name: a.steps(it.name, inside=True) for it in own})
+        for a in table.accesses[stage.name]
+    )
     counts = dict.fromkeys(OPERATIONS, 0)
     for root in stmt_exprs(stage.body):
         for e in walk(root):
@@ -149,7 +162,7 @@ def _node(
         tuple(it.name for it in own),
         tuple(extent_of(it.extent) for it in own),
         sums,
-        program.buffer(stage.writes[0]).dtype.bytes,
+        program.buffer(stage.writes[0]).dtype,
         reads,
         MappingProxyType(counts),
         work,

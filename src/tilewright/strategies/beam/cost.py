@@ -8,7 +8,7 @@ a network, once. Sums are over the stages of all nests: nests do not overlap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import ClassVar, Final
 
@@ -76,6 +76,7 @@ class CostModel:
     graph: StageGraph
     machine: Machine
     network: Network | None = None
+    _known: dict[int, Floats] = field(default_factory=dict, repr=False)
     #: Names of the terms, and of the features of stages.
     names: ClassVar[tuple[str, ...]] = TERMS
     described: ClassVar[tuple[str, ...]] = FEATURES
@@ -91,10 +92,17 @@ class CostModel:
     def seen(self, stages: Sequence[StageFeatures]) -> Seen:
         """What is known of a nest before the network is asked."""
         return Seen(
-            np.log1p(np.array([algorithm_features(self.graph.nodes[f.node]) for f in stages])),
+            np.array([self._algorithm(f.node) for f in stages]),
             np.log1p(np.array([f.vector() for f in stages])),
             np.array([self.terms(f) for f in stages]),
         )
+
+    def _algorithm(self, node: int) -> Floats:
+        # the same in every nest
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = np.log1p(np.array(algorithm_features(self.graph.nodes[node])))
+        return found
 
     def seconds(self, stages: Sequence[StageFeatures]) -> float:
         """The time of a nest. Nests do not overlap, and do not look at one another."""
@@ -128,7 +136,7 @@ class CostModel:
         # of so many tasks each core has as many, but for what is left over: real division
         speed = min(cores, tasks)
         waste = ceil(tasks / speed) / (tasks / speed)
-        lanes = target.lanes(self.graph.program.buffer(node.stage.writes[0]).dtype)
+        lanes = target.lanes(node.dtype)
         full = max(v["lane_utilization"], 1 / lanes)
         rate = hz * speed / waste
         work = v["num_scalars"] * node.work / lanes / full / target.fma_per_cycle

@@ -79,7 +79,7 @@ class StageFeatures:
 def algorithm_features(node: Node) -> list[float]:
     """What a stage computes whatever its schedule: its operations by kind, its reads by how they move."""
     inner = node.names[-1] if node.names else ""
-    steps = [(r.access.steps(inner, inside=True), r.count) for r in node.reads]
+    steps = [(r.steps.get(inner, 0), r.count) for r in node.reads]
     together = sum(c for s, c in steps if s == 1)
     fixed = sum(c for s, c in steps if s == 0)
     return [
@@ -230,7 +230,7 @@ def _computing(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str
     productions = 1 if rooted else nest.tiles * (nest.turns if place in ("row", "slide") else 1)
     realizations = 1 if rooted else nest.tiles * (nest.turns if place == "row" else 1)
     per_production = computed / max(1, productions)
-    lanes = machine.target.lanes(g.program.buffer(node.stage.writes[0]).dtype)
+    lanes = machine.target.lanes(node.dtype)
     _, inner = _inner(n, nest)
     return {
         "num_scalars": computed * node.sums,
@@ -261,7 +261,7 @@ def _computing(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str
 def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is read: loads, and bytes and runs by the level that they come from."""
     node = g.nodes[n]
-    lanes = machine.target.lanes(g.program.buffer(node.stage.writes[0]).dtype)
+    lanes = machine.target.lanes(node.dtype)
     axis, _ = _inner(n, nest)
     along = node.names[axis] if node.names else ""
     instances = nest.calls[n] * node.sums
@@ -273,7 +273,7 @@ def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, 
         where = nest.places.get(read.node)
         if where == "inline":
             continue
-        if read.access.steps(along, inside=True) is None:
+        if read.steps.get(along, 0) is None:
             scattered += instances * read.count
         else:
             vectors += instances * read.count / lanes

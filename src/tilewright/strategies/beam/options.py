@@ -184,7 +184,7 @@ def _vector_axis(g: StageGraph, node: int) -> int:
     longer = [axis for axis in range(last) if n.extents[axis] >= 16]
     if not longer:
         return last
-    apart = [a for a in longer if all(r.access.steps(n.names[a], inside=True) is not None for r in n.reads)]
+    apart = [a for a in longer if all(r.steps[n.names[a]] is not None for r in n.reads)]
     return apart[-1] if apart else last
 
 
