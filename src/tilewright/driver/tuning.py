@@ -144,7 +144,9 @@ def tune_model(
         base = default
         if given is None and not isinstance(model, Program):
             joint = isinstance(chosen, JointStrategy)
-            base, around = _decided(default, model, recompile, measurer, records, until, joint, options, told)
+            base, around = _decided(
+                default, model, recompile, measurer, records, until, joint, again, options, told
+            )
             uses = tasks_of(base)
             if around.interrupted:
                 until = time.monotonic()
@@ -290,12 +292,14 @@ def _decided(
     records: Database,
     until: float,
     joint: bool,
+    again: bool,
     options: Mapping[str, Any],
     watch: Callable[[Event], None],
 ) -> tuple[CompiledModel, _Around]:
     """The model with the decisions around kernels that are fastest, by the database or parts of the budget.
 
-    Layouts of values are among them where kernels are tuned ``joint`` with them.
+    Layouts of values are among them where kernels are tuned ``joint`` with them. What the database has is
+    searched once more, from there, where that is asked ``again``.
     """
     own = default.plan().graph
     assert own is not None  # it was compiled from a model's graph
@@ -307,19 +311,18 @@ def _decided(
     known, shapes, made = records.graph(key), options.get("shapes"), default
     graph: GraphTuning | None = None
     layouts: LayoutTuning | None = None
-    if known is None:
-        watch(Event("graph"))
-        made, graph = with_tuned_graph(
-            default, source, recompile, measurer, _share(GRAPH_SHARE, until), shapes
-        )
-        _keep_graph(records, [key], own, made, graph)
-    elif known.plan != own:
+    if known is not None and known.plan != own:
         made = recompile(ModelPlan(default.target.fingerprint, {}, known.plan))
-    if joint and records.graph(laid_out) is None and not (graph is not None and graph.interrupted):
+    if known is None or again:
+        watch(Event("graph"))
+        share = _share(GRAPH_SHARE, until)
+        made, graph = with_tuned_graph(made, source, recompile, measurer, share, shapes)
+        _keep_graph(records, [key], own, made, graph)
+    ended = graph is not None and graph.interrupted
+    if joint and not ended and (again or records.graph(laid_out) is None):
         watch(Event("layouts"))
-        made, layouts = with_tuned_layouts(
-            made, source, recompile, measurer, _share(LAYOUT_SHARE, until), shapes
-        )
+        share = _share(LAYOUT_SHARE, until)
+        made, layouts = with_tuned_layouts(made, source, recompile, measurer, share, shapes)
         _keep_graph(records, [key, laid_out], own, made, layouts)
     return made, _Around(graph, layouts)
 

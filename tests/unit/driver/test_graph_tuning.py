@@ -12,10 +12,11 @@ from tests.native_kernel import HOST
 
 import tilewright
 from tilewright.cost import Machine
-from tilewright.driver import Comparison, LocalMeasurer, ModelPlan, graph_tuning, graph_units
-from tilewright.driver.graph_tuning import Change, _Model, tune_graph, with_tuned_graph
+from tilewright.driver import Comparison, LocalMeasurer, ModelPlan, graph_tuning, graph_units, tuning
+from tilewright.driver.graph_tuning import Change, GraphTuning, _Model, tune_graph, with_tuned_graph
 from tilewright.driver.plans import model_plan_from_json
 from tilewright.frontend import import_onnx
+from tilewright.plan import Layouts
 from tilewright.plan.contraction import nest as contraction
 from tilewright.plan.fused import bands
 from tilewright.strategies import Trial
@@ -189,6 +190,30 @@ def test_a_model_is_kept_or_replaced_as_a_whole(model, monkeypatch, faster):
     made, found = with_tuned_graph(compiled, model, recompile, prices, monotonic() + 600)
     assert (made is not compiled) == faster == bool(found.changes)
     assert made.plan().graph == found.plan
+
+
+def test_what_is_known_is_searched_once_more_where_that_is_asked(model, tmp_path, monkeypatch):
+    """A second tuning takes the plan from the database; ``again`` goes on from it."""
+    began = []
+
+    def searched(compiled, source, recompile, prices, until, shapes=None):
+        own = compiled.plan().graph
+        began.append(own.fusion.cuts)
+        other = replace(own, fusion=replace(own.fusion, cuts=frozenset({"c0"})))
+        changes = (Change("cut", (("c0",),)),)
+        made = recompile(ModelPlan(HOST.fingerprint, {}, replace(other, layouts=Layouts())))
+        return made, GraphTuning(made.plan().graph, 2.0, 1.0, 1, changes)
+
+    monkeypatch.setattr(tuning, "with_tuned_graph", searched)
+    options = {"trials": 1, "budget": 60, "strategy": "random", "database": tmp_path / "r.db", "threads": 2}
+    first = tilewright.tune(model, **options)
+    assert [str(change) for change in first.graph.changes] == ["cut c0"]
+    second = tilewright.tune(model, **options)
+    assert second.graph is None and second.model.plan().graph.fusion.cuts == {"c0"}
+    compiled = tilewright.compile(model, threads=2, records=tmp_path / "r.db")
+    assert compiled.plan().graph.fusion.cuts == {"c0"}
+    tilewright.tune(model, again=True, **options)
+    assert began == [frozenset(), frozenset({"c0"})]
 
 
 def test_measured(graph, plan):
