@@ -299,14 +299,14 @@ def primitives(repeats: int) -> dict[str, float]:
 def replay_ms(repeats: int) -> float:
     """Milliseconds to replay the default schedule of the convolution."""
     program = blocked_convolution()
-    trace = default_schedule(program, detect(), 2, ("W", "b"), winograd="off").trace
+    trace = default_schedule(program, Machine(detect(), 2), ("W", "b"), winograd="off").trace
     return least(lambda: replay(program, trace), repeats)
 
 
 def lower_and_emit_ms(repeats: int) -> float:
     """Milliseconds from the scheduled convolution to LLVM's text."""
     target = detect()
-    func = default_schedule(blocked_convolution(), target, 2, ("W", "b"), winograd="off").func
+    func = default_schedule(blocked_convolution(), Machine(target, 2), ("W", "b"), winograd="off").func
 
     def work() -> None:
         emit_kernel(lower(func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)

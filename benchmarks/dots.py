@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright import lang
 from tilewright.build import build, pack
+from tilewright.cost import Machine
 from tilewright.driver import dot_gops, peak_gflops
 from tilewright.ir import DType, Program
 from tilewright.runtime import aligned_copy
@@ -41,7 +42,7 @@ def measure(kind: str, n: int, target: Target, threads: int, seconds: float = 0.
     """The best rate of one kind of product, checked against a product in double precision."""
     left, right, total, _ = KINDS[kind]
     program = product(n, left, right, total)
-    s = default_schedule(program, target, threads, constants=("B",))
+    s = default_schedule(program, Machine(target, threads), constants=("B",))
     rng = np.random.default_rng(0)
     a, b = (_numbers(rng, n, program.buffer(name).dtype) for name in "AB")
     out = aligned_copy(np.zeros((n, n), program.buffer("C").dtype.numpy))

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tilewright import lang
 from tilewright.build import flops, pack, unpack
 from tilewright.codegen import assembly, compile_ir, count_vector_spills, emit_kernel, load_object
+from tilewright.cost import Machine
 from tilewright.driver import peak_gflops
 from tilewright.ir import CONST, F32, Index, Program, run_function
 from tilewright.lower import lower
@@ -105,7 +106,7 @@ def _peeled(s: Schedule, *tiled: tuple[str, int, Index]) -> Schedule:
 
 def by_default(program: Program, target: Target) -> Schedule:
     """What the default strategy does for one thread, but for Winograd's method."""
-    return default_schedule(program, target, 1, winograd="off")
+    return default_schedule(program, Machine(target, 1), winograd="off")
 
 
 def check_small(target: Target) -> float:

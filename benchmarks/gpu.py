@@ -32,7 +32,7 @@ import numpy as np
 from tilewright import lang
 from tilewright.build import DeviceFunction, flops, kernel_source, moved_bytes
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
-from tilewright.cost import occupancy
+from tilewright.cost import Machine, occupancy
 from tilewright.devices import open_device
 from tilewright.driver import EmittedUnit, compile_model, emit_model
 from tilewright.frontend import zoo
@@ -150,7 +150,7 @@ def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callab
 def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     """One row of a product."""
     program = product(n)
-    s = tiled(program) if kind == "tiled" else default_schedule(program, target, 1)
+    s = tiled(program) if kind == "tiled" else default_schedule(program, Machine(target, 1))
     operations = 2.0 * n**3
     row: dict[str, Any] = {"bound_ms": bound_ms(target, operations, 3 * 4.0 * n * n), "flops": operations}
     if not has_device:

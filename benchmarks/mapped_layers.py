@@ -29,6 +29,7 @@ from gate0 import constant, stored
 from resnet50_layers import LAYERS, Layer
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import Program, print_function
 from tilewright.strategies import default_schedule
 from tilewright.target import detect
@@ -135,7 +136,9 @@ def serve() -> None:
         question = json.loads(line)
         if "layer" in question:
             schedule = default_schedule(
-                program(LAYERS[question["layer"]], question["types"]), target, THREADS, winograd="off"
+                program(LAYERS[question["layer"]], question["types"]),
+                Machine(target, THREADS),
+                winograd="off",
             )
             text = print_function(schedule.func)
             table = [built.pack(_values(b), b) for b in schedule.func.buffers]

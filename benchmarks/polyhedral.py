@@ -102,7 +102,7 @@ def pipelines(
         results: dict[str, Array] = {}
         with tempfile.TemporaryDirectory() as folder:
             made = {
-                "default": _prepared(plan_unit(program, target, threads).schedule, arrays, threads),
+                "default": _prepared(plan_unit(program, Machine(target, threads)).schedule, arrays, threads),
                 "polyhedral": _prepared(found, arrays, threads),
                 "gcc": _by_gcc(program, arrays, Path(folder)),
             }
@@ -163,7 +163,7 @@ def compiling(threads: int, limit: float) -> Iterator[dict[str, Any]]:
     for name, program in programs.items():
         row: dict[str, Any] = {"part": "compile", "name": name, "stages": len(program.stages)}
         begin = time.perf_counter()
-        schedule = plan_unit(program, detect(), threads).schedule
+        schedule = plan_unit(program, Machine(detect(), threads)).schedule
         row["plan"] = time.perf_counter() - begin
         build(schedule, threads=threads)
         row["all"] = time.perf_counter() - begin

@@ -19,6 +19,7 @@ from application import Application, Array
 from photo import write_png
 from tilewright import lang
 from tilewright.build import build
+from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
@@ -41,7 +42,7 @@ def scheduled(app: Application, program: Program, hand: bool, threads: int) -> S
     """The program with its schedule: the default one, or that written by hand."""
     if hand and app.schedule is not None:
         return app.schedule(program)
-    return default_schedule(program, detect(), threads)
+    return default_schedule(program, Machine(detect(), threads))
 
 
 def run(app: Application, size: tuple[int, int], hand: bool = False) -> tuple[Array, Array, float]:

@@ -5,6 +5,7 @@ Rules that a primitive refuses fall back and log it; results stay right, so that
 
 import pytest
 
+from tilewright.cost import Machine
 from tilewright.driver.graph_plan import choose_graph_plan
 from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx, zoo
@@ -21,6 +22,6 @@ def test_no_rule_gives_way(name, target, caplog):
     programs = {str(unit.program): unit.program for unit in units}
     with caplog.at_level("INFO", "tilewright"):
         for program in programs.values():
-            default_schedule(program, target, 2)
+            default_schedule(program, Machine(target, 2))
     said = [r.getMessage() for r in caplog.records if r.name.startswith("tilewright.plan")]
     assert said == []

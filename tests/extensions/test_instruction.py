@@ -8,7 +8,7 @@ import pytest
 from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.build import pack
-from tilewright.cost import execution_cycles, multiply_add_cycles
+from tilewright.cost import Machine, execution_cycles, multiply_add_cycles
 from tilewright.ir import BF16, F32, I16, I32, run_function, verify
 from tilewright.plan import plan_from_json, plan_unit
 from tilewright.plan.contraction.instructions import instruction_uses
@@ -60,8 +60,8 @@ def table(*rows):
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_row_alone_speeds_up_programs(kind, constants):
     row, given = ROWS[kind], program(kind, 64, 48, 64)
-    without = plan_unit(given, table(), 1, constants)
-    planned = plan_unit(given, table(row), 1, constants)
+    without = plan_unit(given, Machine(table(), 1), constants)
+    planned = plan_unit(given, Machine(table(row), 1), constants)
     assert row.name not in str(without.schedule)
     s = planned.schedule
     assert f"{row.name}(" in str(s)
@@ -81,7 +81,7 @@ def test_a_row_alone_speeds_up_programs(kind, constants):
 
 def test_interpreted():
     row, given = ROWS["words"], program("words")
-    s = plan_unit(given, table(row), 1, ("B",)).schedule
+    s = plan_unit(given, Machine(table(row), 1), ("B",)).schedule
     rng = np.random.default_rng(1)
     arrays = {b.name: rng.integers(-9, 9, [e.as_int() for e in b.shape]).astype("i2") for b in given.inputs}
     packed = {n: pack(a, s.func.buffer(n)) for n, a in arrays.items()}
@@ -96,7 +96,7 @@ def test_the_cheapest_row_is_taken():
         c = contraction_of(program("words"), program("words").stage("C"), target)
         prices = {p.use.instruction: p.cycles for p in instruction_uses(c, target)}
         assert prices["slow"] > prices["pairs_of_words"]
-        assert "pairs_of_words(" in str(plan_unit(program("words"), target, 1, ("B",)).schedule)
+        assert "pairs_of_words(" in str(plan_unit(program("words"), Machine(target, 1), ("B",)).schedule)
 
 
 def test_no_row_where_multiply_adds_are_cheaper():
@@ -105,4 +105,6 @@ def test_no_row_where_multiply_adds_are_cheaper():
     assert instruction_uses(c, table(slow)) == ()
     executions = 5 * (48 // 16) * (32 // 2)
     assert multiply_add_cycles(5 * 48 * 32, F32, F32, table(slow)) < execution_cycles(slow, executions)
-    assert "pairs_of_halves(" not in str(plan_unit(program("halves"), table(slow), 1, ("B",)).schedule)
+    assert "pairs_of_halves(" not in str(
+        plan_unit(program("halves"), Machine(table(slow), 1), ("B",)).schedule
+    )

@@ -8,6 +8,7 @@ import pytest
 import tilewright
 from tilewright import lang
 from tilewright.codegen import assembly, emit_kernel
+from tilewright.cost import Machine
 from tilewright.lower import lower
 from tilewright.strategies import default_schedule
 from tilewright.support import TargetError
@@ -41,7 +42,7 @@ def product(n=64):
 
 
 def code(target):
-    func = lower(default_schedule(product(), target, 1).func, native=target.functions)
+    func = lower(default_schedule(product(), Machine(target, 1)).func, native=target.functions)
     made = emit_kernel(func, triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)
     return assembly(made.text, target)
 

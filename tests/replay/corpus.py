@@ -15,6 +15,7 @@ from types import MappingProxyType
 import onnx
 from onnx import TensorProto, helper
 
+from tilewright.cost import Machine
 from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx, zoo
 from tilewright.ir import Program, structural_hash
@@ -136,6 +137,6 @@ def digests(case: Case, model: onnx.ModelProto) -> list[str]:
     target = TARGETS[case.target]
     out: list[str] = []
     for program, threads in programs(case, model):
-        scheduled = default_schedule(program, target, threads)
+        scheduled = default_schedule(program, Machine(target, threads))
         out.append(structural_hash(lower(scheduled.func, native=target.functions))[:DIGITS])
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Final
 
@@ -59,6 +59,10 @@ class Machine:
         if not isinstance(self.on, GpuTarget):
             raise InternalError(f"a plan for devices was asked for {self.on.name}")
         return self.on
+
+    def with_threads(self, threads: int) -> Machine:
+        """The same machine for a run, or a part of one, by so many threads."""
+        return self if threads == self.threads else replace(self, threads=threads)
 
     @property
     def clock_hz(self) -> float:
@@ -160,12 +164,12 @@ def prefers_one_stream(target: Target) -> bool:
     return target.stream_gain >= STREAM_GAIN
 
 
-def bandwidth(target: Target, nbytes: float, threads: int, share: float = KEPT_SHARE) -> float:
+def bandwidth(machine: Machine, nbytes: float, share: float = KEPT_SHARE) -> float:
     """Bytes a cycle from the innermost level, from the second on, that keeps so many bytes of each thread.
 
     They may take the part ``share`` of a level.
     """
-    for level in target.memory[1:]:
-        if level.size is None or nbytes * min(threads, level.shared_by) <= share * level.size:
+    for level in machine.target.memory[1:]:
+        if level.size is None or nbytes * min(machine.threads, level.shared_by) <= share * level.size:
             return level.bandwidth
-    return target.memory[-1].bandwidth
+    return machine.target.memory[-1].bandwidth

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright import lang
 from tilewright.build import Array, build
-from tilewright.cost import PAGE, last_cache, whole_cache
+from tilewright.cost import PAGE, Machine, last_cache, whole_cache
 from tilewright.driver.limits import reading
 from tilewright.driver.peak import chain_rate, peak_gflops
 from tilewright.driver.progress import Progress, no_progress
@@ -194,7 +194,7 @@ def _fewest(best: Mapping[object, float], options: Sequence[int]) -> int:
 def _kernel(
     program: Program, target: CpuTarget, threads: int, given: Mapping[str, Array] | None = None
 ) -> _Run:
-    return _scheduled(default_schedule(program, target, threads), target, threads, given)
+    return _scheduled(default_schedule(program, Machine(target, threads)), target, threads, given)
 
 
 def _scheduled(

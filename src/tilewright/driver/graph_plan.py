@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from tilewright.cost import is_fast
+from tilewright.cost import Machine, is_fast
 from tilewright.driver.units import Precision, Unit, UnitMaker, flow_of, make_units
 from tilewright.graph import (
     Array,
@@ -63,7 +63,7 @@ def choose_cuts(maker: UnitMaker, target: Target, threads: int) -> frozenset[str
         if not group.joints:
             continue
         if unit.program not in known:
-            known[unit.program] = row_chain_pays(unit.program, target, threads)
+            known[unit.program] = row_chain_pays(unit.program, Machine(target, threads))
         if not known[unit.program]:
             cuts.update(group.joints)
     return frozenset(cuts)
@@ -88,7 +88,7 @@ def choose_graph_plan(
     flows = [flow_of(unit) for unit in maker.units()]
     layouts = choose_layouts(flows, fixed, target)
     flows = [replace(flow, program=with_layouts(flow, layouts)) for flow in flows]
-    parts = choose_parts(flows, _batch(partition), target, threads)
+    parts = choose_parts(flows, _batch(partition), Machine(target, threads))
     joins: list[tuple[str, ...]] = []
     spans = _spans(partition, flows, parts, target, threads, exact)
     known: dict[Program, bool] = {}
@@ -101,7 +101,7 @@ def choose_graph_plan(
         for span in spans:
             program = with_layouts(made[span[-1].outputs[0]], layouts)
             if program not in known:
-                known[program] = fits_together(program, target, threads)
+                known[program] = fits_together(program, Machine(target, threads))
             if not known[program]:
                 apart.append(span)
         if not apart:
@@ -191,7 +191,7 @@ def _spans(
     whole = {group for group, count in zip(partition.groups, parts, strict=True) if count == 1}
     runs = [run for run in contraction_runs(partition) if whole.issuperset(run)]
     spans: list[_Span] = []
-    counted = choose_joins([[flow[g] for g in run] for run in runs], target, threads, exact=exact)
+    counted = choose_joins([[flow[g] for g in run] for run in runs], Machine(target, threads), exact=exact)
     for run, counts in zip(runs, counted, strict=True):
         ends = list(accumulate(counts))
         spans += [run[end - count : end] for count, end in zip(counts, ends, strict=True) if count > 1]

@@ -161,7 +161,7 @@ class _Chooser:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
             with refusals_are_ours():
-                return schedule_open(program, self._target, threads, self._typical(threads)), None
+                return schedule_open(program, Machine(self._target, threads), self._typical(threads)), None
         planned = self._planned(program, choice, threads)
         assert planned is not None  # it was chosen
         return planned.schedule, planned.plan

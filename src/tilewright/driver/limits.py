@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tilewright import lang
 from tilewright.build import build
+from tilewright.cost import Machine
 from tilewright.driver.peak import dot_gops, peak_gflops
 from tilewright.ir import F32
 from tilewright.runtime import aligned_copy, aligned_empty
@@ -111,7 +112,7 @@ def copying(target: Target, threads: int, nbytes: int) -> Callable[[], object]:
     elements = max(1, nbytes // (4 * part)) * part
     X = lang.placeholder((elements,), "f32", name="X")
     program = lang.program([X], [lang.compute((elements,), lambda i: X[i], name="Y")])
-    kernel = build(default_schedule(program, target, threads), target=target, threads=threads)
+    kernel = build(default_schedule(program, Machine(target, threads)), target=target, threads=threads)
     plan = kernel.plan([aligned_copy(np.full(elements, n, np.float32)) for n in (1, 0)])
     return plan.bind([], []).run
 

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright import poly
 from tilewright.build import Array, Kernel, build, read_sizes
 from tilewright.codegen import emit_c, lower_for_c
+from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_threads
 from tilewright.frontend import nests
 from tilewright.ir import Buffer, LoopFunction, evaluate_index, function_at
@@ -86,7 +87,7 @@ class Nest:
                 )
         if self.strategy == AS_WRITTEN:
             return ScheduledNest(func, ("as it is written",))
-        return schedule_nest(func, self.target, self.threads)
+        return schedule_nest(func, Machine(self.target, self.threads))
 
     def c_source(self, sizes: Mapping[str, int]) -> str:
         """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.

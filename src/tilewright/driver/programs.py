@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.build import Array, UnitKernel, describe, flops, read_sizes
+from tilewright.cost import Machine
 from tilewright.driver.assemble import Assembled, Steps, assemble, make_steps
 from tilewright.driver.choices import physical_memory
 from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_kernel
@@ -231,7 +232,7 @@ def compile_program(
                 "a strategy or a plan needs a program of fixed sizes",
                 hint=f"shapes= settles them: {', '.join(p.name for p in program.params)}",
             )
-        schedule = schedule_open(program, target, options.threads)
+        schedule = schedule_open(program, Machine(target, options.threads))
     else:
         schedule = None
     if schedule is not None:

@@ -48,8 +48,7 @@ Chosen: TypeAlias = tuple[str, Choice]
 
 def plan_unit(
     program: Program,
-    on: Target | GpuTarget,
-    threads: int,
+    machine: Machine,
     constants: Collection[str] = (),
     *,
     winograd: WinogradMode = "auto",
@@ -59,10 +58,9 @@ def plan_unit(
 
     Pipelines are fused as wholes where the fusion model says that this is faster than nest by nest.
     """
-    machine = Machine(on, threads)
-    if isinstance(on, GpuTarget):
+    if isinstance(machine.on, GpuTarget):
         return plan_on_gpu(program, machine)
-    planned = plan_stages(program, on, threads, constants, winograd=winograd, sizes=sizes)
+    planned = plan_stages(program, machine, constants, winograd=winograd, sizes=sizes)
     fused = better_fusion(program, machine, planned.plan)
     if fused is None:
         return planned
@@ -74,19 +72,18 @@ def plan_unit(
 
 def plan_stages(
     program: Program,
-    target: Target,
-    threads: int,
+    machine: Machine,
     constants: Collection[str] = (),
     *,
     winograd: WinogradMode = "auto",
     sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> Planned:
     """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
-    machine, known = Machine(target, threads), frozenset(constants)
-    s = inline_stages(Schedule(program, operations=target.operations))
+    known = frozenset(constants)
+    s = inline_stages(Schedule(program, operations=machine.target.operations))
     if winograd != "off" and (winograd != "auto" or sizes):
         try:
-            changed, choices = apply_algorithms(s, target, threads, winograd, sizes, known)
+            changed, choices = apply_algorithms(s, machine, winograd, sizes, known)
             if changed is not s:
                 return _plan_clusters(changed, machine, known, choices)
         except ScheduleError as error:
@@ -114,7 +111,7 @@ def plan_groups(
     rewritten = round_weights(pad_for_matrices(s, target, known), target, known)
     rewritten, general = gather_general(rewritten, target)
     try:
-        changed, along = split_reductions(rewritten, target, machine.threads, known, general)
+        changed, along = split_reductions(rewritten, machine, known, general)
         _check_groups(s.require_program(), changed.require_program(), groups)
         return _plan_nests(changed, machine, known, {}, along, groups)
     except ScheduleError as error:
@@ -134,7 +131,7 @@ def _check_groups(before: Program, after: Program, groups: Sequence[Nest]) -> No
 def _plan_clusters(
     s: Schedule, machine: Machine, constants: frozenset[str], choices: Mapping[str, Chosen]
 ) -> Planned:
-    target, threads = machine.target, machine.threads
+    target = machine.target
     s = round_weights(pad_for_matrices(s, target, constants), target, constants)
     try:
         chained = _plan_chain(s, machine, constants)
@@ -144,7 +141,7 @@ def _plan_clusters(
         s = fell_back(s, "no chain, step by step", error)
     s, general = gather_general(store_in_groups(s, target, constants), target)
     try:
-        changed, along = split_reductions(s, target, threads, constants, general)
+        changed, along = split_reductions(s, machine, constants, general)
         if along:
             return _plan_nests(changed, machine, constants, choices, along)
     except ScheduleError as error:
@@ -158,7 +155,7 @@ def _plan_chain(s: Schedule, machine: Machine, constants: frozenset[str]) -> Pla
     Raises ScheduleError where a step is refused.
     """
     program, target = s.require_program(), machine.target
-    if find_band(program, target, machine.threads) is None:
+    if find_band(program, machine) is None:
         # without bands, whole rows in tiles
         gathered = gather_operands(s, target, constants)
         chain = find_chain(gathered.require_program(), target)
@@ -176,11 +173,11 @@ def _plan_nests(
     along: Mapping[str, LaneReduction],
     groups: Sequence[Nest] = (),
 ) -> Planned:
-    target, threads = machine.target, machine.threads
+    target = machine.target
     given = s.require_program()
-    s, parts = share_rows(share_updates(s, threads), target, threads)
-    s = split_streams(s, target, constants, threads)
-    s = split_deep(s, target, constants, threads)
+    s, parts = share_rows(share_updates(s, machine), machine)
+    s = split_streams(s, machine, constants)
+    s = split_deep(s, machine, constants)
     s = gather_operands(s, target, constants, {choice.partial for choice in along.values()})
     _check_groups(given, s.require_program(), groups)
     matches: dict[str, object] = dict(along)
@@ -199,8 +196,7 @@ def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Pla
 
 def apply_algorithms(
     s: Schedule,
-    target: Target,
-    threads: int,
+    machine: Machine,
     mode: WinogradMode,
     sizes: Sequence[int] = WINOGRAD_SIZES,
     constants: Collection[str] = (),
@@ -213,7 +209,7 @@ def apply_algorithms(
     for stage in s.require_program().stages:
         now = s.require_program()
         last = pointwise_reader(now, stage)
-        asked = Asked(s, now.stage(stage.name), target, threads, mode, sizes, constants)
+        asked = Asked(s, now.stage(stage.name), machine, mode, sizes, constants)
         found = cheapest(asked)
         if found is None:
             continue

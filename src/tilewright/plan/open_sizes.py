@@ -7,6 +7,7 @@ from math import isqrt
 from typing import Final
 
 from tilewright.codegen import check
+from tilewright.cost import Machine
 from tilewright.ir import F32, REGISTER, Buffer, Param, Program, buffers_of, program_at
 from tilewright.lower import lower
 from tilewright.plan.assembly import plan_unit
@@ -23,8 +24,7 @@ VECTORS: Final = 2
 
 def schedule_open(
     program: Program,
-    target: Target,
-    threads: int,
+    machine: Machine,
     planned: Callable[[Program], Planned] | None = None,
 ) -> Schedule:
     """The schedule of a program with symbolic sizes.
@@ -34,10 +34,11 @@ def schedule_open(
     with its symbols; those that are refused there, because they hold for that size alone, are left out, and
     noted. Each step that is applied keeps the meaning for all sizes.
     """
+    target = machine.target
     sizes = {p.name: typical_size(p) for p in program.params}
     typical = program_at(program, sizes)
     if planned is None:
-        made = plan_unit(typical, target, threads, winograd="off").schedule
+        made = plan_unit(typical, machine, winograd="off").schedule
     else:
         made = planned(typical).schedule
     s = Schedule(program, operations=target.operations)
@@ -51,11 +52,11 @@ def schedule_open(
             s = s if strips is None else strips
     if any(b.scope == REGISTER and not _is_fixed(b) for b in buffers_of(s.func).values()):
         # a step that was left out made tiles of registers small
-        simple = plan_unit(program, target, threads, winograd="off").schedule
+        simple = plan_unit(program, machine, winograd="off").schedule
         return simple.with_note("no tiles of registers, which not all sizes allow")
     if any(step.primitive == "tensorize" for step in s.trace.steps) and not _can_be_emitted(s, target):
         # instructions find their operands by strides that are numbers
-        simple = plan_unit(program, target, threads, winograd="off").schedule
+        simple = plan_unit(program, machine, winograd="off").schedule
         return simple.with_note("no instructions, whose operands have sizes of a run")
     if refused:
         s = s.with_note(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from tilewright.cost import Machine
 from tilewright.ir import Program
 from tilewright.plan import WINOGRAD_SIZES, WinogradMode, plan_unit
 from tilewright.schedule import Schedule
-from tilewright.target import GpuTarget, Target
 
 
 def default_schedule(
     program: Program,
-    target: Target | GpuTarget,
-    threads: int,
+    machine: Machine,
     constants: Collection[str] = (),
     *,
     winograd: WinogradMode = "auto",
@@ -28,4 +27,4 @@ def default_schedule(
     With ``auto`` and any ``sizes``, products with constant matrices take Strassen's method where that is
     faster. Deterministic.
     """
-    return plan_unit(program, target, threads, constants, winograd=winograd, sizes=sizes).schedule
+    return plan_unit(program, machine, constants, winograd=winograd, sizes=sizes).schedule

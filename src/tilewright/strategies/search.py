@@ -42,8 +42,7 @@ class Task:
         machine = self.machine
         return plan_unit(
             self.program,
-            machine.on,
-            machine.threads,
+            machine,
             self.constants,
             winograd=self.winograd,
             sizes=self.sizes,

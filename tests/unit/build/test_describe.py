@@ -12,6 +12,7 @@ from tests.unit.strategies.test_default import blocked, constant, conv_program, 
 
 import onnx_models as tiny
 import tilewright
+from tilewright.cost import Machine
 from tilewright import lang
 from tilewright.cost import is_fast
 from tilewright.build import (describe)
@@ -42,7 +43,7 @@ def between(*args, **options):
 
 
 def described(program, threads=2, target=HOST, **options):
-    return describe(default_schedule(program, target, threads, **options), threads)
+    return describe(default_schedule(program, Machine(target, threads), **options), threads)
 
 
 def test_a_chain_in_bands():
@@ -190,7 +191,7 @@ def test_layout_names():
     shape = tuple(map(Index, (2, 24, 5, 5)))
     value = Buffer("X", shape, F32)
     program = constant(blocked(conv_program(1, 32, 24, (9, 9), (3, 3), pad=1)), "W")
-    s = default_schedule(program, HOST, 1, winograd="off")
+    s = default_schedule(program, Machine(HOST, 1), winograd="off")
     names = {b.name: layout_name(b) for b in s.func.buffers}
     assert layout_name(value) == "plain"
     assert names["Y"] == "NCHW8c" and names["X"] == names["B"] == "plain"

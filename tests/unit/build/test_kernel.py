@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright.cost import Machine
 from tilewright import lang
 from tilewright.build import Kernel, build
 from tilewright.ir import parse_function, print_function, run_function, structural_hash
@@ -117,7 +118,7 @@ def test_inputs_with_strides_are_read_where_they_lie(threads):
     program = _colours(7, 9, 12)
     image = np.random.default_rng(2).integers(0, 255, (7, 12, 3), dtype=np.uint8)
     view = image[:, :9].transpose(2, 0, 1)
-    kernel = build(default_schedule(program, detect(), threads), threads=threads)
+    kernel = build(default_schedule(program, Machine(detect(), threads)), threads=threads)
     bound = kernel.bind(view)
 
     def wanted():

@@ -5,6 +5,7 @@ import re
 from tests.native_kernel import Native
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import CONST
 from tilewright.lang import ops
 from tilewright.strategies import default_schedule
@@ -18,7 +19,7 @@ def test_only_constants_and_private_memory_are_unaliased():
     program = lang.program([a, b, r], [y])
     inputs = tuple(x.with_(scope=CONST) if x.name == "B" else x for x in program.inputs)
     text = Native(
-        default_schedule(type(program)(**{**fields(program), "inputs": inputs}), detect(), 1).func
+        default_schedule(type(program)(**{**fields(program), "inputs": inputs}), Machine(detect(), 1)).func
     ).text.text
     (tile,) = re.findall(r"define internal void @\S+_tile_\d+\(([^)]*)\)", text)
     pointers = [p for p in tile.split(", ") if p.startswith("ptr")]

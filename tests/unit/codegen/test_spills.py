@@ -7,6 +7,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.codegen import assembly, count_vector_spills, emit_kernel
+from tilewright.cost import Machine
 from tilewright.ir import CONST
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
@@ -101,7 +102,7 @@ def compiled(name, target):
 
 
 def compiled_of(program, target):
-    s = default_schedule(program, target, 2, winograd="off")
+    s = default_schedule(program, Machine(target, 2), winograd="off")
     text = emit_kernel(
         lower(s.func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
     ).text

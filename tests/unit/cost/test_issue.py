@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.cost.issue import reloaded_rows
 from tilewright.ir import CONST
 from tilewright.strategies import default_schedule
@@ -29,6 +30,6 @@ def test_the_reduction_of_a_product_says_so(target, parts):
     a, b = lang.placeholder((384, 512), "f32", "A"), lang.placeholder((512, 96), "f32", "B")
     program = lang.program([a, b], [lang.ops.matmul(a, b, name="C")])
     weights = program.inputs[1].with_(scope=CONST)
-    s = default_schedule(replace(program, inputs=(program.inputs[0], weights)), target, 1)
+    s = default_schedule(replace(program, inputs=(program.inputs[0], weights)), Machine(target, 1))
     loops = {loop for block in s.blocks() for loop in s.loops(block)}
     assert {value for loop in loops for key, value in s.loop(loop).hints if key == "reload"} == parts

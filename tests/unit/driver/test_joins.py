@@ -11,6 +11,7 @@ from tests.native_kernel import HOST, LANES
 
 import tilewright
 from tilewright.build import describe
+from tilewright.cost import Machine
 from tilewright.driver import graph_plan, verify_model
 from tilewright.driver.graph_plan import choose_graph_plan
 from tilewright.driver.units import UnitMaker, make_units
@@ -124,7 +125,7 @@ def joined_of(model, threads, target=HOST):
 
 
 def assert_in_bands(unit, threads, target=HOST):
-    s = default_schedule(unit.program, target, threads)
+    s = default_schedule(unit.program, Machine(target, threads))
     assert not [note for note in s.notes if "no chain" in note]
     assert "band" in str(s)
 

@@ -92,7 +92,7 @@ def test_candidates_may_lay_out_arguments_anew(measurer):
         [Step("layout_unfold", ("X", 2, 5, 4)), Step("layout_reorder", ("W", (2, 3, 1, 0)))],
     ):
         s = Schedule(task.program).replay(steps)
-        made = plan_unit(s.require_program(), HOST, 1).plan
+        made = plan_unit(s.require_program(), Machine(HOST, 1)).plan
         plan = replace(made, rewrites=Trace((*steps, *made.rewrites.steps)))
         (trial,) = measurer.measure(task, [Candidate("x", plan)])
         assert trial.status == "ok", (steps, trial.reason)

@@ -9,6 +9,7 @@ from tests.native_kernel import HOST, Native
 
 import onnx_models as tiny
 import tilewright
+from tilewright.cost import Machine
 from tilewright.driver.graph_plan import choose_graph_plan
 from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx
@@ -118,7 +119,7 @@ def test_phases_are_put_in_order_without_gathers():
         [node], [tiny.tensor("x", (1, 64, 12, 12))], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w}
     )
     (unit,) = default_units(model)
-    s = default_schedule(unit.program, HOST, 1, winograd="off")
+    s = default_schedule(unit.program, Machine(HOST, 1), winograd="off")
     assert "alloc convtranspose_phases_part: " in str(s)
     text = Native(s.func).text.text
     assert "shufflevector" in text and "gather" not in text
@@ -131,7 +132,7 @@ def test_phases_that_read_more_than_the_caches_hold_are_put_in_order_at_the_end(
     x, w = (random.standard_normal(shape, np.float32) for shape in ((1, 64, 12, 12), (64, 32, 2, 2)))
     model = tiny.model([node], [tiny.tensor("x", x.shape)], [tiny.tensor("y", (1, 32, 24, 24))], {"w": w})
     (unit,) = default_units(model)
-    s = default_schedule(unit.program, HOST, 1, winograd="off")
+    s = default_schedule(unit.program, Machine(HOST, 1), winograd="off")
     assert "convtranspose_phases_part" not in str(s)
     (y,) = tilewright.compile(model, threads=1, winograd="off")(x)
     wanted = expected(x, w, (2, 2), (0, 0), 1, 1, (24, 24))

@@ -108,7 +108,7 @@ def test_open_sizes_are_not_tuned():
 def other_plan(task):
     """Another plan than the default one, of the direct method, under canonical names."""
     program = canonical_program(task.program)
-    plan = plan_unit(program, task.machine.target, task.machine.threads, (), winograd="off").plan
+    plan = plan_unit(program, task.machine, (), winograd="off").plan
     _, context = rewritten(program, plan, task.machine)
     for at, nest in enumerate(plan.nests):
         rule = RULES[nest.rule]

@@ -5,6 +5,7 @@ import numpy as np
 from devices import checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
+from tilewright.cost import Machine
 from tilewright.ir import ASYNCHRONOUS, Barrier, For, locate, replace_at, seq
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers, mark_asynchronous
@@ -56,7 +57,7 @@ def test_only_copies_are():
 def test_products_copy_ahead():
     """Wide copies begin in CUDA's text and arrive before each barrier; loops in C compute the product."""
     a, b = lang.placeholder((128, 128), name="A"), lang.placeholder((128, 128), name="B")
-    s = plan_unit(lang.program([a, b], [ops.matmul(a, b)]), A100, 1).schedule
+    s = plan_unit(lang.program([a, b], [ops.matmul(a, b)]), Machine(A100, 1)).schedule
     text = checked_by_nvrtc(s.func)
     lines = [line.strip() for line in text.splitlines()]
     assert any(line.startswith("tw_copy_16(&") for line in lines)

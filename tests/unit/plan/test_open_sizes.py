@@ -5,6 +5,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.build import build
+from tilewright.cost import Machine
 from tilewright.ir import Param, program_at
 from tilewright.plan.open_sizes import TYPICAL, schedule_open, typical_size
 from tilewright.support import assert_close
@@ -40,7 +41,7 @@ def blur():
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_open_programs_get_vectors_and_are_right_at_every_size(program, threads):
-    s = schedule_open(program, detect(), threads)
+    s = schedule_open(program, Machine(detect(), threads))
     primitives = {step.primitive for step in s.trace.steps}
     assert "vectorize" in primitives and ("parallel" in primitives) == (threads > 1)
     if program.name == "product":

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.strategies.test_default import HOST, check, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.cost import machine as caches
 from tilewright.ir import For, stmt_children
 from tilewright.plan import plan_unit
@@ -39,8 +40,8 @@ def softmax(rows, columns):
 
 def test_results_larger_than_the_caches_are():
     rows = int(HOST.past_share * caches.last_cache(HOST)) // 4 // 1024
-    assert hinted(default_schedule(softmax(rows + 1, 1024), HOST, 2)) != []
-    assert hinted(default_schedule(softmax(rows, 1024), HOST, 2)) == []
+    assert hinted(default_schedule(softmax(rows + 1, 1024), Machine(HOST, 2))) != []
+    assert hinted(default_schedule(softmax(rows, 1024), Machine(HOST, 2))) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -60,7 +61,7 @@ def test_results_that_are_read_again_are_not(tiny_cache):
     z = lang.compute((64, 128), lambda i, j: lang.max(y[k, j], axis=k) + y[i, j], name="Z")
     found = {
         name
-        for _, names in hinted(default_schedule(lang.program([x], [y, z]), HOST, 2))
+        for _, names in hinted(default_schedule(lang.program([x], [y, z]), Machine(HOST, 2)))
         for name in names.split(",")
     }
     assert found == {"Z"}
@@ -70,7 +71,7 @@ def test_sizes_known_only_at_run_time_are_small(tiny_cache):
     n = lang.param("n")
     x = lang.placeholder((n, 1024), name="X")
     y = lang.compute((n, 1024), lambda i, j: x[i, j] + 1, name="Y")
-    assert hinted(default_schedule(lang.program([x], [y]), HOST, 2)) == []
+    assert hinted(default_schedule(lang.program([x], [y]), Machine(HOST, 2))) == []
 
 
 def product(m, n, k):
@@ -87,7 +88,7 @@ def inner_tiles(s):
 
 
 def directly(program):
-    return default_schedule(program, HOST, 2, winograd="off")
+    return default_schedule(program, Machine(HOST, 2), winograd="off")
 
 
 def test_results_that_take_longer_to_store_than_to_compute_are_made_line_by_line(tiny_cache):

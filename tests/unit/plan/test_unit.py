@@ -81,7 +81,7 @@ def drawn(program, plan, rng):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_plan_from_its_text_gives_the_same_function(name):
-    planned = plan_unit(PROGRAMS[name], HOST, 2)
+    planned = plan_unit(PROGRAMS[name], Machine(HOST, 2))
     again = plan_from_json(planned.plan.to_json())
     assert again == planned.plan
     assert hash(again) == hash(planned.plan)
@@ -92,7 +92,7 @@ def test_a_plan_from_its_text_gives_the_same_function(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
     program, rng = PROGRAMS[name], random.Random(name)
-    plan = plan_unit(program, HOST, 2).plan
+    plan = plan_unit(program, Machine(HOST, 2)).plan
     seen = set()
     for _ in range(4):
         other = drawn(program, plan, rng)
@@ -105,14 +105,14 @@ def test_every_plan_that_is_drawn_is_carried_out_and_right(name):
 
 def test_a_default_is_a_point_of_its_space():
     for program in PROGRAMS.values():
-        plan = plan_unit(program, HOST, 2).plan
+        plan = plan_unit(program, Machine(HOST, 2)).plan
         for nest, space in zip(plan.nests, spaces(program, plan), strict=True):
             space.check(nest.plan)
             assert nest.plan == space.default or nest.plan in space.others
 
 
 def test_a_convolution_has_many_plans():
-    plan = plan_unit(PROGRAMS["convolution"], HOST, 2, winograd="off").plan
+    plan = plan_unit(PROGRAMS["convolution"], Machine(HOST, 2), winograd="off").plan
     (space,) = spaces(PROGRAMS["convolution"], plan)
     assert len(set(space)) > 100
     neighbours = list(space.neighbours(space.default))
@@ -137,7 +137,7 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
     one = blocked(conv_program(1, 32, 64, (9, 11), (1, 1)))
     padded = blocked(conv_program(1, 16, 32, (19, 18), (3, 3), pad=1))
     program = {**PROGRAMS, "1x1": one, "padded": padded}[name]
-    plan = plan_unit(program, HOST, 2, winograd="off").plan
+    plan = plan_unit(program, Machine(HOST, 2), winograd="off").plan
     at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
     changes = {"shared": None, "block": None, "lines": None, **changes}
     other = replace(plan.nests[at].plan, **changes)
@@ -148,7 +148,7 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
 
 def test_chunks_of_rows_are_a_choice():
     program = PROGRAMS["rows in chunks"]
-    plan = plan_unit(program, HOST, 2).plan
+    plan = plan_unit(program, Machine(HOST, 2)).plan
     at, space = next(
         (n, space) for n, space in enumerate(spaces(program, plan)) if plan.nests[n].rule == "lanes"
     )
@@ -161,7 +161,7 @@ def test_chunks_of_rows_are_a_choice():
 
 @pytest.fixture
 def text():
-    return plan_unit(PROGRAMS["product"], HOST, 2).plan.to_json()
+    return plan_unit(PROGRAMS["product"], Machine(HOST, 2)).plan.to_json()
 
 
 def edited(text, change):
@@ -231,7 +231,7 @@ def test_the_plan_of_another_program_is_refused(text):
 
 
 def test_a_program_that_is_no_chain_is_not_fused():
-    plan = plan_unit(PROGRAMS["product"], HOST, 2).plan
+    plan = plan_unit(PROGRAMS["product"], Machine(HOST, 2)).plan
     rows = replace(plan, nests=(Nest("fused", "Y", (), RowChainPlan()),))
     with pytest.raises(ScheduleError, match="is no chain of contractions over rows"):
         build_unit(PROGRAMS["product"], rows, MACHINE)
@@ -241,7 +241,7 @@ def test_a_program_that_is_no_chain_is_not_fused():
 
 
 def test_a_space_says_which_combination_is_none():
-    (nest,) = plan_unit(GENERAL["min-plus"], HOST, 1).plan.nests
+    (nest,) = plan_unit(GENERAL["min-plus"], Machine(HOST, 1)).plan.nests
     plan = replace(nest.plan, vectors=1)
     space = Space(plan, {"vectors": (1, 9)}, lambda p: "no" if p.vectors > 1 else "")
     with pytest.raises(ArtefactError, match="here: no"):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
 from tilewright.ir import Block, For, function_at, locate, run_function
 from tilewright.poly import (
@@ -32,7 +33,7 @@ def test_tiles_are_legal_and_compute_what_python_does(name, threads, monkeypatch
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, SIZES, seed=3)
     func = function_at(func, values)
-    made = tiled_nest(func, detect(), threads)
+    made = tiled_nest(func, Machine(detect(), threads))
     kinds = {place.node.kind.name for place in locate(made.body, For)}
     assert ("parallel" in kinds) <= (threads > 1)
     assert not check_legal(list_function(func, {}), made, {})
@@ -58,7 +59,9 @@ def test_rows_lie_along_the_innermost_loop():
 
 def test_inner_loops_go_below_others_where_that_changes_no_order():
     """Columns of gramschmidt: the loop over j goes into the loops over i, and its rows into lanes."""
-    made = tiled_nest(function_at(scop(KERNELS["gramschmidt"]).func, {"N": 40, "M": 24}), detect(), 2)
+    made = tiled_nest(
+        function_at(scop(KERNELS["gramschmidt"]).func, {"N": 40, "M": 24}), Machine(detect(), 2)
+    )
     lanes = {
         b.node.stage
         for place in locate(made.body, For)
@@ -99,4 +102,4 @@ def _innermost_of(func):
 def test_nests_without_two_permutable_loops_are_refused():
     func = function_at(scop(KERNELS["durbin"]).func, {"N": 9})
     with pytest.raises(ScheduleError, match="no two loops of durbin may be permuted"):
-        tiled_nest(func, detect(), 2)
+        tiled_nest(func, Machine(detect(), 2))

@@ -7,6 +7,7 @@ from onnx import helper
 import onnx_models as tiny
 import tilewright
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.schedule import Schedule, overwritable
 from tilewright.strategies import default_schedule
 from tilewright.target import detect
@@ -71,7 +72,7 @@ def test_a_residual_is_overwritten_by_the_contraction_that_adds_it():
     k = lang.reduce_axis(64, "k")
     product = lang.compute((64, 64), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="product")
     out = lang.compute((64, 64), lambda i, j: lang.maximum(product[i, j] + r[i, j], 0.0), name="out")
-    s = default_schedule(lang.program([a, b, r], [out]), detect(), 2)
+    s = default_schedule(lang.program([a, b, r], [out]), Machine(detect(), 2))
     assert overwritable(s) == ("r",)
 
 

@@ -94,11 +94,11 @@ def test_kernels_of_models_take_it():
     """A plan that stores the bias behind the weights: measured, compiled into a model, right."""
     program = biased()
     step = Step("store_at", ("b", "W", 0, "Wb"))
-    made = plan_unit(Schedule(program).replay([step]).require_program(), HOST, 1).plan
+    made = plan_unit(Schedule(program).replay([step]).require_program(), Machine(HOST, 1)).plan
     plan = replace(made, rewrites=Trace((step, *made.rewrites.steps)))
     request = {
         "program": print_program(program),
-        "reference": plan_unit(program, HOST, 1).plan.to_json(),
+        "reference": plan_unit(program, Machine(HOST, 1)).plan.to_json(),
         "threads": 1,
         "form": "plan",
         "candidate": plan.to_json(),

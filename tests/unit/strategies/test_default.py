@@ -10,6 +10,7 @@ from tests.native_kernel import HOST, LANES, Native
 
 from tilewright import lang
 from tilewright.build import pack, unpack
+from tilewright.cost import Machine
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
 from tilewright.plan import Flow, assign_layouts
@@ -38,7 +39,7 @@ def blocked(program: Program) -> Program:
 
 def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5, target=HOST):
     """Schedule, run in both ways, and compare with the reference; returns the schedule."""
-    s = default_schedule(program, target, threads, winograd=winograd)
+    s = default_schedule(program, Machine(target, threads), winograd=winograd)
     check_schedule(program, s, interpret=interpret, tolerance=tolerance)
     assert str(replay(s.source, s.trace)) == str(s)
     return s
@@ -198,7 +199,7 @@ def test_without_winograd_the_schedule_is_the_direct_one():
 
 def test_auto_takes_winograd_where_it_pays_and_direct_where_it_does_not():
     def steps(program):
-        return [step.primitive for step in default_schedule(blocked(program), LANES, 2).trace.steps]
+        return [step.primitive for step in default_schedule(blocked(program), Machine(LANES, 2)).trace.steps]
 
     assert "winograd" in steps(conv_program(1, 64, 64, (56, 56), (3, 3), pad=1))
     assert "winograd" not in steps(conv_program(1, 16, 16, (1, 1), (3, 3), pad=1))
@@ -300,7 +301,7 @@ def test_elementwise_and_movement():
 
 def test_scheduling_is_deterministic():
     p = blocked(conv_program(1, 16, 32, (9, 17), (3, 3), pad=1))
-    first, second = default_schedule(p, HOST, 2), default_schedule(p, HOST, 2)
+    first, second = default_schedule(p, Machine(HOST, 2)), default_schedule(p, Machine(HOST, 2))
     assert first.trace == second.trace
 
 
@@ -310,7 +311,7 @@ def test_the_result_is_the_same_for_every_number_of_threads():
     arrays = {b.name: rng.standard_normal([e.as_int() for e in b.shape]).astype(np.float32) for b in p.inputs}
     results = []
     for threads in (1, 2, 3):
-        s = default_schedule(p, HOST, threads, winograd="off")
+        s = default_schedule(p, Machine(HOST, threads), winograd="off")
         given = {b.name: pack(arrays[b.name], b) for b in s.func.buffers if b.name in arrays}
         results.append(Native(s.func)(given)["Y"])
     np.testing.assert_array_equal(results[0], results[1])
@@ -331,6 +332,6 @@ def test_threads_share_the_tiles_around_partial_ones(columns):
     """A batch of one, in front of a loop whose last tile is partial, is no work to share."""
     a, b = t(1, 128, 96, name="A"), t(96, columns, name="B")
     program = constant(lang.program([a, b], [ops.matmul(a, b, name="C")]), "B")
-    s = default_schedule(program, HOST, 2, winograd="off")
+    s = default_schedule(program, Machine(HOST, 2), winograd="off")
     text = str(s)
     assert " parallel" in text and "in 0:1 parallel" not in text

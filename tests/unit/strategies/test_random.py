@@ -23,7 +23,7 @@ def candidates(name, count, seed=0):
 def test_candidates_are_distinct_legal_and_right(name):
     task, found = candidates(name, 12)
     assert len({candidate.plan for candidate in found}) == len(found) > 4
-    assert found[0].plan == plan_unit(task.program, HOST, 2).plan
+    assert found[0].plan == plan_unit(task.program, Machine(HOST, 2)).plan
     for candidate in found[:5]:
         check_schedule(task.program, candidate.schedule(task))
 

@@ -13,7 +13,7 @@ from tilewright.strategies import Candidate, Task, Trial
 from tilewright.support import ArtefactError
 from tilewright.tune import Database, GraphRecord, Record
 
-PLAN = plan_unit(PROGRAMS["product"], HOST, 1).plan
+PLAN = plan_unit(PROGRAMS["product"], Machine(HOST, 1)).plan
 TASK = Task(PROGRAMS["product"], Machine(HOST, 1))
 RECORD = Record("a", PLAN, "f", 1.0, 2.0)
 TRIALS = [

@@ -13,13 +13,13 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import physical, row_axis
-from tilewright.cost import bandwidth
+from tilewright.cost import Machine, bandwidth
 from tilewright.ir import BF16, F32, Program, Stage
 from tilewright.lang import SumMatch, match_sum
 from tilewright.plan.algorithms.choice import PRODUCT_EFFICIENCY, with_weights
 from tilewright.plan.contraction.instructions import InstructionUse, matrix_instruction, select_instruction
 from tilewright.plan.contraction.matrix_tiles import products_cost
-from tilewright.plan.contraction.nest import threads_for
+from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.padding import store_for_matrices
 from tilewright.plan.contraction.precision import contraction_of
 from tilewright.schedule import Schedule
@@ -59,9 +59,10 @@ class Bf16x3Choice:
 
 
 def choose_bf16x3(
-    s: Schedule, stage: Stage, target: Target, threads: int, constants: Collection[str] = ()
+    s: Schedule, stage: Stage, machine: Machine, constants: Collection[str] = ()
 ) -> Bf16x3Choice | None:
     """The method for a stage of a program, ``None`` for stages that it cannot do."""
+    target = machine.target
     if not target.tiles or matrix_instruction(BF16, target) is None:
         return None
     match = match_sum(s.require_program(), stage)
@@ -80,17 +81,16 @@ def choose_bf16x3(
     if made is None:
         return None
     now = made.require_program().stage(stage.name)
-    if threads_for(now, threads) != threads_for(stage, threads):
+    if sharing(now, machine).threads != sharing(stage, machine).threads:
         # three products for each would start threads that the sum is not worth
         return None
-    return Bf16x3Choice(made, *_cycles(s, made, match, target, threads))
+    return Bf16x3Choice(made, *_cycles(s, made, match, machine))
 
 
-def _cycles(
-    s: Schedule, made: Schedule, match: SumMatch, target: Target, threads: int
-) -> tuple[float, float]:
+def _cycles(s: Schedule, made: Schedule, match: SumMatch, machine: Machine) -> tuple[float, float]:
     """Cycles of a sum by the method, and directly: products, what is stored besides, weights from memory."""
-    units = min(threads_for(match.stage, threads), target.units)
+    target = machine.target
+    units = min(sharing(match.stage, machine).threads, target.units)
     c = contraction_of(made.require_program(), match.stage.name, target)
     assert c is not None and c.b is not None
     found = _matrix(made, match.stage, target)
@@ -112,15 +112,16 @@ def _cycles(
     gathered = 0.0
     if not set(c.axes("k")) & physical(before, match.data).indices[-1].vars:
         gathered = GATHER_CYCLES * _elements(before, match.data.buffer) / units
-    stored = moved / bandwidth(target, moved / units, units) + results / target.memory[1].bandwidth
+    stored = moved / bandwidth(machine.with_threads(units), moved / units)
+    stored += results / target.memory[1].bandwidth
     rest = START_CYCLES + gathered + stored / units
     nbytes = weights if match.constant else 0
     products = count * others / instruction.per_cycle / units
     rate = target.lanes(F32) * target.fma_per_cycle * units * PRODUCT_EFFICIENCY
     direct = prod(it.extent.as_int() for it in match.stage.iters) / rate
     return (
-        with_weights(products, rest, target, nbytes, 1, threads),
-        with_weights(direct, 0.0, target, nbytes, 1, threads),
+        with_weights(products, rest, machine, nbytes, 1),
+        with_weights(direct, 0.0, machine, nbytes, 1),
     )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tilewright.cost import bandwidth, products_rate
+from tilewright.cost import Machine, bandwidth, products_rate
 from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
 from tilewright.plan.algorithms.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
 from tilewright.schedule import Schedule
-from tilewright.target import Target
 
 WinogradMode = Literal["auto", "off", "f2", "f4"]
 WINOGRAD_MODES: Final[tuple[WinogradMode, ...]] = ("auto", "off", "f2", "f4")
@@ -76,8 +75,7 @@ class WinogradChoice:
 def choose_winograd(
     program: Program,
     stage: Stage,
-    target: Target,
-    threads: int,
+    machine: Machine,
     mode: WinogradMode,
     sizes: Sequence[int] = WINOGRAD_SIZES,
 ) -> WinogradChoice | None:
@@ -90,30 +88,29 @@ def choose_winograd(
     match = match_winograd(program, stage)
     if match is None:
         return None
-    lanes = target.lanes(match.dtype)
+    lanes = machine.target.lanes(match.dtype)
     if match.extent(match.ic) % lanes or match.extent(match.oc) % lanes:
         return None
-    best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, target, threads), None)
+    best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, machine), None)
     for m in sizes if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
-        ways = tile_blocks(program, match, m, target, threads)
-        costs = [_winograd_cycles(program, match, m, way, target, threads) for way in ways]
+        ways = tile_blocks(program, match, m, machine)
+        costs = [_winograd_cycles(program, match, m, way, machine) for way in ways]
         cycles = min(costs) * MARGIN
         if mode != "auto" or cycles < best[0]:
             best = (cycles, WinogradChoice(match, m, ways[costs.index(min(costs))], cycles))
     return best[1]
 
 
-def _rate(match: WinogradMatch, target: Target, threads: int) -> float:
+def _rate(match: WinogradMatch, machine: Machine) -> float:
     """Multiply-adds that all threads do in one cycle."""
-    return target.lanes(match.dtype) * target.fma_per_cycle * min(threads, target.units)
+    target = machine.target
+    return target.lanes(match.dtype) * target.fma_per_cycle * min(machine.threads, target.units)
 
 
-def with_weights(
-    products: float, rest: float, target: Target, nbytes: float, reads: float, threads: int
-) -> float:
+def with_weights(products: float, rest: float, machine: Machine, nbytes: float, reads: float) -> float:
     """Cycles of products with ``nbytes`` of weights, read from memory, then from a cache, and the rest."""
-    memory = nbytes / target.memory[-1].bandwidth
-    again = max(0.0, reads - 1) * nbytes / (READ_AHEAD * bandwidth(target, nbytes, threads))
+    memory = nbytes / machine.target.memory[-1].bandwidth
+    again = max(0.0, reads - 1) * nbytes / (READ_AHEAD * bandwidth(machine, nbytes))
     return max(max(products, again) + rest + SHOWN * memory, memory + again)
 
 
@@ -135,28 +132,29 @@ def _taps_met(match: WinogradMatch) -> int:
     return met
 
 
-def _direct_cycles(match: WinogradMatch, target: Target, threads: int) -> float:
+def _direct_cycles(match: WinogradMatch, machine: Machine) -> float:
     channels = match.extent(match.ic) * match.extent(match.oc)
     rows, cols = match.extent(match.rows), match.extent(match.cols)
     points = match.extent(match.n) * _taps_met(match)
     # taps that meet padding are skipped
     inside = (3 * rows - 2) * (3 * cols - 2) if match.inside else 9 * rows * cols
     # narrow data is multiplied by an instruction with narrow weights
-    depth = products_rate(match.data.dtype, match.dtype, target)
+    depth = products_rate(match.data.dtype, match.dtype, machine.target)
     weights = 9 * channels * _taps(match) * (match.data.dtype.bytes if depth > 1 else match.dtype.bytes)
-    products = points * inside * channels / (depth * _rate(match, target, threads))
-    return with_weights(products, 0.0, target, weights, 1, threads)
+    products = points * inside * channels / (depth * _rate(match, machine))
+    return with_weights(products, 0.0, machine, weights, 1)
 
 
 def _winograd_cycles(
-    program: Program, match: WinogradMatch, m: int, blocks: TileBlocks, target: Target, threads: int
+    program: Program, match: WinogradMatch, m: int, blocks: TileBlocks, machine: Machine
 ) -> float:
+    target = machine.target
     alpha = (m + 2) ** 2
     ic, oc = match.extent(match.ic), match.extent(match.oc)
     batch = match.extent(match.n)
     depth = match.extent(match.depth) if match.depth else 1
     depth_in = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
-    units = min(threads, target.units)
+    units = min(machine.threads, target.units)
     # threads that work on one image, and images that one of them works on
     inner = max(1, units // batch)
     images = -(-batch * inner // units)
@@ -175,4 +173,4 @@ def _winograd_cycles(
     weights = 4 * alpha * ic * oc * _taps(match) / blocks.parts
     reads = blocks.turns * _taps_met(match) / _taps(match)
     # the next images find weights that the other threads read at about the same time: as good as computing
-    return with_weights(products, transforms, target, weights, reads, threads)
+    return with_weights(products, transforms, machine, weights, reads)

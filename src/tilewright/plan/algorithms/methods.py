@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tilewright.cost import Machine
 from tilewright.ir import Stage
 from tilewright.plan.algorithms.bf16x3 import Bf16x3Choice, choose_bf16x3
 from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
@@ -13,7 +14,6 @@ from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.rows.match import ending_stage
 from tilewright.schedule import ALGORITHMS, Algorithm, Schedule
-from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +22,7 @@ class Asked:
 
     schedule: Schedule
     stage: Stage
-    target: Target
-    threads: int
+    machine: Machine
     mode: WinogradMode = "auto"
     sizes: Sequence[int] = WINOGRAD_SIZES
     constants: Collection[str] = ()
@@ -72,14 +71,14 @@ def cheapest(asked: Asked) -> tuple[Method, Choice] | None:
 
 def _winograd(asked: Asked) -> WinogradChoice | None:
     program = asked.schedule.require_program()
-    return choose_winograd(program, asked.stage, asked.target, asked.threads, asked.mode, asked.sizes)
+    return choose_winograd(program, asked.stage, asked.machine, asked.mode, asked.sizes)
 
 
 def _strassen(asked: Asked) -> StrassenChoice | None:
     program = asked.schedule.require_program()
     if asked.mode != "auto":
         return None
-    found = choose_strassen(program, asked.stage, asked.target, asked.threads)
+    found = choose_strassen(program, asked.stage, asked.machine)
     # a part of a chain is scheduled with it as a whole
     return found if found is not None and ending_stage(program, asked.stage) is not None else None
 
@@ -87,10 +86,10 @@ def _strassen(asked: Asked) -> StrassenChoice | None:
 def _bf16x3(asked: Asked) -> Bf16x3Choice | None:
     if asked.mode != "auto":
         return None
-    found = choose_bf16x3(asked.schedule, asked.stage, asked.target, asked.threads, asked.constants)
+    found = choose_bf16x3(asked.schedule, asked.stage, asked.machine, asked.constants)
     if found is None or found.gain <= 0:
         return None
-    return found if find_chain(asked.schedule.require_program(), asked.target) is None else None
+    return found if find_chain(asked.schedule.require_program(), asked.machine.target) is None else None
 
 
 METHODS: Final = (

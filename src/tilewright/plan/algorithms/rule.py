@@ -45,9 +45,7 @@ class WinogradRule(Rule[AlgorithmProblem, WinogradPlan]):
         """The transforms and products of a block, one after the other."""
         assert isinstance(problem.match, WinogradMatch)
         machine = problem.context.machine
-        return schedule_winograd(
-            s, problem.match, plan.m, plan.blocks, problem.last, machine.target, machine.threads
-        )
+        return schedule_winograd(s, problem.match, plan.m, plan.blocks, problem.last, machine)
 
 
 class StrassenRule(Rule[AlgorithmProblem, StrassenPlan]):
@@ -71,7 +69,7 @@ class StrassenRule(Rule[AlgorithmProblem, StrassenPlan]):
         assert isinstance(problem.match, ProductMatch)
         machine = problem.context.machine
         choice = StrassenChoice(problem.match, plan.rows, plan.vectors, plan.lanes, plan.height)
-        return schedule_strassen(s, choice, problem.last, machine.target, machine.threads)
+        return schedule_strassen(s, choice, problem.last, machine)
 
 
 def _match(context: Context, root: str, kind: type) -> AlgorithmProblem | None:

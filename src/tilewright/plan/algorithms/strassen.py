@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.cost import reloaded_rows
+from tilewright.cost import Machine, reloaded_rows
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.plan.contraction.microkernel import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
-from tilewright.plan.contraction.nest import threads_for
+from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, RegisterTile, register_tile
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -124,39 +124,43 @@ class StrassenChoice:
         return (f"{name}_sums", *(f"{name}_product{n}" for n in range(1, PRODUCTS + 1)), name)
 
 
-def choose_strassen(program: Program, stage: Stage, target: Target, threads: int) -> StrassenChoice | None:
+def choose_strassen(program: Program, stage: Stage, machine: Machine) -> StrassenChoice | None:
     """The method for a product with a constant matrix, ``None`` for the direct one (or for other stages)."""
     match = match_product(program, stage)
     if match is None:
         return None
     best: tuple[float, StrassenChoice] | None = None
-    lanes = target.lanes(F32)
-    threads = threads_for(stage, threads)
+    lanes = machine.target.lanes(F32)
+    machine = sharing(stage, machine)
     half = match.extent(match.m) // 2
     for vectors in (1, 2, 3, 4):
         pairs = match.half(vectors * lanes) // (vectors * lanes)
         whole = match.extent(match.n) == 2 * pairs * vectors * lanes
-        height = _height(half, whole and pairs % threads == 0, target, threads)
+        height = _height(half, whole and pairs % machine.threads == 0, machine)
         if height is None:
             continue
         rows = height or half
-        tile = register_tile(target, rows, pairs * vectors, (vectors,), max_rows=MAX_ROWS, groups=rows)
+        tile = register_tile(
+            machine.target, rows, pairs * vectors, (vectors,), max_rows=MAX_ROWS, groups=rows
+        )
         choice = StrassenChoice(match, tile.rows, vectors, lanes, height)
-        cost = _cycles(choice, tile, target, threads)
+        cost = _cycles(choice, tile, machine)
         if best is None or cost < best[0]:
             best = (cost, choice)
-    if best is None or not _pays(best[1], best[0], target, threads):
+    if best is None or not _pays(best[1], best[0], machine):
         return None
     return replace(best[1], cycles=best[0])
 
 
-def _height(half: int, even: bool, target: Target, threads: int) -> int | None:
+def _height(half: int, even: bool, machine: Machine) -> int | None:
     """Neighbouring rows of each half that a thread has; 0: all, for pairs that threads share evenly.
 
     ``None`` where threads can share neither.
     """
-    own = half // threads
-    shared = half % threads == 0 and (threads == 1 or not even or panels_hidden(target, 2 * own))
+    own = half // machine.threads
+    shared = half % machine.threads == 0 and (
+        machine.threads == 1 or not even or panels_hidden(machine.target, 2 * own)
+    )
     return own if shared else 0 if even else None
 
 
@@ -166,11 +170,11 @@ def panels_hidden(target: Target, rows: int) -> bool:
     return nbytes * COMPUTE_BOUND <= target.memory[-1].bandwidth
 
 
-def _cycles(choice: StrassenChoice, tile: RegisterTile, target: Target, threads: int) -> float:
+def _cycles(choice: StrassenChoice, tile: RegisterTile, machine: Machine) -> float:
     """Cycles of a product by the method."""
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
-    parts = min(threads, target.units)
+    parts = min(machine.threads, machine.target.units)
     columns = 2 * choice.pairs * choice.width
     tiles = m * columns / (choice.rows * choice.width * parts)
     sums = m * k / 4 / choice.lanes * choice.sums * SUM_CYCLES / (parts if choice.height else 1)
@@ -179,15 +183,16 @@ def _cycles(choice: StrassenChoice, tile: RegisterTile, target: Target, threads:
     return products + sums + result + tiles * PRODUCTS / 4 * TILE_CYCLES
 
 
-def _pays(choice: StrassenChoice, cycles: float, target: Target, threads: int) -> bool:
+def _pays(choice: StrassenChoice, cycles: float, machine: Machine) -> bool:
+    target = machine.target
     match = choice.match
     m, n, k = (match.extent(axis) for axis in (match.m, match.n, match.k))
-    parts = min(threads, target.units)
+    parts = min(machine.threads, target.units)
     tile = register_tile(target, m, -(-n // choice.lanes), (1, 2, 3, 4), max_rows=MAX_ROWS)
     tiles = m * n / (tile.rows * tile.vectors * choice.lanes * parts)
     direct = tile.cycles * k / parts
     memory = match.data.dtype.bytes * n * k / target.memory[-1].bandwidth
-    copies = 1 if choice.height else threads
+    copies = 1 if choice.height else machine.threads
     kept = match.data.dtype.bytes * m * k * (1 + copies * choice.sums / 4)
     last = max((level.size for level in target.memory if level.size is not None), default=0)
     if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
@@ -195,16 +200,14 @@ def _pays(choice: StrassenChoice, cycles: float, target: Target, threads: int) -
     return cycles * MARGIN < direct + tiles * TILE_CYCLES
 
 
-def schedule_strassen(
-    s: Schedule, choice: StrassenChoice, last: Stage, target: Target, threads: int
-) -> Schedule:
+def schedule_strassen(s: Schedule, choice: StrassenChoice, last: Stage, machine: Machine) -> Schedule:
     """Schedule the stages of a product whose result ``last`` consumes point by point, if it is not its own.
 
     Raises ScheduleError where a primitive refuses.
     """
     match, width = choice.match, choice.width
     sums, *products, result = choice.stages
-    threads = threads_for(match.stage, threads)
+    machine = sharing(match.stage, machine)
     s = s.set_layout(choice.weights, (f"d2//{width}", "d0", "d1", f"d2%{width}"))
     names = [it.name for it in match.stage.iters if it.kind == "par"]
     loops = dict(zip(names, s.loops(last.name), strict=True))
@@ -215,7 +218,9 @@ def schedule_strassen(
         s = s.split(loops[match.n], [2, width], names=["pair", "side", "lane"])
     else:
         s = s.split(loops[match.m], [half], names=["half", "row"])
-        s = s.split(loops[match.n], [pairs // threads, 2, width], names=["share", "pair", "side", "lane"])
+        s = s.split(
+            loops[match.n], [pairs // machine.threads, 2, width], names=["share", "pair", "side", "lane"]
+        )
     s = s.reorder("share", "pair", "row", *single, "half", "side", "lane")
     if last.name != result:
         s = s.compute_at(result, "side").set_scope(match.stage.writes[0], "register")
@@ -224,7 +229,7 @@ def schedule_strassen(
             s = s.unroll(loop)
         s = s.vectorize(lane)
     for name in reversed(products):
-        s = _product(s.compute_at(name, "pair"), name, choice, target)
+        s = _product(s.compute_at(name, "pair"), name, choice, machine.target)
     for loop in (*single, "half", "side"):
         s = s.unroll(loop)
     s = s.vectorize("lane").annotate("pair", "prefetch", f"{choice.weights}@spread")
@@ -232,7 +237,7 @@ def schedule_strassen(
     number, row, k = loops_below(s, sums, "share")
     s = s.split(k, choice.lanes, names=["vector", "element"])
     s = s.reorder(row, "vector", number, "element").unroll(number).vectorize("element")
-    if threads > 1:
+    if machine.threads > 1:
         s = s.parallel("share")
     return s.partition("pair", -1) if match.extent(match.n) % (2 * width) else s
 

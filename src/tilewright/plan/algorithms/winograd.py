@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.cost import second_cache
+from tilewright.cost import Machine, second_cache
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.plan.contraction.nest import schedule_inner
@@ -62,51 +62,50 @@ class TileBlocks:
     panel: int = 0
 
 
-def tile_blocks(
-    program: Program, match: WinogradMatch, m: int, target: Target, threads: int
-) -> tuple[TileBlocks, ...]:
+def tile_blocks(program: Program, match: WinogradMatch, m: int, machine: Machine) -> tuple[TileBlocks, ...]:
     """The ways to divide the tiles: by blocks, and by channels if these divide evenly among threads."""
     depth = program.buffer(match.data.buffer).shape[2].as_int() if match.depth else 1
     ic, oc = match.extent(match.ic) * depth, match.extent(match.oc)
     point = 4 * (m + 2) ** 2
-    lanes = target.lanes(match.dtype)
-    threads = max(1, threads // match.extent(match.n))
-    shared = _even_blocks(match, m, point * (ic + oc), target, threads, -(-oc // lanes))
-    if threads == 1 or oc % (threads * lanes):
+    lanes = machine.target.lanes(match.dtype)
+    machine = machine.with_threads(max(1, machine.threads // match.extent(match.n)))
+    shared = _even_blocks(match, m, point * (ic + oc), machine, -(-oc // lanes))
+    if machine.threads == 1 or oc % (machine.threads * lanes):
         return (shared,)
-    vectors = oc // threads // lanes
+    vectors = oc // machine.threads // lanes
     counts = tuple(v for v in VECTORS if vectors % v == 0)
-    apart = _even_blocks(match, m, point * (ic + counts[-1] * lanes), target, 1, vectors, counts)
-    best = register_tile(target, apart.block, vectors, counts, max_rows=MAX_ROWS)
-    return shared, replace(apart, parts=threads, panel=best.vectors * lanes)
+    apart = _even_blocks(
+        match, m, point * (ic + counts[-1] * lanes), machine.with_threads(1), vectors, counts
+    )
+    best = register_tile(machine.target, apart.block, vectors, counts, max_rows=MAX_ROWS)
+    return shared, replace(apart, parts=machine.threads, panel=best.vectors * lanes)
 
 
 def _even_blocks(
     match: WinogradMatch,
     m: int,
     bytes_per_tile: int,
-    target: Target,
-    threads: int,
+    machine: Machine,
     vectors: int,
     counts: tuple[int, ...] = VECTORS,
 ) -> TileBlocks:
     """Blocks that are small enough for the cache, and that ``threads`` share evenly."""
     tiles = -(-match.extent(match.rows) // m) * -(-match.extent(match.cols) // m)
-    size = second_cache(target)
+    size = second_cache(machine.target)
     most = max(1, int(size * CACHE_SHARE) // bytes_per_tile)
     least = -(-tiles // most)
     best: tuple[float, int, int] | None = None
-    for blocks in range(least, 2 * least + 2 * threads + 1):
+    for blocks in range(least, 2 * least + 2 * machine.threads + 1):
         block = -(-tiles // blocks)
         done = -(-tiles // block)
         # tiles that the busiest thread computes
-        cost = -(-done // threads) * block + BLOCK_TILES * done
+        cost = -(-done // machine.threads) * block + BLOCK_TILES * done
         if best is None or cost < best[0] - 1e-9:
             best = (cost, block, done)
     assert best is not None
     _, block, done = best
-    cycles = register_tile(target, block, vectors, counts, max_rows=MAX_ROWS).cycles
-    return TileBlocks(block, done * block, -(-done // threads), cycles)
+    cycles = register_tile(machine.target, block, vectors, counts, max_rows=MAX_ROWS).cycles
+    return TileBlocks(block, done * block, -(-done // machine.threads), cycles)
 
 
 def schedule_winograd(
@@ -115,14 +114,14 @@ def schedule_winograd(
     m: int,
     blocks: TileBlocks,
     last: Stage,
-    target: Target,
-    threads: int,
+    machine: Machine,
 ) -> Schedule:
     """Schedule the stages of a Winograd convolution whose result ``last`` consumes point by point.
 
     ``blocks`` is one of :func:`tile_blocks`, ``last`` has the convolution's own stage inlined.
     Raises ScheduleError where a primitive refuses.
     """
+    target = machine.target
     program = s.require_program()
     name = match.stage.name
     part = {p: f"{name}_{p}" for p in WINOGRAD_STAGES}
@@ -160,7 +159,7 @@ def schedule_winograd(
         xy = f"{points.name}_xy"
         s = s.fuse(f"{points.name}_x", f"{points.name}_y", names=[xy])
         s = s.annotate(xy, "prefetch", f"{weights}@spread")
-    if threads > 1:
+    if machine.threads > 1:
         outer = "cs" if outside else "tb"
         if batch > 1:
             s, outer = s.fuse(loops["n"], outer, names=["nb"]), "nb"

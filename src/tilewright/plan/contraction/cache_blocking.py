@@ -13,8 +13,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, footprint
-from tilewright.cost import bandwidth
-from tilewright.target import Target
+from tilewright.cost import Machine, bandwidth
 
 #: Part of the second cache level that a block of ``a`` may take: panels and results need the rest.
 CACHE_SHARE: Final = 0.4
@@ -32,11 +31,10 @@ class RowBlock:
 
 def choose_row_block(
     c: Contraction,
-    target: Target,
+    machine: Machine,
     tiled: Mapping[str, int],
     panel: int,
     cut: str | None,
-    threads: int,
     made: bool = False,
 ) -> RowBlock | None:
     """The blocks of a contraction's rows; ``None`` where they do not pay, or no even ones fit.
@@ -51,12 +49,12 @@ def choose_row_block(
     full = {it.name: it.extent.as_int() for it in c.stage.iters}
     full |= dict.fromkeys(c.axes("batch"), 1)
     if cut is not None:
-        full[cut] //= threads
+        full[cut] //= machine.threads
     panels = -(-full[c.vector] // panel) * prod(full[a] for a in c.axes("n") if a != c.vector)
-    share = 1 if cut is not None else min(threads, panels)
+    share = 1 if cut is not None else min(machine.threads, panels)
     panels = -(-panels // share)
     whole, other = footprint(c.a, full), footprint(c.b, full) // share
-    second = target.level("l2")
+    second = machine.target.level("l2")
     most = int(CACHE_SHARE * (second.size or 0))
     if whole <= most or (panels == 1 and not made):
         return None
@@ -79,8 +77,8 @@ def choose_row_block(
         return None
     done = footprint(c.a, inside | {chosen.axis: chosen.size})
     blocks = max(1, round(whole / done))
-    rate = bandwidth(target, whole, threads)
+    rate = bandwidth(machine, whole)
     plain = panels * whole / rate
     blocked = whole / rate + panels * whole / second.bandwidth
-    blocked += blocks * other / bandwidth(target, other, threads if cut is None else 1)
+    blocked += blocks * other / bandwidth(machine.with_threads(machine.threads if cut is None else 1), other)
     return chosen if made or blocked * MARGIN < plain else None

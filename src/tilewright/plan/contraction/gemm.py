@@ -38,6 +38,7 @@ from typing import Final
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import (
     WAYS,
+    Machine,
     first_ways,
     last_cache,
     page_cycles,
@@ -88,17 +89,18 @@ TILE_MARGIN: Final = 1.002
 MANY: Final = lcm(*range(1, MAX_ROWS + 1))
 
 
-def is_large_product(
-    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
-) -> bool:
+def is_large_product(program: Program, c: Contraction, machine: Machine, constants: Collection[str]) -> bool:
     """Whether a contraction is a product of two plain matrices, not constants, for the rules of this file."""
+    target = machine.target
     axes = plain_product(program, c, constants)
     if axes is None:
         return False
     row, k = axes
     rows, columns = c.extent(row), c.extent(c.vector)
     tile = product_tile(c, target)
-    if columns_scattered(c, target) and columns >= 2 * threads * tile.vectors * vector_width(c, target):
+    if columns_scattered(c, target) and columns >= 2 * machine.threads * tile.vectors * vector_width(
+        c, target
+    ):
         return rows >= MIN_USES_SCATTERED
     nbytes = rows * c.extent(k) * c.a.dtype.bytes
     return nbytes > MIN_SHARE * whole_cache(target) and min(rows, columns) >= MIN_USES
@@ -138,7 +140,7 @@ def is_plain_input(program: Program, ld: Load, constants: Collection[str]) -> bo
 
 
 def schedule_gemm(
-    s: Schedule, c: Contraction, epilogue: Stage | None, plan: GemmPlan, target: Target, threads: int
+    s: Schedule, c: Contraction, epilogue: Stage | None, plan: GemmPlan, machine: Machine
 ) -> Schedule:
     """Schedule a product and the stage that consumes it point by point, if there is one.
 
@@ -146,7 +148,7 @@ def schedule_gemm(
     """
     stage, last, row, (k,) = c.stage, epilogue or c.stage, row_axis(c), c.axes("k")
     assert row is not None
-    rows, columns = plan.tile_rows, plan.vectors * vector_width(c, target)
+    rows, columns = plan.tile_rows, plan.vectors * vector_width(c, machine.target)
     axes = [it.name for it in stage.iters if it.kind == "par"]
     loops = dict(zip(axes, s.loops(last.name), strict=False))
     reductions = [] if epilogue is not None else [s.loops(stage.name)[-1]]
@@ -156,7 +158,7 @@ def schedule_gemm(
     group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
     block, around, inner = f"{i}_block", f"{i}_tile", f"{i}_row"
     shared = loops[plan.shared]
-    parts = {axis: threads if axis == plan.shared else 1 for axis in (row, c.vector)}
+    parts = {axis: machine.threads if axis == plan.shared else 1 for axis in (row, c.vector)}
     own = {axis: _parts(c.extent(axis), n) for axis, n in parts.items()}
     tiles = _parts(_parts(own[row], rows), plan.blocks)
     s = s.split(shared, own[plan.shared], names=[group, f"{shared}_own"])
@@ -169,7 +171,7 @@ def schedule_gemm(
         a, b = var(row), var(k)
         place = (floordiv(a, rows), floordiv(b, run), mod(a, rows), mod(b, run))
         tiled = replace(c, a=replace(c.a, indices=place))
-    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile, target)
+    s = _micro_kernel(s, tiled, epilogue, (around, inner, vector), plan.tile, machine.target)
     s = s.split(around, tiles, names=[block, f"{around}s"]).reorder(group, block, panel, f"{around}s")
     s = s.annotate(f"{around}s", "outline")
     assert c.b is not None
@@ -185,7 +187,7 @@ def schedule_gemm(
     least = {axis: c.extent(axis) - (n - 1) * own[axis] for axis, n in parts.items()}
     s = _exact_panels(s, panel, least[c.vector], columns)
     s = _exact_rows(s, (block, f"{around}s"), least[row], tiles, rows)
-    return s.parallel(group) if threads > 1 else s
+    return s.parallel(group) if machine.threads > 1 else s
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +214,21 @@ class GemmPlan:
         return RegisterTile(self.tile_rows, self.vectors, 0.0)
 
 
-def plan_gemm(c: Contraction, target: Target, threads: int, epilogue: Stage | None = None) -> GemmPlan:
+def plan_gemm(c: Contraction, machine: Machine, epilogue: Stage | None = None) -> GemmPlan:
     """How a product of plain matrices is done, see the head of this file; ``epilogue`` takes the results."""
-    plan = _plan_gemm(c, target, threads)
-    kept = c.extent(c.axes("k")[0]) * c.extent(c.vector) * c.a.dtype.bytes <= PANELS_SHARE * second_cache(
-        target
-    )
+    plan, target = _plan_gemm(c, machine), machine.target
+    nbytes = c.extent(c.axes("k")[0]) * c.extent(c.vector) * c.a.dtype.bytes
+    kept = nbytes <= PANELS_SHARE * second_cache(target)
     if epilogue is None or plan.each or not kept or not reads_as_much(c, epilogue, target):
         return plan
     row = row_axis(c)
     assert row is not None
-    own = _parts(c.extent(row), threads if plan.shared == row else 1)
+    own = _parts(c.extent(row), machine.threads if plan.shared == row else 1)
     return replace(plan, blocks=_parts(own, plan.tile_rows))
 
 
-def _plan_gemm(c: Contraction, target: Target, threads: int) -> GemmPlan:
+def _plan_gemm(c: Contraction, machine: Machine) -> GemmPlan:
+    target = machine.target
     row, (k,) = row_axis(c), c.axes("k")
     assert row is not None and c.b is not None
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
@@ -239,10 +241,10 @@ def _plan_gemm(c: Contraction, target: Target, threads: int) -> GemmPlan:
             ahead = not (across or columns_collide(c, target))
             return GemmPlan(tile.rows, tile.vectors, c.vector, copied, True, 1, each=True, ahead=ahead)
         return GemmPlan(tile.rows, tile.vectors, row, copied, False, 1, ahead=True)
-    small = threads * c.extent(c.vector) * line <= COPIES_SHARE * last
+    small = machine.threads * c.extent(c.vector) * line <= COPIES_SHARE * last
     shared = row if small else c.vector
-    own = c.extent(row) // (threads if small else 1)
-    blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, target, threads))
+    own = c.extent(row) // (machine.threads if small else 1)
+    blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, machine))
     return GemmPlan(tile.rows, tile.vectors, shared, copied, True, blocks, ahead=True)
 
 
@@ -312,10 +314,10 @@ def _parts(extent: int, size: int) -> int:
     return -(-extent // size)
 
 
-def _tiles_of_block(rows: int, k: int, tile: int, target: Target, threads: int) -> int:
+def _tiles_of_block(rows: int, k: int, tile: int, machine: Machine) -> int:
     """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
     tiles = _parts(rows, tile)
-    most = max(1, int(whole_cache(target) * CACHE_SHARE) // (4 * k * tile * threads))
+    most = max(1, int(whole_cache(machine.target) * CACHE_SHARE) // (4 * k * tile * machine.threads))
     return _parts(tiles, _parts(tiles, most))
 
 

@@ -22,7 +22,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, run_length
-from tilewright.cost import exceeds_caches, first_cache, second_cache
+from tilewright.cost import Machine, exceeds_caches, first_cache, second_cache
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below
@@ -51,9 +51,7 @@ GROUP_SHARE: Final = 0.5
 MIN_ELEMENTS: Final = 1 << 17
 
 
-def is_stream(
-    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
-) -> bool:
+def is_stream(program: Program, c: Contraction, machine: Machine, constants: Collection[str]) -> bool:
     """Whether a contraction reads each row of a large operand once, for few rows of the result."""
     # a part of a reduction that rfactor cut is no window
     if use_of(c) is not None or c.guard or c.run is not None or len(c.axes("k", "window")) != 1:
@@ -67,7 +65,7 @@ def is_stream(
         return False
     if not any(k in i.vars for i in read.indices):
         return False
-    far = exceeds_caches(buffer, target)
+    far = exceeds_caches(buffer, machine.target)
     if c.b is not None and prod(c.extent(a) for a in c.axes("m")) > (
         MAX_ROWS_FROM_MEMORY if far else MAX_ROWS
     ):
@@ -75,9 +73,9 @@ def is_stream(
     if c.b is not None and c.axes("n") != (c.vector,):
         return False
     elements = prod(c.extent(it.name) for it in c.stage.iters if any(it.name in i.vars for i in read.indices))
-    columns = _vectors(c) * vector_width(c, target)
+    columns = _vectors(c) * vector_width(c, machine.target)
     outer = prod(c.extent(a) for a in _outer(c))
-    enough = outer % threads == 0 or c.extent(c.vector) // columns >= 2 * threads
+    enough = outer % machine.threads == 0 or c.extent(c.vector) // columns >= 2 * machine.threads
     return elements >= MIN_ELEMENTS and c.extent(k) >= MIN_STEPS and enough and c.extent(c.vector) >= columns
 
 
@@ -87,20 +85,20 @@ def _vectors(c: Contraction) -> int:
     return VECTORS if rows <= MAX_ROWS else VECTORS_OF_MANY
 
 
-def split_streams(s: Schedule, target: Target, constants: Collection[str], threads: int) -> Schedule:
+def split_streams(s: Schedule, machine: Machine, constants: Collection[str]) -> Schedule:
     """Give each thread whole rows, where it can hold all results, and add up the threads' sums afterwards."""
 
     def steps(program: Program, c: Contraction) -> int | None:
-        if not is_stream(program, c, target, constants, threads):
+        if not is_stream(program, c, machine, constants):
             return None
         (k,) = c.axes("k", "window")
         results = prod(c.extent(it.name) for it in c.stage.iters if it.kind == "par")
-        even = prod(c.extent(a) for a in _outer(c)) % threads == 0
-        small = results * c.write.value.dtype.bytes <= first_cache(target)
-        long = c.extent(k) % threads == 0 and c.extent(k) >= MIN_STEPS * threads
-        return c.extent(k) // threads if not even and small and long else None
+        even = prod(c.extent(a) for a in _outer(c)) % machine.threads == 0
+        small = results * c.write.value.dtype.bytes <= first_cache(machine.target)
+        long = c.extent(k) % machine.threads == 0 and c.extent(k) >= MIN_STEPS * machine.threads
+        return c.extent(k) // machine.threads if not even and small and long else None
 
-    return share_reductions(s, target, threads, steps)
+    return share_reductions(s, machine, steps)
 
 
 def _outer(c: Contraction) -> list[str]:
@@ -144,12 +142,13 @@ class GemvPlan:
     ahead: str = ""
 
 
-def plan_gemv(program: Program, c: Contraction, target: Target, threads: int) -> GemvPlan:
+def plan_gemv(program: Program, c: Contraction, machine: Machine) -> GemvPlan:
     """How rows that come from memory are added up, see the head of this file."""
+    target = machine.target
     read = c.a if c.b is None else c.b
     columns = _vectors(c) * vector_width(c, target)
-    shared = prod(c.extent(a) for a in _outer(c)) % threads == 0
-    panels = _panels_of_group(c, columns, 1 if shared else threads, target)
+    shared = prod(c.extent(a) for a in _outer(c)) % machine.threads == 0
+    panels = _panels_of_group(c, columns, 1 if shared else machine.threads, target)
     # what the program itself has just made is not far
     buffer = next((b for b in (*program.inputs, *program.outputs) if b.name == read.buffer), None)
     (k,) = c.axes("k", "window")
@@ -157,10 +156,10 @@ def plan_gemv(program: Program, c: Contraction, target: Target, threads: int) ->
     return GemvPlan(_vectors(c), panels, STEPS, hint)
 
 
-def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, threads: int) -> Schedule:
+def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, machine: Machine) -> Schedule:
     """Schedule such a contraction, without a stage that reads its result."""
     stage, name = c.stage, c.stage.name
-    columns = plan.vectors * vector_width(c, target)
+    columns = plan.vectors * vector_width(c, machine.target)
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     around = _outer(c)
     outer = [loops[a] for a in around]
@@ -169,7 +168,7 @@ def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, t
     j, k = loops[c.vector], loops[reduction]
     group, panel, vector = f"{j}_group", f"{j}_panel", f"{j}_vector"
     turn, step = f"{k}_turn", f"{k}_step"
-    shared = prod(c.extent(a) for a in around) % threads == 0
+    shared = prod(c.extent(a) for a in around) % machine.threads == 0
     s = s.split(j, [plan.panels, columns], names=[group, panel, vector])
     s = s.split(k, plan.steps, names=[turn, step])
     s = s.reorder(*outer, group, turn, panel, step, *rows, vector)
@@ -195,7 +194,7 @@ def schedule_gemv(s: Schedule, c: Contraction, plan: GemvPlan, target: Target, t
     if 0 < partial < plan.panels:
         # those that the last group does not have whole are apart: the others need no masks
         s = s.partition(panel, -partial)
-    if threads == 1:
+    if machine.threads == 1:
         return s
     if not shared:
         outer.append(group)

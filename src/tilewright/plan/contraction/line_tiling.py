@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.cost import shared_cycles
+from tilewright.cost import Machine, shared_cycles
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, RegisterTile, rows_in_registers
-from tilewright.target import Target
 
 #: How much faster the model must show such tiles to be: lines left over have code of their own.
 MARGIN: Final = 1.03
@@ -29,13 +28,14 @@ class Beside:
 
 
 def lines_beside(
-    c: Contraction, tile: RegisterTile, target: Target, cut: str | None, threads: int, balanced: bool
+    c: Contraction, tile: RegisterTile, machine: Machine, cut: str | None, balanced: bool
 ) -> Beside | None:
     """The lines that a tile of one whole line takes together; ``None`` where one is as good.
 
     Threads share the axis ``cut``, if any. Lines that no padding meets: those of the nearest axis that they
     divide, else, if what is outside is shared ``balanced``, those of the nearest one.
     """
+    target = machine.target
     row = row_axis(c)
     if (
         c.b is None
@@ -51,7 +51,7 @@ def lines_beside(
         return None
     met = {v for cond in c.guard for v in cond.vars}
     axes = [a for a in c.axes("m") if a not in (row, c.vector) and a not in met and c.extent(a) > 1]
-    own = {a: c.extent(a) // (threads if a == cut else 1) for a in axes}
+    own = {a: c.extent(a) // (machine.threads if a == cut else 1) for a in axes}
     even = [a for a in reversed(axes) if own[a] % count == 0]
     near = [a for a in reversed(axes) if own[a] > count and a != cut and balanced]
     axis = next(iter([*even, *near]), None)

@@ -16,7 +16,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, reads_in_place, run_length
-from tilewright.cost import second_cache
+from tilewright.cost import Machine, second_cache
 from tilewright.ir import CONST, Buffer, Index, Load, Program, Stage, stmt_loads
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import schedule_inner
@@ -143,12 +143,13 @@ def _contraction(blocked: Program, p: Planes, target: Target) -> Contraction | N
 
 
 def schedule_planes(
-    s: Schedule, program: Program, p: Planes, target: Target, threads: int, constants: Collection[str]
+    s: Schedule, program: Program, p: Planes, machine: Machine, constants: Collection[str]
 ) -> Schedule:
     """Schedule such a reduction. Loops are those of the unscheduled program.
 
     Raises ScheduleError where a primitive refuses a step.
     """
+    target = machine.target
     found = is_tileable(p.blocked(program), p.stage, target, p.epilogue, packed=False)
     packed = None if found is None else panel_layout(p.blocked(program), found, target, constants)
     if packed is not None:
@@ -174,7 +175,7 @@ def schedule_planes(
     s = _copy_in(s, read, p, block)
     s = _copy_out(s, f"{made}_out", p, block)
     work = prod(it.extent.as_int() for it in p.stage.iters)
-    return parallelise(s, [*outer, block], work, threads)
+    return parallelise(s, [*outer, block], work, machine)
 
 
 def _plane(s: Schedule, name: str, p: Planes, within: str) -> tuple[Schedule, list[str], str, str]:

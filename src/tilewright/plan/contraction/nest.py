@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
-from tilewright.cost import bandwidth, second_cache
+from tilewright.cost import Machine, bandwidth, second_cache
 from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
 from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, RowBlock, choose_row_block
@@ -148,35 +148,37 @@ class TileProblem:
         return self.epilogue or self.c.stage
 
 
-def default_tiles(p: TileProblem, target: Target, threads: int) -> TilePlan:
+def default_tiles(p: TileProblem, machine: Machine) -> TilePlan:
     """The tile with the fewest cycles, and the order of tiles that reads least from afar.
 
     Where the m axes divide evenly, each thread takes a part of them: kernels one after another then find on
     their own core what they wrote there, and only weights go to all. Otherwise threads share the outer loops,
     and also where two of them would write to the same lines of a result that is put in order.
     """
-    c, threads = p.c, threads_for(p.c.stage, threads)
+    target = machine.target
+    c = p.c
+    machine = sharing(p.c.stage, machine)
     chosen = choose_tile(c, target)
     columns = chosen.vectors * vector_width(c, target)
-    cut = shared_axis(c, chosen, target, threads)
+    cut = shared_axis(c, chosen, machine)
     if p.in_order is not None and cut is not None:
-        even = c.extent(c.vector) % (columns * threads) == 0
+        even = c.extent(c.vector) % (columns * machine.threads) == 0
         position = [i.as_var() for i in c.write.indices].index(cut)
-        if even and shares_lines(p.in_order, position, threads, target):
+        if even and shares_lines(p.in_order, position, machine):
             cut = None
     lines = None
     if p.panels is None and p.in_order is None:
         shared = math.prod(c.extent(a) for a in c.axes("batch", "n") if a != c.vector)
         shared *= -(-c.extent(c.vector) // columns)
-        balanced = cut is not None or is_balanced(shared, threads)
-        lines = lines_beside(c, chosen, target, cut, threads, balanced)
+        balanced = cut is not None or is_balanced(shared, machine.threads)
+        lines = lines_beside(c, chosen, machine, cut, balanced)
     block = None
     if p.panels is None:
         row = row_axis(c)
         tiled = {} if row is None else {row: chosen.rows}
         tiled |= {} if lines is None else {lines.axis: lines.count}
-        block = choose_row_block(c, target, tiled, columns, cut, threads, _owns_rows(p, cut, threads))
-    plan = _plan(p, target, threads, chosen, cut, lines, block)
+        block = choose_row_block(c, machine, tiled, columns, cut, _owns_rows(p, cut, machine.threads))
+    plan = _plan(p, machine, chosen, cut, lines, block)
     if tile_of(c) is not None:
         return plan
     return replace(plan, turn=default_turn(c, replace(chosen, rows=plan.tile_rows), target))
@@ -185,13 +187,12 @@ def default_tiles(p: TileProblem, target: Target, threads: int) -> TilePlan:
 def inner_tiles(c: Contraction, epilogue: Stage | None, s: Schedule, target: Target) -> TilePlan:
     """The tiles of a contraction inside another nest: one thread, no blocks."""
     outputs = tuple(b for b in s.func.buffers if b.name in s.func.outputs)
-    return _plan(TileProblem(c, epilogue, outputs), target, 1, choose_tile(c, target))
+    return _plan(TileProblem(c, epilogue, outputs), Machine(target, 1), choose_tile(c, target))
 
 
 def _plan(
     p: TileProblem,
-    target: Target,
-    threads: int,
+    machine: Machine,
     chosen: RegisterTile,
     cut: str | None = None,
     lines: Beside | None = None,
@@ -200,11 +201,11 @@ def _plan(
     return TilePlan(
         chosen.rows,
         chosen.vectors,
-        threads,
+        machine.threads,
         cut,
         None if lines is None else (lines.axis, lines.count),
         None if block is None else (block.axis, block.size),
-        _columns_inside(p.c, p.last, p.outputs, target),
+        _columns_inside(p.c, p.last, p.outputs, machine.target),
         instruction=use_of(p.c),
     )
 
@@ -225,7 +226,7 @@ def schedule_contraction(s: Schedule, p: TileProblem, plan: TilePlan, target: Ta
     size = RegisterTile(plan.tile_rows, plan.vectors, 0.0)
     part = None
     if p.in_order is not None:
-        part = part_loop(s, p.in_order, tile.parts, tile.shared, threads, target)
+        part = part_loop(s, p.in_order, tile.parts, tile.shared, Machine(target, threads))
         if part is None:
             raise ScheduleError(f"{last.name} is not made in parts that threads could share")
         s = s.reverse_compute_at(p.in_order.copy.name, part, keep_storage=True)
@@ -486,25 +487,25 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     return passing and read <= CACHE_SHARE * second_cache(target)
 
 
-def shared_axes(c: Contraction, threads: int) -> tuple[str, ...]:
+def shared_axes(c: Contraction, machine: Machine) -> tuple[str, ...]:
     """The m axes of which each thread can take an even part."""
-    if threads == 1:
+    if machine.threads == 1:
         return ()
     axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
-    return tuple(a for a in axes[:1] if c.extent(a) % threads == 0)
+    return tuple(a for a in axes[:1] if c.extent(a) % machine.threads == 0)
 
 
-def shared_axis(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> str | None:
+def shared_axis(c: Contraction, tile: RegisterTile, machine: Machine) -> str | None:
     """The outermost m axis, if threads can share it evenly; ``None`` where a batch does as well.
 
     What a thread reads of ``a`` then comes from its own core, if the kernel before shared the same axis, but
     each thread reads all of ``b``: worth it where its panels are used often, or ``b`` is a smaller part than
     ``a``, which each thread would read once a panel where the second cache level does not keep it.
     """
-    if threads == 1:
+    if machine.threads == 1:
         return None
     batch = int(np.prod([c.extent(a) for a in c.axes("batch") if a != c.vector], initial=1))
-    if c.b is not None and batch % threads == 0:
+    if c.b is not None and batch % machine.threads == 0:
         return None
     axes = [a for a in c.axes("m") if a != c.vector and c.extent(a) > 1]
     if not axes:
@@ -513,26 +514,27 @@ def shared_axis(c: Contraction, tile: RegisterTile, target: Target, threads: int
     k = math.prod(c.extent(a) for a in c.axes("k"))
     n = math.prod(c.extent(a) for a in c.axes("n", "batch"))
     constant = 0 if c.b is None else n * k * math.prod(c.extent(a) for a in c.axes("window"))
-    if m // (tile.rows * threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
-        c, tile, target, threads
+    if m // (tile.rows * machine.threads) < TILES_PER_PANEL and constant > m * (k + n) + _again(
+        c, tile, machine
     ):
         return None
     step = tile.rows if axes[0] == row_axis(c) else 1
-    return axes[0] if c.extent(axes[0]) % (threads * step) == 0 else None
+    return axes[0] if c.extent(axes[0]) % (machine.threads * step) == 0 else None
 
 
-def _again(c: Contraction, tile: RegisterTile, target: Target, threads: int) -> float:
+def _again(c: Contraction, tile: RegisterTile, machine: Machine) -> float:
     """Elements that a thread reads again where it reads all of ``a`` for each of its panels.
 
     None where the second cache level keeps them; else they count by how much faster than memory they come.
     """
+    target = machine.target
     full = {it.name: it.extent.as_int() for it in c.stage.iters}
     if c.b is None or footprint(c.a, full) <= CACHE_SHARE * second_cache(target):
         return 0.0
     columns = math.prod(c.extent(a) for a in c.axes("n"))
-    panels = columns / (threads * tile.vectors * vector_width(c, target))
+    panels = columns / (machine.threads * tile.vectors * vector_width(c, target))
     elements = math.prod(c.extent(a) for a in c.axes("m", "k") if a != c.vector)
-    rate = target.memory[-1].bandwidth / bandwidth(target, footprint(c.a, full), threads)
+    rate = target.memory[-1].bandwidth / bandwidth(machine, footprint(c.a, full))
     return max(0.0, panels - 1) * elements * rate
 
 
@@ -545,11 +547,12 @@ def _pack_panels(s: Schedule, stage: str, tile: _Tile) -> Schedule:
     return s.vectorize(inner[-1])
 
 
-def threads_for(stage: Stage, threads: int) -> int:
-    """The threads that a contraction of constant extents is worth."""
+def sharing(stage: Stage, machine: Machine) -> Machine:
+    """The machine with the threads that a contraction of constant extents is worth: all of them, or one."""
     products = math.prod(it.extent.as_int() for it in stage.iters)
     results = math.prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
-    return threads if products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS else 1
+    pays = products >= MIN_PARALLEL_PRODUCTS or results >= MIN_PARALLEL_RESULTS
+    return machine if pays else machine.with_threads(1)
 
 
 def _peel(s: Schedule, c: Contraction, tile: _Tile) -> Schedule:

@@ -17,7 +17,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import reads_in_place
-from tilewright.cost import first_cache, line_bytes, second_cache
+from tilewright.cost import Machine, first_cache, line_bytes, second_cache
 from tilewright.ir import FloorDiv, IndexMap, Load, Mod, Program, Stage, Store, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -93,30 +93,28 @@ def _by_phases(copy: Stage, last: Stage, read: Load, target: Target) -> InOrder 
     return InOrder(copy, last, read.buffer, channel, size, phases=True)
 
 
-def part_loop(
-    s: Schedule, o: InOrder, outer: tuple[str, ...], shared: bool, threads: int, target: Target
-) -> str | None:
+def part_loop(s: Schedule, o: InOrder, outer: tuple[str, ...], shared: bool, machine: Machine) -> str | None:
     """The outermost of the loops around the tiles whose iterations make parts that are small enough."""
     buffer = s.buffers()[o.source]
     size = prod(e.as_int() for e in buffer.physical_shape) * buffer.dtype.bytes
-    most = PART * second_cache(target)
+    most = PART * second_cache(machine.target)
     if o.phases:
-        most = PHASES_PART * first_cache(target)
+        most = PHASES_PART * first_cache(machine.target)
     count = 1
     for loop in outer:
         count *= s.loop(loop).extent.as_int()
-        balanced = shared or count % threads == 0 or count >= BALANCED_PARTS * threads
+        balanced = shared or count % machine.threads == 0 or count >= BALANCED_PARTS * machine.threads
         if balanced and size <= count * most:
             return loop
     return None
 
 
-def shares_lines(o: InOrder, axis: int, threads: int, target: Target) -> bool:
+def shares_lines(o: InOrder, axis: int, machine: Machine) -> bool:
     """Whether threads that take equal parts of a dimension would write to the same lines of every channel."""
     assert isinstance(o.copy.body, Store)
     elements = prod(it.extent.as_int() for it in o.copy.iters[o.channel + 1 :])
-    part = elements // threads * o.copy.body.writes[0].value.dtype.bytes
-    return axis >= o.channel and part % line_bytes(target) != 0
+    part = elements // machine.threads * o.copy.body.writes[0].value.dtype.bytes
+    return axis >= o.channel and part % line_bytes(machine.target) != 0
 
 
 def keep_part(s: Schedule, o: InOrder, loop: str) -> Schedule:

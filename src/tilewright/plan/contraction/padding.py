@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction
-from tilewright.cost import bandwidth
+from tilewright.cost import Machine, bandwidth
 from tilewright.ir import Stage
 from tilewright.plan.contraction.instructions import matrix_instruction, matrix_runs, select_instruction
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_axes, products_cost
@@ -99,7 +99,7 @@ def _short_lines(c: Contraction, target: Target) -> tuple[str, str, int] | None:
         phases = prod(min(step, tap + 1) for step, tap in zip(steps, taps, strict=True))
         stored += 2 * together * phases * prod(c.extent(a) for a in c.axes("k")) * c.a.dtype.bytes
     planes = prod(c.extent(a) for a in (*c.axes("batch"), *axes[:-2]))
-    copied = stored / bandwidth(target, stored * planes, 1) * found.per_cycle
+    copied = stored / bandwidth(Machine(target, 1), stored * planes) * found.per_cycle
     return (lines, line, rows) if c.extent(lines) * apart > MARGIN * (one + copied) else None
 
 

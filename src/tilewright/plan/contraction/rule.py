@@ -147,33 +147,36 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
 
     def default(self, problem: ContractionProblem) -> ContractionPlan:
         """Register tiles, unless memory decides: then the nest that reads what is large once."""
-        target, threads = problem.context.machine.target, problem.context.machine.threads
         special = None if problem.layout() is not None or not problem.alone else self._special(problem)
-        return default_tiles(problem.tiles(), target, threads) if special is None else special
+        return default_tiles(problem.tiles(), problem.context.machine) if special is None else special
 
     def _special(self, problem: ContractionProblem) -> ContractionPlan | None:
         program, c, constants = problem.program, problem.c, problem.context.constants
-        target, threads = problem.context.machine.target, problem.context.machine.threads
-        wide = is_wide(program, c, target, constants, threads)
-        if not wide and is_large_product(program, c, target, constants, threads):
-            return plan_gemm(c, target, threads, problem.epilogue)
-        if is_deep(program, c, target, constants, threads):
+        target = problem.context.machine.target
+        wide = is_wide(program, c, problem.context.machine, constants)
+        if not wide and is_large_product(program, c, problem.context.machine, constants):
+            return plan_gemm(c, problem.context.machine, problem.epilogue)
+        if is_deep(program, c, problem.context.machine, constants):
             return plan_split_k(c, target)
         if wide:
             return plan_skinny(c, target)
-        if is_stream(program, c, target, constants, threads):
-            return plan_gemv(program, c, target, threads)
+        if is_stream(program, c, problem.context.machine, constants):
+            return plan_gemv(program, c, problem.context.machine)
         return None
 
     def space(self, problem: ContractionProblem) -> Space[ContractionPlan]:
         """Register tiles of every shape that registers hold, in every order; the special nest that fits."""
         default = self.default(problem)
-        target, threads = problem.context.machine.target, problem.context.machine.threads
+        target = problem.context.machine.target
         c = problem.tiles().c
         if use_of(c) is not None:
             # the instruction decides about tiles
             return Space(default)
-        tiles = default if isinstance(default, TilePlan) else default_tiles(problem.tiles(), target, threads)
+        tiles = (
+            default
+            if isinstance(default, TilePlan)
+            else default_tiles(problem.tiles(), problem.context.machine)
+        )
         row, width = row_axis(c), vector_width(c, target)
         broadcast = c.vector in c.axes("n")
         whole = -(-c.extent(c.vector) // width)
@@ -193,7 +196,7 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
         options: dict[str, tuple[object, ...]] = {
             "rows": tuple(dict.fromkeys((tiles.rows, *rows))),
             "vectors": tuple(dict.fromkeys((tiles.vectors, *counts))),
-            "shared": tuple(dict.fromkeys((tiles.shared, None, *shared_axes(c, threads)))),
+            "shared": tuple(dict.fromkeys((tiles.shared, None, *shared_axes(c, problem.context.machine)))),
             "lines": tuple(dict.fromkeys((tiles.lines, None, *(_lines(c) if problem.alone else ())))),
             "block": tuple(dict.fromkeys((tiles.block, *blocks))),
             "columns_inside": (tiles.columns_inside, not tiles.columns_inside),
@@ -240,21 +243,25 @@ class ContractionRule(Rule[ContractionProblem, ContractionPlan]):
     def build(self, s: Schedule, problem: ContractionProblem, plan: ContractionPlan) -> Schedule:
         """Carry out the nest; an epilogue of a special nest is one of its own."""
         c, epilogue = problem.c, problem.epilogue
-        target, threads = problem.context.machine.target, problem.context.machine.threads
+        target = problem.context.machine.target
         if isinstance(plan, GemmPlan):
-            return schedule_gemm(s, c, epilogue, plan, target, threads)
+            return schedule_gemm(s, c, epilogue, plan, problem.context.machine)
         if isinstance(plan, TilePlan):
             packed = problem.layout(plan.vectors)
             if packed is not None:
                 s = s.set_layout(*packed)
             return schedule_contraction(s, problem.tiles(plan.vectors), plan, target)
         if isinstance(plan, SplitKPlan):
-            s = schedule_split_k(s, c, plan, target, threads)
+            s = schedule_split_k(s, c, plan, problem.context.machine)
         elif isinstance(plan, SkinnyPlan):
-            s = schedule_skinny(s, c, plan, target, threads)
+            s = schedule_skinny(s, c, plan, problem.context.machine)
         else:
-            s = schedule_gemv(s, c, plan, target, threads)
-        return s if epilogue is None else schedule_elementwise(s, problem.program, epilogue, target, threads)
+            s = schedule_gemv(s, c, plan, problem.context.machine)
+        return (
+            s
+            if epilogue is None
+            else schedule_elementwise(s, problem.program, epilogue, problem.context.machine)
+        )
 
 
 def _row_blocks(c: Contraction) -> list[tuple[str, int]]:

@@ -31,6 +31,7 @@ from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import (
     PAGE,
     WAYS,
+    Machine,
     buffer_bytes,
     comes_from_memory,
     rows_collide,
@@ -66,10 +67,9 @@ STEPS: Final = 4
 MAX_ROWS_OF_PAGES, TILE_ROWS_OF_PAGES, CHUNK_OF_PAGES = 32, 12, 32
 
 
-def is_wide(
-    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
-) -> bool:
+def is_wide(program: Program, c: Contraction, machine: Machine, constants: Collection[str]) -> bool:
     """Whether a contraction is a product of few rows with a large run-time matrix."""
+    target = machine.target
     axes = plain_product(program, c, constants)
     if axes is None or c.b is None:
         return False
@@ -77,7 +77,7 @@ def is_wide(
     if not MIN_ROWS <= c.extent(row) <= _limits(c, target).rows:
         return False
     width = vector_width(c, target)
-    if c.extent(c.vector) % width or c.extent(c.vector) < 2 * threads * MAX_VECTORS * width:
+    if c.extent(c.vector) % width or c.extent(c.vector) < 2 * machine.threads * MAX_VECTORS * width:
         return False
     matrix = program.buffer(c.b.buffer)
     apart, span = c.extent(c.vector) * c.b.dtype.bytes, second_cache(target) // WAYS
@@ -137,14 +137,14 @@ def plan_skinny(c: Contraction, target: Target) -> SkinnyPlan:
     return SkinnyPlan(rows, vectors, steps, rows_collide(rows, c.extent(k) * c.a.dtype.bytes))
 
 
-def schedule_skinny(s: Schedule, c: Contraction, plan: SkinnyPlan, target: Target, threads: int) -> Schedule:
+def schedule_skinny(s: Schedule, c: Contraction, plan: SkinnyPlan, machine: Machine) -> Schedule:
     """Schedule such a product, without a stage that reads its result."""
     stage, name, row, (k,) = c.stage, c.stage.name, row_axis(c), c.axes("k")
     assert row is not None
     rows, steps = plan.rows, plan.steps
-    columns = plan.vectors * vector_width(c, target)
+    columns = plan.vectors * vector_width(c, machine.target)
     panels = -(-c.extent(c.vector) // columns)
-    own = -(-panels // threads) * columns
+    own = -(-panels // machine.threads) * columns
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     ones = [loops[it.name] for it in stage.iters if it.name not in (row, c.vector, k)]
     i, j, depth = loops[row], loops[c.vector], loops[k]
@@ -157,7 +157,7 @@ def schedule_skinny(s: Schedule, c: Contraction, plan: SkinnyPlan, target: Targe
     if plan.copied:
         s = copy_rows(s, c, group, rows, c.extent(k))
     # what every thread has of the columns; steps and rows
-    least = c.extent(c.vector) - (threads - 1) * own
+    least = c.extent(c.vector) - (machine.threads - 1) * own
     sizes = ((turn, c.extent(k), steps), (panel, least, columns), (around, c.extent(row), rows))
     s = cut_whole(s, sizes)
-    return s.parallel(group) if threads > 1 else s
+    return s.parallel(group) if machine.threads > 1 else s

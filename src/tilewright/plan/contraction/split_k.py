@@ -25,7 +25,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.cost import buffer_bytes, second_cache, whole_cache
+from tilewright.cost import Machine, buffer_bytes, second_cache, whole_cache
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.plan.contraction.gemm import is_plain_input
 from tilewright.plan.contraction.instructions import use_of
@@ -58,9 +58,7 @@ STEPS: Final = 4
 MIN_TILES: Final = 8
 
 
-def is_deep(
-    program: Program, c: Contraction, target: Target, constants: Collection[str], threads: int
-) -> bool:
+def is_deep(program: Program, c: Contraction, machine: Machine, constants: Collection[str]) -> bool:
     """Whether a contraction is a product of plain run-time matrices with few results for its reduction.
 
     Each of the ``threads`` must have a part of the reduction.
@@ -80,14 +78,14 @@ def is_deep(
     if sum(any(k in i.vars for i in ld.indices) for ld in (c.a, c.b)) != 2 or k in c.b.indices[-1].vars:
         return False
     results = c.extent(row) * c.extent(c.vector) * c.write.value.dtype.bytes
-    if results > RESULTS_SHARE * second_cache(target):
+    if results > RESULTS_SHARE * second_cache(machine.target):
         return False
     read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
-    if read <= MIN_SHARE * whole_cache(target):
+    if read <= MIN_SHARE * whole_cache(machine.target):
         return False
     extents = (c.extent(row), c.extent(c.vector))
     alone = _depth(c, k) == c.extent(k)
-    if alone and threads > 1 and c.extent(k) <= (threads - 1) * prod(_part(c, k, target, threads)):
+    if alone and machine.threads > 1 and c.extent(k) <= (machine.threads - 1) * prod(_part(c, k, machine)):
         return False
     return min(extents) >= MIN_EXTENT and _depth(c, k) >= MIN_DEPTH * max(extents)
 
@@ -97,27 +95,27 @@ def _depth(c: Contraction, k: str) -> int:
     return c.extent(k) * prod(c.extent(a) for a in c.axes("batch") if a != c.vector)
 
 
-def split_deep(s: Schedule, target: Target, constants: Collection[str], threads: int) -> Schedule:
+def split_deep(s: Schedule, machine: Machine, constants: Collection[str]) -> Schedule:
     """Give each thread a part of the reductions of such products."""
 
     def steps(program: Program, c: Contraction) -> int | None:
-        if not is_deep(program, c, target, constants, threads):
+        if not is_deep(program, c, machine, constants):
             return None
         (k,) = c.axes("k", "window")
-        return prod(_part(c, k, target, threads))
+        return prod(_part(c, k, machine))
 
-    return share_reductions(s, target, threads, steps)
+    return share_reductions(s, machine, steps)
 
 
-def _part(c: Contraction, k: str, target: Target, threads: int) -> tuple[int, int]:
+def _part(c: Contraction, k: str, machine: Machine) -> tuple[int, int]:
     """The chunks of a thread's part of the reduction, and the steps of a chunk.
 
     The chunk's part of the other operand stays in the second cache level; the last thread may have less.
     """
     row = c.extent(c.vector) * c.write.value.dtype.bytes
-    most = min(CHUNK, int(KEPT_SHARE * second_cache(target)) // row)
-    turns = -(-c.extent(k) // (threads * max(STEPS, most)))
-    steps = -(-c.extent(k) // (threads * turns * STEPS)) * STEPS
+    most = min(CHUNK, int(KEPT_SHARE * second_cache(machine.target)) // row)
+    turns = -(-c.extent(k) // (machine.threads * max(STEPS, most)))
+    steps = -(-c.extent(k) // (machine.threads * turns * STEPS)) * STEPS
     return turns, steps
 
 
@@ -159,17 +157,17 @@ def plan_split_k(c: Contraction, target: Target) -> SplitKPlan:
     whole = -(-c.extent(c.vector) // vector_width(c, target))
     counts = tuple(v for v in (1, 2, 3, 4) if v <= whole)
     tile = register_tile(target, c.extent(row), whole, counts, max_rows=MAX_STREAMS)
-    _, steps = _part(c, k, target, 1)
+    _, steps = _part(c, k, Machine(target, 1))
     whole_lines = c.extent(c.vector) * c.write.value.dtype.bytes % target.memory[0].line == 0
     ahead = c.extent(row) >= MIN_TILES * tile.rows and whole_lines
     return SplitKPlan(tile.rows, tile.vectors, steps, ahead)
 
 
-def schedule_split_k(s: Schedule, c: Contraction, plan: SplitKPlan, target: Target, threads: int) -> Schedule:
+def schedule_split_k(s: Schedule, c: Contraction, plan: SplitKPlan, machine: Machine) -> Schedule:
     """Schedule such a product, without a stage that reads its result."""
     stage, name, row = c.stage, c.stage.name, row_axis(c)
     assert row is not None and c.b is not None
-    columns, steps = plan.vectors * vector_width(c, target), plan.steps
+    columns, steps = plan.vectors * vector_width(c, machine.target), plan.steps
     loops = dict(zip([it.name for it in stage.iters], s.loops(name), strict=True))
     (k,) = c.axes("k", "window")
     parts = [loops[a] for a in c.axes("batch", "m", "n") if a not in (row, c.vector)]
@@ -185,4 +183,4 @@ def schedule_split_k(s: Schedule, c: Contraction, plan: SplitKPlan, target: Targ
     # what every part has of the reduction; rows and columns
     sizes = ((turn, _least(c, k), steps), (around, c.extent(row), plan.rows))
     s = cut_whole(s, (*sizes, (panel, c.extent(c.vector), columns)))
-    return s.parallel(parts[0]) if threads > 1 and parts else s
+    return s.parallel(parts[0]) if machine.threads > 1 and parts else s

@@ -46,6 +46,4 @@ class WindowsRule(Rule[WindowsProblem, WindowsPlan]):
         """Both ends in blocks of channels."""
         context = problem.context
         machine = context.machine
-        return schedule_planes(
-            s, context.program, problem.planes, machine.target, machine.threads, context.constants
-        )
+        return schedule_planes(s, context.program, problem.planes, machine, context.constants)

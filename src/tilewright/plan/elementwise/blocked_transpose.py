@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import flat_index, physical, run_length
-from tilewright.cost import last_cache, second_cache, walks_slowly
+from tilewright.cost import Machine, last_cache, second_cache, walks_slowly
 from tilewright.ir import Index, Program, Stage, Store, blocks, stmt_loads, var
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -91,12 +91,13 @@ def _alone(name: str, places: Sequence[Index]) -> bool:
 
 
 def transpose_in_squares(
-    s: Schedule, loops: list[str], square: Square, stage: Stage, elements: int, target: Target, threads: int
+    s: Schedule, loops: list[str], square: Square, stage: Stage, elements: int, machine: Machine
 ) -> tuple[Schedule, list[str]]:
     """Tiles whose lines are used as a whole on both sides; squares of vectors are transposed in registers.
 
     ``elements`` is how many the stage computes. Returns the loops over the tiles, too.
     """
+    target = machine.target
     assert isinstance(stage.body, Store)
     v, u = loops[square.vector], loops[square.across]
     lanes = target.lanes(stage.body.writes[0].value.dtype)
@@ -116,7 +117,7 @@ def transpose_in_squares(
     s = s.split(v, width, names=[f"{v}_tile", f"{v}_vector"])
     s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
     s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
-    near = TILES_SHARE * threads * second_cache(target)
+    near = TILES_SHARE * machine.threads * second_cache(target)
     if walks_slowly(target) and near < 2 * nbytes and nbytes < last_cache(target):
         s = s.annotate(f"{v}_tile", "prefetch", f"{stage.writes[0]}+{LINES_AHEAD}:1")
     for loop in ragged:

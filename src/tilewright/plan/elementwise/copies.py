@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import (
     GLOBAL,
     LOCAL,
@@ -100,7 +101,7 @@ def _lines(i: Index) -> list[Index]:
     return [line * sign + i.const for arg in atom.args for line in _lines(arg)]
 
 
-def schedule_panels(s: Schedule, stage: Stage, program: Program, threads: int) -> Schedule | None:
+def schedule_panels(s: Schedule, stage: Stage, program: Program, machine: Machine) -> Schedule | None:
     """A stage that makes matrices in panels of columns, by groups of rows; ``None`` for other stages.
 
     ``[column // n][...][row // g][...][column % n][row % g]``: a few rows are read as they lie, for one panel
@@ -128,8 +129,8 @@ def schedule_panels(s: Schedule, stage: Stage, program: Program, threads: int) -
     s = s.fuse(f"{column}_own", f"{k}_own", names=[vector]).vectorize(vector)
     for loop in within:
         s = s.unroll(loop)
-    shared = next((loops[d] for d in outside if buffer.shape[d].as_int() >= threads), block)
-    if threads == 1 or (shared == block and depth == rows * group):
+    shared = next((loops[d] for d in outside if buffer.shape[d].as_int() >= machine.threads), block)
+    if machine.threads == 1 or (shared == block and depth == rows * group):
         return s
     if buffer.scope == LOCAL:
         s = s.set_scope(buffer.name, GLOBAL)

@@ -69,7 +69,7 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         machine, program = problem.context.machine, problem.context.program
         if any(b.layout is not None for b in program.temps if b.name in problem.stage.writes):
             return None
-        return elementwise_tree(program, problem.stage, plan, machine.target, machine.threads)
+        return elementwise_tree(program, problem.stage, plan, machine)
 
     def build(self, s: Schedule, problem: StageProblem, plan: ElementwisePlan) -> Schedule:
         """Carry out the loops, unless the stage is computed where it is used already."""
@@ -77,7 +77,7 @@ class ElementwiseRule(Rule[StageProblem, ElementwisePlan]):
         if len(s.loops(stage.name)) > len(stage.iters):
             return s
         program = problem.context.program
-        panels = schedule_panels(s, stage, program, machine.threads)
+        panels = schedule_panels(s, stage, program, machine)
         if panels is not None:
             return panels
-        return schedule_elementwise(s, program, stage, machine.target, machine.threads, plan)
+        return schedule_elementwise(s, program, stage, machine, plan)

@@ -13,10 +13,10 @@ from itertools import pairwise
 from math import prod
 from typing import Final
 
-from tilewright.cost import line_bytes, second_cache
+from tilewright.cost import Machine, line_bytes, second_cache
 from tilewright.ir import Program
 from tilewright.plan.algorithms.choice import choose_winograd
-from tilewright.plan.contraction.nest import shared_axis, threads_for
+from tilewright.plan.contraction.nest import shared_axis, sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, vector_width
 from tilewright.plan.fused.chain import Chain, Link, Window, find_chain, treats_channels_apart, window
 from tilewright.target import Target
@@ -55,37 +55,38 @@ class Band:
     parts: int = 1
 
 
-def find_band(program: Program, target: Target, threads: int) -> tuple[Chain, Band] | None:
+def find_band(program: Program, machine: Machine) -> tuple[Chain, Band] | None:
     """The chain that a whole program is, and its bands; ``None`` for other programs.
 
     Both the decision to join kernels and the schedule of what was joined go by this.
     """
-    chain = find_chain(program, target)
-    band = None if chain is None or chain.has_rows else choose_band(chain, target, threads)
+    chain = find_chain(program, machine.target)
+    band = None if chain is None or chain.has_rows else choose_band(chain, machine)
     return None if chain is None or band is None else (chain, band)
 
 
-def choose_band(chain: Chain, target: Target, threads: int) -> Band | None:
+def choose_band(chain: Chain, machine: Machine) -> Band | None:
     """The best number of rows for a chain; ``None`` where kernels of their own are as fast."""
+    target = machine.target
     links = chain.links
-    threads = max(threads_for(link.stage, threads) for link in links)
-    if threads == 1 or any(_has_better_method(link, target, threads) for link in links):
+    machine = max((sharing(link.stage, machine) for link in links), key=lambda each: each.threads)
+    if machine.threads == 1 or any(_has_better_method(link, machine) for link in links):
         return None
     outer = prod(links[-1].c.extent(axis) for axis in chain.outer)
     work = [_cycles(link, target) for link in links]
-    shared = sum(work) / threads
+    shared = sum(work) / machine.threads
     waits = JOIN_CYCLES * (len(links) - 1)
-    waits += sum(_crossing(chain, pair, target, threads) for pair in pairwise(links))
+    waits += sum(_crossing(chain, pair, machine) for pair in pairwise(links))
     room = second_cache(target) * CACHE_SHARE
     blocks = [channel_block(link, target) for link in links]
-    best = _in_parts(chain, waits, room, blocks, target, threads)
+    best = _in_parts(chain, waits, room, blocks, machine)
     height = links[-1].c.extent(links[-1].axis)
     sizes = {-(-height // bands) for bands in range(1, min(height, MOST_BANDS) + 1)}
     for rows in sorted(sizes, reverse=True):
-        again = _busiest(links, work, rows, outer, threads) - shared
+        again = _busiest(links, work, rows, outer, machine) - shared
         if _stored(links, blocks, rows, 1) > room or again > MOST_AGAIN * shared:
             continue
-        saved = waits - again - _weights_again(links, rows, outer, target, threads)
+        saved = waits - again - _weights_again(links, rows, outer, machine)
         if best is None or saved > best.saved:
             best = Band(rows, saved)
     return best if best is not None and best.saved > LEAST_GAIN * shared else None
@@ -99,26 +100,26 @@ def summed_axis(link: Link) -> str | None:
 
 
 def _in_parts(
-    chain: Chain, waits: float, room: float, blocks: Sequence[int], target: Target, threads: int
+    chain: Chain, waits: float, room: float, blocks: Sequence[int], machine: Machine
 ) -> Band | None:
     """What is saved where threads share the channels that the last link sums up; ``None`` if they cannot."""
     *before, tail = chain.links
     outer = prod(tail.c.extent(axis) for axis in chain.outer)
     axis = summed_axis(tail)
-    if axis is None or outer % threads == 0 or not all(map(treats_channels_apart, before[1:])):
+    if axis is None or outer % machine.threads == 0 or not all(map(treats_channels_apart, before[1:])):
         return None
-    if tail.c.extent(axis) % (threads * max(blocks[: len(before)])):
+    if tail.c.extent(axis) % (machine.threads * max(blocks[: len(before)])):
         return None
     height = tail.c.extent(tail.axis)
-    if _stored(chain.links, blocks, height, threads) > room:
+    if _stored(chain.links, blocks, height, machine.threads) > room:
         return None
     dtype = tail.c.write.value.dtype
     results = prod(it.extent.as_int() for it in tail.stage.iters if it.kind == "par")
     # one thread adds them up: what it reads comes from the others
-    lines = results * dtype.bytes * (threads - 1) / line_bytes(target)
-    sums = results * (threads + 1) / target.lanes(dtype)
+    lines = results * dtype.bytes * (machine.threads - 1) / line_bytes(machine.target)
+    sums = results * (machine.threads + 1) / machine.target.lanes(dtype)
     saved = waits - lines * SUM_LINE_CYCLES - sums
-    return Band(height, saved, threads)
+    return Band(height, saved, machine.threads)
 
 
 def channel_block(link: Link, target: Target) -> int:
@@ -126,9 +127,9 @@ def channel_block(link: Link, target: Target) -> int:
     return choose_tile(link.c, target).vectors * vector_width(link.c, target)
 
 
-def _has_better_method(link: Link, target: Target, threads: int) -> bool:
+def _has_better_method(link: Link, machine: Machine) -> bool:
     """Whether Winograd's method may compute a contraction, which is a nest of its own."""
-    return choose_winograd(link.program, link.stage, target, threads, "f4") is not None
+    return choose_winograd(link.program, link.stage, machine, "f4") is not None
 
 
 def _cycles(link: Link, target: Target) -> float:
@@ -147,7 +148,7 @@ def _heights(windows: Sequence[tuple[Window, int]], first: int, last: int) -> li
     return out[::-1]
 
 
-def _busiest(links: Sequence[Link], work: Sequence[float], rows: int, outer: int, threads: int) -> float:
+def _busiest(links: Sequence[Link], work: Sequence[float], rows: int, outer: int, machine: Machine) -> float:
     """Cycles of the thread with most to compute, each with bands next to each other."""
     height = links[-1].c.extent(links[-1].axis)
     price = [all_of / (outer * link.c.extent(link.axis)) for all_of, link in zip(work, links, strict=True)]
@@ -157,7 +158,7 @@ def _busiest(links: Sequence[Link], work: Sequence[float], rows: int, outer: int
         for low in range(0, height, rows)
     ]
     bands = cycles * outer
-    share = -(-len(bands) // threads)
+    share = -(-len(bands) // machine.threads)
     return max(sum(bands[at : at + share]) for at in range(0, len(bands), share))
 
 
@@ -180,30 +181,30 @@ def _stored(links: Sequence[Link], blocks: Sequence[int], rows: int, parts: int)
     return total
 
 
-def _weights_again(links: Sequence[Link], rows: int, outer: int, target: Target, threads: int) -> float:
+def _weights_again(links: Sequence[Link], rows: int, outer: int, machine: Machine) -> float:
     """Cycles in which all but a thread's first band read the weights again."""
     bands = -(-links[-1].c.extent(links[-1].axis) // rows) * outer
     nbytes = 0
     for link in links:
         axes = link.c.axes("n", "k", "window") + link.c.axes("batch")
         nbytes += prod(link.c.extent(a) for a in axes) * link.c.write.value.dtype.bytes
-    room = second_cache(target) * (1 - CACHE_SHARE)
-    again = -(-bands // threads) - 1
-    return 0.0 if nbytes <= room else again * nbytes / target.level("l3").bandwidth
+    room = second_cache(machine.target) * (1 - CACHE_SHARE)
+    again = -(-bands // machine.threads) - 1
+    return 0.0 if nbytes <= room else again * nbytes / machine.target.level("l3").bandwidth
 
 
-def _crossing(chain: Chain, pair: tuple[Link, Link], target: Target, threads: int) -> float:
+def _crossing(chain: Chain, pair: tuple[Link, Link], machine: Machine) -> float:
     """Cycles in which kernels of their own wait for lines of the value between two links from other cores."""
     if prod(chain.links[-1].c.extent(axis) for axis in chain.outer) > 1:
         # of several images a thread mostly reads those that it wrote
         return 0.0
     link, after = pair
-    line = line_bytes(target)
+    line = line_bytes(machine.target)
     sizes = {it.name: it.extent.as_int() for it in link.stage.iters if it.kind == "par"}
     nbytes = prod(sizes.values()) * link.c.write.value.dtype.bytes
-    cuts = [shared_axis(each.c, choose_tile(each.c, target), target, threads) for each in pair]
+    cuts = [shared_axis(each.c, choose_tile(each.c, machine.target), machine) for each in pair]
     if cuts == [link.axis, after.axis]:
         # rows at the border of two threads' parts; their short pieces are not fetched ahead
         overlap = max(0, window(after).overlap) / 2
         return overlap * nbytes / sizes[link.axis] / line * ROW_LINE_CYCLES
-    return nbytes / line * (1 - 1 / threads) * LINE_CYCLES
+    return nbytes / line * (1 - 1 / machine.threads) * LINE_CYCLES

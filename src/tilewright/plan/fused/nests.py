@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.analysis import Contraction, row_axis
+from tilewright.cost import Machine
 from tilewright.ir import Index, Program, Stage, var
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.nest import (
@@ -13,7 +14,7 @@ from tilewright.plan.contraction.nest import (
     default_tiles,
     schedule_contraction,
     schedule_inner,
-    threads_for,
+    sharing,
 )
 from tilewright.plan.contraction.packing import panel_layout
 from tilewright.plan.contraction.register_tiling import MAX_ROWS, choose_tile, is_tileable
@@ -26,22 +27,23 @@ from tilewright.support import ScheduleError
 from tilewright.target import Target
 
 
-def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) -> Schedule:
+def schedule_row_chain(s: Schedule, chain: Chain, machine: Machine) -> Schedule:
     """Schedule a chain of two links with whole rows between them, in tiles of as many rows as register tiles.
 
     Raises ScheduleError where a primitive refuses a step.
     """
+    target = machine.target
     head, tail = chain.links
     program = head.program
     first, last = (_tileable(program, link, target) for link in chain.links)
     loop = dict(zip(_axes(last, tail.end), s.loops(tail.end.name), strict=True))
     batch = [loop[a] for a in chain.outer]
-    threads = threads_for(tail.stage, threads)
+    machine = sharing(tail.stage, machine)
     heads = prod(last.extent(a) for a in chain.outer)
-    even = is_balanced(heads, threads)
+    even = is_balanced(heads, machine.threads)
     tile = choose_tile(first, target).rows if row_axis(first) else 1
     if not even:
-        tile = _shared_tile(last.extent(tail.axis), heads, threads)
+        tile = _shared_tile(last.extent(tail.axis), heads, machine)
     s = s.split(loop[tail.axis], tile, names=["rows", "row"])
     rest = [v for a, v in loop.items() if v not in batch and a != tail.axis]
     cut = last.extent(tail.axis) % tile > 0
@@ -57,13 +59,13 @@ def schedule_row_chain(s: Schedule, chain: Chain, target: Target, threads: int) 
     if head.panels is not None:
         if batch and even:
             s = s.compute_at(head.panels.name, batch[-1])
-        elif threads > 1:
+        elif machine.threads > 1:
             # made by all threads for all of them
             s = s.set_scope(head.panels.writes[0], "global")
-        s = _panels(s, program, head.panels, first, target, 1 if even else threads)
+        s = _panels(s, program, head.panels, first, machine.with_threads(1 if even else machine.threads))
     if cut:
         s = s.partition("rows", -1)
-    return _parallel(s, batch if even else outer[:1] if cut else outer, threads)
+    return _parallel(s, batch if even else outer[:1] if cut else outer, machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,13 @@ def prepare_bands(s: Schedule, chain: Chain, band: Band, target: Target) -> Prep
     return Prepared(s, chain, program, tiles, band.rows, band.parts, total, old.epilogue)
 
 
-def schedule_bands(p: Prepared, target: Target, threads: int) -> Schedule:
+def schedule_bands(p: Prepared, machine: Machine) -> Schedule:
     """Schedule a chain in bands of rows, blocks of channels where a link treats channels apart.
 
     Where threads share the channels that the last link sums up, each computes a part of them.
     Raises ScheduleError where a primitive refuses a step.
     """
+    target = machine.target
     s, chain, program = p.s, p.chain, p.program
     tail = chain.links[-1]
     s = _store(s, program, tail.end)
@@ -134,11 +137,11 @@ def schedule_bands(p: Prepared, target: Target, threads: int) -> Schedule:
         places.append(place)
     for c, link, place in zip(p.tiles, chain.links, reversed(places), strict=True):
         s = _inner(s, c, link, place, target)
-    s = _parallel(s, [*outer, "band"], threads if p.total is None else p.parts)
+    s = _parallel(s, [*outer, "band"], machine.with_threads(machine.threads if p.total is None else p.parts))
     if p.total is None:
         return s
     problem = TileProblem(p.total, p.end, tuple(b for b in s.func.buffers if b.name in s.func.outputs))
-    return schedule_contraction(s, problem, default_tiles(problem, target, threads), target)
+    return schedule_contraction(s, problem, default_tiles(problem, machine), target)
 
 
 def _in_parts(s: Schedule, chain: Chain, parts: int, target: Target) -> tuple[Schedule, Chain]:
@@ -188,40 +191,38 @@ def _in_blocks(s: Schedule, link: Link, size: int, within: str, name: str) -> Sc
     return s.reorder(name, f"{name}_channel", *rest)
 
 
-def _shared_tile(rows: int, heads: int, threads: int) -> int:
+def _shared_tile(rows: int, heads: int, machine: Machine) -> int:
     """Rows of a tile such that whole tiles can be shared among threads, where heads cannot evenly.
 
     Where none divides the rows, those that are left are one thread's.
     """
 
     def time(size: int) -> int:
-        return -(-(rows // size) // threads) * size + rows % size
+        return -(-(rows // size) // machine.threads) * size + rows % size
 
     whole = [size for size in range(MAX_ROWS, MAX_ROWS // 4, -1) if rows % size == 0]
-    if not whole and heads < threads:
-        raise ScheduleError(f"{heads} x {rows} rows cannot be shared by {threads} threads")
+    if not whole and heads < machine.threads:
+        raise ScheduleError(f"{heads} x {rows} rows cannot be shared by {machine.threads} threads")
     return whole[0] if whole else min(range(MAX_ROWS, MAX_ROWS // 4, -1), key=time)
 
 
-def _panels(
-    s: Schedule, program: Program, panels: Stage, first: Contraction, target: Target, threads: int
-) -> Schedule:
+def _panels(s: Schedule, program: Program, panels: Stage, first: Contraction, machine: Machine) -> Schedule:
     """One register tile's columns after the other; lanes outermost, so that what they gather stays cached."""
     *heads, along, columns = s.loops(panels.name)
-    lanes = target.lanes(first.write.value.dtype)
+    lanes = machine.target.lanes(first.write.value.dtype)
     dims = len(program.buffer(panels.writes[0]).shape)
-    width = choose_tile(first, target).vectors * lanes
+    width = choose_tile(first, machine.target).vectors * lanes
     *outer, last = [f"d{d}" for d in range(dims)]
     s = s.set_layout(panels.writes[0], (*outer[:-1], f"{last}//{width}", outer[-1], f"{last}%{width}"))
     s = s.split(columns, lanes).reorder(f"{columns}_o", along, f"{columns}_i").vectorize(f"{columns}_i")
-    if threads == 1 and panels.iters[-1].extent.as_int() % lanes:
+    if machine.threads == 1 and panels.iters[-1].extent.as_int() % lanes:
         # only the last vector has a mask: whole ones are squares that registers transpose
         return s.partition(f"{columns}_o", -1)
-    return parallelise(s, [*heads, f"{columns}_o"], elements(panels), threads)
+    return parallelise(s, [*heads, f"{columns}_o"], elements(panels), machine)
 
 
-def _parallel(s: Schedule, loops: list[str], threads: int) -> Schedule:
-    if threads == 1 or not loops:
+def _parallel(s: Schedule, loops: list[str], machine: Machine) -> Schedule:
+    if machine.threads == 1 or not loops:
         return s
     name = loops[0]
     for inner in loops[1:]:

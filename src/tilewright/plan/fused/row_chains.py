@@ -17,10 +17,10 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import row_axis
-from tilewright.cost import bandwidth, line_bytes, page_cycles
+from tilewright.cost import Machine, bandwidth, line_bytes, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
-from tilewright.plan.contraction.nest import threads_for
+from tilewright.plan.contraction.nest import sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
 from tilewright.plan.fused.chain import Chain, Link, find_chain
 from tilewright.plan.inlining import inline_stages
@@ -58,33 +58,35 @@ class RowChainCost:
         return self.joined <= self.apart
 
 
-def row_chain_cost(program: Program, target: Target, threads: int) -> RowChainCost | None:
+def row_chain_cost(program: Program, machine: Machine) -> RowChainCost | None:
     """What a program costs that is a chain with whole rows; ``None`` for other programs."""
+    target = machine.target
     s = inline_stages(Schedule(program, operations=target.operations))
     chain = find_chain(gather_operands(s, target, ()).require_program(), target)
-    return None if chain is None or not chain.has_rows else _cost(chain, target, threads)
+    return None if chain is None or not chain.has_rows else _cost(chain, machine)
 
 
-def row_chain_pays(program: Program, target: Target, threads: int) -> bool:
+def row_chain_pays(program: Program, machine: Machine) -> bool:
     """Whether contractions with rows between them are faster as one nest.
 
     A program that is no chain, such as one of a single row or of fewer columns than a vector has lanes, would
     be nests one after the other without tiles of registers: kernels of its own are faster.
     """
-    cost = row_chain_cost(program, target, threads)
+    cost = row_chain_cost(program, machine)
     return cost is not None and cost.pays
 
 
-def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:
+def _cost(chain: Chain, machine: Machine) -> RowChainCost:
+    target = machine.target
     head, tail = chain.links
-    threads = threads_for(tail.stage, threads)
+    machine = sharing(tail.stage, machine)
     heads = prod(tail.c.extent(a) for a in chain.outer)
     rows = tail.c.extent(tail.axis)
-    even = is_balanced(heads, threads)
+    even = is_balanced(heads, machine.threads)
     first = is_tileable(head.program, head.stage, target, head.epilogue) or head.c
     height = min(rows, choose_tile(first, target).rows if row_axis(first) else 1)
     tiles = -(-rows // height)
-    busiest = -(-heads // threads) * tiles if even else -(-heads * tiles // threads)
+    busiest = -(-heads // machine.threads) * tiles if even else -(-heads * tiles // machine.threads)
     own = [_right_bytes(link) / (heads if _moves_with(link) and chain.outer else 1) for link in chain.links]
     cycles = [_cycles(link, target) for link in chain.links]
     panels = 0 if head.panels is None else _elements(head.panels) * PANEL_CYCLES
@@ -92,21 +94,22 @@ def _cost(chain: Chain, target: Target, threads: int) -> RowChainCost:
     together = head.panels is not None and not even
 
     # each tile reads what one head's operands are, from where they stay meanwhile
-    again = sum(own) / bandwidth(target, sum(own), threads, SWEPT_SHARE)
+    again = sum(own) / bandwidth(machine, sum(own), SWEPT_SHARE)
     pages = sum(_pages(link, target) for link in chain.links)
     tile = sum(cycles) / (heads * rows) * height + pages
     made = panels / PANEL_CYCLES * MASKED_PANEL_CYCLES if together and _has_rest(head, target) else panels
-    joined = busiest * max(tile, again) + made / threads
+    joined = busiest * max(tile, again) + made / machine.threads
 
-    apart = (1 if together else 2) * START_CYCLES if threads > 1 else 0.0
+    apart = (1 if together else 2) * START_CYCLES if machine.threads > 1 else 0.0
     apart += sum(
-        max(each, _right_bytes(link) / bandwidth(target, _right_bytes(link), 1)) / threads
+        max(each, _right_bytes(link) / bandwidth(machine.with_threads(1), _right_bytes(link)))
+        / machine.threads
         for link, each in zip(chain.links, cycles, strict=True)
     )
     # where there are few rows, sums along memory do without panels
-    apart += min(panels, cycles[0]) / threads
+    apart += min(panels, cycles[0]) / machine.threads
     between = _row_bytes(head)
-    apart += PASSES * between / threads / bandwidth(target, between / threads, threads)
+    apart += PASSES * between / machine.threads / bandwidth(machine, between / machine.threads)
     return RowChainCost(joined, apart)
 
 

@@ -51,7 +51,7 @@ class FusedRule(Rule[FusedProblem, FusedPlan]):
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> FusedProblem:
         """The whole program; whether its rows are a chain is seen once their operands are gathered."""
         machine = context.machine
-        found = find_band(context.program, machine.target, machine.threads)
+        found = find_band(context.program, machine)
         chain = find_chain(context.program, machine.target) if found is None else found[0]
         return FusedProblem(context, chain, None if found is None else found[1])
 
@@ -73,14 +73,14 @@ class FusedRule(Rule[FusedProblem, FusedPlan]):
     def build(self, s: Schedule, problem: FusedProblem, plan: FusedPlan) -> Schedule:
         """One nest. Raises ScheduleError where the program is no such chain."""
         machine = problem.context.machine
-        target, threads = machine.target, machine.threads
+        target = machine.target
         if isinstance(plan, BandPlan):
             assert problem.chain is not None  # else the space has no bands
             band = Band(plan.rows, 0.0, plan.parts)
-            return schedule_bands(prepare_bands(s, problem.chain, band, target), target, threads)
+            return schedule_bands(prepare_bands(s, problem.chain, band, target), machine)
         # whole rows in tiles; their operands may lie in any order
         s = gather_operands(s, target, problem.context.constants)
         chain = find_chain(s.require_program(), target)
         if chain is None or not chain.has_rows:
             raise ScheduleError(f"{s.require_program().name} is no chain of contractions over rows")
-        return schedule_row_chain(s, chain, target, threads)
+        return schedule_row_chain(s, chain, machine)

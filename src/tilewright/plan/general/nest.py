@@ -37,7 +37,7 @@ from tilewright.ir import (
 )
 from tilewright.plan.contraction.match import panels_of
 from tilewright.plan.contraction.microkernel import fed_by, loops_below
-from tilewright.plan.contraction.nest import parallelise_tiles, threads_for
+from tilewright.plan.contraction.nest import parallelise_tiles, sharing
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -181,8 +181,8 @@ def default_general(r: Reduction, machine: Machine) -> GeneralPlan:
     """The register tile with the fewest cycles for each result and step, among those that registers hold."""
     target = machine.target
     best: tuple[float, GeneralPlan] | None = None
-    threads = threads_for(r.stage, machine.threads)
-    for plan in tiles_of(r, target, threads):
+    machine = sharing(r.stage, machine)
+    for plan in tiles_of(r, machine):
         cost = cycles_per_step(r, plan, target)
         if best is None or cost < best[0] - 1e-9:
             best = (cost, plan)
@@ -190,9 +190,9 @@ def default_general(r: Reduction, machine: Machine) -> GeneralPlan:
     return best[1]
 
 
-def tiles_of(r: Reduction, target: Target, threads: int) -> list[GeneralPlan]:
+def tiles_of(r: Reduction, machine: Machine) -> list[GeneralPlan]:
     """All register tiles of a reduction, with the steps that are unrolled in each."""
-    whole = -(-r.stage.extent(r.vector) // target.lanes(dtype_of(r)))
+    whole = -(-r.stage.extent(r.vector) // machine.target.lanes(dtype_of(r)))
     axes = [*r.rows[::-1]]
     chosen: list[tuple[tuple[str, int], ...]] = [()]
     chosen += [((a, n),) for a in axes for n in SIZES[1:] if n <= r.stage.extent(a)]
@@ -204,14 +204,14 @@ def tiles_of(r: Reduction, target: Target, threads: int) -> list[GeneralPlan]:
         if n <= r.stage.extent(a) and m <= r.stage.extent(b)
     ]
     plans = [
-        GeneralPlan(rows, vectors, threads=threads)
+        GeneralPlan(rows, vectors, threads=machine.threads)
         for rows in chosen
         for vectors in VECTORS
         if vectors <= whole
     ]
-    fitting = [plan for plan in plans if fits_registers(r, plan, target)]
+    fitting = [plan for plan in plans if fits_registers(r, plan, machine.target)]
     return [
-        GeneralPlan(plan.rows, plan.vectors, steps_unrolled(r, plan), threads=threads)
+        GeneralPlan(plan.rows, plan.vectors, steps_unrolled(r, plan), threads=machine.threads)
         for plan in fitting or plans[:1]
     ]
 

@@ -61,7 +61,7 @@ class GeneralRule(Rule[GeneralProblem, GeneralPlan]):
         """All register tiles, in both orders, with every number of steps that divides the reduction."""
         default, r = self.default(problem), problem.reduction
         target = problem.context.machine.target
-        tiles = tiles_of(r, target, default.threads)
+        tiles = tiles_of(r, problem.context.machine.with_threads(default.threads))
         steps = r.stage.extent(r.sums[-1])
         options: dict[str, tuple[object, ...]] = {
             "rows": tuple(dict.fromkeys((default.rows, *(plan.rows for plan in tiles)))),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import gcd, isqrt, prod
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import (
     CONST,
     F32,
@@ -41,7 +42,6 @@ from tilewright.ir import (
 from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.plan.contraction.register_tiling import MAX_ROWS
 from tilewright.plan.graph.layouts import Flow
-from tilewright.target import Target
 
 #: Part of a cache that values may fill and still be there when the next kernel reads them.
 CACHE_SHARE: Final = 0.5
@@ -221,36 +221,37 @@ class _Traffic:
     alone: float
 
 
-def choose_parts(flows: Sequence[Flow], batch: int, target: Target, threads: int) -> tuple[int, ...]:
+def choose_parts(flows: Sequence[Flow], batch: int, machine: Machine) -> tuple[int, ...]:
     """Into how many parts of the batch each kernel is best divided, 1 for not at all.
 
     ``flows`` are the kernels in the order in which they run, ``batch`` the elements of a batch. Kernels next
     to each other with the same number of parts above 1 take a part through all of them, each thread parts of
     its own.
     """
-    options = [1, *(p for p in _divisors(batch) if p > 1 and _even(p, threads))]
+    target = machine.target
+    options = [1, *(p for p in _divisors(batch) if p > 1 and _even(p, machine))]
     traffic = [_traffic(flow, target) for flow in flows] if len(options) > 1 else []
     if len(flows) < 2 and not any(t.alone for t in traffic):
         return (1,) * len(flows)
-    machine = _Machine(target, threads, sum(t.weights for t in traffic))
+    prices = _Prices(machine, sum(t.weights for t in traffic))
     # the model's inputs lie there as a whole, and the first kernel may read them in any way
-    start = SHARED_CYCLES if threads > 1 else 0.0
+    start = SHARED_CYCLES if machine.threads > 1 else 0.0
     best: dict[int, tuple[float, tuple[int, ...]]] = {p: (start if p > 1 else 0.0, ()) for p in options}
     for t in traffic:
         step: dict[int, tuple[float, tuple[int, ...]]] = {}
         for p in options:
             if p > 1 and (not t.extent or t.extent % p or t.grain % p):
                 continue
-            own = machine.cycles(t, p)
+            own = prices.cycles(t, p)
             cost, path = min(
-                (before + own + (machine.exchange(t, p) if p != q else 0.0), path)
+                (before + own + (prices.exchange(t, p) if p != q else 0.0), path)
                 for q, (before, path) in best.items()
             )
             step[p] = (cost, (*path, p))
         best = step
     cost, path = min(best.values())
-    whole = sum(machine.cycles(t, 1) for t in traffic)
-    work = sum(t.work for t in traffic) / (target.lanes(F32) * target.fma_per_cycle * threads)
+    whole = sum(prices.cycles(t, 1) for t in traffic)
+    work = sum(t.work for t in traffic) / (target.lanes(F32) * target.fma_per_cycle * machine.threads)
     return path if whole - cost > LEAST_GAIN * work else (1,) * len(flows)
 
 
@@ -260,8 +261,8 @@ def _divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def _even(parts: int, threads: int) -> bool:
-    return parts % threads == 0 or parts >= EVEN_PARTS * threads
+def _even(parts: int, machine: Machine) -> bool:
+    return parts % machine.threads == 0 or parts >= EVEN_PARTS * machine.threads
 
 
 def _traffic(flow: Flow, target: Target) -> _Traffic:
@@ -313,25 +314,24 @@ def _nbytes(buffer: Buffer) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
+class _Prices:
     """What moving bytes costs, in cycles of one core; ``weights`` are the bytes of all kernels' weights."""
 
-    target: Target
-    threads: int
+    machine: Machine
     weights: float
 
     def cycles(self, t: _Traffic, parts: int) -> float:
         """A kernel in so many parts: its values, its weights once a part, and its calls."""
-        turns = -(-parts // self.threads) if parts > 1 else 1
-        values = (t.reads + t.writes) / self.threads
-        around = self._price((t.reads + t.writes) / parts, 1 if parts > 1 else self.threads)
-        weights = t.weights * self._price(self.weights, self.threads)
-        if parts > 1 or self.threads == 1:
+        turns = -(-parts // self.machine.threads) if parts > 1 else 1
+        values = (t.reads + t.writes) / self.machine.threads
+        around = self._price((t.reads + t.writes) / parts, 1 if parts > 1 else self.machine.threads)
+        weights = t.weights * self._price(self.weights, self.machine.threads)
+        if parts > 1 or self.machine.threads == 1:
             return values * around + turns * (weights + CALL_CYCLES + t.alone / parts)
         # threads divide rows, and each reads all weights, unless rows are few and values the smaller operand
         rows = t.work / max(1.0, t.weights / F32.bytes)
-        few = rows < TILES_PER_PANEL * MAX_ROWS * self.threads
-        shared = weights / self.threads if few and t.weights > t.reads + t.writes else weights
+        few = rows < TILES_PER_PANEL * MAX_ROWS * self.machine.threads
+        shared = weights / self.machine.threads if few and t.weights > t.reads + t.writes else weights
         together = SHARED_CYCLES if t.work >= MIN_PARALLEL_PRODUCTS else 0.0
         return values * around + shared + CALL_CYCLES + together + t.alone
 
@@ -340,16 +340,16 @@ class _Machine:
 
         It is written there and read again, by threads that start and wait for each other.
         """
-        start = SHARED_CYCLES if parts > 1 and self.threads > 1 else 0.0
-        return start + 2 * t.reads / self.threads * self._price(t.reads, self.threads)
+        start = SHARED_CYCLES if parts > 1 and self.machine.threads > 1 else 0.0
+        return start + 2 * t.reads / self.machine.threads * self._price(t.reads, self.machine.threads)
 
     def _price(self, nbytes: float, cores: int) -> float:
         """Cycles a byte for values of so many bytes that ``cores`` work on; the innermost caches are free."""
-        for level in self.target.memory:
+        for level in self.machine.target.memory:
             if level.size is None:
                 break
             shared = level.shared_by > 1
-            room = level.size * CACHE_SHARE * (cores / self.threads if shared else cores)
+            room = level.size * CACHE_SHARE * (cores / self.machine.threads if shared else cores)
             if nbytes <= room:
                 return 0.0 if not shared else 1 / level.bandwidth
-        return 1 / self.target.memory[-1].bandwidth
+        return 1 / self.machine.target.memory[-1].bandwidth

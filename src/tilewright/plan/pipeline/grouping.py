@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.cost import Machine
 from tilewright.plan.pipeline.graph import Node, StageGraph
 from tilewright.plan.pipeline.group import Group, Placement, find_group
 from tilewright.plan.pipeline.group_plan import GroupPlan
@@ -210,16 +211,16 @@ def plan_of(fuser: Fuser, group: Group, choice: Choice) -> GroupPlan:
         for axis, (e, n, t) in enumerate(zip(base.expand, node.extents, own, strict=True))
     )
     tiled = [axis for axis in base.order if choice.tile[axis]]
-    parallel = _parallel(node, choice.tile, tiled, machine.threads)
+    parallel = _parallel(node, choice.tile, tiled, machine)
     return GroupPlan(choice.tile, choice.places, base.order, base.vector, expand, parallel)
 
 
-def _parallel(node: Node, tile: Sequence[int], tiled: Sequence[int], threads: int) -> int:
+def _parallel(node: Node, tile: Sequence[int], tiled: Sequence[int], machine: Machine) -> int:
     """Loops over tiles that threads share: the first, and the next where that has too few turns."""
-    if threads == 1:
+    if machine.threads == 1:
         return 0
     counts = [ceil(node.extents[axis] / tile[axis]) for axis in tiled]
     for used in range(1, len(counts) + 1):
-        if prod(counts[:used]) >= TASKS_PER_THREAD * threads:
+        if prod(counts[:used]) >= TASKS_PER_THREAD * machine.threads:
             return min(used, 2)
     return min(len(counts), 2)

@@ -117,7 +117,7 @@ def schedule_group(s: Schedule, g: Group, program: Program, plan: GroupPlan, mac
         if place == "inline":
             s = s.inline(m.name)
         elif place == "root":
-            s = schedule_elementwise(s, program, m, machine.target, machine.threads)
+            s = schedule_elementwise(s, program, m, machine)
     lanes = machine.target.lanes(program.buffer(g.root.writes[0]).dtype)
     s, loops = _root_loops(s, g, plan, lanes)
     for m, place in reversed(places):

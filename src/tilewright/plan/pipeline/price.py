@@ -116,7 +116,7 @@ class FusionModel:
         They come in so many ``runs``.
         """
         threads, target = self.machine.threads, self.machine.target
-        rate = bandwidth(target, size / threads, threads)
+        rate = bandwidth(self.machine, size / threads)
         once, again = np.minimum(total, size), np.maximum(total - size, 0)
         zero = np.zeros_like(total)
         if rate > target.memory[-1].bandwidth or len(target.memory) < 3:

@@ -50,7 +50,7 @@ def members_of(g: Group, program: Program, machine: Machine) -> dict[str, Member
         alone = None
         if stage is not g.root and not stage.is_reduction:
             plan = default_elementwise(program, stage)
-            alone = elementwise_tree(program, stage, plan, machine.target, machine.threads)
+            alone = elementwise_tree(program, stage, plan, machine)
         out[stage.name] = Member(stage, body, loads, tuple(sums), top, alone)
     return out
 
@@ -144,7 +144,7 @@ def _ahead(
         if bodies[m.name] is not known[m.name].body:
             # with other producers in its expression
             plan = default_elementwise(program, m)
-            alone = elementwise_tree(program, m, plan, machine.target, machine.threads, bodies[m.name])
+            alone = elementwise_tree(program, m, plan, machine, bodies[m.name])
         if alone is None or m.is_reduction:
             return None
         out += alone

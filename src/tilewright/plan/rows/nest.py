@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import away_from_borders, flat_index, physical, run_length
-from tilewright.cost import buffer_bytes, goes_past_caches, last_cache
+from tilewright.cost import Machine, buffer_bytes, goes_past_caches, last_cache
 from tilewright.ir import (
     CONST,
     F32,
@@ -78,8 +78,7 @@ def schedule_elementwise(
     s: Schedule,
     program: Program,
     stage: Stage,
-    target: Target,
-    threads: int,
+    machine: Machine,
     plan: ElementwisePlan | None = None,
 ) -> Schedule:
     """Parallel outer loops, the last one in vectors. Loops are those of the unscheduled program.
@@ -93,10 +92,10 @@ def schedule_elementwise(
     plan = default_elementwise(program, stage) if plan is None else plan
     found = None if plan.vector is None else (plan.vector, plan.run)
     if found is not None and not stage.is_reduction and found[1] is None and plan.transpose:
-        square = square_of(program, stage, found[0], target) if total >= MIN_TILED_ELEMENTS else None
+        square = square_of(program, stage, found[0], machine.target) if total >= MIN_TILED_ELEMENTS else None
         if square is not None:
-            s, outer = transpose_in_squares(s, loops, square, stage, total, target, threads)
-            return parallelise(s, outer, total, threads, plan.share)
+            s, outer = transpose_in_squares(s, loops, square, stage, total, machine)
+            return parallelise(s, outer, total, machine, plan.share)
     inner = "" if found is None else loops[found[0]]
     shared = threads_of_reader(s, stage)
     s, parts = split_by_divisors(s, stage, loops, inner)
@@ -123,7 +122,7 @@ def schedule_elementwise(
         ordered = any(it.kind == "ord" for it in stage.iters)
         # each part takes all the ordered steps: as few parts as threads
         share = 1 if ordered else plan.share
-        own = _own_parts(s, pars, inner, total, threads, share) if run is None else None
+        own = _own_parts(s, pars, inner, total, machine, share) if run is None else None
         if own is not None:
             # nothing else for threads to share
             part = f"{inner}_part"
@@ -150,7 +149,7 @@ def schedule_elementwise(
                 for piece in pieces[1:]:
                     s = s.vectorize(piece)
         s = s.vectorize(inner)
-    return parallelise(s, pars, total, threads, plan.share)
+    return parallelise(s, pars, total, machine, plan.share)
 
 
 def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> Schedule:
@@ -206,13 +205,13 @@ class RowsPlan:
 
 
 def default_rows(
-    program: Program, stages: Sequence[Stage], last: Stage, depth: int, target: Target, threads: int
+    program: Program, stages: Sequence[Stage], last: Stage, depth: int, machine: Machine
 ) -> RowsPlan:
     """Vectors across rows that lie side by side; else along them, several short ones at once."""
     side_by_side = _rows_side_by_side(program, [*stages, last], depth)
     if side_by_side:
         return RowsPlan(depth, side_by_side, across=True)
-    return RowsPlan(depth, _rows_at_once(last, depth, target, threads))
+    return RowsPlan(depth, _rows_at_once(last, depth, machine))
 
 
 def schedule_rows(
@@ -221,8 +220,7 @@ def schedule_rows(
     stages: Sequence[Stage],
     last: Stage,
     plan: RowsPlan,
-    target: Target,
-    threads: int,
+    machine: Machine,
 ) -> Schedule:
     """Compute ``stages`` (producers before consumers) inside the row loop of ``last``.
 
@@ -251,14 +249,14 @@ def schedule_rows(
     else:
         s = schedule_inner_rows(s, [st for st in (*stages, last) if st.name not in folded], row)
     if plan.ahead:
-        s = _ask_for_next_rows(s, program, [*stages, last], depth, target)
-    s = _keep_in_place(s, program, stages, last, target)
+        s = _ask_for_next_rows(s, program, [*stages, last], depth, machine.target)
+    s = _keep_in_place(s, program, stages, last, machine.target)
     rows = last.iters[depth - 1].extent
     if rows.is_const and rows.as_int() % together:
         # rows that are left over, apart
         s = s.partition(row, -1)
     total = elements(last) * (1 + len(stages))
-    return parallelise(s, loops[:depth], total, threads, plan.share)
+    return parallelise(s, loops[:depth], total, machine, plan.share)
 
 
 def _rows_side_by_side(program: Program, stages: Sequence[Stage], depth: int) -> int:
@@ -391,20 +389,20 @@ def _keep_in_place(
     return s
 
 
-def _rows_at_once(last: Stage, depth: int, target: Target, threads: int) -> int:
+def _rows_at_once(last: Stage, depth: int, machine: Machine) -> int:
     """Rows that are computed together: several short ones, as each stage of a row waits for the last one."""
     row, inner = last.iters[depth - 1], last.iters[depth:]
     if not all(it.extent.is_const for it in (row, *inner)):
         return 1
-    if prod(it.extent.as_int() for it in inner) > SHORT_ROW * target.lanes(F32):
+    if prod(it.extent.as_int() for it in inner) > SHORT_ROW * machine.target.lanes(F32):
         return 1
     count = row.extent.as_int()
     # rows of one result each: these make a vector, or half of one
-    least = target.lanes(F32) // 2 if all(it.extent == Index(1) for it in inner) else 1
+    least = machine.target.lanes(F32) // 2 if all(it.extent == Index(1) for it in inner) else 1
     fits = [
         n
         for n in ROWS_AT_ONCE
-        if n >= least and count % n == 0 and count // n >= threads * ITERATIONS_PER_THREAD
+        if n >= least and count % n == 0 and count // n >= machine.threads * ITERATIONS_PER_THREAD
     ]
     return max(fits, default=1)
 
@@ -485,12 +483,12 @@ def best_vector_axis(program: Program, stage: Stage) -> tuple[int, int | None] |
 
 
 def parallelise(
-    s: Schedule, loops: list[str], total: int, threads: int, share: int = ITERATIONS_PER_THREAD
+    s: Schedule, loops: list[str], total: int, machine: Machine, share: int = ITERATIONS_PER_THREAD
 ) -> Schedule:
     """Fuse leading loops until each thread has so many iterations to ``share``, and run them in parallel."""
-    if threads == 1 or not loops or total < MIN_PARALLEL_ELEMENTS:
+    if machine.threads == 1 or not loops or total < MIN_PARALLEL_ELEMENTS:
         return s
-    wanted = threads * share
+    wanted = machine.threads * share
     extents = {
         f.var: f.extent.as_int() if f.extent.is_const else wanted
         for place in blocks(s.func.body)
@@ -498,12 +496,12 @@ def parallelise(
     }
     name, count = loops[0], extents[loops[0]]
     for inner in loops[1:]:
-        if count >= wanted and count % threads == 0:
+        if count >= wanted and count % machine.threads == 0:
             break
         if not _directly_inside(s, name, inner):
             break
         outer, extent = inner, extents[inner]
-        parts = parts_of(count, extent, wanted, threads) if inner == loops[-1] else None
+        parts = parts_of(count, extent, wanted, machine) if inner == loops[-1] else None
         if parts is not None:
             # runs of iterations: no division an iteration
             outer = f"{inner}_part"
@@ -514,23 +512,25 @@ def parallelise(
     return s.parallel(name) if count > 1 else s
 
 
-def _own_parts(s: Schedule, pars: list[str], inner: str, total: int, threads: int, share: int) -> int | None:
+def _own_parts(
+    s: Schedule, pars: list[str], inner: str, total: int, machine: Machine, share: int
+) -> int | None:
     """Elements of a thread's part of the vectors' loop, where the loops around it are too short for all."""
     extents = [s.loop(loop).extent for loop in (*pars, inner)]
-    if threads == 1 or total < MIN_PARALLEL_ELEMENTS or not all(e.is_const for e in extents):
+    if machine.threads == 1 or total < MIN_PARALLEL_ELEMENTS or not all(e.is_const for e in extents):
         return None
     *outer, extent = (e.as_int() for e in extents)
-    if prod(outer) >= threads:
+    if prod(outer) >= machine.threads:
         return None
-    parts = parts_of(prod(outer), extent, threads * share, threads)
-    return extent // parts if parts is not None else -(-extent // threads)
+    parts = parts_of(prod(outer), extent, machine.threads * share, machine)
+    return extent // parts if parts is not None else -(-extent // machine.threads)
 
 
-def parts_of(count: int, extent: int, wanted: int, threads: int) -> int | None:
+def parts_of(count: int, extent: int, wanted: int, machine: Machine) -> int | None:
     """Equal parts of a loop that make enough iterations with those around it; ``None`` without a few such."""
     least = -(-wanted // count)
     fits = (p for p in range(least, min(8 * least, extent - 1) + 1) if extent % p == 0)
-    return next((p for p in fits if count * p % threads == 0), None)
+    return next((p for p in fits if count * p % machine.threads == 0), None)
 
 
 def _directly_inside(s: Schedule, outer: str, inner: str) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from tilewright.cost import buffer_bytes
+from tilewright.cost import Machine, buffer_bytes
 from tilewright.ir import Binary, If, Index, Iter, Program, Stage, Store, int_lower, loads
 from tilewright.plan.rows.chunks import (
     ROWS,
@@ -69,7 +69,7 @@ class LaneReduction:
 
 
 def split_reductions(
-    s: Schedule, target: Target, threads: int, constants: Collection[str], but: Collection[str] = ()
+    s: Schedule, machine: Machine, constants: Collection[str], but: Collection[str] = ()
 ) -> tuple[Schedule, dict[str, LaneReduction]]:
     """Rewrite the reductions for which this pays; the choices by the stage that ends each nest.
 
@@ -83,16 +83,15 @@ def split_reductions(
         assert now is not None
         last = ending_stage(now, stage)
         skipped = last is None or stage.name in but
-        found = None if skipped else match_lanes(now, stage, target, constants)
+        found = None if skipped else match_lanes(now, stage, machine.target, constants)
         if found is not None and last is not None:
-            s, choice = _rewrite(s, stage, found, target, threads)
+            s, choice = _rewrite(s, stage, found, machine)
             choices[last.name if choice.final == stage.name else choice.final] = choice
     return s, choices
 
 
-def _rewrite(
-    s: Schedule, stage: Stage, m: LaneMatch, target: Target, threads: int
-) -> tuple[Schedule, LaneReduction]:
+def _rewrite(s: Schedule, stage: Stage, m: LaneMatch, machine: Machine) -> tuple[Schedule, LaneReduction]:
+    target = machine.target
     assert isinstance(stage.body, Store)
     width = target.lanes(stage.body.writes[0].value.dtype)
     if m.block:
@@ -115,10 +114,10 @@ def _rewrite(
     chosen = choose_rows(s.program, m, width, target)
     row, rows, vectors = m.row, chosen.rows, 1 if m.block else chosen.vectors
     units = prod(n for _, n in m.rest) // rows
-    busy = elements(stage) >= MIN_PARALLEL_ELEMENTS and threads > 1
-    if row is None or (busy and units < 2 * threads):
+    busy = elements(stage) >= MIN_PARALLEL_ELEMENTS and machine.threads > 1
+    if row is None or (busy and units < 2 * machine.threads):
         # too few results for all threads: each takes a part of the reduction
-        parts = threads if busy else 1
+        parts = machine.threads if busy else 1
         outer, extent = _shared_axis(m, parts, vectors * width)
         lanes = vectors * width if outer == m.axis else 1
         chunk = -(-extent // (parts * lanes)) * lanes
@@ -131,7 +130,7 @@ def _rewrite(
     )
     partial = f"{name}_lanes"
     s = s.rfactor(name, along, vectors * width, part="inner", name=partial)
-    ahead = requests_ahead(program, m, rows, target, threads)
+    ahead = requests_ahead(program, m, rows, machine)
     fold = stage.body.writes[0].value
     if isinstance(fold, Binary) and fold.op in ("max", "min") and m.extent > vectors * width and not ahead:
         ahead = ahead_in_first_level(program, m, rows, target)
@@ -187,7 +186,7 @@ def _chunked(program: Program, choice: LaneReduction, target: Target) -> LaneRed
 
 
 def schedule_lanes(
-    s: Schedule, program: Program, choice: LaneReduction, last: Stage, threads: int
+    s: Schedule, program: Program, choice: LaneReduction, last: Stage, machine: Machine
 ) -> Schedule:
     """Schedule a reduction along memory that ``last`` ends: its final stage, or a reader of that.
 
@@ -198,7 +197,7 @@ def schedule_lanes(
     pars = [it for it in final.iters if it.kind == "par"]
     loops = list(s.loops(last.name))[: len(pars)]
     ragged = False
-    parallel = threads > 1 and work >= MIN_PARALLEL_ELEMENTS
+    parallel = machine.threads > 1 and work >= MIN_PARALLEL_ELEMENTS
     shared = block = None
     if choice.row is None:
         # the part of a thread: the first axis; all others are columns
@@ -208,7 +207,9 @@ def schedule_lanes(
         row, extent = loops[at], pars[at].extent.as_int()
         names = (f"{row}_tile", f"{row}_row")
         if at == 0 and choice.panels:
-            s, shared, block = _share_rows(s, row, extent, choice, names, threads if parallel else 1)
+            s, shared, block = _share_rows(
+                s, row, extent, choice, names, machine.with_threads(machine.threads if parallel else 1)
+            )
         if shared is None:
             s = s.split(row, choice.rows, names=names)
         outer, inner = [*loops[:at], names[0]], [names[1], *loops[at + 1 :]]
@@ -233,26 +234,26 @@ def schedule_lanes(
     for name in choice.panels:
         s, line = _lay(s, name, shared)
         if shared is None:
-            s = parallelise(s, [line], elements(program.stage(name)), threads)
-    return s if shared is not None else parallelise(s, outer, work, threads)
+            s = parallelise(s, [line], elements(program.stage(name)), machine)
+    return s if shared is not None else parallelise(s, outer, work, machine)
 
 
 def _share_rows(
-    s: Schedule, row: str, extent: int, choice: LaneReduction, names: tuple[str, str], threads: int
+    s: Schedule, row: str, extent: int, choice: LaneReduction, names: tuple[str, str], machine: Machine
 ) -> tuple[Schedule, str | None, str | None]:
     """Give each thread an equal part of the rows, in blocks for chunks: the loops over both, where there are.
 
     Each thread lays the operand for itself: lines that the other one has written come from its cache.
     """
-    if extent % (threads * choice.rows) or not (threads > 1 or choice.chunk):
+    if extent % (machine.threads * choice.rows) or not (machine.threads > 1 or choice.chunk):
         return s, None, None
-    group, block, tiles = f"{row}_group", f"{row}_block", extent // threads // choice.rows
+    group, block, tiles = f"{row}_group", f"{row}_block", extent // machine.threads // choice.rows
     inside = tiles_of_block(tiles) if choice.chunk else 1
     if inside > 1:
         s = s.split(row, [tiles // inside, inside, choice.rows], names=[group, block, *names])
     else:
         s = s.split(row, [tiles, choice.rows], names=[group, *names])
-    return s.parallel(group) if threads > 1 else s, group, block if inside > 1 else None
+    return s.parallel(group) if machine.threads > 1 else s, group, block if inside > 1 else None
 
 
 def _lay(s: Schedule, name: str, at: str | None) -> tuple[Schedule, str]:

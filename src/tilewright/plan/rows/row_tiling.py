@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.cost import (
+    Machine,
     buffer_bytes,
     fetches_ahead,
     first_cache,
@@ -99,19 +100,18 @@ def _most(program: Program, m: LaneMatch, target: Target) -> tuple[int, int]:
     return (STREAM_VECTORS, 1) if stay else several
 
 
-def requests_ahead(
-    program: Program, m: LaneMatch, rows: int, target: Target, threads: int
-) -> tuple[str, ...]:
+def requests_ahead(program: Program, m: LaneMatch, rows: int, machine: Machine) -> tuple[str, ...]:
     """What to ask for ahead, as hints: operands of which each row has a part of its own.
 
     Where tiles are short, the hardware has hardly begun to follow their rows when they end: the next tile's
     are brought to the second cache level meanwhile. From the caches that would cost up to 20%.
     """
+    target = machine.target
     if m.row is None:
         return ()
     if fetches_ahead(target):
         # the core follows rows by itself, but has room for few loads among several products each
-        own = threads * second_cache(target)
+        own = machine.threads * second_cache(target)
         if (
             prefers_one_stream(target)
             and m.shared

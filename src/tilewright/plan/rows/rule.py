@@ -59,8 +59,7 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
             problem.stages,
             problem.last,
             problem.depth,
-            machine.target,
-            machine.threads,
+            machine,
         )
 
     def space(self, problem: RowsProblem) -> Space[RowsPlan]:
@@ -82,12 +81,12 @@ class RowsRule(Rule[RowsProblem, RowsPlan]):
         row = problem.last.iters[plan.depth - 1].extent
         if row.is_const and row.as_int() % plan.rows:
             return None
-        return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine.threads)
+        return rows_tree(context.bodies, problem.stages, problem.last, plan, context.machine)
 
     def build(self, s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
         """Compute all stages of a row inside its loop."""
         machine, program = problem.context.machine, problem.context.program
-        return schedule_rows(s, program, problem.stages, problem.last, plan, machine.target, machine.threads)
+        return schedule_rows(s, program, problem.stages, problem.last, plan, machine)
 
 
 class LanesRule(Rule[StageProblem, LaneReduction]):
@@ -120,7 +119,7 @@ class LanesRule(Rule[StageProblem, LaneReduction]):
     def build(self, s: Schedule, problem: StageProblem, plan: LaneReduction) -> Schedule:
         """Vectors of sums in registers."""
         context = problem.context
-        return schedule_lanes(s, context.program, plan, problem.stage, context.machine.threads)
+        return schedule_lanes(s, context.program, plan, problem.stage, context.machine)
 
 
 class PartsRule(Rule[StageProblem, Fixed]):
@@ -141,4 +140,4 @@ class PartsRule(Rule[StageProblem, Fixed]):
         """Sums of several parts in registers, threads share parts."""
         context = problem.context
         machine = context.machine
-        return schedule_parts(s, context.program, problem.stage, machine.target, machine.threads)
+        return schedule_parts(s, context.program, problem.stage, machine)

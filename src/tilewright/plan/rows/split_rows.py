@@ -17,12 +17,12 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import physical, run_length
+from tilewright.cost import Machine
 from tilewright.ir import Program, Stage, Store, condition_of, stmt_loads
 from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.plan.rows.nest import MIN_RUN, accumulates, default_rows, elements, parallelise, schedule_rows
 from tilewright.schedule import Schedule
-from tilewright.target import Target
 
 #: Elements of all rows from which on threads are worth starting for each pass over them.
 MIN_ELEMENTS: Final = 1 << 15
@@ -35,18 +35,18 @@ SUMS_AT_ONCE: Final = (4, 2, 1)
 GRAIN: Final = 256
 
 
-def share_rows(s: Schedule, target: Target, threads: int) -> tuple[Schedule, frozenset[str]]:
+def share_rows(s: Schedule, machine: Machine) -> tuple[Schedule, frozenset[str]]:
     """Cut the reductions of few rows into parts; the stages that reduce parts.
 
     Only where other stages of the program read what is reduced, and none is a contraction of two operands.
     """
     program = s.require_program()
-    found = [is_tileable(program, stage, target, packed=False) for stage in program.stages]
-    if threads < 2 or any(c is not None and c.b is not None for c in found):
+    found = [is_tileable(program, stage, machine.target, packed=False) for stage in program.stages]
+    if machine.threads < 2 or any(c is not None and c.b is not None for c in found):
         return s, frozenset()
     parts: set[str] = set()
     for stage in program.stages:
-        cut = _cut(program, stage, threads)
+        cut = _cut(program, stage, machine)
         if cut is not None:
             name = f"{stage.name}_part"
             s = s.rfactor(stage.name, *cut, name=name)
@@ -54,7 +54,7 @@ def share_rows(s: Schedule, target: Target, threads: int) -> tuple[Schedule, fro
     return s, frozenset(parts)
 
 
-def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None:
+def _cut(program: Program, stage: Stage, machine: Machine) -> tuple[str, int] | None:
     """The reduction axis to cut, and its steps in a part; ``None`` where the reduction stays whole."""
     _, body = condition_of(stage.body)
     outputs = {b.name for b in program.outputs}
@@ -66,9 +66,9 @@ def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None
     reds = {it.name: it.extent.as_int() for it in stage.iters if it.kind == "red"}
     beside = _beside(program, stage)
     rows = pars if beside is None else pars // beside[1]
-    if pars * prod(reds.values()) < MIN_ELEMENTS or rows >= threads:
+    if pars * prod(reds.values()) < MIN_ELEMENTS or rows >= machine.threads:
         return None
-    wanted = PARTS_PER_THREAD * threads
+    wanted = PARTS_PER_THREAD * machine.threads
     axis = next((name for name, extent in reds.items() if extent >= wanted), None)
     if axis is None:
         return None
@@ -90,7 +90,7 @@ def _beside(program: Program, stage: Stage) -> tuple[str, int] | None:
     return min(found)[::-1] if found else None
 
 
-def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, threads: int) -> Schedule:
+def schedule_parts(s: Schedule, program: Program, stage: Stage, machine: Machine) -> Schedule:
     """Schedule a stage that reduces parts of rows.
 
     Of rows side by side the sums of several parts are in registers. Raises ScheduleError where a step is
@@ -99,13 +99,13 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
     beside = _beside(program, stage)
     if beside is None:
         long = [n for n, it in enumerate(stage.iters) if it.kind == "par" and it.extent.as_int() > 1]
-        plan = default_rows(program, [], stage, long[-1] + 1, target, threads)
-        return schedule_rows(s, program, [], stage, plan, target, threads)
+        plan = default_rows(program, [], stage, long[-1] + 1, machine)
+        return schedule_rows(s, program, [], stage, plan, machine)
     across, run = beside
     loops = dict(zip((it.name for it in stage.iters), s.loops(stage.name), strict=True))
     first = stage.iters[0]
     count = first.extent.as_int()
-    together = next(n for n in SUMS_AT_ONCE if count % n == 0 and (count // n >= threads or n == 1))
+    together = next(n for n in SUMS_AT_ONCE if count % n == 0 and (count // n >= machine.threads or n == 1))
     part, lane = loops[first.name], loops[across]
     s = s.split(part, together, names=[f"{part}_block", f"{part}_row"])
     s = s.split(lane, run, names=[f"{lane}_block", f"{lane}_own"])
@@ -126,4 +126,4 @@ def schedule_parts(s: Schedule, program: Program, stage: Stage, target: Target, 
         s = s.reorder(*rest, vector).vectorize(vector)
         for loop in rest:
             s = s.unroll(loop)
-    return parallelise(s, outer, elements(stage), threads)
+    return parallelise(s, outer, elements(stage), machine)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
 from tilewright.plan.rows.nest import accumulates
 from tilewright.schedule import Schedule
@@ -23,19 +24,19 @@ MIN_UPDATES: Final = 1 << 15
 UPDATES_AN_ELEMENT: Final = 16
 
 
-def share_updates(s: Schedule, threads: int) -> Schedule:
+def share_updates(s: Schedule, machine: Machine) -> Schedule:
     """Give each thread a part of the updates in no order that have no axes for all threads.
 
     Only where a copy of the whole buffer for each of them costs little beside its updates.
     """
-    for stage in s.require_program().stages if threads > 1 else ():
-        cut = _cut(s.require_program(), stage, threads)
+    for stage in s.require_program().stages if machine.threads > 1 else ():
+        cut = _cut(s.require_program(), stage, machine.threads)
         if cut is not None:
             s = s.rfactor(stage.name, *cut, name=f"{stage.name}_part")
     return s
 
 
-def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None:
+def _cut(program: Program, stage: Stage, parts: int) -> tuple[str, int] | None:
     """The axis to cut, and its steps in a part; ``None`` where the update stays whole."""
     if stage.init is not None or not accumulates(stage):
         return None
@@ -44,10 +45,10 @@ def _cut(program: Program, stage: Stage, threads: int) -> tuple[str, int] | None
     reds = {it.name: it.extent.as_int() for it in stage.iters if it.kind == "red"}
     pars = prod(it.extent.as_int() for it in stage.iters if it.kind == "par")
     held = next(b for b in program.buffers if b.name == stage.writes[0]).shape
-    if not reds or pars >= threads or not all(n.is_const for n in held):
+    if not reds or pars >= parts or not all(n.is_const for n in held):
         return None
     updates, copy = pars * prod(reds.values()), prod(n.as_int() for n in held)
-    if updates < max(MIN_UPDATES, UPDATES_AN_ELEMENT * threads * copy):
+    if updates < max(MIN_UPDATES, UPDATES_AN_ELEMENT * parts * copy):
         return None
-    axis = next((name for name, extent in reds.items() if extent >= threads), None)
-    return None if axis is None else (axis, -(-reds[axis] // threads))
+    axis = next((name for name, extent in reds.items() if extent >= parts), None)
+    return None if axis is None else (axis, -(-reds[axis] // parts))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.cost import Node, Place, Term
+from tilewright.cost import Machine, Node, Place, Term
 from tilewright.ir import FloorDiv, Mod, Program, Stage, stmt_loads
 from tilewright.plan.elementwise.blocked_transpose import square_of
 from tilewright.plan.rows.nest import (
@@ -21,7 +21,6 @@ from tilewright.plan.rows.nest import (
     parts_of,
 )
 from tilewright.plan.trees import Bodies, Body, around, body_of, one, placed, started
-from tilewright.target import Target
 
 Loops = list[tuple[str, int, str]]
 
@@ -35,21 +34,21 @@ class _Outer:
 
 
 def shared_loops(
-    loops: Sequence[tuple[str, int]], nested: int, total: int, threads: int, share: int
+    loops: Sequence[tuple[str, int]], nested: int, total: int, machine: Machine, share: int
 ) -> _Outer:
     """Leading loops fused until each thread has its ``share`` of iterations, as ``parallelise`` does.
 
     The first ``nested`` of them are directly inside one another.
     """
     serial = [(name, n, "serial") for name, n in loops]
-    if threads == 1 or not loops or total < MIN_PARALLEL_ELEMENTS:
+    if machine.threads == 1 or not loops or total < MIN_PARALLEL_ELEMENTS:
         return _Outer(serial, {name: one(name) for name, _ in loops})
-    wanted, count, taken = threads * share, loops[0][1], 1
+    wanted, count, taken = machine.threads * share, loops[0][1], 1
     parts: int | None = None
     for name, extent in loops[1:nested]:
-        if count >= wanted and count % threads == 0:
+        if count >= wanted and count % machine.threads == 0:
             break
-        parts = parts_of(count, extent, wanted, threads) if name == loops[-1][0] else None
+        parts = parts_of(count, extent, wanted, machine) if name == loops[-1][0] else None
         count *= parts or extent
         taken += 1
         if parts is not None:
@@ -76,8 +75,7 @@ def elementwise_tree(
     program: Program,
     stage: Stage,
     plan: ElementwisePlan,
-    target: Target,
-    threads: int,
+    machine: Machine,
     body: Body | None = None,
 ) -> tuple[Node, ...] | None:
     """The nest of one stage; ``None`` where squares, runs, divisors or readers decide about its loops.
@@ -97,15 +95,15 @@ def elementwise_tree(
     total = elements(stage)
     vector = None if plan.vector is None else stage.iters[plan.vector].name
     if plan.vector is not None and plan.transpose and total >= MIN_TILED_ELEMENTS:
-        if square_of(program, stage, plan.vector, target) is not None:
+        if square_of(program, stage, plan.vector, machine.target) is not None:
             return None
     chosen = [n for n in choosing_axes(stage) if n != vector]
     sizes = {it.name: it.extent.as_int() for it in stage.iters}
     outer = [n for n in sizes if n != vector and n not in chosen]
-    if threads > 1 and total >= MIN_PARALLEL_ELEMENTS and vector is not None:
-        if prod(sizes[n] for n in outer) < threads:
+    if machine.threads > 1 and total >= MIN_PARALLEL_ELEMENTS and vector is not None:
+        if prod(sizes[n] for n in outer) < machine.threads:
             return None
-    shared = shared_loops([(n, sizes[n]) for n in outer], len(outer), total, threads, plan.share)
+    shared = shared_loops([(n, sizes[n]) for n in outer], len(outer), total, machine, plan.share)
     if vector is not None and not outer and shared.loops:
         return None
     inner: Loops = [(n, sizes[n], "unroll") for n in sizes if n in chosen]
@@ -118,7 +116,7 @@ def elementwise_tree(
 
 
 def rows_tree(
-    known: Bodies, stages: Sequence[Stage], last: Stage, plan: RowsPlan, threads: int
+    known: Bodies, stages: Sequence[Stage], last: Stage, plan: RowsPlan, machine: Machine
 ) -> tuple[Node, ...] | None:
     """The nest of a chain over rows; ``None`` for vectors across rows, and for rows of sizes not known."""
     chain = (*stages, last)
@@ -138,7 +136,7 @@ def rows_tree(
     outer = [(str(n), size) for n, size in enumerate(sizes)]
     outer[-1] = (outer[-1][0], sizes[-1] // own_rows)
     total = elements(last) * (1 + len(stages))
-    shared = shared_loops(outer, len(outer), total, threads, plan.share)
+    shared = shared_loops(outer, len(outer), total, machine, plan.share)
     made = {st.writes[0] for st in stages}
     folded = folded_at_once(stages) if own_rows == 1 and plan.fold else {}
     extents = {n: e for n, e, _ in shared.loops}

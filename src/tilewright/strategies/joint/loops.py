@@ -126,8 +126,7 @@ def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMod
     mode = task.winograd if winograd is None else winograd
     planned = plan_unit(
         laid.require_program(),
-        machine.on,
-        machine.threads,
+        machine,
         task.constants,
         winograd=mode,
         sizes=task.sizes,

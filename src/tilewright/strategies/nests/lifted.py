@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.cost import Machine
 from tilewright.ir import Alloc, LoopFunction, copy_nest, rename_buffers, seq
 from tilewright.plan import plan_unit
 from tilewright.poly import lift
 from tilewright.schedule import Schedule, may_overwrite
-from tilewright.target import Target
 
 
-def lifted_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction:
+def lifted_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest of fixed sizes as a program with the default plan, arguments in place as before.
 
     Raises ScheduleError or ResourceError where the nest cannot be lifted.
     """
     found = lift(func)
-    schedule = plan_unit(found.program, target, threads).schedule
+    schedule = plan_unit(found.program, machine).schedule
     return _with_arguments(func, schedule, found.results)
 
 

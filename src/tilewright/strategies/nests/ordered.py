@@ -30,22 +30,23 @@ from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, is_black
 from tilewright.schedule import Schedule
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
-from tilewright.target import CpuTarget, Target
+from tilewright.target import CpuTarget
 
 #: Cycles in which vector code runs a statement for one vector of f32: loads, some operations, a store.
 STATEMENT_CYCLES: Final = 4.0
 
 
-def ordered_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction:
+def ordered_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest with private storage, its outermost independent loops parallel, its innermost ones vectors."""
     func = infer_kinds(allocations_inside(func))
-    return on_machine(func, loop_facts(func), target, threads)
+    return on_machine(func, loop_facts(func), machine)
 
 
-def on_machine(func: LoopFunction, facts: LoopFacts, target: Target, threads: int) -> LoopFunction:
+def on_machine(func: LoopFunction, facts: LoopFacts, machine: Machine) -> LoopFunction:
     """Loops of a function on threads and in lanes, as far as ``facts`` allow."""
-    if threads > 1:
-        least = _least_work(Machine(target, threads))
+    target = machine.on
+    if machine.threads > 1:
+        least = _least_work(machine)
         chosen = set(_parallel_loops(func.body, facts.free, [], least))
         func = _marked(func, chosen, PARALLEL)
     if isinstance(target, CpuTarget):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import (
     Block,
     LoopFunction,
@@ -26,7 +27,7 @@ from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.strategies.nests.ordered import ordered_nest
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ProgramError, ResourceError, ScheduleError
-from tilewright.target import CpuTarget, Target
+from tilewright.target import CpuTarget
 
 MARGIN: Final = 0.6
 """Tiles are taken where they should need less than so much of the time of the order as written: their loops
@@ -41,26 +42,26 @@ class ScheduledNest:
     notes: tuple[str, ...]
 
 
-def schedule_nest(func: LoopFunction, target: Target, threads: int) -> ScheduledNest:
+def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
     """A fast order for a nest of fixed sizes: same arguments, same results but for rounding of sums.
 
     What stands before and after a black box is scheduled by itself.
     """
     parts = _apart(func)
     if len(parts) > 1:
-        return _one_after_another(func, [schedule_nest(part, target, threads) for part in parts])
+        return _one_after_another(func, [schedule_nest(part, machine) for part in parts])
     notes: list[str] = []
     try:
-        return ScheduledNest(lifted_nest(func, target, threads), ("lifted to a program",))
+        return ScheduledNest(lifted_nest(func, machine), ("lifted to a program",))
     except (ScheduleError, ResourceError) as error:
         notes.append(f"not lifted: {error.what}")
-    made = ordered_nest(func, target, threads)
+    made = ordered_nest(func, machine)
     try:
-        tiles = tiled_nest(func, target, threads)
+        tiles = tiled_nest(func, machine)
     except (ScheduleError, ProgramError, ResourceError) as error:
         notes.append(f"not in tiles: {error.what}")
     else:
-        here, there = (_instances(func, f, target, threads) for f in (made, tiles))
+        here, there = (_instances(func, f, machine) for f in (made, tiles))
         if there < MARGIN * here:
             return ScheduledNest(tiles, (*notes, "in tiles"))
         notes.append("tiles would not run wider")
@@ -108,7 +109,7 @@ def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:
     return map_buffers(rename_buffers(body, changed), lambda b: b.with_(name=names[b.name]))
 
 
-def _instances(written: LoopFunction, made: LoopFunction, target: Target, threads: int) -> float:
+def _instances(written: LoopFunction, made: LoopFunction, machine: Machine) -> float:
     """Statement instances that run one after another in a function made of another one, roughly.
 
     A statement counts as in lanes, or on threads, where one of its copies is; the others are borders.
@@ -123,8 +124,8 @@ def _instances(written: LoopFunction, made: LoopFunction, target: Target, thread
         for n, loop in enumerate(place.loops):
             count *= int_upper(loop.extent, loop_env(place.loops[:n])) or 0
         found = kinds.get(place.node.stage, set())
-        if "vector" in found and isinstance(target, CpuTarget):
+        if "vector" in found and isinstance(machine.on, CpuTarget):
             widest = max((known.get(name, 8) for name, _ in place.node.writes), default=8)
-            count /= target.preferred_vector_bits / (8 * widest)
-        out += count / threads if "parallel" in found else count
+            count /= machine.target.preferred_vector_bits / (8 * widest)
+        out += count / machine.threads if "parallel" in found else count
     return out

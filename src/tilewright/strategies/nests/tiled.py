@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.cost import Machine
 from tilewright.ir import LoopFunction
 from tilewright.poly import Dependences, extract_model, import_tree, infer_kinds, isl_schedule, tiled
 from tilewright.strategies.nests.ordered import on_machine
 from tilewright.support import ScheduleError
-from tilewright.target import Target
 
 TILE: Final = 32
 """Points of a tile in each loop, as Pluto has it: three arrays of two loops in f64 fit the first level."""
 
 
-def tiled_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction:
+def tiled_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest in the order of isl's scheduler, which looks for loops that may be permuted, in tiles of these.
 
     Raises ScheduleError where there are none, ProgramError for storage inside of loops, ResourceError where
@@ -23,8 +23,8 @@ def tiled_nest(func: LoopFunction, target: Target, threads: int) -> LoopFunction
     func = infer_kinds(func)
     model = extract_model(func)
     dependences = Dependences(model)
-    found = tiled(dependences, isl_schedule(dependences, "min"), TILE, parallel=threads > 1)
+    found = tiled(dependences, isl_schedule(dependences, "min"), TILE, parallel=machine.threads > 1)
     if not found.bands:
         raise ScheduleError(f"no two loops of {func.name} may be permuted")
     made = import_tree(model, found.schedule, func.body.names)
-    return on_machine(made, found.facts(made), target, 1)
+    return on_machine(made, found.facts(made), machine.with_threads(1))

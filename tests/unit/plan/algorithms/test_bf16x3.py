@@ -8,6 +8,7 @@ import pytest
 from native_kernel import HOST, LANES, Native
 from tilewright import lang
 from tilewright.build import pack
+from tilewright.cost import Machine
 from tilewright.ir import CONST, run_function, verify
 from tilewright.lang import ops
 from tilewright.plan.algorithms import bf16x3
@@ -105,7 +106,7 @@ SIZES = [(32, 64, 64), (17, 48, 64), (14, 30, 44), (35, 28, 96), (64, 96, 32), (
 @pytest.mark.parametrize(("constant", "epilogue"), [(True, False), (True, True), (False, False)])
 def test_products(m, n, k, threads, constant, epilogue, always):
     program = product(m, n, k, constant=constant, epilogue=epilogue)
-    s = default_schedule(program, AMX, threads)
+    s = default_schedule(program, Machine(AMX, threads))
     if m != 17:
         assert "tdpbf16ps(" in str(s)
     check(program, s, interpret=m * n * k <= 100_000 and threads < 3)
@@ -125,14 +126,14 @@ def test_products(m, n, k, threads, constant, epilogue, always):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_convolutions(sizes, threads, always):
     program = convolution(*sizes)
-    s = default_schedule(program, AMX, threads)
+    s = default_schedule(program, Machine(AMX, threads))
     assert "tdpbf16ps(" in str(s)
     check(program, s, interpret=threads == 2 and sizes[0] * sizes[1] < 2000)
 
 
 def test_chosen_where_it_pays():
     def chosen(program, target=AMX, **options):
-        return "bf16x3" in primitives(default_schedule(program, target, 2, **options))
+        return "bf16x3" in primitives(default_schedule(program, Machine(target, 2), **options))
 
     assert chosen(product(512, 512, 512))
     assert chosen(product(512, 512, 512, constant=False))
@@ -149,13 +150,13 @@ def test_chosen_where_it_pays():
 
 
 def test_pieces_of_a_matrix_lie_in_panels():
-    s = default_schedule(product(512, 300, 512, constant=False), AMX, 2)
+    s = default_schedule(product(512, 300, 512, constant=False), Machine(AMX, 2))
     assert "alloc C_factors: bf16[10, 256, 2, 30, 2]" in str(s)
 
 
 def test_operands_are_split_in_whole_vectors():
     """One pass makes both pieces of what it reads."""
-    text = str(default_schedule(product(512, 512, 512), AMX, 2))
+    text = str(default_schedule(product(512, 512, 512), Machine(AMX, 2)))
     lines = text.splitlines()
     at = next(n for n, line in enumerate(lines) if "block C_padded" in line)
     assert " vector" in lines[at - 1]
@@ -167,7 +168,7 @@ def test_the_model_counts_what_is_moved():
 
     def cycles(program):
         s = Schedule(program)
-        return choose_bf16x3(s, s.program.stage("C"), AMX, 2).cycles
+        return choose_bf16x3(s, s.program.stage("C"), Machine(AMX, 2)).cycles
 
     assert cycles(product(35, 1504, 512)) > cycles(product(48, 1504, 512))
 
@@ -178,4 +179,4 @@ def test_sums_that_are_no_product_of_matrices_stay():
     d = lang.reduce_axis(32, "d")
     scores = lang.compute((4, 64, 64), lambda h, i, j: lang.sum(q[h, i, d] * k[h, j, d], axis=d), name="S")
     s = Schedule(lang.program([q, k], [scores]))
-    assert choose_bf16x3(s, s.program.stage("S"), AMX, 2) is None
+    assert choose_bf16x3(s, s.program.stage("S"), Machine(AMX, 2)) is None

@@ -8,6 +8,7 @@ from tests.native_kernel import HOST, Native
 
 from tilewright import lang
 from tilewright.build import pack
+from tilewright.cost import Machine
 from tilewright.ir import CONST, F32, run_function
 from tilewright.lang import ops
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen, schedule_strassen
@@ -72,8 +73,8 @@ def check(program, s, *, interpret=False):
 def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, monkeypatch):
     monkeypatch.setattr("tilewright.plan.algorithms.strassen.MARGIN", 0.5)
     program = product(m, n, 310, epilogue)
-    s = default_schedule(program, TARGET, threads)
-    choice = choose_strassen(program, program.stage("C"), TARGET, threads)
+    s = default_schedule(program, Machine(TARGET, threads))
+    choice = choose_strassen(program, program.stage("C"), Machine(TARGET, threads))
     assert choice is not None
     assert choice.height == m // 2 // threads
     assert "strassen" in primitives(s)
@@ -86,7 +87,7 @@ def test_threads_share_rows_where_panels_do_not_divide(m, n, epilogue, threads, 
 )
 def test_default_schedules_with_epilogues(epilogue, batch, threads):
     program = product(128, 768, 768, epilogue, batch)
-    s = default_schedule(program, TARGET, threads)
+    s = default_schedule(program, Machine(TARGET, threads))
     assert "strassen" in primitives(s)
     check(program, s)
 
@@ -101,14 +102,16 @@ def test_small_and_odd_extents_on_the_interpreter(m, pairs, k, rows, vectors, th
     match = lang.match_product(program, stage)
     assert match is not None
     choice = StrassenChoice(match, rows, vectors, LANES)
-    monkeypatch.setattr("tilewright.plan.algorithms.strassen.threads_for", lambda stage, n: n)
+    monkeypatch.setattr("tilewright.plan.algorithms.strassen.sharing", lambda stage, n: n)
     s = Schedule(program).strassen("C", choice.width, choice.weights)
-    check(program, schedule_strassen(s, choice, s.program.stage("Y"), TARGET, threads), interpret=True)
+    check(
+        program, schedule_strassen(s, choice, s.program.stage("Y"), Machine(TARGET, threads)), interpret=True
+    )
 
 
 def chosen(m, n, k, threads=2):
     program = product(m, n, k)
-    return choose_strassen(program, program.stage("C"), TARGET, threads)
+    return choose_strassen(program, program.stage("C"), Machine(TARGET, threads))
 
 
 def test_chosen_where_it_pays():
@@ -132,7 +135,7 @@ def test_chosen_where_it_pays():
 def test_direct_elsewhere(m, n, k):
     assert chosen(m, n, k) is None
     if m * n * k < 1 << 27:
-        assert "strassen" not in primitives(default_schedule(product(m, n, k), TARGET, 2))
+        assert "strassen" not in primitives(default_schedule(product(m, n, k), Machine(TARGET, 2)))
 
 
 def test_threads_that_share_neither_panels_nor_rows_take_the_direct_method():
@@ -150,16 +153,20 @@ def test_threads_share_rows_where_reading_all_weights_hides(monkeypatch):
     assert found is not None
     assert (found.height, found.copies) == (0, True)
     program = product(128, 768, 768, "bias")
-    check(program, default_schedule(program, TARGET, 2))
+    check(program, default_schedule(program, Machine(TARGET, 2)))
 
 
 def test_off_is_the_direct_method():
-    assert "strassen" not in primitives(default_schedule(product(128, 768, 768), TARGET, 2, winograd="off"))
-    assert "strassen" not in primitives(default_schedule(product(128, 768, 768), TARGET, 2, sizes=()))
+    assert "strassen" not in primitives(
+        default_schedule(product(128, 768, 768), Machine(TARGET, 2), winograd="off")
+    )
+    assert "strassen" not in primitives(
+        default_schedule(product(128, 768, 768), Machine(TARGET, 2), sizes=())
+    )
 
 
 def test_an_activation_that_reads_the_sum_twice_stays_in_registers():
-    s = default_schedule(product(128, 96, 64, "gelu"), TARGET, 2)
+    s = default_schedule(product(128, 96, 64, "gelu"), Machine(TARGET, 2))
     assert "block C(" in str(s)
     assert "alloc Y" not in str(s)
 
@@ -176,6 +183,6 @@ def test_products_inside_of_chains_stay_direct():
     scaled = lang.compute((64, 256), lambda i, j: first[i, j] / lang.sqrt(squares[i] + 1.0), name="N")
     program = lang.program([x, a, b], [ops.matmul(scaled, b, name="Y")])
     inputs = tuple(i if i.name == "X" else i.with_(scope=CONST) for i in program.inputs)
-    s = default_schedule(replace(program, inputs=inputs), TARGET, 2)
+    s = default_schedule(replace(program, inputs=inputs), Machine(TARGET, 2))
     steps = [(step.primitive, step.args[0]) for step in s.trace.steps]
     assert ("strassen", "C") not in steps

@@ -4,6 +4,7 @@ import pytest
 from tests.native_kernel import HOST
 from tests.unit.strategies.test_default import blocked, check, conv_program
 
+from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.lang import match_winograd
 from tilewright.plan.algorithms import choice as algorithms
@@ -39,7 +40,7 @@ def matched(*args):
 )
 def test_threads_share_channels_where_weights_are_most_of_what_is_read(args, parts):
     program, stage, _ = matched(*args)
-    choice = choose_winograd(program, stage, X86_AVX512, 2, "f2")
+    choice = choose_winograd(program, stage, Machine(X86_AVX512, 2), "f2")
     assert choice is not None
     assert choice.blocks.parts == parts
 
@@ -49,7 +50,7 @@ def test_threads_share_channels_where_weights_are_most_of_what_is_read(args, par
 )
 def test_parts_are_equal_whole_vectors(oc, threads, ways):
     program, _, match = matched(1, 32, oc, (9, 9))
-    found = tile_blocks(program, match, 2, X86_AVX512, threads)
+    found = tile_blocks(program, match, 2, Machine(X86_AVX512, threads))
     assert len(found) == ways
     for way in found:
         assert way.tiles >= 25 and way.tiles % way.block == 0
@@ -88,7 +89,7 @@ def test_results_by_parts_on_the_interpreter(monkeypatch):
 
 def test_weights_are_counted_once_for_all_images():
     program, stage, _ = matched(16, 512, 512, (7, 7))
-    choice = choose_winograd(program, stage, X86_AVX512, 1, "auto")
+    choice = choose_winograd(program, stage, Machine(X86_AVX512, 1), "auto")
     assert choice is not None
     assert choice.m == 4
 

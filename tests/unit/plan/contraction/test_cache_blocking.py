@@ -8,6 +8,7 @@ from tests.unit.strategies.test_default import blocked, check, constant, conv_pr
 
 from tilewright import lang
 from tilewright.analysis.contraction import Contraction, match_contraction
+from tilewright.cost import Machine
 from tilewright.plan.contraction import cache_blocking as blocking
 from tilewright.plan.contraction.cache_blocking import RowBlock, choose_row_block, footprint
 from tilewright.plan.inlining import inline_stages
@@ -82,7 +83,7 @@ def test_footprints_count_each_element_once():
 def test_blocks_fit_the_second_level(second, third, expected):
     c = roles(conv1x1(8, 64, 256, 28))
     target = machine(second, third)
-    found = choose_row_block(c, target, {"ow": 14}, 32, "n", 2)
+    found = choose_row_block(c, Machine(target, 2), {"ow": 14}, 32, "n")
     assert found == expected
     if found is not None:
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {"n": 1} | {found.axis: found.size}
@@ -90,12 +91,15 @@ def test_blocks_fit_the_second_level(second, third, expected):
 
 
 def test_one_panel_or_one_operand_has_no_blocks():
-    assert choose_row_block(roles(conv1x1(8, 64, 32, 28)), machine(64, 128), {"ow": 14}, 32, "n", 2) is None
+    assert (
+        choose_row_block(roles(conv1x1(8, 64, 32, 28)), Machine(machine(64, 128), 2), {"ow": 14}, 32, "n")
+        is None
+    )
     x = t(4, 512, 512, name="X")
     k = lang.reduce_axis(512, "k")
     total = lang.compute((4, 512), lambda i, j: lang.sum(x[i, k, j], axis=k), name="C")
     c = roles(lang.program([x], [total]))
-    assert choose_row_block(c, machine(64, 128), {}, 16, None, 2) is None
+    assert choose_row_block(c, Machine(machine(64, 128), 2), {}, 16, None) is None
 
 
 def test_reading_the_other_operand_again_may_cost_more():
@@ -104,7 +108,7 @@ def test_reading_the_other_operand_again_may_cost_more():
     k = lang.reduce_axis(4096, "k")
     c = lang.compute((64, 4096), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
     found = roles(constant(lang.program([a, b], [c]), "B"))
-    assert choose_row_block(found, machine(1024, 32768), {"i": 8}, 32, None, 2) is None
+    assert choose_row_block(found, Machine(machine(1024, 32768), 2), {"i": 8}, 32, None) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -124,7 +128,7 @@ def test_results_with_blocks(monkeypatch, args, options, threads):
     program = constant(blocked(conv_program(*args, **options)), "W")
     s = check(program, threads=threads, winograd="off", interpret=False)
     monkeypatch.undo()
-    assert str(s) != str(default_schedule(program, HOST, threads, winograd="off"))
+    assert str(s) != str(default_schedule(program, Machine(HOST, threads), winograd="off"))
 
 
 @pytest.mark.parametrize("rows", [48, 96, 60])

@@ -8,6 +8,7 @@ from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
 from tilewright.analysis.contraction import match_contraction
+from tilewright.cost import Machine
 from tilewright.plan.contraction import gemm as products
 from tilewright.plan.contraction.gemm import plan_gemm
 
@@ -107,7 +108,7 @@ def test_the_plan_follows_from_the_caches(shape, shared, rows, columns, monkeypa
     monkeypatch.undo()
     program = product(*shape)
     c = match_contraction(program, program.stages[0])
-    plan = plan_gemm(c, machine(1024, 32 * 1024), 2)
+    plan = plan_gemm(c, Machine(machine(1024, 32 * 1024), 2))
     assert (plan.shared, plan.rows, plan.columns) == (shared, rows, columns)
     assert (plan.blocks == 1) == (not columns or plan.each)
     assert plan.each == (shape == (1024, 1024, 1024)) != plan.ahead
@@ -124,9 +125,9 @@ def test_panels_whose_rows_begin_within_lines_are_copied_where_others_use_the_la
     monkeypatch.undo()
     program = product(*shape)
     c = match_contraction(program, program.stages[0])
-    plan = plan_gemm(c, guest(8 * 1024, 32 * 1024), 2)
+    plan = plan_gemm(c, Machine(guest(8 * 1024, 32 * 1024), 2))
     assert (plan.each, plan.ahead) == (each, not each)
-    assert not plan_gemm(c, machine(1024, 32 * 1024), 2).each
+    assert not plan_gemm(c, Machine(machine(1024, 32 * 1024), 2)).each
 
 
 @pytest.mark.parametrize(("k", "each"), [(2048, True), (128, False)])
@@ -137,7 +138,7 @@ def test_panels_are_copied_where_lines_wait_for_their_pages(k, each, monkeypatch
     c = match_contraction(program, program.stages[0])
     assert products.is_large_product(program, c, slow, (), 2) == (k == 2048)
     assert not products.is_large_product(program, c, machine(1024, 32 * 1024), (), 2)
-    plan = plan_gemm(c, slow, 2)
+    plan = plan_gemm(c, Machine(slow, 2))
     assert (plan.each, plan.ahead) == (each, True)
 
 

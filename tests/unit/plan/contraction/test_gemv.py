@@ -5,6 +5,7 @@ from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.plan.contraction import gemv as streams
 from tilewright.plan.rows import nest as rows
 from tilewright.strategies import default_schedule
@@ -48,7 +49,7 @@ def test_whole_panels_have_no_masks(n, group, monkeypatch):
     monkeypatch.setattr(
         streams, "GROUP_SHARE", group * 4 * columns * 2 / machine(1024, 32 * 1024).memory[0].size
     )
-    s = default_schedule(product(2, n, 64), machine(1024, 32 * 1024), 1)
+    s = default_schedule(product(2, n, 64), Machine(machine(1024, 32 * 1024), 1))
     assert streamed(s)
     sums = [s.block(name) for name in s.blocks() if s.block(name).stage == "C" and "init" not in name]
     masked = [b for b in sums if b.where]
@@ -58,7 +59,7 @@ def test_whole_panels_have_no_masks(n, group, monkeypatch):
 
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 300, 48), (8, 257, 35)])
 def test_more_rows_of_what_comes_from_memory(m, n, k, monkeypatch):
-    assert not streamed(default_schedule(product(m, n, k), machine(1024, 32 * 1024), 2))
+    assert not streamed(default_schedule(product(m, n, k), Machine(machine(1024, 32 * 1024), 2)))
     monkeypatch.setattr(streams, "exceeds_caches", lambda buffer, target: True)
     assert streamed(check(product(m, n, k), interpret=False))
 
@@ -97,12 +98,14 @@ def test_groups_whose_results_stay_in_the_first_level(m, n, k, threads, monkeypa
     ],
 )
 def test_the_next_rows_are_asked_for_where_they_come_from_memory(shape, hint):
-    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024), 2))
+    text = str(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2)))
     assert hint in text if hint else "prefetch" not in text
 
 
 def test_a_core_that_fetches_ahead_itself_is_not_asked():
-    text = str(default_schedule(product(4, 4096, 4096), machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    text = str(
+        default_schedule(product(4, 4096, 4096), Machine(machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    )
     assert "_turn" in text and "prefetch" not in text
 
 

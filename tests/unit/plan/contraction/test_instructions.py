@@ -9,6 +9,7 @@ import pytest
 from native_kernel import HOST, LANES, Native
 from tilewright import lang
 from tilewright.build import pack, unpack
+from tilewright.cost import Machine
 from tilewright.ir import BF16, CONST, run_function, verify
 from tilewright.plan import plan_unit
 from tilewright.plan.graph.layouts import Block
@@ -33,7 +34,7 @@ def test_products_of_constants(kind, m, n, k, threads):
     if threads > 1 and m < 16:
         return  # a single tile, which no threads share
     program = product(m, n, k, kind)
-    s = default_schedule(program, LANES, threads, constants=("B",))
+    s = default_schedule(program, Machine(LANES, threads), constants=("B",))
     verify(s.func)
     assert f"{kind}(" in str(s)
     given = arrays(program)
@@ -49,7 +50,7 @@ def test_products_of_constants(kind, m, n, k, threads):
 def test_groups_that_do_not_divide_are_multiplied_one_by_one():
     needs("vdpbf16ps")
     program = product(6, 32, 9, "vdpbf16ps")
-    s = default_schedule(program, LANES, 1, constants=("B",))
+    s = default_schedule(program, Machine(LANES, 1), constants=("B",))
     assert "vdpbf16ps(" not in str(s)
     given = arrays(program)
     wanted = expected(given)
@@ -59,7 +60,7 @@ def test_groups_that_do_not_divide_are_multiplied_one_by_one():
 
 def test_machines_without_the_instruction():
     for target in (X86_AVX2, X86_AVX512):
-        s = default_schedule(product(6, 32, 8, "vdpbf16ps"), target, 1, constants=("B",))
+        s = default_schedule(product(6, 32, 8, "vdpbf16ps"), Machine(target, 1), constants=("B",))
         assert "vdpbf16ps(" not in str(s)
 
 
@@ -95,7 +96,7 @@ def blocked(b):
 def test_convolutions(channels, results, size, window, stride, pad, winograd):
     needs("vdpbf16ps")
     program = convolution(channels, results, size, window, stride, pad)
-    s = default_schedule(program, LANES, 1, winograd=winograd)
+    s = default_schedule(program, Machine(LANES, 1), winograd=winograd)
     transformed = winograd == "f2" and window == 3 and stride == 1 and channels % 16 == results % 16 == 0
     assert ("vdpbf16ps(" in str(s)) != transformed
     rng = np.random.default_rng(0)
@@ -147,7 +148,7 @@ TILED = replace(
 @pytest.mark.parametrize("target", [TILED, X86_AVX512], ids=["tiles", "lanes"])
 def test_operands_given_at_run_time_are_packed(target, left, right, how):
     program = integers(left, right, 32, 64, 64, how)
-    planned = plan_unit(program, target, 2)
+    planned = plan_unit(program, Machine(target, 2))
     s = planned.schedule
     use = next(n.plan.instruction for n in planned.plan.nests if n.root == "C")
     # the one dot product of bytes by lanes takes an unsigned and a signed one
@@ -166,14 +167,14 @@ def test_operands_given_at_run_time_are_packed(target, left, right, how):
 
 
 def test_few_products_are_not_worth_packing():
-    planned = plan_unit(integers("u8", "i8", 1, 64, 64, "plain"), TILED, 1)
+    planned = plan_unit(integers("u8", "i8", 1, 64, 64, "plain"), Machine(TILED, 1))
     assert all(getattr(nest.plan, "instruction", None) is None for nest in planned.plan.nests)
     assert "C_groups" not in planned.schedule.blocks()
 
 
 def test_packed_products_in_the_interpreter():
     program = integers("u8", "i8", 16, 32, 16, "plain")
-    s = plan_unit(program, TILED, 1).schedule
+    s = plan_unit(program, Machine(TILED, 1)).schedule
     assert "C_groups" in s.blocks()
     rng = np.random.default_rng(4)
     given = {"A": rng.integers(0, 255, (16, 16), "u1"), "B": rng.integers(-128, 127, (16, 32), "i1")}

@@ -8,6 +8,7 @@ from tests.unit.plan.contraction.test_prefetch import blocked
 from tests.unit.strategies import test_default
 from tests.unit.strategies.test_default import check, conv_program
 
+from tilewright.cost import Machine
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.strategies import default_schedule
 from tilewright.target import X86_AVX512
@@ -18,7 +19,7 @@ SHARED = replace(X86_AVX512, shared_issue=(2.4, 1.75))
 def lines(given, threads=1, target=SHARED, **options) -> dict[str, int]:
     """The expanded loops of a convolution's sums but those along channels, and their extents."""
     program = blocked(conv_program(*given, epilogue=False, **options))
-    s = default_schedule(program, target, threads, winograd="off")
+    s = default_schedule(program, Machine(target, threads), winograd="off")
     loops = [s.loop(name) for name in s.loops("Y")]
     return {
         f.var.split("_")[0]: f.extent.as_int()

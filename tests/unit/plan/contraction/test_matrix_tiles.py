@@ -8,6 +8,7 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright.build import pack
+from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
 from tilewright.plan.contraction.matrix_tiles import RESULTS, matrix_tile
 from tilewright.strategies import default_schedule
@@ -37,7 +38,7 @@ def test_products_of_constants(kind, sizes, used, threads):
     """Scheduled on any machine, interpreted where small; run between forbidden pages where it has tiles."""
     m, n, k = sizes
     program = product(m, n, k, kind)
-    s = default_schedule(program, AMX, threads, constants=("B",))
+    s = default_schedule(program, Machine(AMX, threads), constants=("B",))
     verify(s.func)
     if used is not None:
         assert (f"{kind}(" in str(s)) == used
@@ -56,7 +57,7 @@ def test_products_of_constants(kind, sizes, used, threads):
 def test_without_moves_there_are_no_tiles():
     """The instruction alone does not make a machine that can use it."""
     poor = replace(AMX, moves=())
-    s = default_schedule(product(16, 48, 64, "tdpbf16ps"), poor, 1, constants=("B",))
+    s = default_schedule(product(16, 48, 64, "tdpbf16ps"), Machine(poor, 1), constants=("B",))
     assert "tdpbf16ps(" not in str(s)
 
 
@@ -89,7 +90,7 @@ def test_no_parts():
 
 def test_bytes_do_not_saturate():
     program = product(16, 16, 64, "tdpbusd")
-    s = default_schedule(program, AMX, 1, constants=("B",))
+    s = default_schedule(program, Machine(AMX, 1), constants=("B",))
     assert "tdpbusd(" in str(s)
     a, b = np.full((16, 64), 255, np.uint8), np.full((64, 16), -128, np.int8)
     given = {"A": a, "B": pack(b, s.func.buffer("B"))}
@@ -104,7 +105,7 @@ def test_subnormals_count_as_nothing():
     if not HOST.tiles:
         pytest.skip("this machine has no tile registers")
     program = product(16, 16, 32, "tdpbf16ps")
-    s = default_schedule(program, HOST, 1, constants=("B",))
+    s = default_schedule(program, Machine(HOST, 1), constants=("B",))
     assert "tdpbf16ps(" in str(s)
     a = np.ones((16, 32), ml_dtypes.bfloat16)
     a[0, 0], a[1, 0], a[2, 0] = np.inf, -np.inf, 1e-40

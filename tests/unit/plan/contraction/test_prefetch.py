@@ -8,6 +8,7 @@ from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.plan.contraction.test_gemm import product
 from tests.unit.strategies.test_default import check, conv_program
 
+from tilewright.cost import Machine
 from tilewright.ir import GLOBAL, Index, IndexMap, blocks, var
 from tilewright.strategies import default_schedule
 from tilewright.target import X86_AVX512
@@ -27,7 +28,7 @@ def blocked(program):
 
 def hints(program, target=HOST) -> set[tuple[str, str]]:
     """The loops that ask ahead, by the start of their names, and what for."""
-    s = default_schedule(program, target, 1, winograd="off")
+    s = default_schedule(program, Machine(target, 1), winograd="off")
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
     return {(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"}
 
@@ -128,6 +129,6 @@ def test_panels_of_a_matrix_larger_than_the_caches_are_asked_for(columns, depth,
 
 def asking(program, target=X86_AVX512, weights="W") -> set[str]:
     """The kinds of the loops that ask for the weights of their next iteration, with two threads."""
-    s = default_schedule(program, target, 2, winograd="off")
+    s = default_schedule(program, Machine(target, 2), winograd="off")
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
     return {f.kind.name for f in loops if ("prefetch", f"{weights}@spread") in f.hints}

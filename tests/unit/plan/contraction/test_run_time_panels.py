@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from native_kernel import HOST, Native
+from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
 from tilewright.strategies import default_schedule
 from tilewright.target import INTERPRETED
@@ -28,7 +29,7 @@ SIZES = [
 def test_products_of_two_arguments(kind, sizes, used, threads):
     m, n, k = sizes
     program = product(m, n, k, kind)
-    s = default_schedule(program, AMX, threads)
+    s = default_schedule(program, Machine(AMX, threads))
     verify(s.func)
     if used is not None:
         assert (f"{kind}(" in str(s)) == ("_groups" in str(s.func)) == used

@@ -7,6 +7,7 @@ from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.plan.contraction.test_split_k import product
 from tests.unit.strategies.test_default import check
 
+from tilewright.cost import Machine
 from tilewright.plan.contraction import skinny_gemm as wide
 from tilewright.strategies import default_schedule
 
@@ -39,7 +40,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     ],
 )
 def test_only_large_matrices(shape, expected):
-    assert chunked(default_schedule(product(*shape), machine(1024, 32 * 1024), 2)) == expected
+    assert chunked(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_as_few_tiles_as_there_can_be(rows, tile):
 )
 def test_where_finding_pages_takes_longest_chunks_are_of_few_steps(shape, steps):
     slow = replace(machine(1024, 32 * 1024), page_walk=50)
-    s = default_schedule(product(*shape), slow, 2)
+    s = default_schedule(product(*shape), Machine(slow, 2))
     assert chunked(s) == (steps is not None)
     if steps is not None:
         step = next(name for name in s.loops("C") if name.endswith("_step"))
@@ -70,7 +71,7 @@ def test_sizes_where_finding_pages_takes_longest(m, n, k, monkeypatch):
 
 
 def test_rows_that_fall_into_one_set_are_copied():
-    copied = default_schedule(product(32, 4096, 4096), machine(1024, 32 * 1024), 2)
+    copied = default_schedule(product(32, 4096, 4096), Machine(machine(1024, 32 * 1024), 2))
     assert any(name.endswith("_rows") for name in copied.blocks())
-    apart = default_schedule(product(32, 4096, 4100), machine(1024, 32 * 1024), 2)
+    apart = default_schedule(product(32, 4096, 4100), Machine(machine(1024, 32 * 1024), 2))
     assert chunked(apart) and not any(name.endswith("_rows") for name in apart.blocks())

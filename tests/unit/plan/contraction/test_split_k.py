@@ -5,6 +5,7 @@ from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.plan.contraction import split_k as deep
 from tilewright.strategies import default_schedule
 
@@ -44,7 +45,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     ],
 )
 def test_only_long_reductions_of_much_that_is_read(shape, expected):
-    assert chunked(default_schedule(product(*shape), machine(1024, 32 * 1024), 2)) == expected
+    assert chunked(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,5 +57,5 @@ def test_only_long_reductions_of_much_that_is_read(shape, expected):
     ],
 )
 def test_many_tiles_ask_for_the_next_chunk(shape, expected):
-    s = default_schedule(product(*shape), machine(1024, 32 * 1024), 2)
+    s = default_schedule(product(*shape), Machine(machine(1024, 32 * 1024), 2))
     assert chunked(s) and ("prefetch=B@spread" in str(s)) == expected

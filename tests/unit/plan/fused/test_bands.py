@@ -8,6 +8,7 @@ from tests.native_kernel import HOST
 from tests.unit.strategies.test_default import blocked, check, constant, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.lang import ops
 from tilewright.plan.fused import bands
@@ -134,7 +135,7 @@ def test_on_the_interpreter(case, in_bands):
 
 def test_channels_are_expanded_as_they_are_read(in_bands):
     in_bands(7)
-    text = str(default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), HOST, 2))
+    text = str(default_schedule(block(1, (14, 14), 64, 384, 64, residual=True), Machine(HOST, 2)))
     stored = dict(re.findall(r"alloc (\w+): f32\[([^]]*)\] global", text))
     tile = 2 * LANES
     # the band and its border of one block of channels; all channels of the band, which the projection sums up
@@ -148,15 +149,15 @@ def test_channels_are_expanded_as_they_are_read(in_bands):
 @pytest.mark.parametrize(("threads", "expected"), [(1, None), (2, (14, 1)), (3, (28, 3))])
 def test_a_block_that_pays_is_one_nest(threads, expected):
     program = block(1, (28, 28), 32, 192, 32, residual=True)
-    band = choose_band(chain_in(program), HOST, threads)
+    band = choose_band(chain_in(program), Machine(HOST, threads))
     # nothing is gained on one thread; three share channels more evenly than rows
     assert (band and (band.rows, band.parts)) == expected
-    assert ("band" in str(default_schedule(program, HOST, threads))) == (band is not None)
+    assert ("band" in str(default_schedule(program, Machine(HOST, threads)))) == (band is not None)
 
 
 def test_bands_fit_the_cache():
     chain = chain_in(block(1, (56, 56), 24, 144, 24, residual=True))
-    band = choose_band(chain, HOST, 2)
+    band = choose_band(chain, Machine(HOST, 2))
     assert band is not None and 56 % band.rows == 0
     blocks = [bands.channel_block(link, HOST) for link in chain.links]
     assert bands._stored(chain.links, blocks, band.rows, 1) <= HOST.level("l2").size * bands.CACHE_SHARE
@@ -186,11 +187,11 @@ def test_channels_in_parts(case, monkeypatch):
 
 def test_rows_that_threads_share_unequally_are_divided_by_channels():
     # four of seven rows for one thread, and a fifth of the expansion
-    band = choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 2)
+    band = choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 2))
     assert band is not None and (band.rows, band.parts) == (7, 2)
-    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 4).parts == 4
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 4)).parts == 4
     # 960 channels are no seven parts of whole blocks
-    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), HOST, 7) is None
+    assert choose_band(chain_in(block(1, (7, 7), 160, 960, 160)), Machine(HOST, 7)) is None
 
 
 def in_parts(program, parts):
@@ -223,7 +224,7 @@ def test_the_price_of_a_line_decides(monkeypatch):
     chain = chain_in(block(1, (28, 28), 32, 192, 32))
     for price in ("JOIN_CYCLES", "ROW_LINE_CYCLES", "LINE_CYCLES"):
         monkeypatch.setattr(bands, price, 0.0)
-    assert choose_band(chain, HOST, 2) is None
+    assert choose_band(chain, Machine(HOST, 2)) is None
 
 
 @pytest.mark.parametrize("images", [2, 3, 4])
@@ -232,7 +233,7 @@ def test_several_images_stay_apart(images):
     chain = chain_in(block(images, (28, 28), 32, 192, 32, residual=True))
     assert len(chain.outer) == 1 and chain.links[-1].c.extent(chain.outer[0]) == images
     # where computing takes long beside starting a kernel
-    assert choose_band(chain, replace(HOST, fma_per_cycle=1.0), 2) is None
+    assert choose_band(chain, Machine(replace(HOST, fma_per_cycle=1.0), 2)) is None
 
 
 def test_a_convolution_for_winograd_is_no_part_of_a_chain():
@@ -241,7 +242,7 @@ def test_a_convolution_for_winograd_is_no_part_of_a_chain():
     b, last = stage(a, 1, 64, 64, 1, 1)
     program = blocked(constant(lang.program([x, *more, *last], [b]), "W0", "B0", "W1", "B1"))
     chain = chain_in(program)
-    assert chain is not None and choose_band(chain, HOST, 2) is None
+    assert chain is not None and choose_band(chain, Machine(HOST, 2)) is None
 
 
 def test_a_value_that_others_read_ends_a_chain():

@@ -5,6 +5,7 @@ import pytest
 
 from native_kernel import HOST, Native
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
 from tilewright.plan.contraction.gather import gather_operands
@@ -56,7 +57,7 @@ def check(program, threads, *, interpret=True, winograd="auto"):
         for b in program.inputs
     }
     wanted = lang.evaluate(program, arrays)
-    s = default_schedule(program, HOST, threads, winograd=winograd)
+    s = default_schedule(program, Machine(HOST, threads), winograd=winograd)
     verify(s.func)
     results = [Native(s.func)(arrays)]
     if interpret:
@@ -104,7 +105,7 @@ def test_masks_and_layouts_of_keys(mask, causal, transposed):
 
 
 def test_the_rows_are_stored_by_tiles():
-    s = default_schedule(attention(4, 128, 128, 64), HOST, 2)
+    s = default_schedule(attention(4, 128, 128, 64), Machine(HOST, 2))
     stored = [line for line in str(s).splitlines() if "alloc" in line and "128, 128" in line]
     assert not stored
     assert str(s).count("parallel") == 1
@@ -128,7 +129,7 @@ def test_a_masked_row_of_nothing_stays_nan():
     program = attention(1, 4, 32, 16)
     arrays = {b.name: np.ones([e.as_int() for e in b.shape], np.float32) for b in program.inputs}
     arrays["M"][:] = -np.inf
-    out = Native(default_schedule(program, HOST, 1).func)(arrays)["O"]
+    out = Native(default_schedule(program, Machine(HOST, 1)).func)(arrays)["O"]
     assert np.isnan(out).all()
 
 

@@ -9,6 +9,7 @@ from onnx import helper
 import onnx_models as tiny
 import tilewright
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import CONST
 from tilewright.plan.fused.row_chains import row_chain_cost, row_chain_pays
 from tilewright.target import find_target
@@ -74,13 +75,13 @@ def head(rows, inner, width, words):
     ],
 )
 def test_what_pays(program, pays, threads):
-    assert row_chain_pays(program, V4, threads) is pays
+    assert row_chain_pays(program, Machine(V4, threads)) is pays
 
 
 def test_the_cost_of_operands_grows_with_the_tiles():
-    few, many = (row_chain_cost(head(rows, 688, 256, 32000), V4, 1) for rows in (32, 128))
+    few, many = (row_chain_cost(head(rows, 688, 256, 32000), Machine(V4, 1)) for rows in (32, 128))
     assert many.joined > 2 * few.joined and few.joined > few.apart
-    assert row_chain_cost(head(1, 688, 256, 1000), V4, 1) is None
+    assert row_chain_cost(head(1, 688, 256, 1000), Machine(V4, 1)) is None
 
 
 def test_a_vocabulary_is_no_part_of_the_last_block():

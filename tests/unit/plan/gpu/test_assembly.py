@@ -5,6 +5,7 @@ import pytest
 
 from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import For, locate, run_program
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers
@@ -110,7 +111,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
 def test_programs_on_devices(make):
     program = make()
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     s = planned.schedule
     rewritten = Schedule(program).replay(planned.plan.rewrites)
     assert not check_legal(rewritten.func, insert_barriers(s.func))
@@ -128,15 +129,15 @@ def test_programs_on_devices(make):
 
 
 def test_results_of_sums_stay_with_the_thread_that_reads_them():
-    s = plan_unit(chain(), H200, 1).schedule
+    s = plan_unit(chain(), Machine(H200, 1)).schedule
     assert s.buffers()["matmul"].scope == "local"
     kinds = [place.node.kind.axis for place in locate(s.func.body, For) if place.node.kind.name == "thread"]
     assert kinds == ["block.x", "thread.x"]
 
 
 def test_what_many_read_is_computed_once():
-    s = plan_unit(softmax(), H200, 1).schedule
+    s = plan_unit(softmax(), Machine(H200, 1)).schedule
     # the maximum and the sum of each row are kernels of their own
     axes = [place.node.kind.axis for place in locate(s.func.body, For) if place.node.kind.axis == "block.x"]
     assert len(axes) == 1
-    assert s.trace.steps == plan_unit(softmax(), H200, 1).schedule.trace.steps
+    assert s.trace.steps == plan_unit(softmax(), Machine(H200, 1)).schedule.trace.steps

@@ -39,19 +39,19 @@ def scaled(*shape, dtype="f32"):
 @pytest.mark.parametrize(("dtype", "lanes"), [("f32", 4), ("f64", 2), ("f16", 8)])
 def test_accesses_are_wide_where_there_are_enough(dtype, lanes):
     program = scaled(1024, 4096, dtype=dtype)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     (nest,) = planned.plan.nests
     assert nest.plan.vector == lanes
     assert f"const tw_{dtype}x{lanes} v_" in kernel_source(planned.schedule.func, "cuda").text
     # few elements: a thread for each
-    (small,) = plan_unit(scaled(16, 64, dtype=dtype), A100, 1).plan.nests
+    (small,) = plan_unit(scaled(16, 64, dtype=dtype), Machine(A100, 1)).plan.nests
     assert small.plan.vector == 1
 
 
 @pytest.mark.parametrize(("threads", "vector"), [(32, 4), (64, 2), (256, 1)])
 def test_points_of_the_space(threads, vector):
     program = scaled(7, 64)
-    plan = plan_unit(program, POCL, 1).plan
+    plan = plan_unit(program, Machine(POCL, 1)).plan
     (nest,) = plan.nests
     other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, threads=threads, vector=vector)),))
     s = build_unit(program, other, Machine(POCL, 1))
@@ -75,7 +75,7 @@ def scatter():
 @pytest.mark.parametrize("make", [scan, scatter], ids=lambda f: f.__name__)
 def test_what_is_no_product(make):
     program = make()
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert {nest.rule for nest in planned.plan.nests} == {"gpu_elements"}
     compare(program, planned.schedule)
 
@@ -89,7 +89,7 @@ def test_updates_in_order_are_side_by_side_where_they_never_meet():
         lambda t, n, j: lang.write((lang.clamp(i[n], 0, 6), j), t[lang.clamp(i[n], 0, 6), j] + u[n, j]),
     )
     program = lang.program([x, i, u], [added])
-    s = plan_unit(program, POCL, 1).schedule
+    s = plan_unit(program, Machine(POCL, 1)).schedule
     compare(program, s)
     (update,) = (name for name in s.blocks() if name.endswith("update"))
     assert [s.loop(name).kind.name for name in s.loops(update)] == ["thread", "thread", "serial"]

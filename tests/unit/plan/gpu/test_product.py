@@ -56,7 +56,7 @@ def compare(program, schedule, languages):
 
 def with_tiles(program, target, tiles):
     """The default plan with other tiles for its product."""
-    plan = plan_unit(program, target, 1).plan
+    plan = plan_unit(program, Machine(target, 1)).plan
     nests = tuple(replace(n, plan=tiles) if n.rule == "gpu_product" else n for n in plan.nests)
     return replace(plan, nests=nests)
 
@@ -81,7 +81,7 @@ def test_tiles_at_ragged_and_prime_sizes(size, tiles, languages):
 
 def test_tiles_are_legal_by_the_exact_judge():
     program = conv(8, 3, 6, 1)
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert [nest.rule for nest in planned.plan.nests] == ["gpu_product"]
     rewritten_ = Schedule(program).replay(planned.plan.rewrites)
     assert not check_legal(rewritten_.func, insert_barriers(planned.schedule.func))
@@ -93,7 +93,7 @@ def test_tiles_are_legal_by_the_exact_judge():
     ids=["strided", "pointwise"],
 )
 def test_convolutions_are_products(program):
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert planned.plan.nests[0].rule == "gpu_product"
     assert not planned.schedule.notes
     compare(program, planned.schedule, LANGUAGES)
@@ -101,29 +101,29 @@ def test_convolutions_are_products(program):
 
 def test_groups_are_elements():
     program = conv(12, 7, 8, 3, groups=4, padding=1)
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert [nest.rule for nest in planned.plan.nests] == ["gpu_elements"]
     compare(program, planned.schedule, ["c"])
 
 
 def test_long_sums_of_few_results_are_split():
     program = product(16, 24, 2048)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     assert any(step.primitive == "rfactor" for step in planned.plan.rewrites.steps)
     assert [nest.rule for nest in planned.plan.nests] == ["gpu_product", "gpu_elements"]
     compare(program, planned.schedule, ["c"])
     # enough results are not
-    whole = plan_unit(product(2048, 2048, 512), A100, 1)
+    whole = plan_unit(product(2048, 2048, 512), Machine(A100, 1))
     assert [nest.rule for nest in whole.plan.nests] == ["gpu_product"]
 
 
 def test_copies_and_results_are_wide_where_elements_lie_together():
-    text = kernel_source(plan_unit(product(256, 256, 256), H200, 1).schedule.func, "cuda").text
+    text = kernel_source(plan_unit(product(256, 256, 256), Machine(H200, 1)).schedule.func, "cuda").text
     lines = text.splitlines()
     assert any("const tw_f32x4 v_" in line and "&A_[" in line for line in lines)
     assert any("tw_copy_16(&" in line and "&B_[" in line for line in lines)
     assert any("tw_f32x" in line and "&Y_[" in line for line in lines)
-    odd = kernel_source(plan_unit(product(255, 253, 251), H200, 1).schedule.func, "cuda").text
+    odd = kernel_source(plan_unit(product(255, 253, 251), Machine(H200, 1)).schedule.func, "cuda").text
     assert "&A_[" not in odd and "&B_[" not in odd
 
 
@@ -134,7 +134,7 @@ def test_copies_and_results_are_wide_where_elements_lie_together():
     ids=["product", "conv3x3", "stem"],
 )
 def test_registers_are_bounded_and_never_spilled(program, target):
-    planned = plan_unit(program, target, 1)
+    planned = plan_unit(program, Machine(target, 1))
     checked_by_nvrtc(planned.schedule.func, registers=168)
     (tiles,) = [nest.plan for nest in planned.plan.nests if nest.rule == "gpu_product"]
     held = occupancy(target, tiles.threads, tiles.registers, tiles.shared_bytes(4))
@@ -143,7 +143,7 @@ def test_registers_are_bounded_and_never_spilled(program, target):
 
 def test_every_point_of_the_space_is_right():
     program = product(33, 40, 24)
-    plan = plan_unit(program, SIMULATED, 1).plan
+    plan = plan_unit(program, Machine(SIMULATED, 1)).plan
     _, context = rewritten(program, plan, Machine(SIMULATED, 1))
     (nest,) = plan.nests
     space = RULES[nest.rule].space(RULES[nest.rule].match(context, nest.root, nest.stages))

@@ -47,7 +47,7 @@ def compare(program, schedule, languages=LANGUAGES):
 
 @pytest.mark.parametrize("program", [softmax(2, 12, 67), norm(3, 131)], ids=["softmax", "norm"])
 def test_chains_are_one_kernel(program):
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert [nest.rule for nest in planned.plan.nests] == ["gpu_rows"]
     assert len(kernel_source(planned.schedule.func, "opencl").kernels) == 1
     compare(program, planned.schedule)
@@ -56,7 +56,7 @@ def test_chains_are_one_kernel(program):
 
 def test_rows_side_by_side():
     program = softmax(2, 4, 67)
-    plan = plan_unit(program, POCL, 1).plan
+    plan = plan_unit(program, Machine(POCL, 1)).plan
     (nest,) = plan.nests
     for rows, threads in ((1, 64), (4, 32)):
         other = replace(plan, nests=(replace(nest, plan=replace(nest.plan, rows=rows, threads=threads)),))
@@ -80,13 +80,13 @@ def test_rows_side_by_side():
 )
 def test_sums(shape, axes, rules):
     program = summed(shape, axes)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     assert [nest.rule for nest in planned.plan.nests] == rules
     compare(program, planned.schedule, ["c"])
 
 
 def test_rows_beyond_shared_memory_are_kept_in_memory():
-    planned = plan_unit(softmax(2, 50257), A100, 1)
+    planned = plan_unit(softmax(2, 50257), Machine(A100, 1))
     assert len(planned.plan.nests) > 1
     for kernel in kernel_source(planned.schedule.func, "cuda").kernels:
         assert kernel.shared_bytes <= 48 << 10
@@ -95,7 +95,7 @@ def test_rows_beyond_shared_memory_are_kept_in_memory():
 @pytest.mark.parametrize("shape", [(20_000,), (3, 16_411), (101, 173)], ids=str)
 def test_reductions_with_few_results_are_shared_by_blocks(shape):
     program = summed(shape, tuple(range(len(shape))) if len(shape) != 2 or shape[0] > 3 else (1,))
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     compare(program, planned.schedule)
     kernels = kernel_source(planned.schedule.func, "cuda").kernels
     first = kernels[0]
@@ -106,7 +106,7 @@ def test_reductions_with_few_results_are_shared_by_blocks(shape):
 
 def test_one_row_is_one_block():
     program = softmax(1, 1000)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     assert [nest.rule for nest in planned.plan.nests] == ["gpu_rows"]
     compare(program, planned.schedule)
 
@@ -114,7 +114,7 @@ def test_one_row_is_one_block():
 def test_a_product_with_one_row_reads_the_other_factor_along_memory():
     a, b = lang.placeholder((1, 512), name="A"), lang.placeholder((512, 96), name="B")
     program = lang.program([a, b], [ops.matmul(a, b)])
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     compare(program, planned.schedule)
     text = kernel_source(planned.schedule.func, "cuda").text
     thread = next(line.split()[2] for line in text.splitlines() if "threadIdx.x" in line)
@@ -131,7 +131,7 @@ def test_a_product_with_one_row_reads_the_other_factor_along_memory():
 )
 def test_warps_join_what_their_threads_have(program):
     """By shuffles; other languages run the loops that these stand for."""
-    s = plan_unit(program, A100, 1).schedule
+    s = plan_unit(program, Machine(A100, 1)).schedule
     assert " warp_add_f32(" in str(s)
     text = checked_by_nvrtc(s.func, registers=64)
     assert "__shfl_xor_sync" in text
@@ -141,7 +141,7 @@ def test_warps_join_what_their_threads_have(program):
 def test_extremes_are_joined_by_warps():
     x = lang.placeholder((7, 900), name="X")
     program = lang.program([x], [ops.reduce("max", x, (1,))])
-    s = plan_unit(program, A100, 1).schedule
+    s = plan_unit(program, Machine(A100, 1)).schedule
     assert " warp_max_f32(" in str(s)
     assert "tw_max_f32(part, other)" in checked_by_nvrtc(s.func, registers=64)
     compare(program, s, ["c"])

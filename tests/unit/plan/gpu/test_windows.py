@@ -68,7 +68,7 @@ def windows_of(planned):
 
 
 def with_plan(program, plan, target=POCL):
-    made = plan_unit(program, target, 1).plan
+    made = plan_unit(program, Machine(target, 1)).plan
     nests = tuple(
         type(n)(n.rule, n.root, n.stages, plan if n.rule == "gpu_windows" else n.plan) for n in made.nests
     )
@@ -88,7 +88,7 @@ def compare(program, s):
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_windows_are_one_kernel(program):
-    planned = plan_unit(program, POCL, 1)
+    planned = plan_unit(program, Machine(POCL, 1))
     assert len(windows_of(planned)) == len(planned.plan.nests) == 1
     assert not planned.schedule.notes
     rewritten = Schedule(program).replay(planned.plan.rewrites)
@@ -127,7 +127,7 @@ def test_results_that_lie_together_are_stored_together():
 
 def test_the_space_and_what_it_refuses():
     program = depthwise(32, 56, 56)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     (nest,) = windows_of(planned)
     assert plan_from_json(planned.plan.to_json()) == planned.plan
     assert nest.plan.down * nest.plan.across >= 1

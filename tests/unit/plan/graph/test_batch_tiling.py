@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import CONST, F32, IndexMap, floordiv, mod, var
 from tilewright.plan import Flow, choose_parts, resized, slice_program, sliced_buffers
 from tilewright.target import X86_AVX512
@@ -128,13 +129,13 @@ def test_large_images_are_taken_in_parts_and_large_weights_are_not():
     assert cache is not None
     images = chain(16, 112, 32)
     assert 16 * 112 * 112 * 32 * F32.bytes > cache / 2
-    parts = choose_parts(images, 16, target, 2)
+    parts = choose_parts(images, 16, Machine(target, 2))
     assert len(set(parts)) == 1 and parts[0] > 1 and 16 % parts[0] == 0 and parts[0] % 2 == 0
-    assert choose_parts(chain(16, 1, 1024), 16, target, 2) == (1, 1, 1, 1)
+    assert choose_parts(chain(16, 1, 1024), 16, Machine(target, 2)) == (1, 1, 1, 1)
 
 
 def test_nothing_is_divided_without_a_batch_or_unevenly():
-    assert choose_parts(chain(1, 112, 32), 1, X86_AVX512, 2) == (1, 1, 1, 1)
-    assert choose_parts(chain(3, 112, 32), 3, X86_AVX512, 2) == (1, 1, 1, 1)
+    assert choose_parts(chain(1, 112, 32), 1, Machine(X86_AVX512, 2)) == (1, 1, 1, 1)
+    assert choose_parts(chain(3, 112, 32), 3, Machine(X86_AVX512, 2)) == (1, 1, 1, 1)
     # 3 elements of 7 x 7 x 5 floats do not begin on cache lines
-    assert set(choose_parts(chain(4, 7, 5), 4, X86_AVX512, 2)) == {1}
+    assert set(choose_parts(chain(4, 7, 5), 4, Machine(X86_AVX512, 2))) == {1}

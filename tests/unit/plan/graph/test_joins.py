@@ -6,6 +6,7 @@ from tests.unit.plan.fused.test_bands import block, stage
 from tests.unit.strategies.test_default import blocked, constant, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.plan import fits_together
 from tilewright.plan.fused import nests as chain_nests
 from tilewright.plan.fused.bands import find_band
@@ -15,7 +16,7 @@ from tilewright.strategies import default_schedule
 
 
 def parts_of(program):
-    found = find_band(inline_stages(Schedule(program)).program, HOST, 2)
+    found = find_band(inline_stages(Schedule(program)).program, Machine(HOST, 2))
     return found and found[1].parts
 
 
@@ -23,16 +24,16 @@ def parts_of(program):
 def test_what_fits_together_is_one_nest(size, channels, parts):
     program = block(1, (size, size), *channels)
     assert parts_of(program) == parts
-    assert fits_together(program, HOST, 2)
-    assert "band" in str(default_schedule(program, HOST, 2))
-    assert not fits_together(program, HOST, 1)
+    assert fits_together(program, Machine(HOST, 2))
+    assert "band" in str(default_schedule(program, Machine(HOST, 2)))
+    assert not fits_together(program, Machine(HOST, 1))
 
 
 def test_a_chain_without_a_register_tile_does_not_fit(monkeypatch, caplog):
     program = block(1, (28, 28), 32, 192, 32)
     monkeypatch.setattr(chain_nests, "is_tileable", lambda *_: None)
     with caplog.at_level("INFO", "tilewright"):
-        assert not fits_together(program, HOST, 2)
+        assert not fits_together(program, Machine(HOST, 2))
     assert "stays apart" in caplog.text and "has no register tile" in caplog.text
 
 
@@ -49,4 +50,4 @@ def test_weights_that_two_links_read_are_packed_for_neither(shared):
     filtered, more = stage(product(x, v, "A"), 1, 96, 1, 3, 3, pad=1)
     out = product(filtered, v if shared else w, "Y")
     program = lang.program([x, v, *([] if shared else [w]), *more], [out])
-    assert fits_together(blocked(constant(program, "V", "W", "W1", "B1")), HOST, 2) != shared
+    assert fits_together(blocked(constant(program, "V", "W", "W1", "B1")), Machine(HOST, 2)) != shared

@@ -7,6 +7,7 @@ from tests.unit.plan.contraction.test_cache_blocking import machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import Index, IndexMap, blocks, var
 from tilewright.lang import ops
 from tilewright.lower import lower
@@ -37,7 +38,7 @@ def test_lines_of_the_next_tile_are_asked_for_where_stores_wait_for_them():
     def asked(n, **facts):
         x = t(n, n, name="X")
         program = lang.program([x], [lang.compute((n, n), lambda i, j: x[j, i], name="Y")])
-        s = default_schedule(program, replace(machine(2048, 10 * 1024), **facts), 2)
+        s = default_schedule(program, Machine(replace(machine(2048, 10 * 1024), **facts), 2))
         return {value for _, value in hints(s)}
 
     assert asked(1000, page_walk=50) == {"Y+64:1"}

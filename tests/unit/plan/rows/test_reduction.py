@@ -9,6 +9,7 @@ from tests.unit.plan.contraction.test_cache_blocking import guest, machine
 from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.plan.rows import chunks as lane_chunks
 from tilewright.plan.rows import match as lane_match
@@ -105,7 +106,9 @@ def test_few_columns_are_read_where_they_are(m, n, k, threads):
 
 
 def test_columns_that_many_rows_use_are_copied_along_the_reduction():
-    assert any(name.endswith("_panels") for name in default_schedule(product(65, 4, 512), HOST, 2).blocks())
+    assert any(
+        name.endswith("_panels") for name in default_schedule(product(65, 4, 512), Machine(HOST, 2)).blocks()
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -158,7 +161,7 @@ def test_values_that_are_not_numbers_stay_so():
     program = lang.program([x], [lang.compute((4,), lambda i: lang.max(x[i, k], axis=k), name="Y")])
     values = np.zeros((4, 64), np.float32)
     values[2, 33] = np.nan
-    made = Native(default_schedule(program, HOST, 2).func)({"X": values})["Y"]
+    made = Native(default_schedule(program, Machine(HOST, 2)).func)({"X": values})["Y"]
     assert np.isnan(made[2])
     assert not np.isnan(made[[0, 1, 3]]).any()
 
@@ -171,13 +174,13 @@ def extremum(rows, columns, fold=lang.max):
 def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
     here = machine(1024, 32 * 1024)
     hints = {
-        shape: str(default_schedule(extremum(*shape), here, 2))
+        shape: str(default_schedule(extremum(*shape), Machine(here, 2)))
         for shape in [(256, 4096), (4096, 2048), (64, 64)]
     }
     # a sixth of the first level, a quarter from about main memory
     assert "prefetch=X+1365:1:" in hints[256, 4096] and "prefetch=X+2048:1:" in hints[4096, 2048]
     assert "prefetch" not in hints[64, 64]
-    assert "prefetch" not in str(default_schedule(extremum(256, 4096, lang.sum), here, 2))
+    assert "prefetch" not in str(default_schedule(extremum(256, 4096, lang.sum), Machine(here, 2)))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_extrema_ask_for_what_the_second_cache_level_cannot_hold():
     ],
 )
 def test_what_comes_from_memory_is_asked_for(shape, asked):
-    text = str(default_schedule(product(*shape), guest(8 * 1024, 32 * 1024), 2))
+    text = str(default_schedule(product(*shape), Machine(guest(8 * 1024, 32 * 1024), 2)))
     if asked is None:
         assert "prefetch" not in text
     else:
@@ -211,7 +214,7 @@ def test_what_comes_from_memory_is_asked_for(shape, asked):
     ],
 )
 def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
-    text = str(default_schedule(product(*shape), machine(1024, 32 * 1024, requests=(0, 0)), 2))
+    text = str(default_schedule(product(*shape), Machine(machine(1024, 32 * 1024, requests=(0, 0)), 2)))
     assert "_lanes" in text
     if asked is None:
         assert "prefetch" not in text
@@ -236,7 +239,7 @@ def test_a_core_that_fetches_ahead_itself_is_asked_for_little(shape, asked):
 )
 def test_rows_one_after_the_other_where_one_stream_is_faster(shape, lanes, rows, asked):
     here = replace(machine(1024, 32 * 1024, requests=(0, 0)), stream_gain=2.0)
-    s = default_schedule(product(*shape), here, 2)
+    s = default_schedule(product(*shape), Machine(here, 2))
     (partial,) = (s.block(name) for name in s.blocks() if name.endswith("_lanes"))
     assert partial.iters[-2].extent.as_int() == lanes
     assert s.loop("C_lanes_i").extent.as_int() == rows
@@ -254,8 +257,10 @@ def test_rows_one_after_the_other_compute_the_same(m, n, k, monkeypatch):
 def test_rows_from_memory_in_chunks_where_the_target_wants_them():
     here = machine(1024, 32 * 1024, requests=(0, 0))
     program = product(7680, 4, 2560)
-    assert not any(name.endswith("_lanes_acc") for name in default_schedule(program, here, 2).blocks())
-    s = default_schedule(program, replace(here, shared_issue=(2.4, 1.75)), 2)
+    assert not any(
+        name.endswith("_lanes_acc") for name in default_schedule(program, Machine(here, 2)).blocks()
+    )
+    s = default_schedule(program, Machine(replace(here, shared_issue=(2.4, 1.75)), 2))
     (block,) = (name for name in s.blocks() if name.endswith("_lanes_acc"))
     assert any(loop.endswith("_turn") for loop in s.loops(block))
     step = next(loop for name in s.blocks() for loop in s.loops(name) if loop.endswith("_step"))

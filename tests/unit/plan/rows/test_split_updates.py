@@ -39,7 +39,7 @@ def stages(program, threads):
 def test_each_thread_has_a_copy():
     p = histogram()
     assert stages(p, 3) == ["count", "count_update_part_start", "count_update_part", "count_update"]
-    planned = plan_unit(p, X86_AVX512, 3)
+    planned = plan_unit(p, Machine(X86_AVX512, 3))
     assert planned.schedule.notes == ()
     loops = planned.schedule.loops("count_update_part")
     kinds = {place.node.var: place.node.kind.name for place in _loops(planned.schedule)}

@@ -22,7 +22,7 @@ from tilewright.target import A100, POCL
 def constructions(program, target=A100):
     """The rule, the problem and the construction of each product of a program."""
     machine = Machine(target, 1)
-    plan = plan_unit(program, target, 1).plan
+    plan = plan_unit(program, Machine(target, 1)).plan
     _, context = rewritten(program, plan, machine)
     found = []
     for nest in plan.nests:

@@ -22,7 +22,7 @@ NAMES = ("product", "product with weights", "convolution", "general", "min-plus"
 def constructions(program, threads=1, target=HOST):
     """The construction of each nest that has one."""
     machine = Machine(target, threads)
-    plan = plan_unit(program, target, threads).plan
+    plan = plan_unit(program, Machine(target, threads)).plan
     _, context = rewritten(program, plan, machine)
     found = []
     for nest in plan.nests:

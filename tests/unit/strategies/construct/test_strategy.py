@@ -24,7 +24,7 @@ def candidates(name, count, seed=0, threads=2):
 def test_candidates_are_distinct_of_their_space_and_right(name):
     task, found = candidates(name, 5)
     assert len({candidate.plan for candidate in found}) == len(found) == 5
-    assert found[0].plan == plan_unit(task.program, HOST, 2).plan
+    assert found[0].plan == plan_unit(task.program, Machine(HOST, 2)).plan
     for candidate in found[1:]:
         # carried out only where each plan is one of its space
         check_schedule(task.program, candidate.schedule(task))

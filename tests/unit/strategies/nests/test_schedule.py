@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.build import build
+from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
@@ -27,7 +28,7 @@ def test_scheduled_nests_compute_what_python_does(name):
     arrays, values = arguments(func, SIZES, seed=3)
     if name == "durbin":
         arrays["r"] *= 0.02  # errors would grow without bound
-    made = schedule_nest(function_at(func, values), detect(), 2)
+    made = schedule_nest(function_at(func, values), Machine(detect(), 2))
     verify(made.func)
     assert ("lifted to a program" in made.notes) == (name in LIFTED)
     assert [b.name for b in made.func.buffers] == [b.name for b in func.buffers]
@@ -44,7 +45,7 @@ def test_what_runs_at_once_does_not_race(name, monkeypatch):
     monkeypatch.setattr("tilewright.strategies.nests.ordered.STATEMENT_CYCLES", 1e9)
     func = scop(KERNELS[name]).func
     arrays, values = arguments(func, {"N": 9, "H": 10}, seed=4)
-    made = schedule_nest(function_at(func, values), detect(), 2).func
+    made = schedule_nest(function_at(func, values), Machine(detect(), 2)).func
     assert "parallel" in {f.kind.name for f in _loops(made.body)} or name in LIFTED
     want = run_python(KERNELS[name], arrays, values)
     interpreted = run_function(made, {n: a.copy() for n, a in arrays.items()}, {})
