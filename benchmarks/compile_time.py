@@ -42,6 +42,7 @@ from tilewright.cost import Machine
 from tilewright.frontend import zoo
 from tilewright.ir import CONST, Buffer, IndexMap, Program, index, var
 from tilewright.lower import lower
+from tilewright.plan import EXACT
 from tilewright.schedule import PRIMITIVES, Schedule, replay
 from tilewright.strategies import Candidate, Prices, Task, best_by_model, default_schedule, find_strategy
 from tilewright.target import detect, find_target
@@ -299,14 +300,14 @@ def primitives(repeats: int) -> dict[str, float]:
 def replay_ms(repeats: int) -> float:
     """Milliseconds to replay the default schedule of the convolution."""
     program = blocked_convolution()
-    trace = default_schedule(program, Machine(detect(), 2), ("W", "b"), winograd="off").trace
+    trace = default_schedule(program, Machine(detect(), 2), ("W", "b"), accuracy=EXACT).trace
     return least(lambda: replay(program, trace), repeats)
 
 
 def lower_and_emit_ms(repeats: int) -> float:
     """Milliseconds from the scheduled convolution to LLVM's text."""
     target = detect()
-    func = default_schedule(blocked_convolution(), Machine(target, 2), ("W", "b"), winograd="off").func
+    func = default_schedule(blocked_convolution(), Machine(target, 2), ("W", "b"), accuracy=EXACT).func
 
     def work() -> None:
         emit_kernel(lower(func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits)

@@ -21,6 +21,7 @@ import tilewright
 from tilewright.cost import Machine
 from tilewright.driver import CompiledModel, LocalMeasurer, timed_in_turns
 from tilewright.ir import canonical_program
+from tilewright.plan import EXACT
 from tilewright.strategies import Task
 from tilewright.support import UserError
 from tilewright.target import detect
@@ -38,7 +39,7 @@ def measure(records: Database, plans: int, threads: int, only: str) -> int:
             if only not in name or at % HELD_OUT == 0:
                 continue
             program = canonical_program(program_of(model, threads))
-            task = Task(program, Machine(detect(), threads), winograd="off")
+            task = Task(program, Machine(detect(), threads), accuracy=EXACT)
             candidates = []
             for candidate in drawn(task, plans, random.Random(1)):
                 try:

@@ -27,6 +27,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.driver import ClusterMeasurer, cluster_measurer, measure_limits
 from tilewright.ir import canonical_program, structural_hash
+from tilewright.plan import EXACT
 from tilewright.report import of_database, render
 from tilewright.strategies import STRATEGIES, Candidate, History, Task
 from tilewright.target import detect
@@ -46,7 +47,7 @@ def product(size: int) -> Task:
     """A small product of matrices: building it takes far longer than running it."""
     x, y = (lang.placeholder((size, size), name=name) for name in "XY")
     program = lang.program([x, y], [lang.ops.matmul(x, y, name="Z")])
-    return Task(canonical_program(program), Machine(detect(), 1), winograd="off")
+    return Task(canonical_program(program), Machine(detect(), 1), accuracy=EXACT)
 
 
 def candidates_of(task: Task, count: int, seed: int) -> list[Candidate]:

@@ -25,6 +25,7 @@ from tilewright.cost import Machine
 from tilewright.driver import peak_gflops
 from tilewright.ir import CONST, F32, Index, Program, run_function
 from tilewright.lower import lower
+from tilewright.plan import EXACT
 from tilewright.runtime import PlanBuilder, PoolOptions, shared_pool
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
@@ -106,7 +107,7 @@ def _peeled(s: Schedule, *tiled: tuple[str, int, Index]) -> Schedule:
 
 def by_default(program: Program, target: Target) -> Schedule:
     """What the default strategy does for one thread, but for Winograd's method."""
-    return default_schedule(program, Machine(target, 1), winograd="off")
+    return default_schedule(program, Machine(target, 1), accuracy=EXACT)
 
 
 def check_small(target: Target) -> float:

@@ -30,7 +30,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.units import UnitMaker, flow_of
 from tilewright.frontend import import_onnx, zoo
 from tilewright.graph import FusionOptions, fuse, simplify
-from tilewright.plan import GraphPlan, choose_layouts
+from tilewright.plan import AUTO, GraphPlan, choose_layouts
 from tilewright.support import available_cpus
 from tilewright.target import Target, detect
 
@@ -84,7 +84,7 @@ def attention(heads: int, queries: int, keys: int, depth: int) -> onnx.ModelProt
 
 def versions(model: onnx.ModelProto, target: Target, threads: int) -> tuple[GraphPlan, GraphPlan]:
     """The decisions with all chains joined, and with nothing joined."""
-    passes = choose_passes(target, "f32", "auto")
+    passes = choose_passes(target, "f32", AUTO)
     graph = simplify(import_onnx(model), passes.passes())
     joined = UnitMaker(fuse(graph))
     cuts = frozenset(value for group in joined.partition.groups for value in group.joints)

@@ -31,6 +31,7 @@ from resnet50_layers import LAYERS, Layer
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import Program, print_function
+from tilewright.plan import EXACT
 from tilewright.strategies import default_schedule
 from tilewright.target import detect
 
@@ -138,7 +139,7 @@ def serve() -> None:
             schedule = default_schedule(
                 program(LAYERS[question["layer"]], question["types"]),
                 Machine(target, THREADS),
-                winograd="off",
+                accuracy=EXACT,
             )
             text = print_function(schedule.func)
             table = [built.pack(_values(b), b) for b in schedule.func.buffers]

@@ -23,7 +23,7 @@ from tilewright.driver import LocalMeasurer
 from tilewright.driver.graph_plan import graph_units
 from tilewright.frontend import import_onnx
 from tilewright.ir import Program
-from tilewright.plan import RULES, rewritten
+from tilewright.plan import EXACT, RULES, rewritten
 from tilewright.strategies import Candidate, Task
 from tilewright.support import UserError
 from tilewright.target import detect
@@ -122,7 +122,7 @@ def main() -> None:
             if options.only not in name:
                 continue
             program = program_of(model, options.threads)
-            task = Task(program, machine, winograd="off")
+            task = Task(program, machine, accuracy=EXACT)
             predicted, candidates = [], []
             for candidate in drawn(task, options.plans, random.Random(1)):
                 try:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from tilewright import lang
 from tilewright.cost import Machine, seconds
 from tilewright.lang import ops
-from tilewright.plan import RULES, Nest, UnitPlan, rewritten
+from tilewright.plan import EXACT, RULES, Nest, UnitPlan, rewritten
 from tilewright.schedule import Trace
 from tilewright.strategies import Prices, Task
 from tilewright.target import detect
@@ -88,7 +88,7 @@ def main() -> None:
     for name, make in PROBLEMS.items():
         if options.only not in name:
             continue
-        task = Task(make(), machine, winograd="off")
+        task = Task(make(), machine, accuracy=EXACT)
         plans, prices = drawn(name, task, options.plans), Prices(task)
         known = [plan for plan in plans if prices.tree(plan) is not None]
         best = float("inf"), float("inf")

@@ -34,6 +34,7 @@ from tilewright.build import build, pack, unpack
 from tilewright.cost import Machine
 from tilewright.driver.engines import optional_module
 from tilewright.ir import Program
+from tilewright.plan import EXACT
 from tilewright.strategies import default_schedule
 from tilewright.target import Target, detect
 
@@ -117,7 +118,7 @@ class Ours:
 
     def __init__(self, layer: Layer, x: Array, w: Array, target: Target, threads: int) -> None:
         program = self.program(layer, len(x))
-        schedule = default_schedule(program, Machine(target, threads), winograd="off")
+        schedule = default_schedule(program, Machine(target, threads), accuracy=EXACT)
         kernel = build(schedule, target=target, threads=threads)
         feeds = {"X": x, "W": w}
         (self._place,) = [b for b in schedule.func.buffers if b.name in schedule.func.outputs]

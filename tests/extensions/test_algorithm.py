@@ -88,7 +88,7 @@ class Choice:
 
 def choose(asked):
     found = match(asked.schedule.require_program(), asked.stage)
-    return Choice(found) if found is not None and asked.mode == "auto" else None
+    return Choice(found) if found is not None else None
 
 
 METHOD = methods.Method(BACKWARDS, choose)

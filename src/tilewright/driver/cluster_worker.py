@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.cost import Machine
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.ir import parse_program, print_program
-from tilewright.plan import UnitPlan, plan_from_json
+from tilewright.plan import Accuracy, UnitPlan, plan_from_json
 from tilewright.schedule import load_trace
 from tilewright.strategies import Candidate, Task, Trial
 from tilewright.target import detect
@@ -54,8 +54,9 @@ def task_data(task: Task) -> dict[str, Any]:
         "program": print_program(task.program),
         "threads": task.machine.threads,
         "constants": sorted(task.constants),
-        "winograd": task.winograd,
-        "sizes": list(task.sizes),
+        "accuracy": task.accuracy.mode,
+        "most_error": task.accuracy.most_error,
+        "without": sorted(task.accuracy.without),
         "free": sorted(task.free),
     }
 
@@ -66,8 +67,7 @@ def task_from(data: Mapping[str, Any]) -> Task:
         parse_program(data["program"]),
         Machine(detect(), int(data["threads"])),
         frozenset(data["constants"]),
-        data["winograd"],
-        tuple(data["sizes"]),
+        Accuracy(data["accuracy"], float(data["most_error"]), frozenset(data["without"])),
         frozenset(data["free"]),
     )
 

@@ -267,9 +267,7 @@ class _OnCpu:
     def units(self, graph: Graph) -> GraphUnits:
         options = self.options
         plan = None if options.plan is None else options.plan.graph
-        make = partial(
-            graph_units, graph, self.target, options.threads, self.precision, options.accuracy.method
-        )
+        make = partial(graph_units, graph, self.target, options.threads, self.precision, options.accuracy)
         made = make(plan)
         if plan is None and options.strategy is None and options.records is not None:
             found = options.records.graph(lambda: key_of_graph(made, self.target, options))
@@ -292,7 +290,7 @@ class _OnCpu:
 def key_of_graph(made: GraphUnits, target: CpuTarget, options: KernelOptions) -> str:
     """What the record of a graph's decisions is found by, given the default's."""
     units = (unit_key(unit.program, options.threads) for unit in made.units)
-    return graph_key(made.plan, units, target.fingerprint, options.accuracy.method)
+    return graph_key(made.plan, units, target.fingerprint, options.accuracy)
 
 
 class _OnDevice:

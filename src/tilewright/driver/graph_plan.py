@@ -24,10 +24,12 @@ from tilewright.graph import (
 )
 from tilewright.ir import BF16, F32, I8, I32, U8, Program
 from tilewright.plan import (
+    AUTO,
+    WINOGRAD_SIZES,
+    Accuracy,
     Flow,
     GraphPlan,
     PassPlan,
-    WinogradMode,
     choose_joins,
     choose_layouts,
     choose_parts,
@@ -40,14 +42,16 @@ from tilewright.support import ArtefactError
 from tilewright.target import Target
 
 
-def choose_passes(machine: Target, precision: Precision, winograd: WinogradMode) -> PassPlan:
+def choose_passes(machine: Target, precision: Precision, accuracy: Accuracy) -> PassPlan:
     """Values and sums of products in the shapes that the machine has registers and instructions for."""
     fast = [i for i in machine.contractions if is_fast(i, machine)]
     depth = {(i.a.dtype, i.b.dtype, i.result.dtype): i.together for i in fast}
     lanes = machine.lanes(F32)
     sums_bytes = (U8, I8, I32) in depth
     # vectors of half the width start as often as there are units, be these of the full width or of half
-    fill = FillBlocks(lanes, min(1.0, 1 / machine.fma_per_cycle), winograd != "off", sums_bytes)
+    fill = FillBlocks(
+        lanes, min(1.0, 1 / machine.fma_per_cycle), any(map(accuracy.allows, WINOGRAD_SIZES)), sums_bytes
+    )
     narrow, inputs = (BF16, BF16, F32), None
     if precision == "bf16" and narrow in depth:
         deepest = max(matrix_runs(BF16, machine), default=0)
@@ -129,7 +133,7 @@ def graph_units(
     target: Target,
     threads: int,
     precision: Precision = "f32",
-    winograd: WinogradMode = "auto",
+    accuracy: Accuracy = AUTO,
     plan: GraphPlan | None = None,
 ) -> GraphUnits:
     """The units of a graph, as a plan says (by default: as is decided here).
@@ -144,13 +148,15 @@ def graph_units(
             )
         maker = UnitMaker(fuse(simplify(graph, plan.passes.passes()), plan.fusion), precision)
         return GraphUnits(maker.partition, make_units(maker, plan), plan)
-    passes = choose_passes(target, precision, winograd)
+    passes = choose_passes(target, precision, accuracy)
     simplified = simplify(graph, passes.passes())
     maker = UnitMaker(fuse(simplified), precision)
     fusion = FusionOptions(cuts=choose_cuts(maker, target, threads))
     if fusion.cuts:
         maker = UnitMaker(fuse(simplified, fusion), precision)
-    made = choose_graph_plan(maker, target, threads, exact=winograd != "auto", passes=passes, fusion=fusion)
+    made = choose_graph_plan(
+        maker, target, threads, exact=accuracy.mode != "auto", passes=passes, fusion=fusion
+    )
     return GraphUnits(maker.partition, make_units(maker, made), made)
 
 

@@ -15,7 +15,7 @@ from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
 from tilewright.driver.units import Unit
 from tilewright.ir import LoopFunction, Program
-from tilewright.plan import WINOGRAD_SIZES, Accuracy, Planned, UnitPlan, build_unit, schedule_open
+from tilewright.plan import EXACT, Accuracy, Planned, UnitPlan, build_unit, schedule_open
 from tilewright.schedule import DerivedConstant, Schedule, derived_constants
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import InternalError, ScheduleError, Settings, TargetError, get_logger
@@ -138,26 +138,29 @@ def scheduled_kernel(
     )
 
 
-_Key: TypeAlias = tuple[Program, int, int]
-"""What decides a schedule: the program, the number of the choice among its plans, and the threads."""
+_Choice: TypeAlias = "int | frozenset[str]"
+"""Which plan of a program: one that is known, by number; or the default's, without some algorithms."""
+_Key: TypeAlias = tuple[Program, _Choice, int]
+"""What decides a schedule: the program, the choice among its plans, and the threads."""
 
 
 class _Chooser:
-    """Plans by program, the one that is wanted most first, each carried out once."""
+    """Plans by program: what is given or was found, then the default's, each carried out once."""
 
     def __init__(
         self, target: Target, options: KernelOptions, constants: Callable[[str], Array | None]
     ) -> None:
         self._target, self._options, self._constants = target, options, constants
-        self._made: dict[tuple[Program, int], list[Planned]] = {}
+        self._known: dict[tuple[Program, int], list[Planned]] = {}
         self._more: dict[tuple[Program, int], Iterator[Planned]] = {}
+        self._made: dict[_Key, Planned] = {}
         self._derived: dict[_Key, tuple[DerivedConstant, ...]] = {}
 
     def threads(self, unit: Unit) -> int:
         """The threads that run one call of a unit's kernel."""
         return self._options.threads if unit.parts == 1 else 1
 
-    def scheduled(self, program: Program, choice: int, threads: int) -> tuple[Schedule, UnitPlan | None]:
+    def scheduled(self, program: Program, choice: _Choice, threads: int) -> tuple[Schedule, UnitPlan | None]:
         """The schedule of a program, and its plan; what has symbolic sizes follows that of a typical one."""
         if program.params:
             with refusals_are_ours():
@@ -171,70 +174,86 @@ class _Chooser:
         strategy, machine = self._options.strategy, Machine(self._target, threads)
         if strategy is None:
             return None
-        return lambda program: best_by_model(strategy, Task(program, machine, winograd="off"))
+        return lambda program: best_by_model(strategy, Task(program, machine, accuracy=EXACT))
 
-    def choice(self, unit: Unit) -> int:
-        """The number of the first plan that is exact enough for a unit's own weights."""
+    def choice(self, unit: Unit) -> _Choice:
+        """The first plan that is exact enough for a unit's own weights.
+
+        An algorithm that is not is left out, and those of its variants that are stay.
+        """
         if unit.program.params:
             return 0
+        without, threads = self._options.accuracy.without, self.threads(unit)
         with naming_unit(unit):
-            choice, threads = 0, self.threads(unit)
-            planned = self._planned(unit.program, 0, threads)
-            while planned is not None and not self._exact_enough(unit, choice, planned):
-                choice += 1
-                planned = self._planned(unit.program, choice, threads)
-        # the last one is the direct method
-        return choice if planned is not None else choice - 1
+            number = 0
+            while (planned := self._planned(unit.program, number, threads)) is not None:
+                inexact = self._inexact(unit, number, planned)
+                if not inexact:
+                    return number
+                without, number = without | inexact, number + 1
+            while True:
+                planned = self._planned(unit.program, without, threads)
+                assert planned is not None
+                inexact = self._inexact(unit, without, planned)
+                if not inexact:
+                    return without
+                if inexact <= without:
+                    raise InternalError(f"a plan takes {', '.join(sorted(inexact))}, which were left out")
+                without |= inexact
 
-    def _planned(self, program: Program, choice: int, threads: int) -> Planned | None:
-        """A plan of a program, carried out; ``None`` after the last one."""
-        key = (program, threads)
+    def _planned(self, program: Program, choice: _Choice, threads: int) -> Planned | None:
+        """A plan of a program, carried out; ``None`` after the last one that is known."""
+        if isinstance(choice, int):
+            at = (program, threads)
+            if at not in self._known:
+                self._known[at], self._more[at] = [], self._given(program, threads)
+            while len(self._known[at]) <= choice:
+                planned = next(self._more[at], None)
+                if planned is None:
+                    return None
+                self._known[at].append(planned)
+            return self._known[at][choice]
+        key = (program, choice, threads)
         if key not in self._made:
-            self._made[key], self._more[key] = [], self._plans(program, threads)
-        made = self._made[key]
-        while len(made) <= choice:
-            planned = next(self._more[key], None)
-            if planned is None:
-                return None
-            made.append(planned)
-        return made[choice]
+            task = self._task(program, threads)
+            task = replace(task, accuracy=task.accuracy.but(choice))
+            if self._options.strategy is not None:
+                self._made[key] = best_by_model(self._options.strategy, task)
+            else:
+                with refusals_are_ours():
+                    self._made[key] = task.default()
+        return self._made[key]
 
-    def _plans(self, program: Program, threads: int) -> Iterator[Planned]:
-        """What is given first, then what was found, then what is planned: with ever smaller tiles."""
-        options, machine = self._options, Machine(self._target, threads)
+    def _task(self, program: Program, threads: int) -> Task:
+        return Task(program, Machine(self._target, threads), accuracy=self._options.accuracy)
+
+    def _given(self, program: Program, threads: int) -> Iterator[Planned]:
+        """The plan that the user gave, or those that were found by tuning, the fastest first."""
+        options, task = self._options, self._task(program, threads)
         known = None if options.plan is None else options.plan.find(program, threads)
-        task = Task(program, machine, winograd=options.accuracy.method)
         if known is not None:
-            yield Planned(known, build_unit(program, known, machine))
+            yield Planned(known, build_unit(program, known, task.machine))
         elif options.records is not None and options.strategy is None:
             yield from options.records.plans(task)
-        for count in range(len(WINOGRAD_SIZES), -1, -1):
-            if known is not None and count == len(WINOGRAD_SIZES):
-                continue
-            limited = replace(task, sizes=WINOGRAD_SIZES[:count])
-            strategy = options.strategy
-            if strategy is not None:
-                yield best_by_model(strategy, limited)
-                continue
-            with refusals_are_ours():
-                planned = limited.default()
-            yield planned
 
-    def _exact_enough(self, unit: Unit, choice: int, planned: Planned) -> bool:
-        """Whether a plan's other algorithms are, with a unit's own weights, where that is asked."""
-        if self._options.accuracy.method != "auto":
-            return True
+    def _inexact(self, unit: Unit, choice: _Choice, planned: Planned) -> frozenset[str]:
+        """The variants of other algorithms in a plan that are not exact enough with a unit's own weights.
+
+        None where an algorithm was asked for.
+        """
+        if self._options.accuracy.mode != "auto":
+            return frozenset()
         key = (unit.program, choice, self.threads(unit))
         if key not in self._derived:
             self._derived[key] = tuple(derived_constants(planned.schedule).values())
-        errors = [
-            made.error(*(self._array(unit, name) for name in made.sources)) for made in self._derived[key]
-        ]
-        # not "any is larger": an error that is no number is none to accept
-        if all(error <= self._options.accuracy.most_error for error in errors):
-            return True
-        _log.info("%s: an algorithm other than the direct one errs by %.2g", unit.label, max(errors))
-        return False
+        found = set()
+        for made in self._derived[key]:
+            error = made.error(*(self._array(unit, name) for name in made.sources))
+            # not "is larger": an error that is no number is none to accept
+            if not error <= self._options.accuracy.most_error:
+                _log.info("%s: the algorithm %s errs by %.2g", unit.label, made.variant, error)
+                found.add(made.variant)
+        return frozenset(found)
 
     def _array(self, unit: Unit, name: str) -> Array:
         """The constant that an argument of a unit's program holds."""

@@ -40,8 +40,7 @@ class Compiler:
     def units(self, graph: Graph, plan: GraphPlan | None) -> GraphUnits:
         """The units of a graph, by a plan that was made at other sizes where that fits."""
         options = self.options
-        method = options.accuracy.method
-        return graph_units(graph, self.target, options.threads, self.precision, method, plan)
+        return graph_units(graph, self.target, options.threads, self.precision, options.accuracy, plan)
 
     def assemble(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
         """The plan of a run that computes values."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tilewright.ir import Program, structural_hash
-from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
+from tilewright.plan import Accuracy, GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.support import ArtefactError, digest_text
 from tilewright.target import CpuTarget, TargetBase
 
@@ -66,9 +66,15 @@ def unit_key(program: Program, threads: int) -> str:
     return f"{structural_hash(program)}/{threads}"
 
 
-def graph_key(plan: GraphPlan, units: Iterable[str], target: str, accuracy: str) -> str:
-    """What other decisions about a graph are found by: the default's, its kernels, and the machine."""
-    return digest_text(json.dumps([plan.to_data(), list(units), target, accuracy], sort_keys=True))
+def graph_key(
+    plan: GraphPlan, units: Iterable[str], target: str, accuracy: Accuracy, *searched: str
+) -> str:
+    """What other decisions about a graph are found by: the default's, its kernels, and the machine.
+
+    ``searched`` are decisions that were searched besides.
+    """
+    how = ", ".join((accuracy.mode, *sorted(accuracy.without), *searched))
+    return digest_text(json.dumps([plan.to_data(), list(units), target, how], sort_keys=True))
 
 
 def plan_of_kernels(

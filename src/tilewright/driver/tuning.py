@@ -303,11 +303,11 @@ def _decided(
     """
     own = default.plan().graph
     assert own is not None  # it was compiled from a model's graph
-    accuracy = read_accuracy(options.get("accuracy", "auto"), options.get("winograd")).method
+    accuracy = read_accuracy(options.get("accuracy", "auto"), options.get("winograd"))
     units = [unit_key(group.kernel.program, default.threads) for group in default.groups()]
     key = graph_key(own, units, default.target.fingerprint, accuracy)
     # what says that layouts were searched, too
-    laid_out = graph_key(own, units, default.target.fingerprint, f"{accuracy}, layouts")
+    laid_out = graph_key(own, units, default.target.fingerprint, accuracy, "layouts")
     known, shapes, made = records.graph(key), options.get("shapes"), default
     graph: GraphTuning | None = None
     layouts: LayoutTuning | None = None

@@ -1,12 +1,8 @@
 """Plans: decisions as values, the rules that make, enumerate and carry them out."""
 
-from tilewright.plan.algorithms.accuracy import ACCURACIES, Accuracy, read_accuracy
-from tilewright.plan.algorithms.choice import (
-    MOST_ERROR,
-    WINOGRAD_MODES,
-    WINOGRAD_SIZES,
-    WinogradMode,
-)
+from tilewright.plan.algorithms.accuracy import AUTO, EXACT, MOST_ERROR, Accuracy, AccuracyMode
+from tilewright.plan.algorithms.choice import WINOGRAD_SIZES
+from tilewright.plan.algorithms.words import ACCURACIES, WINOGRAD_MODES, read_accuracy
 from tilewright.plan.assembly import plan_groups, plan_unit
 from tilewright.plan.catalog import RULES
 from tilewright.plan.clusters import Planned
@@ -136,7 +132,9 @@ __all__ = [
     "UnitPlan",
     "WINOGRAD_MODES",
     "WINOGRAD_SIZES",
-    "WinogradMode",
+    "AUTO",
+    "EXACT",
+    "AccuracyMode",
     "assign_layouts",
     "build_unit",
     "choose_joins",

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tilewright.analysis import pointwise_reader
 from tilewright.cost import Machine
 from tilewright.ir import Program, Stage
-from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradMode
+from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.methods import Asked, Choice, cheapest
 from tilewright.plan.clusters import Cluster, Planned, carry_out
 from tilewright.plan.contraction.gather import gather_operands
@@ -51,8 +51,7 @@ def plan_unit(
     machine: Machine,
     constants: Collection[str] = (),
     *,
-    winograd: WinogradMode = "auto",
-    sizes: Sequence[int] = WINOGRAD_SIZES,
+    accuracy: Accuracy = AUTO,
 ) -> Planned:
     """The default plan of a program, carried out; the arguments are those of ``default_schedule``.
 
@@ -60,7 +59,7 @@ def plan_unit(
     """
     if isinstance(machine.on, GpuTarget):
         return plan_on_gpu(program, machine)
-    planned = plan_stages(program, machine, constants, winograd=winograd, sizes=sizes)
+    planned = plan_stages(program, machine, constants, accuracy=accuracy)
     fused = better_fusion(program, machine, planned.plan)
     if fused is None:
         return planned
@@ -75,15 +74,14 @@ def plan_stages(
     machine: Machine,
     constants: Collection[str] = (),
     *,
-    winograd: WinogradMode = "auto",
-    sizes: Sequence[int] = WINOGRAD_SIZES,
+    accuracy: Accuracy = AUTO,
 ) -> Planned:
     """The plan of a program nest by nest, each by the default of its rule; arguments as of ``plan_unit``."""
     known = frozenset(constants)
     s = inline_stages(Schedule(program, operations=machine.target.operations))
-    if winograd != "off" and (winograd != "auto" or sizes):
+    if accuracy.mode != "exact":
         try:
-            changed, choices = apply_algorithms(s, machine, winograd, sizes, known)
+            changed, choices = apply_algorithms(s, machine, accuracy, known)
             if changed is not s:
                 return _plan_clusters(changed, machine, known, choices)
         except ScheduleError as error:
@@ -197,8 +195,7 @@ def _carried_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Pla
 def apply_algorithms(
     s: Schedule,
     machine: Machine,
-    mode: WinogradMode,
-    sizes: Sequence[int] = WINOGRAD_SIZES,
+    accuracy: Accuracy,
     constants: Collection[str] = (),
 ) -> tuple[Schedule, dict[str, Chosen]]:
     """Rewrite the stages for which another method than the direct one is chosen.
@@ -209,7 +206,7 @@ def apply_algorithms(
     for stage in s.require_program().stages:
         now = s.require_program()
         last = pointwise_reader(now, stage)
-        asked = Asked(s, now.stage(stage.name), machine, mode, sizes, constants)
+        asked = Asked(s, now.stage(stage.name), machine, accuracy, constants)
         found = cheapest(asked)
         if found is None:
             continue

@@ -10,6 +10,7 @@ from tilewright.codegen import check
 from tilewright.cost import Machine
 from tilewright.ir import F32, REGISTER, Buffer, Param, Program, buffers_of, program_at
 from tilewright.lower import lower
+from tilewright.plan.algorithms.accuracy import EXACT
 from tilewright.plan.assembly import plan_unit
 from tilewright.plan.clusters import Planned
 from tilewright.schedule import Schedule
@@ -38,7 +39,7 @@ def schedule_open(
     sizes = {p.name: typical_size(p) for p in program.params}
     typical = program_at(program, sizes)
     if planned is None:
-        made = plan_unit(typical, machine, winograd="off").schedule
+        made = plan_unit(typical, machine, accuracy=EXACT).schedule
     else:
         made = planned(typical).schedule
     s = Schedule(program, operations=target.operations)
@@ -52,11 +53,11 @@ def schedule_open(
             s = s if strips is None else strips
     if any(b.scope == REGISTER and not _is_fixed(b) for b in buffers_of(s.func).values()):
         # a step that was left out made tiles of registers small
-        simple = plan_unit(program, machine, winograd="off").schedule
+        simple = plan_unit(program, machine, accuracy=EXACT).schedule
         return simple.with_note("no tiles of registers, which not all sizes allow")
     if any(step.primitive == "tensorize" for step in s.trace.steps) and not _can_be_emitted(s, target):
         # instructions find their operands by strides that are numbers
-        simple = plan_unit(program, machine, winograd="off").schedule
+        simple = plan_unit(program, machine, accuracy=EXACT).schedule
         return simple.with_note("no instructions, whose operands have sizes of a run")
     if refused:
         s = s.with_note(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -22,6 +22,8 @@ class DerivedConstant:
     compute: Callable[..., Array]
     error: Callable[..., float]
     """The error of the algorithm that takes it, in a sample, relative to the largest result."""
+    variant: str = ""
+    """The variant of that algorithm, as its record names it."""
 
     def of(self, arrays: Mapping[str, Array]) -> Array:
         """The constant, from the arrays of the program's arguments."""
@@ -35,10 +37,17 @@ class Algorithm:
     The first argument of the primitive is the stage. ``match`` says what of a stage the rewrite and its nest
     need to know, ``None`` where it cannot be done so. ``constants`` are those that a step takes in the place
     of the program's own, by name. ``parts`` are the names of stages that a step made, with what a
-    description of the kernel calls them. When it pays is asked of ``plan.METHODS``.
+    description of the kernel calls them. When it pays is asked of ``plan.METHODS``. ``variants`` are the
+    forms that can be left out one by one (by default itself), ``variant`` says which of them a step took.
     """
 
     name: str
     match: Callable[[Program, Stage], Any]
     constants: Callable[[Any, Step], Mapping[str, DerivedConstant]]
     parts: Callable[[Step], Mapping[str, str]]
+    variants: tuple[str, ...] = ()
+    variant: Callable[[Step], str] = field(default=lambda step: step.primitive)
+
+    def __post_init__(self) -> None:
+        if not self.variants:
+            object.__setattr__(self, "variants", (self.name,))

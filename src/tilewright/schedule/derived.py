@@ -29,7 +29,9 @@ def derived_constants(s: Schedule) -> dict[str, DerivedConstant]:
         if algorithm is not None:
             match = algorithm.match(program, program.stage(str(step.args[0])))
             assert match is not None  # or the step would have been refused
-            out.update(algorithm.constants(match, step))
+            variant = algorithm.variant(step)
+            made = algorithm.constants(match, step)
+            out.update({name: replace(constant, variant=variant) for name, constant in made.items()})
     return {
         name: replace(made, compute=partial(_laid_out, made.compute, name, s.trace.steps[made_at[name] :]))
         if name in made_at

@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.cost import Machine
 from tilewright.ir import Program, structural_hash
-from tilewright.plan import WINOGRAD_SIZES, Planned, UnitPlan, WinogradMode, build_unit, plan_unit
+from tilewright.plan import AUTO, Accuracy, Planned, UnitPlan, build_unit, plan_unit
 from tilewright.schedule import Schedule, Trace
 
 #: What became of a candidate: it ran, a step or code generation refused it, its process ended or did not,
@@ -25,7 +25,7 @@ Status: TypeAlias = Literal["ok", "refused", "uncompilable", "crashed", "hung", 
 class Task:
     """One program to be made fast on a machine: layouts of its arguments are part of it.
 
-    ``constants`` are arguments whose contents are known when compiling; ``winograd`` and ``sizes`` say which
+    ``constants`` are arguments whose contents are known when compiling; ``accuracy`` says which
     algorithms other than the direct one are exact enough. ``free`` are arguments besides constants whose
     layouts a candidate may choose: its caller has them converted.
     """
@@ -33,8 +33,7 @@ class Task:
     program: Program
     machine: Machine
     constants: frozenset[str] = frozenset()
-    winograd: WinogradMode = "auto"
-    sizes: tuple[int, ...] = WINOGRAD_SIZES
+    accuracy: Accuracy = AUTO
     free: frozenset[str] = frozenset()
 
     def default(self) -> Planned:
@@ -44,8 +43,7 @@ class Task:
             self.program,
             machine,
             self.constants,
-            winograd=self.winograd,
-            sizes=self.sizes,
+            accuracy=self.accuracy,
         )
 
     @property

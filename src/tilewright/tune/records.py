@@ -33,10 +33,10 @@ class Records:
         """The plans of a task's records, the fastest first, carried out for its own program.
 
         A plan whose function is not the one that was measured is left out: rules have changed since, or the
-        database was edited. So are those with other methods than the task's: ``off`` takes direct ones alone,
-        ``f2`` and ``f4`` none.
+        database was edited. So are those with other algorithms than the task allows, and all where one was
+        asked for.
         """
-        if task.winograd in ("f2", "f4"):
+        if task.accuracy.is_asked_for:
             return
         try:
             with Database(self.path, read_only=True) as database:
@@ -48,9 +48,8 @@ class Records:
             return
         source = canonical_program(task.program) if found else task.program
         for record in found:
-            if task.winograd == "off" and any(
-                step.primitive in ALGORITHMS for step in record.plan.rewrites.steps
-            ):
+            taken = [(s, ALGORITHMS.get(s.primitive)) for s in record.plan.rewrites.steps]
+            if not all(task.accuracy.allows(a.variant(s)) for s, a in taken if a is not None):
                 continue
             try:
                 plan = renamed_plan(record.plan, source, task.program, task.machine)

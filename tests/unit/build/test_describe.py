@@ -12,6 +12,7 @@ from tests.unit.strategies.test_default import blocked, constant, conv_program, 
 
 import onnx_models as tiny
 import tilewright
+from tilewright.plan import EXACT, Accuracy
 from tilewright.cost import Machine
 from tilewright import lang
 from tilewright.cost import is_fast
@@ -62,10 +63,10 @@ def test_a_chain_in_parts():
 @pytest.mark.parametrize(
     ("program", "options", "algorithm"),
     [
-        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "off"}, "direct"),
-        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f2"}, "winograd f2"),
-        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"winograd": "f4"}, "winograd f4"),
-        (between(1, 32, 64, (28, 28), (1, 1)), {"winograd": "off"}, "matmul"),
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"accuracy": EXACT}, "direct"),
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"accuracy": Accuracy("f2")}, "winograd f2"),
+        (between(1, 32, 64, (28, 28), (3, 3), pad=1), {"accuracy": Accuracy("f4")}, "winograd f4"),
+        (between(1, 32, 64, (28, 28), (1, 1)), {"accuracy": EXACT}, "matmul"),
         (between(1, 32, 32, (40, 40), (3, 3), pad=1, groups=32), {}, "direct, depthwise"),
     ],
 )
@@ -161,7 +162,7 @@ def test_products_of_pieces(program, monkeypatch):
     assert found.algorithm == "bf16x3 by tdpbf16ps"
     assert found.instructions == ("tdpbf16ps",)
     assert found.threads == 2
-    assert described(program, target=AMX, winograd="off").algorithm == "matmul"
+    assert described(program, target=AMX, accuracy=EXACT).algorithm == "matmul"
 
 
 def test_rules_that_give_way_are_told(monkeypatch):
@@ -191,7 +192,7 @@ def test_layout_names():
     shape = tuple(map(Index, (2, 24, 5, 5)))
     value = Buffer("X", shape, F32)
     program = constant(blocked(conv_program(1, 32, 24, (9, 9), (3, 3), pad=1)), "W")
-    s = default_schedule(program, Machine(HOST, 1), winograd="off")
+    s = default_schedule(program, Machine(HOST, 1), accuracy=EXACT)
     names = {b.name: layout_name(b) for b in s.func.buffers}
     assert layout_name(value) == "plain"
     assert names["Y"] == "NCHW8c" and names["X"] == names["B"] == "plain"
@@ -219,6 +220,6 @@ def test_instructions_are_named():
     nodes = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in itertools.pairwise(names)]
     ends = [[tiny.tensor(name, (128, 128))] for name in ("x", "y")]
     model = tiny.model(nodes, *ends, {"w": w})
-    found = tilewright.compile(model, precision="bf16", winograd="off").descriptions()
+    found = tilewright.compile(model, precision="bf16", accuracy="exact").descriptions()
     named = [each.algorithm for each in found if each.instructions == (expected,)]
     assert named and set(named) == {f"matmul by {expected}"}

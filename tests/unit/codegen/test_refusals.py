@@ -12,7 +12,7 @@ from tilewright.cost import Machine
 from tilewright.ir import PARALLEL, SERIAL, UNROLL, VECTOR, For, map_stmt
 from tilewright.lang import ops
 from tilewright.lower import lower
-from tilewright.plan import RULES, Nest, UnitPlan, build_unit, rewritten
+from tilewright.plan import EXACT, RULES, Nest, UnitPlan, build_unit, rewritten
 from tilewright.schedule import Trace
 from tilewright.strategies import Task
 from tilewright.support import InternalError, ScheduleError, TargetError, UserError
@@ -121,7 +121,7 @@ def drawn(task, count, seed):
 
 def functions(name, target):
     """Lowered functions of plans that are drawn."""
-    task = Task(PROGRAMS[name](), Machine(target, 2), winograd="off")
+    task = Task(PROGRAMS[name](), Machine(target, 2), accuracy=EXACT)
     for plan in drawn(task, 3, len(name)):
         try:
             s = build_unit(task.program, plan, task.machine)

@@ -10,6 +10,7 @@ from tilewright.codegen import assembly, count_vector_spills, emit_kernel
 from tilewright.cost import Machine
 from tilewright.ir import CONST
 from tilewright.lower import lower
+from tilewright.plan import EXACT
 from tilewright.schedule import Schedule
 from tilewright.strategies import default_schedule
 from tilewright.target import AARCH64_NEON, AARCH64_SVE, X86_AVX2, X86_AVX512
@@ -102,7 +103,7 @@ def compiled(name, target):
 
 
 def compiled_of(program, target):
-    s = default_schedule(program, Machine(target, 2), winograd="off")
+    s = default_schedule(program, Machine(target, 2), accuracy=EXACT)
     text = emit_kernel(
         lower(s.func), triple=target.llvm_triple, vector_bits=target.preferred_vector_bits
     ).text

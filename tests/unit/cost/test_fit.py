@@ -7,6 +7,7 @@ import pytest
 
 from tilewright import lang
 from tilewright.cost import Machine, Sample, fit_machine, seconds
+from tilewright.plan import EXACT
 from tilewright.strategies import STRATEGIES, History, Prices, Task
 from tilewright.support import InputError
 from tilewright.target import X86_AVX512
@@ -25,7 +26,7 @@ def trees():
     found = []
     for threads in (1, 2):
         for size in SIZES:
-            task = Task(product(*size), Machine(X86_AVX512, threads), winograd="off")
+            task = Task(product(*size), Machine(X86_AVX512, threads), accuracy=EXACT)
             drawn = STRATEGIES["random"].start(task, History(), Random(0)).propose(10)
             prices = Prices(task)
             plans = [task.default().plan, *(each.plan for each in drawn)]

@@ -128,7 +128,7 @@ def near(got, want, bound=0.03):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_convolutions(case, threads):
     model = convolutions(*CONVOLUTIONS[case])
-    exact = tilewright.compile(model, threads=1, winograd="off")
+    exact = tilewright.compile(model, threads=1, accuracy="exact")
     compiled = tilewright.compile(model, precision="bf16", threads=threads)
     feeds = exact.sample_feeds()
     want = exact.run(None, feeds)[0]
@@ -161,7 +161,7 @@ def test_tiles_are_used_and_said_to_be():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_products(rows, threads):
     model = products(rows)
-    exact = tilewright.compile(model, threads=1, winograd="off")
+    exact = tilewright.compile(model, threads=1, accuracy="exact")
     compiled = tilewright.compile(model, precision="bf16", threads=threads)
     feeds = exact.sample_feeds()
     near(compiled.run(None, feeds)[0], exact.run(None, feeds)[0])

@@ -13,7 +13,7 @@ from tilewright import lang
 from tilewright.driver import tasks_of, tune_model, tuning
 from tilewright.driver.tuning import seconds_of
 from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import RULES, build_unit, plan_unit, renamed_plan, rewritten
+from tilewright.plan import EXACT, RULES, Accuracy, build_unit, plan_unit, renamed_plan, rewritten
 from tilewright.support import ArtefactError, InputError, Settings, TargetError
 from tilewright.tune import Database, Record, TaskResult, TaskRow, exported, imported
 
@@ -108,7 +108,7 @@ def test_open_sizes_are_not_tuned():
 def other_plan(task):
     """Another plan than the default one, of the direct method, under canonical names."""
     program = canonical_program(task.program)
-    plan = plan_unit(program, task.machine, (), winograd="off").plan
+    plan = plan_unit(program, task.machine, (), accuracy=EXACT).plan
     _, context = rewritten(program, plan, task.machine)
     for at, nest in enumerate(plan.nests):
         rule = RULES[nest.rule]
@@ -261,7 +261,7 @@ def test_weights_decide_whether_a_record_is_exact_enough(tmp_path, scale):
     path = tmp_path / "r.db"
     plain = tilewright.compile(convolution(1.0), threads=1, accuracy="f4", records="off")
     (use,) = tasks_of(plain)
-    own = replace(use.task, program=canonical_program(use.task.program), winograd="f4")
+    own = replace(use.task, program=canonical_program(use.task.program), accuracy=Accuracy("f4"))
     planned = own.default()
     func = structural_hash(planned.schedule.func)
     assert any(step.primitive == "winograd" for step in planned.plan.rewrites.steps)

@@ -1,4 +1,4 @@
-"""The option ``winograd``: what each mode does, and that ``auto`` looks at the weights."""
+"""The option ``accuracy``: what each mode does, and that ``auto`` looks at the weights."""
 
 from dataclasses import replace
 
@@ -45,16 +45,19 @@ def tiles(compiled):
     return found
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("off", None), ("f2", 2), ("f4", 4), ("auto", 4)])
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("exact", None), ("f2", 2), ("f4", 4), ("auto", 4), ("no-f4", 2), ("no-winograd", None)],
+)
 def test_modes(mode, expected):
     model = layers(0.05)
-    compiled = tilewright.compile(model, winograd=mode, threads=2, target=LANES)
+    compiled = tilewright.compile(model, accuracy=mode, threads=2, target=LANES)
     assert tiles(compiled) == [expected]
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, PIXELS, PIXELS), np.float32)
-    direct = tilewright.compile(model, winograd="off", threads=2, target=LANES)(x)[0]
+    direct = tilewright.compile(model, accuracy="exact", threads=2, target=LANES)(x)[0]
     result = compiled(x)[0]
     assert np.abs(result - direct).max() <= MOST_ERROR * np.abs(direct).max()
-    assert np.array_equal(result, direct) == (mode == "off")
+    assert np.array_equal(result, direct) == (expected is None)
 
 
 def test_auto_judges_each_layer_by_its_own_weights():
@@ -63,7 +66,9 @@ def test_auto_judges_each_layer_by_its_own_weights():
     assert tiles(compiled) == [4, 4, 2, 4, None]
     names = [group.kernel.name for group in compiled.groups()]
     assert names[1] == names[3] != names[2]
-    assert tiles(tilewright.compile(layers(3e36), winograd="f4")) == [4]
+    assert tiles(tilewright.compile(layers(3e36), accuracy="f4")) == [4]
+    # what is left out stays out, and what is not exact goes besides
+    assert tiles(tilewright.compile(layers(1, 1e38 / 4), accuracy="no-f2", target=LANES)) == [4, None]
 
 
 def products(*scales):
@@ -86,8 +91,9 @@ def test_products_take_strassens_method_where_their_weights_allow_it():
     model = products(0.05, 6e37)
     found = tilewright.compile(model, threads=2, target=LANES)
     assert [each.algorithm for each in found.descriptions()] == ["strassen", "matmul"]
-    direct = tilewright.compile(model, threads=2, winograd="off", target=LANES)
-    assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
+    for word in ("exact", "no-strassen"):
+        direct = tilewright.compile(model, threads=2, accuracy=word, target=LANES)
+        assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
     x = np.random.default_rng(1).standard_normal((128, 768), np.float32) * 0.01
     for got, wanted in zip(found(x), direct(x), strict=True):
         assert np.abs(got - wanted).max() <= MOST_ERROR * np.abs(wanted).max()
@@ -101,7 +107,7 @@ def test_products_are_taken_in_pieces_where_their_weights_allow_it():
     model = products(0.05, infinite)
     found = tilewright.compile(model, threads=2)
     assert [each.algorithm for each in found.descriptions()] == ["bf16x3 by tdpbf16ps", "matmul"]
-    direct = tilewright.compile(model, threads=2, winograd="off")
+    direct = tilewright.compile(model, threads=2, accuracy="exact")
     assert [each.algorithm for each in direct.descriptions()] == ["matmul", "matmul"]
     x = np.random.default_rng(1).standard_normal((128, 768), np.float32)
     (got, got_infinite), (wanted, wanted_infinite) = found(x), direct(x)
@@ -123,10 +129,25 @@ def test_accuracies_that_say_nothing_are_refused(wanted):
         tilewright.compile(layers(1), accuracy=wanted)
 
 
+@pytest.mark.parametrize("wanted", ["no-f8", "no-", "no-f2,f4", "no-strassen;no-f2"])
+def test_only_algorithms_are_left_out(wanted):
+    with pytest.raises(InputError, match=r"(?s)no algorithm.*no-bf16x3, no-strassen, no-winograd"):
+        read_accuracy(wanted)
+
+
+def test_algorithms_are_left_out_one_by_one():
+    some = read_accuracy("no-strassen, no-f4")
+    assert [some.allows(name) for name in ("f2", "f4", "strassen", "bf16x3")] == [True, False, False, True]
+    assert read_accuracy("no-winograd").without == {"f2", "f4"}
+    only = read_accuracy("f4")
+    assert [only.allows(name) for name in ("f2", "f4", "strassen")] == [False, True, False]
+    assert only.is_asked_for and not some.is_asked_for
+
+
 def test_accuracy_is_said_once():
     with pytest.raises(InputError, match="accuracy= and winograd= say the same thing"):
         tilewright.compile(layers(1), accuracy="exact", winograd="off")
-    assert read_accuracy("auto", "off") == read_accuracy("exact") == Accuracy("off")
+    assert read_accuracy("auto", "off") == read_accuracy("exact") == Accuracy("exact")
 
 
 def test_a_stricter_bound_takes_smaller_tiles_or_the_direct_method():

@@ -63,7 +63,7 @@ def test_a_convolution_to_channels_last_is_one_nest(groups):
     ]
     inputs, outputs = [tiny.tensor("x", (1, 16, 9, 10))], [tiny.tensor("y", (1, 9, 10, 32))]
     model = tiny.model(nodes, inputs, outputs, weights)
-    compiled = tilewright.compile(model, threads=2, winograd="off")
+    compiled = tilewright.compile(model, threads=2, accuracy="exact")
     text = str(compiled.groups()[-1].kernel.schedule)
     assert "conv: f32" in text and " register" in text and " global" not in text
     x = rng.standard_normal((1, 16, 9, 10)).astype("f4")

@@ -7,7 +7,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.cost import machine as caches
 from tilewright.ir import For, stmt_children
-from tilewright.plan import plan_unit
+from tilewright.plan import EXACT, plan_unit
 from tilewright.plan import streaming_stores as stores
 from tilewright.plan.contraction.gemm import GemmPlan
 from tilewright.strategies import default_schedule
@@ -88,7 +88,7 @@ def inner_tiles(s):
 
 
 def directly(program):
-    return default_schedule(program, Machine(HOST, 2), winograd="off")
+    return default_schedule(program, Machine(HOST, 2), accuracy=EXACT)
 
 
 def test_results_that_take_longer_to_store_than_to_compute_are_made_line_by_line(tiny_cache):
@@ -109,7 +109,7 @@ def test_what_is_added_to_large_results_is_read_row_after_row(columns, depth):
             program = lang.program([a, b, c], [lang.ops.gemm(a, b, c, 1.5, 0.5)])
         else:
             program = lang.program([a, b], [lang.ops.matmul(a, b)])
-        (nest,) = plan_unit(program, HOST, 1).plan.nests
+        (nest,) = plan_unit(program, Machine(HOST, 1)).plan.nests
         return rows, nest.plan
 
     rows, plan = plan_of(added=True)

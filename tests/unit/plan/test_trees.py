@@ -8,7 +8,7 @@ import pytest
 from tilewright import lang
 from tilewright.cost import Machine, tree_of
 from tilewright.lang import ops
-from tilewright.plan import RULES, Nest, UnitPlan, build_unit, rewritten
+from tilewright.plan import EXACT, RULES, Nest, UnitPlan, build_unit, rewritten
 from tilewright.schedule import Step, Trace
 from tilewright.strategies import Prices, Task
 from tilewright.support import UserError
@@ -95,7 +95,7 @@ def drawn(task, count, seed):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_trees_of_plans_are_those_of_their_schedules(name, threads):
     make, count = PROGRAMS[name]
-    task = Task(make(), Machine(HOST, threads), winograd="off")
+    task = Task(make(), Machine(HOST, threads), accuracy=EXACT)
     prices = Prices(task)
     known = 0
     for plan in drawn(task, count, 3 * threads):
@@ -113,14 +113,14 @@ def test_trees_of_plans_are_those_of_their_schedules(name, threads):
 
 def test_trees_tell_plans_apart():
     """Equality that held of all trees would prove nothing."""
-    task = Task(product(100, 90, 40), Machine(HOST, 1), winograd="off")
+    task = Task(product(100, 90, 40), Machine(HOST, 1), accuracy=EXACT)
     prices = Prices(task)
     trees = {prices.tree(plan).canonical() for plan in drawn(task, 12, 5)}
     assert len(trees) >= 6
 
 
 def test_partial_tiles_count_what_is_left():
-    task = Task(product(100, 90, 40), Machine(HOST, 1), winograd="off")
+    task = Task(product(100, 90, 40), Machine(HOST, 1), accuracy=EXACT)
     tree = tree_of(task.default().schedule.func, HOST.operations)
     products = 0
     for loops, work in tree.works():
@@ -133,7 +133,7 @@ def test_partial_tiles_count_what_is_left():
 
 
 def test_plans_whose_rewrites_are_refused_have_no_price():
-    task = Task(product(100, 90, 40), Machine(HOST, 1), winograd="off")
+    task = Task(product(100, 90, 40), Machine(HOST, 1), accuracy=EXACT)
     base = task.default().plan
     (stage,) = task.program.stages
     refused = replace(base, rewrites=Trace((Step("inline_stage", (stage.name,)),)))

@@ -14,7 +14,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import structural_hash
 from tilewright.lang import ops
-from tilewright.plan import RULES, Nest, Space, build_unit, plan_from_json, plan_unit, rewritten
+from tilewright.plan import EXACT, RULES, Nest, Space, build_unit, plan_from_json, plan_unit, rewritten
 from tilewright.plan.fused.rule import BandPlan, RowChainPlan
 from tilewright.plan.pipeline import nest as strips
 from tilewright.support import ArtefactError, ScheduleError
@@ -112,7 +112,7 @@ def test_a_default_is_a_point_of_its_space():
 
 
 def test_a_convolution_has_many_plans():
-    plan = plan_unit(PROGRAMS["convolution"], Machine(HOST, 2), winograd="off").plan
+    plan = plan_unit(PROGRAMS["convolution"], Machine(HOST, 2), accuracy=EXACT).plan
     (space,) = spaces(PROGRAMS["convolution"], plan)
     assert len(set(space)) > 100
     neighbours = list(space.neighbours(space.default))

@@ -13,7 +13,7 @@ from tilewright.build import pack, unpack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, Program, run_function
 from tilewright.lang import ops
-from tilewright.plan import Flow, assign_layouts
+from tilewright.plan import AUTO, EXACT, Accuracy, Flow, assign_layouts
 from tilewright.plan.algorithms import winograd
 from tilewright.plan.contraction import rule as default
 from tilewright.schedule import derived_constants, replay
@@ -37,9 +37,9 @@ def blocked(program: Program) -> Program:
     return assign_layouts([Flow(program, inputs, outputs)], (), HOST)[0]
 
 
-def check(program, *, threads=2, winograd="auto", interpret=True, tolerance=1e-5, target=HOST):
+def check(program, *, threads=2, accuracy=AUTO, interpret=True, tolerance=1e-5, target=HOST):
     """Schedule, run in both ways, and compare with the reference; returns the schedule."""
-    s = default_schedule(program, Machine(target, threads), winograd=winograd)
+    s = default_schedule(program, Machine(target, threads), accuracy=accuracy)
     check_schedule(program, s, interpret=interpret, tolerance=tolerance)
     assert str(replay(s.source, s.trace)) == str(s)
     return s
@@ -122,7 +122,7 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_convolutions(case, layout):
     args, options = CONVOLUTIONS[case]
-    check(layout(conv_program(*args, **options)), winograd="off", interpret=False)
+    check(layout(conv_program(*args, **options)), accuracy=EXACT, interpret=False)
 
 
 @pytest.mark.parametrize("case", ["3x3 padded", "depthwise", "3-D", "24 channels"])
@@ -132,11 +132,11 @@ def test_convolutions_on_the_interpreter(case, threads):
     small = (args[0], min(args[1], 16), min(args[2], 24), *args[3:])
     if "groups" in options:
         small = args
-    check(blocked(conv_program(*small, **options)), threads=threads, winograd="off")
+    check(blocked(conv_program(*small, **options)), threads=threads, accuracy=EXACT)
 
 
 def test_a_convolution_without_consumer():
-    check(blocked(conv_program(1, 16, 32, (5, 9), (3, 3), pad=1, epilogue=False)), winograd="off")
+    check(blocked(conv_program(1, 16, 32, (5, 9), (3, 3), pad=1, epilogue=False)), accuracy=EXACT)
 
 
 @pytest.mark.parametrize("mode", ["f2", "f4"])
@@ -152,12 +152,14 @@ def test_a_convolution_without_consumer():
     ids=["padded", "unpadded", "batch", "3-D", "no epilogue"],
 )
 def test_winograd(mode, args, options):
-    s = check(blocked(conv_program(*args, **options)), winograd=mode, interpret=False, tolerance=5e-5)
+    s = check(
+        blocked(conv_program(*args, **options)), accuracy=Accuracy(mode), interpret=False, tolerance=5e-5
+    )
     assert "winograd" in [step.primitive for step in s.trace.steps]
 
 
 def test_winograd_on_the_interpreter():
-    check(blocked(conv_program(1, 16, 16, (4, 5), (3, 3), pad=1)), winograd="f2", tolerance=5e-5)
+    check(blocked(conv_program(1, 16, 16, (4, 5), (3, 3), pad=1)), accuracy=Accuracy("f2"), tolerance=5e-5)
 
 
 @pytest.mark.parametrize("when", ["at once", "packed"])
@@ -173,7 +175,9 @@ def test_winograd_gives_way_where_its_products_have_no_register_tile(monkeypatch
 
     monkeypatch.setattr(winograd, "is_tileable", none)
     with caplog.at_level("INFO", "tilewright"):
-        s = check(blocked(conv_program(1, 16, 16, (6, 6), (3, 3), pad=1)), winograd="f2", interpret=False)
+        s = check(
+            blocked(conv_program(1, 16, 16, (6, 6), (3, 3), pad=1)), accuracy=Accuracy("f2"), interpret=False
+        )
     assert "winograd" not in [step.primitive for step in s.trace.steps]
     assert "the direct method: Y0_points has no register tile" in caplog.text
 
@@ -188,12 +192,12 @@ def test_a_layout_that_leaves_no_register_tile_is_given_up(monkeypatch, caplog):
     a, b = t(64, 64, name="A"), t(64, 64, name="B")
     program = constant(lang.program([a, b], ops.matmul(a, b, name="Y")), "B")
     with caplog.at_level("INFO", "tilewright"):
-        check(program, winograd="off", interpret=False)
+        check(program, accuracy=EXACT, interpret=False)
     assert "the layout of B leaves Y without a register tile" in caplog.text
 
 
 def test_without_winograd_the_schedule_is_the_direct_one():
-    s = check(blocked(conv_program(1, 64, 64, (28, 28), (3, 3), pad=1)), winograd="off", interpret=False)
+    s = check(blocked(conv_program(1, 64, 64, (28, 28), (3, 3), pad=1)), accuracy=EXACT, interpret=False)
     assert "winograd" not in [step.primitive for step in s.trace.steps]
 
 
@@ -311,7 +315,7 @@ def test_the_result_is_the_same_for_every_number_of_threads():
     arrays = {b.name: rng.standard_normal([e.as_int() for e in b.shape]).astype(np.float32) for b in p.inputs}
     results = []
     for threads in (1, 2, 3):
-        s = default_schedule(p, Machine(HOST, threads), winograd="off")
+        s = default_schedule(p, Machine(HOST, threads), accuracy=EXACT)
         given = {b.name: pack(arrays[b.name], b) for b in s.func.buffers if b.name in arrays}
         results.append(Native(s.func)(given)["Y"])
     np.testing.assert_array_equal(results[0], results[1])
@@ -332,6 +336,6 @@ def test_threads_share_the_tiles_around_partial_ones(columns):
     """A batch of one, in front of a loop whose last tile is partial, is no work to share."""
     a, b = t(1, 128, 96, name="A"), t(96, columns, name="B")
     program = constant(lang.program([a, b], [ops.matmul(a, b, name="C")]), "B")
-    s = default_schedule(program, Machine(HOST, 2), winograd="off")
+    s = default_schedule(program, Machine(HOST, 2), accuracy=EXACT)
     text = str(s)
     assert " parallel" in text and "in 0:1 parallel" not in text

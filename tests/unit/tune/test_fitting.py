@@ -10,6 +10,7 @@ from tilewright import lang
 from tilewright.cli import main
 from tilewright.cost import Machine, seconds
 from tilewright.ir import canonical_program
+from tilewright.plan import EXACT
 from tilewright.strategies import STRATEGIES, Candidate, History, Prices, Task, Trial
 from tilewright.target import detect
 from tilewright.tune import Database, samples_of
@@ -37,7 +38,7 @@ def path(tmp_path):
     truth = replace(truth, fma_per_cycle=truth.fma_per_cycle / 2)
     with Database(tmp_path / "r.db") as found:
         for size in SIZES:
-            task = Task(product(*size), Machine(detect(), 1), winograd="off")
+            task = Task(product(*size), Machine(detect(), 1), accuracy=EXACT)
             prices = Prices(task)
             drawn = STRATEGIES["random"].start(task, History(), Random(0)).propose(8)
             trials = [

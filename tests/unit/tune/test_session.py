@@ -16,7 +16,7 @@ from tests.unit.plan.test_unit import PROGRAMS
 from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import canonical_program, structural_hash
-from tilewright.plan import build_unit
+from tilewright.plan import EXACT, build_unit
 from tilewright.strategies import STRATEGIES, Candidate, History, Task, Trial
 from tilewright.strategies.joint.loops import loop_space
 from tilewright.tune import (
@@ -464,7 +464,7 @@ def product(n):
     x, y = lang.placeholder((n, n), name="X"), lang.placeholder((n, n), name="Y")
     k = lang.reduce_axis(n, name="k")
     z = lang.compute((n, n), lambda i, j: lang.sum(x[i, k] * y[k, j], k), name="Z")
-    return Task(canonical_program(lang.program([x, y], [z])), Machine(HOST, 1), winograd="off")
+    return Task(canonical_program(lang.program([x, y], [z])), Machine(HOST, 1), accuracy=EXACT)
 
 
 def test_plans_of_tasks_that_are_alike_come_first():

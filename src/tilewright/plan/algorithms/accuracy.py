@@ -2,56 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
-from tilewright.plan.algorithms.choice import MOST_ERROR, WINOGRAD_MODES, WinogradMode
-from tilewright.support import InputError
-
-#: Words for what is asked for, beside a number: the largest error that is accepted.
-EXACT: Final = "exact"
-ACCURACIES: Final = (EXACT, "auto", "f2", "f4")
+#: ``auto``: any algorithm that is exact enough and pays; ``exact``: the direct method alone; ``f2`` and
+#: ``f4``: Winograd's method with tiles of 2 or 4 wherever it applies, and no other.
+AccuracyMode: TypeAlias = Literal["auto", "exact", "f2", "f4"]
+#: The largest error, relative to the largest result, with which ``auto`` takes an algorithm.
+MOST_ERROR: Final = 5e-5
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """What may be done instead of the direct method, and the largest error, of the largest result, for that.
 
-    The error is measured with each layer's own weights in a sample.
+    The error is measured with each layer's own weights in a sample. ``without`` names variants of algorithms
+    that are switched off, as the records of ``methods.py`` name them.
     """
 
-    method: WinogradMode = "auto"
+    mode: AccuracyMode = "auto"
     most_error: float = MOST_ERROR
+    without: frozenset[str] = frozenset()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether one algorithm is taken wherever it applies, whatever the model says of it."""
+        return self.mode in ("f2", "f4")
+
+    def allows(self, variant: str) -> bool:
+        """Whether a variant of an algorithm may be taken."""
+        return variant == self.mode or (self.mode == "auto" and variant not in self.without)
+
+    def but(self, variants: Iterable[str]) -> Accuracy:
+        """The same without some variants."""
+        return replace(self, without=self.without | frozenset(variants))
 
 
-def read_accuracy(wanted: str | float, winograd: str | None = None) -> Accuracy:
-    """What ``accuracy=`` asks for: a word of ``ACCURACIES``, or the largest error, also as text.
-
-    ``winograd`` is its older name, with ``off`` for ``exact``. Raises InputError for anything else.
-    """
-    if winograd is not None:
-        if wanted != "auto":
-            raise InputError(
-                "accuracy= and winograd= say the same thing", hint="give accuracy= alone, the newer name"
-            )
-        for mode in WINOGRAD_MODES:
-            if winograd == mode:
-                return Accuracy(mode)
-        raise InputError(
-            f"there is no method winograd={winograd!r}", hint=f"it is one of {', '.join(WINOGRAD_MODES)}"
-        )
-    if wanted == EXACT:
-        return Accuracy("off")
-    for mode in WINOGRAD_MODES:
-        if wanted == mode and mode != "off":
-            return Accuracy(mode)
-    try:
-        error = float(wanted)
-    except (TypeError, ValueError):
-        error = -1.0
-    if isinstance(wanted, bool) or not 0 < error < 1:
-        raise InputError(
-            f"accuracy={wanted!r} is neither {', '.join(ACCURACIES)} nor an error between 0 and 1",
-            hint="'exact' is the direct method; 1e-6 accepts that error, of the largest result",
-        )
-    return Accuracy("auto", error)
+AUTO: Final = Accuracy()
+EXACT: Final = Accuracy("exact")

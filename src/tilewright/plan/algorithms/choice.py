@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Final
 
 from tilewright.cost import Machine, bandwidth, products_rate
 from tilewright.ir import Index, Program, Stage, prove_ge0, substitute_index
 from tilewright.lang import WinogradMatch, match_winograd
+from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.winograd import WINOGRAD_STAGES, TileBlocks, tile_blocks
 from tilewright.schedule import Schedule
 
-WinogradMode = Literal["auto", "off", "f2", "f4"]
-WINOGRAD_MODES: Final[tuple[WinogradMode, ...]] = ("auto", "off", "f2", "f4")
-#: Tiles of the method that ``auto`` chooses from.
-WINOGRAD_SIZES: Final = (2, 4)
-#: The largest error, relative to the largest result, with which ``auto`` takes the method.
-MOST_ERROR: Final = 5e-5
-
+#: Tiles of the method by the name of the variant.
+WINOGRAD_SIZES: Final = MappingProxyType({"f2": 2, "f4": 4})
 #: Cycles of both transforms for one tile and one vector of channels, by tile size (counted instructions:
 #: loads, multiply-adds and stores of the transform in and of the transform back).
 TRANSFORM_CYCLES: Final = {2: (64, 45), 4: (190, 160)}
@@ -76,15 +72,9 @@ def choose_winograd(
     program: Program,
     stage: Stage,
     machine: Machine,
-    mode: WinogradMode,
-    sizes: Sequence[int] = WINOGRAD_SIZES,
+    accuracy: Accuracy = AUTO,
 ) -> WinogradChoice | None:
-    """The method for a convolution stage, ``None`` for the direct one (or for other stages).
-
-    ``sizes`` are the tiles that the mode ``auto`` may choose.
-    """
-    if mode == "off":
-        return None
+    """The method for a convolution stage, ``None`` for the direct one (or for other stages)."""
     match = match_winograd(program, stage)
     if match is None:
         return None
@@ -92,11 +82,13 @@ def choose_winograd(
     if match.extent(match.ic) % lanes or match.extent(match.oc) % lanes:
         return None
     best: tuple[float, WinogradChoice | None] = (_direct_cycles(match, machine), None)
-    for m in sizes if mode == "auto" else ({"f2": 2, "f4": 4}[mode],):
+    for variant, m in WINOGRAD_SIZES.items():
+        if not accuracy.allows(variant):
+            continue
         ways = tile_blocks(program, match, m, machine)
         costs = [_winograd_cycles(program, match, m, way, machine) for way in ways]
         cycles = min(costs) * MARGIN
-        if mode != "auto" or cycles < best[0]:
+        if accuracy.is_asked_for or cycles < best[0]:
             best = (cycles, WinogradChoice(match, m, ways[costs.index(min(costs))], cycles))
     return best[1]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tilewright.cost import Machine
 from tilewright.ir import Stage
+from tilewright.plan.algorithms.accuracy import AUTO, Accuracy
 from tilewright.plan.algorithms.bf16x3 import Bf16x3Choice, choose_bf16x3
-from tilewright.plan.algorithms.choice import WINOGRAD_SIZES, WinogradChoice, WinogradMode, choose_winograd
+from tilewright.plan.algorithms.choice import WinogradChoice, choose_winograd
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen
 from tilewright.plan.fused.chain import find_chain
 from tilewright.plan.rows.match import ending_stage
@@ -18,13 +19,12 @@ from tilewright.schedule import ALGORITHMS, Algorithm, Schedule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A stage for which methods are asked; ``mode`` and ``sizes`` say which are exact enough."""
+    """A stage for which methods are asked; ``accuracy`` says which are exact enough."""
 
     schedule: Schedule
     stage: Stage
     machine: Machine
-    mode: WinogradMode = "auto"
-    sizes: Sequence[int] = WINOGRAD_SIZES
+    accuracy: Accuracy = AUTO
     constants: Collection[str] = ()
 
 
@@ -64,28 +64,25 @@ class Method:
 
 
 def cheapest(asked: Asked) -> tuple[Method, Choice] | None:
-    """The method that takes the fewest cycles, ``None`` for the direct one."""
-    found = [(m, choice) for m in METHODS if (choice := m.choose(asked)) is not None]
+    """The method that takes the fewest cycles of those that may be taken, ``None`` for the direct one."""
+    allowed = [m for m in METHODS if any(map(asked.accuracy.allows, m.algorithm.variants))]
+    found = [(m, choice) for m in allowed if (choice := m.choose(asked)) is not None]
     return min(found, key=lambda each: each[1].cycles, default=None)
 
 
 def _winograd(asked: Asked) -> WinogradChoice | None:
     program = asked.schedule.require_program()
-    return choose_winograd(program, asked.stage, asked.machine, asked.mode, asked.sizes)
+    return choose_winograd(program, asked.stage, asked.machine, asked.accuracy)
 
 
 def _strassen(asked: Asked) -> StrassenChoice | None:
     program = asked.schedule.require_program()
-    if asked.mode != "auto":
-        return None
     found = choose_strassen(program, asked.stage, asked.machine)
     # a part of a chain is scheduled with it as a whole
     return found if found is not None and ending_stage(program, asked.stage) is not None else None
 
 
 def _bf16x3(asked: Asked) -> Bf16x3Choice | None:
-    if asked.mode != "auto":
-        return None
     found = choose_bf16x3(asked.schedule, asked.stage, asked.machine, asked.constants)
     if found is None or found.gain <= 0:
         return None

@@ -15,6 +15,7 @@ from typing import Final
 
 from tilewright.cost import Machine, line_bytes, second_cache
 from tilewright.ir import Program
+from tilewright.plan.algorithms.accuracy import Accuracy
 from tilewright.plan.algorithms.choice import choose_winograd
 from tilewright.plan.contraction.nest import shared_axis, sharing
 from tilewright.plan.contraction.register_tiling import choose_tile, vector_width
@@ -129,7 +130,7 @@ def channel_block(link: Link, target: Target) -> int:
 
 def _has_better_method(link: Link, machine: Machine) -> bool:
     """Whether Winograd's method may compute a contraction, which is a nest of its own."""
-    return choose_winograd(link.program, link.stage, machine, "f4") is not None
+    return choose_winograd(link.program, link.stage, machine, Accuracy("f4")) is not None
 
 
 def _cycles(link: Link, target: Target) -> float:

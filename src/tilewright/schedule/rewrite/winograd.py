@@ -74,7 +74,11 @@ def _constants(match: WinogradMatch, step: Step) -> Mapping[str, DerivedConstant
 
 
 def _parts(step: Step) -> Mapping[str, str]:
-    return {f"{step.args[0]}_points": f"winograd f{step.args[1]}"}
+    return {f"{step.args[0]}_points": f"winograd {_variant(step)}"}
 
 
-WINOGRAD = Algorithm("winograd", match_winograd, _constants, _parts)
+def _variant(step: Step) -> str:
+    return f"f{step.args[1]}"
+
+
+WINOGRAD = Algorithm("winograd", match_winograd, _constants, _parts, ("f2", "f4"), _variant)

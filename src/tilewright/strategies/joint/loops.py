@@ -8,7 +8,7 @@ from math import log2
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from tilewright.plan import RULES, Combinations, Space, UnitPlan, WinogradMode, plan_unit, rewritten
+from tilewright.plan import RULES, Accuracy, Combinations, Space, UnitPlan, plan_unit, rewritten
 from tilewright.schedule import Schedule, Step, Trace
 from tilewright.strategies.search import History, Task
 
@@ -119,17 +119,15 @@ class LoopSpace:
         return found
 
 
-def loop_space(task: Task, layouts: tuple[Step, ...] = (), winograd: WinogradMode | None = None) -> LoopSpace:
+def loop_space(task: Task, layouts: tuple[Step, ...] = (), accuracy: Accuracy | None = None) -> LoopSpace:
     """The space around the default plan of a task under layouts. Raises ScheduleError for refused ones."""
     machine = task.machine
     laid = Schedule(task.program, operations=machine.on.operations).replay(layouts)
-    mode = task.winograd if winograd is None else winograd
     planned = plan_unit(
         laid.require_program(),
         machine,
         task.constants,
-        winograd=mode,
-        sizes=task.sizes,
+        accuracy=task.accuracy if accuracy is None else accuracy,
     ).plan
     rewrites = Trace((*laid.trace.steps, *planned.rewrites.steps), planned.rewrites.instructions)
     base = replace(planned, rewrites=rewrites)

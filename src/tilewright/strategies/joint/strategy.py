@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from tilewright.analysis import find_operator
-from tilewright.plan import UnitPlan
+from tilewright.plan import EXACT, UnitPlan
 from tilewright.schedule import ALGORITHMS, Step
 from tilewright.strategies.joint.layouts import LayoutAgent
 from tilewright.strategies.joint.loops import LoopPoint, LoopSpace, adopted, loop_space
@@ -202,7 +202,7 @@ class _JointSearch:
                     self._agent.forget(point)
                     continue
                 self._seen.add((steps, direct))
-                loops = loop_space(self._task, steps, "off" if direct else None)
+                loops = loop_space(self._task, steps, EXACT if direct else None)
             except ScheduleError:
                 self._agent.reward(point, REFUSED)
                 continue

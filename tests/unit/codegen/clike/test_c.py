@@ -105,8 +105,8 @@ def test_a_model_as_c(tmp_path, capsys):
     file = tmp_path / "model.c"
     assert main(["compile", "zoo:tinybert4:small", "--winograd", "off", "--emit", "c", "-o", str(file)]) == 0
     assert str(file) in capsys.readouterr().err
-    compiled = tilewright.compile(zoo.SMALL["tinybert4"](), winograd="off")
+    compiled = tilewright.compile(zoo.SMALL["tinybert4"](), accuracy="exact")
     text = compiled.c_source()
     kernels = {group.kernel.name for group in compiled.groups()}
     assert set(re.findall(r"^int32_t (\w+)\(", text, re.MULTILINE)) == kernels
-    strictly(tilewright.compile(tiny.mlp(), winograd="off").c_source(), tmp_path)
+    strictly(tilewright.compile(tiny.mlp(), accuracy="exact").c_source(), tmp_path)

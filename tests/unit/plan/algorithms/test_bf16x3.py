@@ -11,6 +11,7 @@ from tilewright.build import pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, run_function, verify
 from tilewright.lang import ops
+from tilewright.plan import EXACT
 from tilewright.plan.algorithms import bf16x3
 from tilewright.plan.algorithms.bf16x3 import choose_bf16x3
 from tilewright.schedule import Schedule, derived_constants, replay
@@ -143,8 +144,8 @@ def test_chosen_where_it_pays():
     assert not chosen(product(512, 4, 512))
     assert not chosen(convolution(16, 64, 56, 1))
     # where products must be those of the program, or nothing does them faster
-    assert not chosen(product(512, 512, 512), winograd="off")
-    assert not chosen(product(512, 512, 512), sizes=())
+    assert not chosen(product(512, 512, 512), accuracy=EXACT)
+    assert not chosen(product(512, 512, 512), accuracy=EXACT)
     assert not chosen(product(512, 512, 512), LANES)
     assert not chosen(product(512, 512, 512), replace(AMX, tiles=0))
 

@@ -11,6 +11,7 @@ from tilewright.build import pack
 from tilewright.cost import Machine
 from tilewright.ir import CONST, F32, run_function
 from tilewright.lang import ops
+from tilewright.plan import EXACT
 from tilewright.plan.algorithms.strassen import StrassenChoice, choose_strassen, schedule_strassen
 from tilewright.schedule import Schedule, derived_constants, replay
 from tilewright.strategies import default_schedule
@@ -158,10 +159,10 @@ def test_threads_share_rows_where_reading_all_weights_hides(monkeypatch):
 
 def test_off_is_the_direct_method():
     assert "strassen" not in primitives(
-        default_schedule(product(128, 768, 768), Machine(TARGET, 2), winograd="off")
+        default_schedule(product(128, 768, 768), Machine(TARGET, 2), accuracy=EXACT)
     )
     assert "strassen" not in primitives(
-        default_schedule(product(128, 768, 768), Machine(TARGET, 2), sizes=())
+        default_schedule(product(128, 768, 768), Machine(TARGET, 2), accuracy=EXACT)
     )
 
 

@@ -7,6 +7,7 @@ from tests.unit.strategies.test_default import blocked, check, conv_program
 from tilewright.cost import Machine
 from tilewright.ir import F32
 from tilewright.lang import match_winograd
+from tilewright.plan import Accuracy
 from tilewright.plan.algorithms import choice as algorithms
 from tilewright.plan.algorithms.choice import choose_winograd
 from tilewright.plan.algorithms.winograd import tile_blocks
@@ -40,7 +41,7 @@ def matched(*args):
 )
 def test_threads_share_channels_where_weights_are_most_of_what_is_read(args, parts):
     program, stage, _ = matched(*args)
-    choice = choose_winograd(program, stage, Machine(X86_AVX512, 2), "f2")
+    choice = choose_winograd(program, stage, Machine(X86_AVX512, 2), Accuracy("f2"))
     assert choice is not None
     assert choice.blocks.parts == parts
 
@@ -73,7 +74,7 @@ def test_results_by_parts_of_the_channels(mode, args, threads, monkeypatch):
     s = check(
         blocked(conv_program(*args, pad=1)),
         threads=threads,
-        winograd=mode,
+        accuracy=Accuracy(mode),
         interpret=False,
         tolerance=5e-5,
     )
@@ -84,12 +85,12 @@ def test_results_by_parts_on_the_interpreter(monkeypatch):
     found = algorithms.tile_blocks
     monkeypatch.setattr(algorithms, "tile_blocks", lambda *given: found(*given)[-1:])
     program = blocked(conv_program(1, 16, HOST.lanes(F32) * 2, (4, 5), (3, 3), pad=1))
-    check(program, winograd="f2", tolerance=5e-5)
+    check(program, accuracy=Accuracy("f2"), tolerance=5e-5)
 
 
 def test_weights_are_counted_once_for_all_images():
     program, stage, _ = matched(16, 512, 512, (7, 7))
-    choice = choose_winograd(program, stage, Machine(X86_AVX512, 1), "auto")
+    choice = choose_winograd(program, stage, Machine(X86_AVX512, 1))
     assert choice is not None
     assert choice.m == 4
 
@@ -97,8 +98,8 @@ def test_weights_are_counted_once_for_all_images():
 @pytest.mark.parametrize(("reads", "hidden"), [(10, True), (1000, False)])
 def test_products_hide_the_weights_that_a_cache_gives_again(reads, hidden):
     products, weights = 1e6, 1e5
-    once = algorithms.with_weights(products, 0.0, X86_AVX512, weights, 1, 2)
-    many = algorithms.with_weights(products, 0.0, X86_AVX512, weights, reads, 2)
+    once = algorithms.with_weights(products, 0.0, Machine(X86_AVX512, 2), weights, 1)
+    many = algorithms.with_weights(products, 0.0, Machine(X86_AVX512, 2), weights, reads)
     assert (many == once) == hidden
     assert many >= once > products
 

@@ -9,6 +9,7 @@ from tests.unit.strategies.test_default import blocked, check, constant, conv_pr
 from tilewright import lang
 from tilewright.analysis.contraction import Contraction, match_contraction
 from tilewright.cost import Machine
+from tilewright.plan import EXACT
 from tilewright.plan.contraction import cache_blocking as blocking
 from tilewright.plan.contraction.cache_blocking import RowBlock, choose_row_block, footprint
 from tilewright.plan.inlining import inline_stages
@@ -126,9 +127,9 @@ def test_results_with_blocks(monkeypatch, args, options, threads):
     monkeypatch.setattr(blocking, "CACHE_SHARE", 8e-3)
     monkeypatch.setattr(blocking, "MARGIN", 0.0)
     program = constant(blocked(conv_program(*args, **options)), "W")
-    s = check(program, threads=threads, winograd="off", interpret=False)
+    s = check(program, threads=threads, accuracy=EXACT, interpret=False)
     monkeypatch.undo()
-    assert str(s) != str(default_schedule(program, Machine(HOST, threads), winograd="off"))
+    assert str(s) != str(default_schedule(program, Machine(HOST, threads), accuracy=EXACT))
 
 
 @pytest.mark.parametrize("rows", [48, 96, 60])
@@ -138,4 +139,4 @@ def test_results_of_products_with_blocks(monkeypatch, rows):
     a, b = t(rows, 128, name="A"), t(128, 160, name="B")
     k = lang.reduce_axis(128, "k")
     c = lang.compute((rows, 160), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
-    check(constant(lang.program([a, b], [c]), "B"), winograd="off", interpret=False)
+    check(constant(lang.program([a, b], [c]), "B"), accuracy=EXACT, interpret=False)

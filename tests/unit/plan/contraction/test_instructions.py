@@ -11,7 +11,7 @@ from tilewright import lang
 from tilewright.build import pack, unpack
 from tilewright.cost import Machine
 from tilewright.ir import BF16, CONST, run_function, verify
-from tilewright.plan import plan_unit
+from tilewright.plan import Accuracy, plan_unit
 from tilewright.plan.graph.layouts import Block
 from tilewright.schedule import derived_constants, with_layout
 from tilewright.strategies import default_schedule
@@ -92,12 +92,12 @@ def blocked(b):
         (16, 16, 1, 1, 1, 0),
     ],
 )
-@pytest.mark.parametrize("winograd", ["off", "f2"])
-def test_convolutions(channels, results, size, window, stride, pad, winograd):
+@pytest.mark.parametrize("mode", ["exact", "f2"])
+def test_convolutions(channels, results, size, window, stride, pad, mode):
     needs("vdpbf16ps")
     program = convolution(channels, results, size, window, stride, pad)
-    s = default_schedule(program, Machine(LANES, 1), winograd=winograd)
-    transformed = winograd == "f2" and window == 3 and stride == 1 and channels % 16 == results % 16 == 0
+    s = default_schedule(program, Machine(LANES, 1), accuracy=Accuracy(mode))
+    transformed = mode == "f2" and window == 3 and stride == 1 and channels % 16 == results % 16 == 0
     assert ("vdpbf16ps(" in str(s)) != transformed
     rng = np.random.default_rng(0)
     given = {b.name: rng.normal(size=[e.as_int() for e in b.shape]) for b in program.inputs}

@@ -10,6 +10,7 @@ from tests.unit.strategies.test_default import check, conv_program
 
 from tilewright.cost import Machine
 from tilewright.cost.issue import reloaded_rows, shared_cycles
+from tilewright.plan import EXACT
 from tilewright.strategies import default_schedule
 from tilewright.target import X86_AVX512
 
@@ -19,7 +20,7 @@ SHARED = replace(X86_AVX512, shared_issue=(2.4, 1.75))
 def lines(given, threads=1, target=SHARED, **options) -> dict[str, int]:
     """The expanded loops of a convolution's sums but those along channels, and their extents."""
     program = blocked(conv_program(*given, epilogue=False, **options))
-    s = default_schedule(program, Machine(target, threads), winograd="off")
+    s = default_schedule(program, Machine(target, threads), accuracy=EXACT)
     loops = [s.loop(name) for name in s.loops("Y")]
     return {
         f.var.split("_")[0]: f.extent.as_int()
@@ -79,4 +80,4 @@ def test_cycles_of_a_step_by_what_lasts_longer():
 def test_results_stay_the_same(given, options, threads, monkeypatch):
     host = replace(HOST, shared_issue=(2.4, 1.75), page_walk=50)
     monkeypatch.setattr(test_default, "HOST", host)
-    check(blocked(conv_program(*given, **options)), winograd="off", threads=threads)
+    check(blocked(conv_program(*given, **options)), accuracy=EXACT, threads=threads)

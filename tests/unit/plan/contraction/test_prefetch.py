@@ -10,6 +10,7 @@ from tests.unit.strategies.test_default import check, conv_program
 
 from tilewright.cost import Machine
 from tilewright.ir import GLOBAL, Index, IndexMap, blocks, var
+from tilewright.plan import EXACT
 from tilewright.strategies import default_schedule
 from tilewright.target import X86_AVX512
 
@@ -28,7 +29,7 @@ def blocked(program):
 
 def hints(program, target=HOST) -> set[tuple[str, str]]:
     """The loops that ask ahead, by the start of their names, and what for."""
-    s = default_schedule(program, Machine(target, 1), winograd="off")
+    s = default_schedule(program, Machine(target, 1), accuracy=EXACT)
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
     return {(f.var, value) for f in loops for key, value in f.hints if key == "prefetch"}
 
@@ -86,7 +87,7 @@ def test_results_that_go_past_the_caches_are_not_asked_for():
 @pytest.mark.parametrize("stride", [1, 2])
 def test_results_stay_the_same(window, stride):
     program = blocked(conv_program(1, 32, 16, (3, 15), (window, window), stride=stride))
-    check(program, winograd="off", interpret=window == 1)
+    check(program, accuracy=EXACT, interpret=window == 1)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,6 @@ def test_panels_of_a_matrix_larger_than_the_caches_are_asked_for(columns, depth,
 
 def asking(program, target=X86_AVX512, weights="W") -> set[str]:
     """The kinds of the loops that ask for the weights of their next iteration, with two threads."""
-    s = default_schedule(program, Machine(target, 2), winograd="off")
+    s = default_schedule(program, Machine(target, 2), accuracy=EXACT)
     loops = [loop for place in blocks(s.func.body) for loop in place.loops]
     return {f.kind.name for f in loops if ("prefetch", f"{weights}@spread") in f.hints}

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tilewright import lang
 from tilewright.lang import ops
+from tilewright.plan import EXACT, Accuracy
 from tilewright.plan.contraction import register_tiling as tiles
 from tilewright.plan.contraction.register_tiling import RegisterTile
 from unit.strategies.test_default import blocked, check, constant, conv_program, t
@@ -41,7 +42,7 @@ def convolutions(draw):
     spatial = tuple(draw(st.sampled_from([n for n in ODD if n >= low])) for low in least)
     options = {"stride": stride, "pad": pad, "groups": groups, "dilation": dilation}
     options["epilogue"] = draw(st.booleans())
-    algorithm = draw(st.sampled_from(("f2", "f4"))) if eligible else "off"
+    algorithm = draw(st.sampled_from(("f2", "f4"))) if eligible else "exact"
     return (draw(st.sampled_from((1, 1, 2, 3))), ic, oc, spatial, window), options, algorithm
 
 
@@ -56,9 +57,9 @@ def test_convolutions_of_any_shape():
         check(
             blocked(program) if in_blocks else program,
             threads=threads,
-            winograd=algorithm,
+            accuracy=Accuracy(algorithm),
             interpret=False,
-            tolerance=1e-5 if algorithm == "off" else 1e-4,
+            tolerance=1e-5 if algorithm == "exact" else 1e-4,
         )
 
     run()
@@ -78,6 +79,6 @@ def test_every_register_tile(rows, vectors, monkeypatch):
     a, b, bias = t(31, 11, name="A"), t(11, 149, name="B"), t(149, name="D")
     y = lang.compute((31, 149), lambda i, j: lang.maximum(ops.matmul(a, b)[i, j] + bias[j], 0), name="Y")
     check(constant(lang.program([a, b, bias], [y]), "B", "D"), threads=1 + rows % 3, interpret=False)
-    check(blocked(conv_program(1, 5, 64, (2, 29), (3, 3), pad=1)), winograd="off", interpret=False)
+    check(blocked(conv_program(1, 5, 64, (2, 29), (3, 3), pad=1)), accuracy=EXACT, interpret=False)
     assert any(each.rows == min(rows, 31) for each in chosen)
     assert any(each.vectors == vectors for each in chosen)

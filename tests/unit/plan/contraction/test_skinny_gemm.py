@@ -8,6 +8,7 @@ from tests.unit.plan.contraction.test_split_k import product
 from tests.unit.strategies.test_default import check
 
 from tilewright.cost import Machine
+from tilewright.plan import EXACT
 from tilewright.plan.contraction import skinny_gemm as wide
 from tilewright.strategies import default_schedule
 
@@ -25,7 +26,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(wide, "MIN_SHARE", 0)
     monkeypatch.setattr(wide, "CHUNK", 48)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
-    assert chunked(check(product(m, n, k, bias=bias), threads=threads, winograd="off", interpret=False))
+    assert chunked(check(product(m, n, k, bias=bias), threads=threads, accuracy=EXACT, interpret=False))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_sizes_where_finding_pages_takes_longest(m, n, k, monkeypatch):
     monkeypatch.setattr(wide, "MIN_SHARE", 0)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
     monkeypatch.setattr(wide, "PAGE", 0)
-    assert chunked(check(product(m, n, k), threads=2, winograd="off", interpret=False))
+    assert chunked(check(product(m, n, k), threads=2, accuracy=EXACT, interpret=False))
 
 
 def test_rows_that_fall_into_one_set_are_copied():

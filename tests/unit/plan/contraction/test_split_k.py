@@ -6,6 +6,7 @@ from tests.unit.strategies.test_default import check, t
 
 from tilewright import lang
 from tilewright.cost import Machine
+from tilewright.plan import EXACT
 from tilewright.plan.contraction import split_k as deep
 from tilewright.strategies import default_schedule
 
@@ -31,7 +32,7 @@ def test_all_sizes(m, n, k, threads, bias, monkeypatch):
     monkeypatch.setattr(deep, "MIN_DEPTH", 1)
     monkeypatch.setattr(deep, "CHUNK", 100)
     monkeypatch.setattr(deep, "whole_cache", lambda target: 0)
-    assert chunked(check(product(m, n, k, bias=bias), threads=threads, winograd="off", interpret=False))
+    assert chunked(check(product(m, n, k, bias=bias), threads=threads, accuracy=EXACT, interpret=False))
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def in_bands(monkeypatch):
     """Chains are computed in bands of so many rows, whatever that costs."""
 
     def of(rows):
-        monkeypatch.setattr(bands, "choose_band", lambda chain, target, threads: Band(rows, 1.0))
+        monkeypatch.setattr(bands, "choose_band", lambda chain, machine: Band(rows, 1.0))
 
     return of
 
@@ -179,7 +179,7 @@ def test_channels_in_parts(case, monkeypatch):
     program = block(*args, **options)
     tail = chain_in(program).links[-1]
     rows = tail.c.extent(tail.axis)
-    monkeypatch.setattr(bands, "choose_band", lambda chain, target, threads: Band(rows, 1.0, parts))
+    monkeypatch.setattr(bands, "choose_band", lambda chain, machine: Band(rows, 1.0, parts))
     s = check(program, threads=parts, interpret=case == "two rows")
     assert "C2_part" in s.blocks()
     assert s.func.body is not None and str(s).count("parallel") <= 2

@@ -8,6 +8,7 @@ from tilewright import lang
 from tilewright.cost import Machine
 from tilewright.ir import run_function, verify
 from tilewright.lang import ops
+from tilewright.plan import AUTO, EXACT
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.fused import nests as chain_nests
 from tilewright.plan.fused.chain import find_chain
@@ -49,7 +50,7 @@ def chain_of(program):
     return find_chain(s.program, HOST)
 
 
-def check(program, threads, *, interpret=True, winograd="auto"):
+def check(program, threads, *, interpret=True, accuracy=AUTO):
     """Run the default schedule on both machines, compare with the reference; returns it."""
     rng = np.random.default_rng(7)
     arrays = {
@@ -57,7 +58,7 @@ def check(program, threads, *, interpret=True, winograd="auto"):
         for b in program.inputs
     }
     wanted = lang.evaluate(program, arrays)
-    s = default_schedule(program, Machine(HOST, threads), winograd=winograd)
+    s = default_schedule(program, Machine(HOST, threads), accuracy=accuracy)
     verify(s.func)
     results = [Native(s.func)(arrays)]
     if interpret:
@@ -115,14 +116,14 @@ def test_a_product_after_a_product_is_no_chain():
     a, b, c = (lang.placeholder((32, 32), name=name) for name in "abc")
     program = lang.program([a, b, c], [ops.matmul(ops.matmul(a, b), c)])
     assert chain_of(program) is None
-    check(program, 2, winograd="off")
+    check(program, 2, accuracy=EXACT)
 
 
 def test_a_reduction_over_the_other_axis_is_no_chain():
     a, b, c = (lang.placeholder((32, 32), name=name) for name in "abc")
     program = lang.program([a, b, c], [ops.matmul(ops.softmax(ops.matmul(a, b), 0), c)])
     assert chain_of(program) is None
-    check(program, 2, winograd="off")
+    check(program, 2, accuracy=EXACT)
 
 
 def test_a_masked_row_of_nothing_stays_nan():

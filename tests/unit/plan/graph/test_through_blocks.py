@@ -10,7 +10,7 @@ from tilewright import lang
 from tilewright.analysis.contraction import Contraction
 from tilewright.ir import F32, blocks
 from tilewright.lang import ops
-from tilewright.plan import Flow, assign_layouts
+from tilewright.plan import EXACT, Accuracy, Flow, assign_layouts
 from tilewright.plan.contraction import nest as contraction
 from tilewright.plan.contraction.output_order import find_in_order
 from tilewright.plan.contraction.register_tiling import choose_tile, is_tileable
@@ -53,7 +53,7 @@ def test_results(case, threads):
     args, options = CASES[case]
     program = plain(conv_program(*args, **options))
     assert through(program) == ["Y_blocks"]
-    check(program, threads=threads, winograd="off", interpret=False)
+    check(program, threads=threads, accuracy=EXACT, interpret=False)
 
 
 def test_after_several_stages():
@@ -64,7 +64,7 @@ def test_after_several_stages():
     y = lang.compute(total.shape, lambda *i: lang.maximum(shifted[i], 0), name="Y")
     program = plain(constant(lang.program([x, w, b], [y]), "W", "B"))
     assert through(program) == ["Y_blocks"]
-    check(program, winograd="off", interpret=False)
+    check(program, accuracy=EXACT, interpret=False)
 
 
 @pytest.mark.parametrize(("dtype", "blocked_too"), [("u8", True), ("f32", False)])
@@ -94,13 +94,13 @@ def test_what_instructions_sum_is_stored_in_blocks(dtype, blocked_too):
 @pytest.mark.parametrize("case", ["without consumer", "groups of 16"])
 def test_on_the_interpreter(case):
     args, options = CASES[case]
-    check(plain(conv_program(*args, **options)), winograd="off")
+    check(plain(conv_program(*args, **options)), accuracy=EXACT)
 
 
 @pytest.mark.parametrize("mode", ["f2", "f4"])
 def test_by_winograd(mode):
     program = plain(conv_program(1, 16, 32, (9, 10), (3, 3), pad=1))
-    s = check(program, winograd=mode, interpret=False, tolerance=5e-5)
+    s = check(program, accuracy=Accuracy(mode), interpret=False, tolerance=5e-5)
     assert "winograd" in [step.primitive for step in s.trace.steps]
 
 
@@ -117,7 +117,7 @@ def test_by_winograd(mode):
 def test_plain_where_blocks_do_not_pay(args, options):
     program = plain(conv_program(*args, **options))
     assert through(program) == []
-    check(program, winograd="off", interpret=False)
+    check(program, accuracy=EXACT, interpret=False)
 
 
 def roles(program) -> Contraction | None:
@@ -146,7 +146,7 @@ def test_a_plain_result_of_a_blocked_input():
     program = conv_program(1, 16, 13, (6, 20), (3, 3), pad=1, epilogue=False)
     x, *others = program.inputs
     program = replace(program, inputs=(with_layout(x, Block(1, LANES).indices(len(x.shape))), *others))
-    check(program, winograd="off", interpret=False)
+    check(program, accuracy=EXACT, interpret=False)
 
 
 def parts(s):
@@ -170,7 +170,7 @@ def parts(s):
 )
 def test_parts_are_copied_where_they_are_made(args, options, threads, monkeypatch):
     monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
-    s = check(plain(conv_program(*args, **options)), threads=threads, winograd="off", interpret=False)
+    s = check(plain(conv_program(*args, **options)), threads=threads, accuracy=EXACT, interpret=False)
     assert parts(s) == (1, False)
 
 
@@ -179,7 +179,7 @@ def test_threads_write_no_line_in_common(size, axis, monkeypatch):
     """Half a plane of 14 x 14 elements is no whole lines: threads share channels instead of rows."""
     monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
     program = plain(conv_program(1, 16, 64, size, (3, 3), pad=1, epilogue=False))
-    s = check(program, threads=2, winograd="off", interpret=False)
+    s = check(program, threads=2, accuracy=EXACT, interpret=False)
     block = s.block("Y")
     assert parts(s) == (1, False)
     (shared,) = (f.var for place in blocks(s.func.body) for f in place.loops[:1] if place.node.name == "Y")
@@ -188,7 +188,7 @@ def test_threads_write_no_line_in_common(size, axis, monkeypatch):
 
 def test_copied_at_the_end_where_threads_could_not_share_parts(monkeypatch):
     monkeypatch.setattr(contraction, "MIN_PARALLEL_PRODUCTS", 0)
-    s = check(plain(conv_program(1, 16, 32, (1, 7), (1, 3), pad=0)), threads=2, winograd="off")
+    s = check(plain(conv_program(1, 16, 32, (1, 7), (1, 3), pad=0)), threads=2, accuracy=EXACT)
     assert parts(s) == (0, True)
 
 

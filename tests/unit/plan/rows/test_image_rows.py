@@ -8,6 +8,7 @@ from tests.unit.strategies.test_default import check, constant, conv_program, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
+from tilewright.plan import EXACT
 from tilewright.plan.contraction import register_tiling as tiles
 from tilewright.plan.contraction.register_tiling import (
     BAND,
@@ -46,13 +47,13 @@ def made(case, epilogue=True):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_results(case, threads):
-    check(made(case), threads=threads, winograd="off", interpret=False)
+    check(made(case), threads=threads, accuracy=EXACT, interpret=False)
 
 
 @pytest.mark.parametrize("case", ["depthwise", "depthwise 5x5", "groups of 4", "groups of 3, dilated"])
 @pytest.mark.parametrize("epilogue", [True, False])
 def test_on_the_interpreter(case, epilogue):
-    check(made(case, epilogue), winograd="off")
+    check(made(case, epilogue), accuracy=EXACT)
 
 
 def found(program):
