@@ -13,7 +13,6 @@ from tilewright.cost.gpu_product import (
 )
 from tilewright.cost.issue import reloaded_rows, shared_cycles
 from tilewright.cost.machine import (
-    KEPT_SHARE,
     PAGE,
     WAYS,
     Machine,
@@ -46,6 +45,24 @@ from tilewright.cost.products import (
     products_rate,
     selected_cycles,
 )
+from tilewright.cost.shares import (
+    AGAIN_SHARE,
+    BLOCK_SHARE,
+    CHUNK_SHARE,
+    FAR_CHUNK_SHARE,
+    FAR_SHARE,
+    HELD_SHARE,
+    KEPT_SHARE,
+    LARGE_SHARE,
+    MATRIX_SHARE,
+    NEXT_SHARE,
+    ORDERED_SHARE,
+    PANEL_SHARE,
+    PHASES_SHARE,
+    RESULTS_SHARE,
+    ROWS_SHARE,
+    SWEPT_SHARE,
+)
 from tilewright.cost.tree import (
     Access,
     Loop,
@@ -62,6 +79,22 @@ from tilewright.cost.tree import (
 )
 
 __all__ = [
+    "AGAIN_SHARE",
+    "BLOCK_SHARE",
+    "CHUNK_SHARE",
+    "FAR_CHUNK_SHARE",
+    "FAR_SHARE",
+    "HELD_SHARE",
+    "KEPT_SHARE",
+    "LARGE_SHARE",
+    "MATRIX_SHARE",
+    "NEXT_SHARE",
+    "ORDERED_SHARE",
+    "PANEL_SHARE",
+    "PHASES_SHARE",
+    "RESULTS_SHARE",
+    "ROWS_SHARE",
+    "SWEPT_SHARE",
     "Fit",
     "Sample",
     "fit_machine",
@@ -103,7 +136,6 @@ __all__ = [
     "occupancy",
     "seconds",
     "tree_of",
-    "KEPT_SHARE",
     "bandwidth",
     "Machine",
     "PAGE",

@@ -12,13 +12,12 @@ from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
 from tilewright.cost.machine import Machine
+from tilewright.cost.shares import HELD_SHARE
 from tilewright.cost.tree import Access, Loop, LoopTree, Work
 
 CostModel: TypeAlias = Callable[[LoopTree, Machine], float]
 """What says how many seconds loops take on a machine: :func:`seconds`, or another such function."""
 
-#: Part of a cache level that is there for the data of a nest.
-KEPT: Final = 0.6
 #: Loads of full vectors, and stores, that start in a cycle.
 LOADS_PER_CYCLE: Final = 2.0
 STORES_PER_CYCLE: Final = 1.0
@@ -162,7 +161,7 @@ def _traffic(
         if level.size is None:
             continue
         sharing = min(machine.threads, level.shared_by) if parallel else 1
-        room = KEPT * level.size / sharing
+        room = HELD_SHARE * level.size / sharing
         if totals[0] <= room:
             # from the run before
             break

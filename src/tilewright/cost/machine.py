@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Final
 
+from tilewright.cost.shares import KEPT_SHARE
 from tilewright.ir import Buffer
 from tilewright.support import InternalError
 from tilewright.target import GpuTarget, Target
@@ -17,8 +18,6 @@ CLOCK_HZ: Final = 3.0e9
 #: Bytes after which addresses fall into the same set of the first cache level: a page, since caches of this
 #: level are looked up while the page is; so the lines of a set follow from the size.
 SET_SPAN: Final = 4096
-#: Part of a level that is there for what is read again and again.
-KEPT_SHARE: Final = 0.5
 #: Bytes of a page, as far as one cannot rely on larger ones.
 PAGE: Final = 4096
 #: Lines that a set of the first two levels holds at least.

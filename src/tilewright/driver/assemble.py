@@ -8,12 +8,13 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.build import Array, UnitKernel, is_plain, pack, physical_sizes
+from tilewright.cost import KEPT_SHARE
 from tilewright.devices import DevicePlan
 from tilewright.driver.sections import Section, find_sections, plan_lane, section_step
 from tilewright.driver.units import Unit
@@ -32,10 +33,6 @@ from tilewright.runtime import (
 from tilewright.schedule import DerivedConstant, argument_map, derived_constants, overwritable, pack_argument
 from tilewright.schedule import Step as ScheduleStep
 from tilewright.support import InternalError, ResourceError, format_bytes, quoted
-
-#: Part of the outermost cache that the arena may take for values to stay on the core that made them.
-CACHE_SHARE: Final = 0.5
-
 
 _PackKey: TypeAlias = tuple[object, ...]
 """The identity of an array, and all that decides how it is packed."""
@@ -429,7 +426,7 @@ def _arena(
         kinds = {value: _kind(steps, value) if value in steps.graph.types else value for value in sizes}
         apart = plan_memory(moves, sizes, kept, kinds=kinds)
         caches = [level.size for level in steps.kernels[0].target.memory if level.size is not None]
-        if apart.size <= CACHE_SHARE * max(caches, default=0):
+        if apart.size <= KEPT_SHARE * max(caches, default=0):
             return apart
     return layout
 

@@ -11,8 +11,6 @@ from tilewright.target import Target
 
 #: Up to so many times the whole last cache level, something of what is read is left there.
 NEAR: Final = 2
-#: Part of the second cache level that what is asked for may take, until it is used.
-NEXT_SHARE: Final = 0.25
 #: Part of the first cache level ahead of which reductions of several operations a vector ask for what they
 #: read. Extrema take three, as NaN must stay, and a core has room for so many waiting ones only: the loads
 #: among them are too few to cover the way to the third level. Zen 5 (48 KB), us, 16, 67 and 67 MB of 4096,

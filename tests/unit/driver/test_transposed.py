@@ -127,7 +127,7 @@ def test_phases_are_put_in_order_without_gathers():
 
 
 def test_phases_that_read_more_than_the_caches_hold_are_put_in_order_at_the_end(monkeypatch):
-    monkeypatch.setattr(contraction, "CACHE_SHARE", 0.0)
+    monkeypatch.setattr(contraction, "BLOCK_SHARE", 0.0)
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
     random = np.random.default_rng(5)
     x, w = (random.standard_normal(shape, np.float32) for shape in ((1, 64, 12, 12), (64, 32, 2, 2)))

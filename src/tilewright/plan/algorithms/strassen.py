@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.cost import Machine, reloaded_rows
+from tilewright.cost import KEPT_SHARE, Machine, reloaded_rows
 from tilewright.ir import F32, Program, Stage
 from tilewright.lang import ProductMatch, match_product
 from tilewright.plan.contraction.microkernel import MAX_FMAS_PER_TURN, MAX_STEPS_PER_TURN, loops_below
@@ -46,8 +46,6 @@ TILE_CYCLES: Final = 150.0
 COMPUTE_BOUND: Final = 2.0
 #: How much faster than direct the model must show the method to be, before it is chosen.
 MARGIN: Final = 1.05
-#: Part of the outermost cache that the left matrix and all threads' sums of it may take.
-CACHE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ def _pays(choice: StrassenChoice, cycles: float, machine: Machine) -> bool:
     copies = 1 if choice.height else machine.threads
     kept = match.data.dtype.bytes * m * k * (1 + copies * choice.sums / 4)
     last = max((level.size for level in target.memory if level.size is not None), default=0)
-    if direct < COMPUTE_BOUND * memory or kept > CACHE_SHARE * last:
+    if direct < COMPUTE_BOUND * memory or kept > KEPT_SHARE * last:
         return False
     return cycles * MARGIN < direct + tiles * TILE_CYCLES
 

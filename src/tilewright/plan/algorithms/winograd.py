@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.cost import Machine, second_cache
+from tilewright.cost import HELD_SHARE, Machine, second_cache
 from tilewright.ir import Index, Program, Stage
 from tilewright.lang import WinogradMatch
 from tilewright.plan.contraction.nest import schedule_inner
@@ -38,8 +38,6 @@ from tilewright.target import Target
 
 #: Suffixes of the stages that a Winograd convolution consists of, in order.
 WINOGRAD_STAGES: Final = ("rows", "cols", "points", "lines", "tiles")
-#: Part of the second cache level that the transformed input and the sums of one block may take.
-CACHE_SHARE: Final = 0.6
 #: Vectors of channels in a register tile.
 VECTORS: Final = (1, 2, 3, 4)
 #: What one more block costs, in tiles.
@@ -92,7 +90,7 @@ def _even_blocks(
     """Blocks that are small enough for the cache, and that ``threads`` share evenly."""
     tiles = -(-match.extent(match.rows) // m) * -(-match.extent(match.cols) // m)
     size = second_cache(machine.target)
-    most = max(1, int(size * CACHE_SHARE) // bytes_per_tile)
+    most = max(1, int(size * HELD_SHARE) // bytes_per_tile)
     least = -(-tiles // most)
     best: tuple[float, int, int] | None = None
     for blocks in range(least, 2 * least + 2 * machine.threads + 1):

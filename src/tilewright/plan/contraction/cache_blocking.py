@@ -13,10 +13,8 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, footprint
-from tilewright.cost import Machine, bandwidth
+from tilewright.cost import BLOCK_SHARE, Machine, bandwidth
 
-#: Part of the second cache level that a block of ``a`` may take: panels and results need the rest.
-CACHE_SHARE: Final = 0.4
 #: How many times cheaper blocks must be: they cost loops, and code where they are not even.
 MARGIN: Final = 1.1
 
@@ -55,7 +53,7 @@ def choose_row_block(
     panels = -(-panels // share)
     whole, other = footprint(c.a, full), footprint(c.b, full) // share
     second = machine.target.level("l2")
-    most = int(CACHE_SHARE * (second.size or 0))
+    most = int(BLOCK_SHARE * (second.size or 0))
     if whole <= most or (panels == 1 and not made):
         return None
     chosen: RowBlock | None = None

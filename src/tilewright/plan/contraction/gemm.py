@@ -37,6 +37,11 @@ from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import (
+    AGAIN_SHARE,
+    HELD_SHARE,
+    KEPT_SHARE,
+    LARGE_SHARE,
+    ROWS_SHARE,
     WAYS,
     Machine,
     first_ways,
@@ -52,7 +57,6 @@ from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below, reduce_tile
 from tilewright.plan.contraction.register_tiling import (
     MAX_ROWS,
-    PANELS_SHARE,
     RegisterTile,
     register_tile,
     vector_width,
@@ -61,13 +65,6 @@ from tilewright.plan.streaming_stores import reads_as_much
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
-#: Part of the whole last cache level that the first operand must exceed: the general rule does as well for
-#: less (1024x700x512: 96% of the peak by both, 768x768x768: 96 and 95%, 1024x1024x1024: 89 and 94%).
-MIN_SHARE: Final = 1 / 12
-#: Part of what the last cache level may keep up to which each panel reads the first operand again
-#: (512x1500x2816: 93% of the peak, 88% in blocks with copies; 2048x2048x2048: 87 and 95%; Zen 4 while others
-#: use that level, 512x6000x2560 72.8 and 78.1 ms, 1024x3000x2048 97 and 60).
-MOST_KEPT: Final = 3 / 8
 #: Rows and columns from which on copying the other operand pays: each element is used so often.
 MIN_USES: Final = 128
 #: Rows where a panel's lines need more of a set of the second cache level than it has: otherwise each tile
@@ -75,13 +72,6 @@ MIN_USES: Final = 128
 #: 57 -> 96%, 128x1024x1024 56 -> 88%, 64x1024x1024 55 -> 79%, 32x1024x1024 52 -> 68%), or where each line
 #: waits for its address.
 MIN_USES_SCATTERED: Final = 32
-#: Part of the whole last cache level that the blocks of rows of all threads may take (6144x6000x2048: 82, 96,
-#: 97, 90% of the peak with 0.03, 0.06, 0.12, 0.25; Zen 4, of whose level the cores' share is a quarter:
-#: 7680x1500x2560 280 ms with 0.03, 277 with 0.06, 271 with 0.12).
-CACHE_SHARE: Final = 0.12
-#: Part of the last cache level that all threads' copies of the second operand may take, for threads to share
-#: the first one's rows.
-COPIES_SHARE: Final = 0.5
 #: How much more cycles of multiply-adds a tile may need than the best one, if its operands come faster: 9x3
 #: as much as 14x2, 6x4 0.3% more.
 TILE_MARGIN: Final = 1.002
@@ -103,7 +93,7 @@ def is_large_product(program: Program, c: Contraction, machine: Machine, constan
     ):
         return rows >= MIN_USES_SCATTERED
     nbytes = rows * c.extent(k) * c.a.dtype.bytes
-    return nbytes > MIN_SHARE * whole_cache(target) and min(rows, columns) >= MIN_USES
+    return nbytes > LARGE_SHARE * whole_cache(target) and min(rows, columns) >= MIN_USES
 
 
 def plain_product(program: Program, c: Contraction, constants: Collection[str]) -> tuple[str, str] | None:
@@ -218,7 +208,7 @@ def plan_gemm(c: Contraction, machine: Machine, epilogue: Stage | None = None) -
     """How a product of plain matrices is done, see the head of this file; ``epilogue`` takes the results."""
     plan, target = _plan_gemm(c, machine), machine.target
     nbytes = c.extent(c.axes("k")[0]) * c.extent(c.vector) * c.a.dtype.bytes
-    kept = nbytes <= PANELS_SHARE * second_cache(target)
+    kept = nbytes <= HELD_SHARE * second_cache(target)
     if epilogue is None or plan.each or not kept or not reads_as_much(c, epilogue, target):
         return plan
     row = row_axis(c)
@@ -234,14 +224,14 @@ def _plan_gemm(c: Contraction, machine: Machine) -> GemmPlan:
     last, line = last_cache(target), c.extent(k) * c.a.dtype.bytes
     tile = product_tile(c, target)
     copied = rows_collide(tile.rows, line, ways=first_ways(target))
-    if c.extent(row) * line <= MOST_KEPT * perhaps_kept(target):
+    if c.extent(row) * line <= AGAIN_SHARE * perhaps_kept(target):
         across = _columns_across_lines(c, tile, target)
         if columns_scattered(c, target) or across:
             # lines of one set would push each other out before they are copied, two panels the present one
             ahead = not (across or columns_collide(c, target))
             return GemmPlan(tile.rows, tile.vectors, c.vector, copied, True, 1, each=True, ahead=ahead)
         return GemmPlan(tile.rows, tile.vectors, row, copied, False, 1, ahead=True)
-    small = machine.threads * c.extent(c.vector) * line <= COPIES_SHARE * last
+    small = machine.threads * c.extent(c.vector) * line <= KEPT_SHARE * last
     shared = row if small else c.vector
     own = c.extent(row) // (machine.threads if small else 1)
     blocks = _parts(_parts(own, tile.rows), _tiles_of_block(own, c.extent(k), tile.rows, machine))
@@ -305,7 +295,7 @@ def _columns_across_lines(c: Contraction, tile: RegisterTile, target: Target) ->
     assert c.b is not None
     whole_lines = c.extent(c.vector) * c.b.dtype.bytes % target.memory[0].line == 0
     panel = c.extent(c.axes("k")[0]) * tile.vectors * target.preferred_vector_bits // 8
-    room = PANELS_SHARE * second_cache(target)
+    room = HELD_SHARE * second_cache(target)
     return not whole_lines and 2 * panel > room and whole_cache(target) > last_cache(target)
 
 
@@ -317,7 +307,7 @@ def _parts(extent: int, size: int) -> int:
 def _tiles_of_block(rows: int, k: int, tile: int, machine: Machine) -> int:
     """Row tiles of a block that leaves most of the last cache level to the rest; blocks about equal."""
     tiles = _parts(rows, tile)
-    most = max(1, int(whole_cache(machine.target) * CACHE_SHARE) // (4 * k * tile * machine.threads))
+    most = max(1, int(whole_cache(machine.target) * ROWS_SHARE) // (4 * k * tile * machine.threads))
     return _parts(tiles, _parts(tiles, most))
 
 

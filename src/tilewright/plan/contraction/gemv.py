@@ -22,13 +22,13 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, run_length
-from tilewright.cost import Machine, exceeds_caches, first_cache, second_cache
+from tilewright.cost import KEPT_SHARE, NEXT_SHARE, Machine, exceeds_caches, first_cache, second_cache
 from tilewright.ir import CONST, Buffer, Load, Program
 from tilewright.plan.contraction.instructions import use_of
 from tilewright.plan.contraction.microkernel import expand_tile, loops_below
 from tilewright.plan.contraction.register_tiling import vector_width
 from tilewright.plan.contraction.split_reduction import share_reductions
-from tilewright.plan.far_prefetch import NEXT_SHARE, further, stride
+from tilewright.plan.far_prefetch import further, stride
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
@@ -45,8 +45,6 @@ VECTORS: Final = 4
 VECTORS_OF_MANY: Final = 2
 #: Rows from which on this pays.
 MIN_STEPS: Final = 32
-#: Part of the first cache level that the results of a group of columns may take.
-GROUP_SHARE: Final = 0.5
 #: Elements read from which on this pays: what is in the second cache level is there in any order.
 MIN_ELEMENTS: Final = 1 << 17
 
@@ -115,7 +113,7 @@ def _panels_of_group(c: Contraction, columns: int, parts: int, target: Target) -
     """Panels whose results stay in the first cache level, about as many for each of ``parts`` threads."""
     panels = -(-c.extent(c.vector) // columns)
     results = prod(c.extent(a) for a in c.axes("m", "batch") if a != c.vector and a not in _outer(c))
-    room = int(GROUP_SHARE * first_cache(target))
+    room = int(KEPT_SHARE * first_cache(target))
     most = max(1, room // (c.write.value.dtype.bytes * columns * results))
     groups = -(-panels // (most * parts)) * parts
     return -(-panels // groups)

@@ -25,10 +25,10 @@ from typing import Final
 import numpy as np
 
 from tilewright.analysis import Contraction, footprint, row_axis
-from tilewright.cost import Machine, bandwidth, second_cache
+from tilewright.cost import BLOCK_SHARE, Machine, bandwidth, second_cache
 from tilewright.ir import Buffer, Index, Stage
 from tilewright.plan.contraction.boundary_tiles import cut_borders
-from tilewright.plan.contraction.cache_blocking import CACHE_SHARE, RowBlock, choose_row_block
+from tilewright.plan.contraction.cache_blocking import RowBlock, choose_row_block
 from tilewright.plan.contraction.instructions import InstructionUse, tile_of, use_of
 from tilewright.plan.contraction.line_tiling import Beside, lines_beside
 from tilewright.plan.contraction.matrix_nests import fill_matrix
@@ -444,7 +444,7 @@ def _tile(
     if p.in_order is not None and p.in_order.phases:
         # all phases of a row, so that a part is whole rows of the result
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {c.vector: plan.vectors * width}
-        if c.b is None or footprint(c.b, inside) > CACHE_SHARE * second_cache(target):
+        if c.b is None or footprint(c.b, inside) > BLOCK_SHARE * second_cache(target):
             raise ScheduleError(f"{p.last.name} reads too much for the phases of a row to share the caches")
         making = [*share, *batch, *outside, *n_outer, *other_m]
         outer = [*making, *other_n]
@@ -484,7 +484,7 @@ def _columns_inside(c: Contraction, last: Stage, outputs: Sequence[Buffer], targ
     stored = any(is_mostly_stored(c, b, target) for b in outputs if b.name in last.writes)
     read = footprint(c.b, {it.name: it.extent.as_int() for it in c.stage.iters})
     passing = met or stored or reads_as_much(c, last, target)
-    return passing and read <= CACHE_SHARE * second_cache(target)
+    return passing and read <= BLOCK_SHARE * second_cache(target)
 
 
 def shared_axes(c: Contraction, machine: Machine) -> tuple[str, ...]:
@@ -529,7 +529,7 @@ def _again(c: Contraction, tile: RegisterTile, machine: Machine) -> float:
     """
     target = machine.target
     full = {it.name: it.extent.as_int() for it in c.stage.iters}
-    if c.b is None or footprint(c.a, full) <= CACHE_SHARE * second_cache(target):
+    if c.b is None or footprint(c.a, full) <= BLOCK_SHARE * second_cache(target):
         return 0.0
     columns = math.prod(c.extent(a) for a in c.axes("n"))
     panels = columns / (machine.threads * tile.vectors * vector_width(c, target))

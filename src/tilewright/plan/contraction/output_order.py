@@ -17,16 +17,11 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import reads_in_place
-from tilewright.cost import Machine, first_cache, line_bytes, second_cache
+from tilewright.cost import ORDERED_SHARE, PHASES_SHARE, Machine, first_cache, line_bytes, second_cache
 from tilewright.ir import FloorDiv, IndexMap, Load, Mod, Program, Stage, Store, stmt_loads
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
-#: Part of the second cache level that a part of the result may take.
-PART: Final = 0.125
-#: Part of the first one, where the panels of all phases pass meanwhile (14 and 17 of 32 KiB: 10% faster than
-#: a copy at the end, 28 KiB: 6 to 11% slower).
-PHASES_PART: Final = 0.6
 #: Elements along the vectors of a tile of the copy.
 COPIED: Final = 64
 #: Parts for each thread from which on a remainder does not matter.
@@ -97,9 +92,9 @@ def part_loop(s: Schedule, o: InOrder, outer: tuple[str, ...], shared: bool, mac
     """The outermost of the loops around the tiles whose iterations make parts that are small enough."""
     buffer = s.buffers()[o.source]
     size = prod(e.as_int() for e in buffer.physical_shape) * buffer.dtype.bytes
-    most = PART * second_cache(machine.target)
+    most = ORDERED_SHARE * second_cache(machine.target)
     if o.phases:
-        most = PHASES_PART * first_cache(machine.target)
+        most = PHASES_SHARE * first_cache(machine.target)
     count = 1
     for loop in outer:
         count *= s.loop(loop).extent.as_int()

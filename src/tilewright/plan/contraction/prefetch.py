@@ -28,19 +28,23 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, contiguous_reduction, footprint
-from tilewright.cost import exceeds_caches, goes_past_caches, second_cache, shares_core, walks_slowly
+from tilewright.cost import (
+    HELD_SHARE,
+    MATRIX_SHARE,
+    exceeds_caches,
+    goes_past_caches,
+    second_cache,
+    shares_core,
+    walks_slowly,
+)
 from tilewright.ir import CONST, FloorDiv, Index, buffers_of
 from tilewright.plan.contraction.instructions import tile_of, use_of
-from tilewright.plan.contraction.register_tiling import PANELS_SHARE, RegisterTile, vector_width
+from tilewright.plan.contraction.register_tiling import RegisterTile, vector_width
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
 #: Part of the time of computing that waiting for a panel of weights must take, for it to be asked for before.
 LEAST_WAIT: Final = 0.03
-#: Part of the second cache level that the present and the next panel of a matrix given at run time may take.
-#: Zen 4, the last level full of others' data, asked for in place of not: 35x1500x2560 2.89 -> 2.33 ms,
-#: 35x1500x2048 1.86 -> 1.45; where the matrix may be in that level (35x700x2560) 0.97 to 1.02 of the time.
-MATRIX_SHARE: Final = 2 / 3
 
 
 def ask_ahead(
@@ -105,7 +109,7 @@ def ask_for_panels(
     panel, second = footprint(c.b, read), second_cache(target)
     step = _cycles_of_step(c, tile, target)
     several = panels is not None and panels in loops[:-1] and s.loop(panels).extent != Index(1)
-    share = PANELS_SHARE if buffer.scope == CONST else MATRIX_SHARE
+    share = HELD_SHARE if buffer.scope == CONST else MATRIX_SHARE
     if panels is not None and several and 2 * panel <= share * second:
         tiles = prod(s.loop(loop).extent.as_int() for loop in loops[loops.index(panels) + 1 :])
         steps = prod(c.extent(a) for a in c.axes("k", "window"))

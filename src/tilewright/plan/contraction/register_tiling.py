@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import Contraction, match_contraction, row_axis, run_length
-from tilewright.cost import first_ways, last_cache, rows_collide, second_cache
+from tilewright.cost import HELD_SHARE, PANEL_SHARE, first_ways, last_cache, rows_collide, second_cache
 from tilewright.ir import I32, Load, Program, Stage
 from tilewright.plan.contraction.instructions import stored_for_instruction, tile_of
 from tilewright.support import ScheduleError
@@ -22,18 +22,12 @@ LOOP_OVERHEAD_CYCLES: Final = 1.0
 SPARE_WITH_BROADCASTS: Final = 1
 SPARE_ELSEWHERE: Final = 3
 
-#: Part of the second cache level that the present and the next panel of weights may take.
-PANELS_SHARE: Final = 0.6
 #: Part of the time to read weights from memory that products do not hide where panels are not asked for.
 SHOWN: Final = 0.5
 
 #: What partial tiles cost beyond their cycles: code of their own, and loops that do not fuse.
 PARTIAL_TILE_FACTOR: Final = 1.02
-#: Part of the second cache level from which on lines of a panel, read in place, have left it before the next
-#: tile, and how many of them the model counts. Zen 5, of cycles at the peak: tiles of 7x2 and 12x2 take
-#: 35x1000x1000 in 94 and 91%, 35x1500x2048 in 83 and 93%, 35x1500x2560 in 84 and 93%, 35x700x2560 in 79 and
-#: 89% (panels of 192, 393, 492 KB); 8x2 and 11x2 64x700x2560 in 94 and 91%, 64x1500x2048 in 91 and 94%.
-PANEL_SHARE: Final = 0.25
+#: How many of a panel's lines that have left the second cache level the model counts.
 LEFT: Final = 1 / 32
 #: Elements that lanes may lie apart in a reduction of one operand.
 MOST_APART: Final = 4
@@ -132,7 +126,7 @@ def _waiting(target: Target, vectors: int, vector_extent: int, nbytes: int, uses
 
     0 where the next panel of ``vectors`` vectors can be asked for while the present one is used.
     """
-    if 2 * vectors * nbytes <= PANELS_SHARE * second_cache(target):
+    if 2 * vectors * nbytes <= HELD_SHARE * second_cache(target):
         return 0.0
     return SHOWN * vector_extent * target.preferred_vector_bits / 8 / target.memory[-1].bandwidth / uses
 

@@ -29,6 +29,7 @@ from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
 from tilewright.cost import (
+    FAR_SHARE,
     PAGE,
     WAYS,
     Machine,
@@ -47,10 +48,6 @@ from tilewright.target import Target
 
 #: Rows of the result: fewer are streams, more are large products (128x4096x4096 23.5 -> 20.4 ms).
 MIN_ROWS, MAX_ROWS = 9, 128
-#: Part of the whole last cache level that the matrix must exceed. Where its lines do not fall into one set,
-#: it must come from memory (32x4000x4096 6.7 -> 5.6 ms, 35x1500x2560 1.28 -> 1.56, 32x1024x4096 1.49 -> 1.27,
-#: 32x1024x1024 0.309 -> 0.325). Its rows are whole vectors (20x5000x3000, 5.8 ms, would take 10.1).
-MIN_SHARE: Final = 0.25
 #: Rows of a tile, at most.
 TILE_ROWS: Final = 24
 #: Accumulators of a tile, at most, and vectors beside each other.
@@ -81,7 +78,7 @@ def is_wide(program: Program, c: Contraction, machine: Machine, constants: Colle
         return False
     matrix = program.buffer(c.b.buffer)
     apart, span = c.extent(c.vector) * c.b.dtype.bytes, second_cache(target) // WAYS
-    large = buffer_bytes(matrix) > MIN_SHARE * whole_cache(target)
+    large = buffer_bytes(matrix) > FAR_SHARE * whole_cache(target)
     return comes_from_memory(matrix, target) or (large and rows_collide(CHUNK, apart, span))
 
 

@@ -25,7 +25,15 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import Contraction, row_axis
-from tilewright.cost import Machine, buffer_bytes, second_cache, whole_cache
+from tilewright.cost import (
+    FAR_SHARE,
+    KEPT_SHARE,
+    RESULTS_SHARE,
+    Machine,
+    buffer_bytes,
+    second_cache,
+    whole_cache,
+)
 from tilewright.ir import Condition, Index, Program, int_lower
 from tilewright.plan.contraction.gemm import is_plain_input
 from tilewright.plan.contraction.instructions import use_of
@@ -37,15 +45,9 @@ from tilewright.target import Target
 
 #: Steps of a chunk, at most (64x64x262144 took 10.7, 10.0, 9.7, 9.5 ms with 128 to 1024, by hand).
 CHUNK: Final = 1024
-#: Part of the second cache level that the steps of the other operand may take.
-KEPT_SHARE: Final = 0.5
 #: Rows of a tile, at most: where they fall into one set of the first cache level, it keeps that many lines
 #: beside one of the other operand.
 MAX_STREAMS: Final = 7
-#: Part of the whole last cache level from which on this pays: less comes as fast in any order.
-MIN_SHARE: Final = 0.25
-#: Part of the second cache level that the results may take.
-RESULTS_SHARE: Final = 0.25
 #: Steps of the reduction for each row and column from which on this pays.
 MIN_DEPTH: Final = 64
 #: Rows and columns from which on it does: fewer are streams, or sums along the reduction.
@@ -81,7 +83,7 @@ def is_deep(program: Program, c: Contraction, machine: Machine, constants: Colle
     if results > RESULTS_SHARE * second_cache(machine.target):
         return False
     read = sum(buffer_bytes(program.buffer(ld.buffer)) for ld in (c.a, c.b))
-    if read <= MIN_SHARE * whole_cache(machine.target):
+    if read <= FAR_SHARE * whole_cache(machine.target):
         return False
     extents = (c.extent(row), c.extent(c.vector))
     alone = _depth(c, k) == c.extent(k)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.analysis import flat_index, physical, run_length
-from tilewright.cost import Machine, last_cache, second_cache, walks_slowly
+from tilewright.cost import KEPT_SHARE, SWEPT_SHARE, Machine, last_cache, second_cache, walks_slowly
 from tilewright.ir import Index, Program, Stage, Store, blocks, stmt_loads, var
 from tilewright.schedule import Schedule
 from tilewright.target import Target
@@ -18,17 +18,11 @@ SHORTEST: Final = 8
 #: along the vectors. Zen 5, us, 4 and 64, 2 and 32, 4 and 32: 700x700 30.6, 28.9, 31.1; 960x960 46.0, 41.7,
 #: 47.8; 1000x1000 49.9, 47.2, 52.4; 1500x1500 136, 123, 124; 4096x4096 3580, 3310, 3020.
 SQUARES, SQUARES_FAR, TILE_VECTORS = 2, 4, 32
-#: Part of the last cache level that operand and result may take to stay there.
-KEPT_SHARE: Final = 0.5
 #: Elements along the vectors up to which a tile has all of them (16x64x56x56 to channels last 0.43 ms, in
 #: halves 0.52).
 WHOLE_VECTORS: Final = 64
 #: Elements of the result that are asked for ahead along its lines, where the target wants that.
 LINES_AHEAD: Final = 64
-#: Part of all threads' second cache levels that operand and result of tiles may take before the lines of the
-#: next tile's result are asked for, where the target wants that. Emerald Rapids, us: 400x400 13 -> 15,
-#: 512x512 31 both, 700x700 148 -> 92, 1000x1000 455 -> 245, 1400x1400 922 -> 391.
-TILES_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,7 @@ def transpose_in_squares(
     s = s.split(v, width, names=[f"{v}_tile", f"{v}_vector"])
     s = s.reorder(*others, f"{u}_tile", f"{v}_tile", f"{u}_square", f"{v}_vector", f"{u}_line")
     s = s.unroll(f"{u}_line").vectorize(f"{v}_vector")
-    near = TILES_SHARE * machine.threads * second_cache(target)
+    near = SWEPT_SHARE * machine.threads * second_cache(target)
     if walks_slowly(target) and near < 2 * nbytes and nbytes < last_cache(target):
         s = s.annotate(f"{v}_tile", "prefetch", f"{stage.writes[0]}+{LINES_AHEAD}:1")
     for loop in ragged:

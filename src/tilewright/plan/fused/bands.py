@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import Final
 
-from tilewright.cost import Machine, line_bytes, second_cache
+from tilewright.cost import HELD_SHARE, Machine, line_bytes, second_cache
 from tilewright.ir import Program
 from tilewright.plan.algorithms.accuracy import Accuracy
 from tilewright.plan.algorithms.choice import choose_winograd
@@ -22,8 +22,6 @@ from tilewright.plan.contraction.register_tiling import choose_tile, vector_widt
 from tilewright.plan.fused.chain import Chain, Link, Window, find_chain, treats_channels_apart, window
 from tilewright.target import Target
 
-#: Part of the second cache level that what lies between the contractions of a band may take.
-CACHE_SHARE: Final = 0.6
 # The prices of what passes between cores are means of two states of the machine that they were measured on
 # (decision 0052), on MobileNet-V2's kernels: what two threads take longer than half of the time of one.
 #: Cycles to start the threads of one more kernel and to wait for the slowest.
@@ -78,7 +76,7 @@ def choose_band(chain: Chain, machine: Machine) -> Band | None:
     shared = sum(work) / machine.threads
     waits = JOIN_CYCLES * (len(links) - 1)
     waits += sum(_crossing(chain, pair, machine) for pair in pairwise(links))
-    room = second_cache(target) * CACHE_SHARE
+    room = second_cache(target) * HELD_SHARE
     blocks = [channel_block(link, target) for link in links]
     best = _in_parts(chain, waits, room, blocks, machine)
     height = links[-1].c.extent(links[-1].axis)
@@ -189,7 +187,7 @@ def _weights_again(links: Sequence[Link], rows: int, outer: int, machine: Machin
     for link in links:
         axes = link.c.axes("n", "k", "window") + link.c.axes("batch")
         nbytes += prod(link.c.extent(a) for a in axes) * link.c.write.value.dtype.bytes
-    room = second_cache(machine.target) * (1 - CACHE_SHARE)
+    room = second_cache(machine.target) * (1 - HELD_SHARE)
     again = -(-bands // machine.threads) - 1
     return 0.0 if nbytes <= room else again * nbytes / machine.target.level("l3").bandwidth
 

@@ -17,7 +17,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import row_axis
-from tilewright.cost import Machine, bandwidth, line_bytes, page_cycles
+from tilewright.cost import SWEPT_SHARE, Machine, bandwidth, line_bytes, page_cycles
 from tilewright.ir import CONST, Program, Stage
 from tilewright.plan.contraction.gather import gather_operands
 from tilewright.plan.contraction.nest import sharing
@@ -28,8 +28,6 @@ from tilewright.plan.trees import is_balanced
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
-#: Part of a cache level for operands that every tile of rows sweeps over, and hardly anything else.
-SWEPT_SHARE: Final = 0.75
 #: Cycles to put one element of a right operand into panels, vectors across its rows (Zen 5: two heads of 201
 #: keys by 64 with four queries took 36,000 cycles as one nest and 17,000 as three kernels).
 PANEL_CYCLES: Final = 0.75

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import gcd, isqrt, prod
 from typing import Final
 
-from tilewright.cost import Machine
+from tilewright.cost import KEPT_SHARE, Machine
 from tilewright.ir import (
     CONST,
     F32,
@@ -43,8 +43,6 @@ from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, TILES_PER_PA
 from tilewright.plan.contraction.register_tiling import MAX_ROWS
 from tilewright.plan.graph.layouts import Flow
 
-#: Part of a cache that values may fill and still be there when the next kernel reads them.
-CACHE_SHARE: Final = 0.5
 #: Parts for each thread from which on it does not matter that some threads have one more.
 EVEN_PARTS: Final = 8
 #: Bytes that divide the addresses at which parts begin.
@@ -349,7 +347,7 @@ class _Prices:
             if level.size is None:
                 break
             shared = level.shared_by > 1
-            room = level.size * CACHE_SHARE * (cores / self.machine.threads if shared else cores)
+            room = level.size * KEPT_SHARE * (cores / self.machine.threads if shared else cores)
             if nbytes <= room:
                 return 0.0 if not shared else 1 / level.bandwidth
         return 1 / self.machine.target.memory[-1].bandwidth

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.analysis import ARRAYS, Access, Box, around, iterator_spans
-from tilewright.cost import Machine, bandwidth, goes_past_caches
+from tilewright.cost import SWEPT_SHARE, Machine, bandwidth, goes_past_caches
 from tilewright.ir import Index, Numbering, Var, stmt_exprs
 from tilewright.plan.pipeline.boxes import Numbers, points
 from tilewright.plan.pipeline.graph import WEIGHTS, Node, StageGraph, kind_of
@@ -42,9 +42,6 @@ TILE_CYCLES: Final = 200.0
 PRODUCER_CYCLES: Final = 30.0
 #: Cycles until a run of elements that lie together comes, of what lies in memory, and of what lies nearer.
 RUN_CYCLES: Final = (100.0, 20.0)
-#: Parts of the first and the second cache level that are there for what a tile holds.
-FIRST_SHARE: Final = 0.75
-SECOND_SHARE: Final = 0.75
 #: Parts of a nest that each thread should have, so that uneven ones even out.
 TASKS_PER_THREAD: Final = 4
 #: Part of the shorter of computing and memory that does not go on beside the longer.
@@ -289,7 +286,7 @@ class Growth:
             near = near + facts.rows[access.buffer] * access.width * width
             new, old = access.box(env, ARRAYS), self.outside.get(access.buffer)
             self.outside[access.buffer] = new if old is None else around(old, new, ARRAYS)
-        self.second[n] = np.where(near > FIRST_SHARE * model.level(0), near * rows, 0.0)
+        self.second[n] = np.where(near > SWEPT_SHARE * model.level(0), near * rows, 0.0)
 
     def seconds(self) -> Reals:
         """Of the group with all that joined so far, for each tile; infinite where no cache holds one."""
@@ -311,7 +308,7 @@ class Growth:
         # a line that is not stored past the caches is read before
         past = goes_past_caches(root.bytes, target)
         cycles, memory = cycles + own, memory + (1 if past else 2) * shared
-        room = FIRST_SHARE * model.level(0)
+        room = SWEPT_SHARE * model.level(0)
         total = np.zeros(1)
         far = dict(self.second)
         for n in self.members:
@@ -326,7 +323,7 @@ class Growth:
         cycles = cycles / threads * self.waste
         fork = model.machine.fork_cycles
         seconds = (np.maximum(cycles, memory) + OVERLAP * np.minimum(cycles, memory) + fork) / model.hz
-        return np.where(total > SECOND_SHARE * model.level(1), np.inf, seconds)
+        return np.where(total > SWEPT_SHARE * model.level(1), np.inf, seconds)
 
     def recomputed(self) -> Reals:
         """How often the elements of the producer are computed that is computed most often."""

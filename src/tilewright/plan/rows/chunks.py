@@ -24,6 +24,9 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cost import (
+    CHUNK_SHARE,
+    FAR_CHUNK_SHARE,
+    KEPT_SHARE,
     buffer_bytes,
     comes_from_memory,
     fetches_ahead,
@@ -37,13 +40,6 @@ from tilewright.plan.contraction.microkernel import loops_below
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 
-#: Part of the first cache level that the panels may take as a whole.
-WHOLE_SHARE: Final = 0.5
-#: Part of the first cache level that a chunk of the panels may take.
-CHUNK_SHARE: Final = 0.25
-#: The same where rows come from main memory. Emerald Rapids, 48 KiB, of all at once, with chunks of 8, 16, 64
-#: and 256 KiB: 6144x4x2048 0.93, 0.95, 1.16, 1.14; 7680x4x2560 0.91, 1.03, 1.13, 1.14.
-FAR_CHUNK_SHARE: Final = 1 / 6
 #: Rows of a tile, and of a block.
 ROWS, BLOCK_ROWS = 4, 64
 #: Steps of the innermost loop that are unrolled.
@@ -54,7 +50,7 @@ def chunk_steps(rows: Buffer, panels: Buffer, steps: int, target: Target) -> int
     """Steps of a chunk, of the ``steps`` of a reduction; 0 where all are done at once."""
     room, nbytes = first_cache(target), buffer_bytes(panels)
     far = buffer_bytes(rows) > whole_cache(target)
-    if nbytes <= WHOLE_SHARE * room or (far and not (shares_core(target) and fetches_ahead(target))):
+    if nbytes <= KEPT_SHARE * room or (far and not (shares_core(target) and fetches_ahead(target))):
         # from memory, requests alone do as well or better; and a core of one thread needs neither
         return 0
     chunks = -(-nbytes // max(1, int((FAR_CHUNK_SHARE if far else CHUNK_SHARE) * room)))

@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import away_from_borders, flat_index, physical, run_length
-from tilewright.cost import Machine, buffer_bytes, goes_past_caches, last_cache
+from tilewright.cost import KEPT_SHARE, Machine, buffer_bytes, goes_past_caches, last_cache
 from tilewright.ir import (
     CONST,
     F32,
@@ -44,8 +44,6 @@ MIN_TILED_ELEMENTS: Final = 1 << 10
 MIN_RUN: Final = 4
 #: Elements that a row is asked for ahead of its use, at least: while main memory answers.
 MIN_AHEAD: Final = 2048
-#: Part of the last cache level that arguments may take to be found there by the next run.
-FAR: Final = 0.5
 #: Vectors of a row up to which several rows are computed at once; and how many.
 SHORT_ROW: Final = 16
 ROWS_AT_ONCE: Final = (2, 4, 8)
@@ -357,7 +355,7 @@ def _ask_for_next_rows(
             if place is None or b.scope == CONST or place.coefficient(stage.iters[-1].name) != 1:
                 continue
             row = place.coefficient(stage.iters[depth - 1].name)
-            if row > 0 and buffer_bytes(b) > FAR * last_cache(target):
+            if row > 0 and buffer_bytes(b) > KEPT_SHARE * last_cache(target):
                 wanted[ld.buffer] = row * -(-MIN_AHEAD // row)
         if wanted:
             hint = ",".join(f"{name}+{further}" for name, further in wanted.items())

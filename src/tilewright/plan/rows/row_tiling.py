@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.cost import (
+    NEXT_SHARE,
     Machine,
     buffer_bytes,
     fetches_ahead,
@@ -23,7 +24,7 @@ from tilewright.cost import (
     second_cache,
 )
 from tilewright.ir import Buffer, Load, Program
-from tilewright.plan.far_prefetch import FAR, NEXT_SHARE, further, into_first_level, steps_ahead, stride
+from tilewright.plan.far_prefetch import FAR, further, into_first_level, steps_ahead, stride
 from tilewright.plan.rows.chunks import next_tiles
 from tilewright.plan.rows.match import LaneMatch
 from tilewright.target import Target

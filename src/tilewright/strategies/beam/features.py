@@ -13,14 +13,12 @@ from math import ceil, prod
 from typing import Final
 
 from tilewright.analysis import Box, iterator_spans
-from tilewright.cost import Machine
+from tilewright.cost import HELD_SHARE, Machine
 from tilewright.plan import OPERATIONS, Node, Read, StageGraph
 from tilewright.strategies.beam.state import Kernel, Place
 
 #: Bytes of a cache line.
 LINE: Final = 64
-#: Part of a cache level that is there for one nest's data.
-KEPT: Final = 0.6
 #: Parts for each thread of a nest that its rule schedules; elements below which one thread does it.
 TASKS: Final = 4
 FEW: Final = 1 << 12
@@ -207,7 +205,7 @@ def _level(nbytes: float, machine: Machine, shared: bool) -> int:
         if level.size is None:
             return 3
         sharing = min(machine.threads, level.shared_by) if shared else 1
-        if nbytes <= KEPT * level.size / sharing:
+        if nbytes <= HELD_SHARE * level.size / sharing:
             return at
     return 3
 

@@ -88,7 +88,7 @@ def test_blocks_fit_the_second_level(second, third, expected):
     assert found == expected
     if found is not None:
         inside = {it.name: it.extent.as_int() for it in c.stage.iters} | {"n": 1} | {found.axis: found.size}
-        assert footprint(c.a, inside) <= blocking.CACHE_SHARE * second * KIB
+        assert footprint(c.a, inside) <= blocking.BLOCK_SHARE * second * KIB
 
 
 def test_one_panel_or_one_operand_has_no_blocks():
@@ -124,7 +124,7 @@ def test_reading_the_other_operand_again_may_cost_more():
     ],
 )
 def test_results_with_blocks(monkeypatch, args, options, threads):
-    monkeypatch.setattr(blocking, "CACHE_SHARE", 8e-3)
+    monkeypatch.setattr(blocking, "BLOCK_SHARE", 8e-3)
     monkeypatch.setattr(blocking, "MARGIN", 0.0)
     program = constant(blocked(conv_program(*args, **options)), "W")
     s = check(program, threads=threads, accuracy=EXACT, interpret=False)
@@ -134,7 +134,7 @@ def test_results_with_blocks(monkeypatch, args, options, threads):
 
 @pytest.mark.parametrize("rows", [48, 96, 60])
 def test_results_of_products_with_blocks(monkeypatch, rows):
-    monkeypatch.setattr(blocking, "CACHE_SHARE", 8e-3)
+    monkeypatch.setattr(blocking, "BLOCK_SHARE", 8e-3)
     monkeypatch.setattr(blocking, "MARGIN", 0.0)
     a, b = t(rows, 128, name="A"), t(128, 160, name="B")
     k = lang.reduce_axis(128, "k")

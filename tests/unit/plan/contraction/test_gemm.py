@@ -16,9 +16,9 @@ from tilewright.plan.contraction.gemm import plan_gemm
 @pytest.fixture(autouse=True)
 def copies_however_small(monkeypatch):
     """Copy operands, and in small blocks, where it would not pay."""
-    monkeypatch.setattr(products, "MIN_SHARE", 0.0)
+    monkeypatch.setattr(products, "LARGE_SHARE", 0.0)
     monkeypatch.setattr(products, "MIN_USES", 2)
-    monkeypatch.setattr(products, "MOST_KEPT", 0.0)
+    monkeypatch.setattr(products, "AGAIN_SHARE", 0.0)
     monkeypatch.setattr(products, "first_ways", lambda target: 0)
 
 
@@ -53,7 +53,7 @@ def test_odd_sizes(m, n, k):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(85, 131, 24), (84, 97, 16), (43, 192, 33)])
 def test_parts_of_threads_are_not_whole_tiles(m, n, k, threads, share, monkeypatch):
-    monkeypatch.setattr(products, "COPIES_SHARE", share)  # panels or rows are shared
+    monkeypatch.setattr(products, "KEPT_SHARE", share)  # panels or rows are shared
     assert copied(check(product(m, n, k), threads=threads, interpret=False))
 
 
@@ -61,7 +61,7 @@ def test_parts_of_threads_are_not_whole_tiles(m, n, k, threads, share, monkeypat
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(45, 99, 24), (29, 64, 1024), (29, 33, 1024)])
 def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch):
-    monkeypatch.setattr(products, "MOST_KEPT", 1.0)
+    monkeypatch.setattr(products, "AGAIN_SHARE", 1.0)
     monkeypatch.setattr(products, "first_ways", lambda target: 4)
     s = check(product(m, n, k, bias=bias), threads=threads, interpret=False)
     assert tiled(s) and not copied(s, "_panels")
@@ -72,8 +72,8 @@ def test_all_rows_of_a_thread_for_each_panel(m, n, k, threads, bias, monkeypatch
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n"), [(45, 1024), (33, 2048)])
 def test_panels_whose_lines_share_sets_are_copied_one_by_one(m, n, threads, bias, monkeypatch):
-    monkeypatch.setattr(products, "MOST_KEPT", 1.0)
-    monkeypatch.setattr(products, "MIN_SHARE", 1.0)
+    monkeypatch.setattr(products, "AGAIN_SHARE", 1.0)
+    monkeypatch.setattr(products, "LARGE_SHARE", 1.0)
     monkeypatch.setattr(products, "first_ways", lambda target: 12)
     monkeypatch.setattr(products, "page_cycles", lambda apart, target: 0.0)
     s = check(product(m, n, 520, bias=bias), threads=threads, interpret=False)
@@ -146,7 +146,7 @@ def test_panels_are_copied_where_lines_wait_for_their_pages(k, each, monkeypatch
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_blocks_and_epilogue(threads, bias, share, monkeypatch):
-    monkeypatch.setattr(products, "CACHE_SHARE", share)
+    monkeypatch.setattr(products, "ROWS_SHARE", share)
     s = check(product(45, 99, 24, bias=bias), threads=threads, interpret=threads == 2)
     assert copied(s)
 

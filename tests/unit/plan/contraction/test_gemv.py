@@ -47,7 +47,7 @@ def test_whole_panels_have_no_masks(n, group, monkeypatch):
     """Only panels that the last group does not have whole do, in a loop of their own."""
     columns = 64
     monkeypatch.setattr(
-        streams, "GROUP_SHARE", group * 4 * columns * 2 / machine(1024, 32 * 1024).memory[0].size
+        streams, "KEPT_SHARE", group * 4 * columns * 2 / machine(1024, 32 * 1024).memory[0].size
     )
     s = default_schedule(product(2, n, 64), Machine(machine(1024, 32 * 1024), 1))
     assert streamed(s)
@@ -85,7 +85,7 @@ def test_sums_over_rows(shape, fold):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(2, 600, 33), (1, 1024, 96)])
 def test_groups_whose_results_stay_in_the_first_level(m, n, k, threads, monkeypatch):
-    monkeypatch.setattr(streams, "GROUP_SHARE", 0.02)
+    monkeypatch.setattr(streams, "KEPT_SHARE", 0.02)
     assert streamed(check(product(m, n, k), threads=threads, interpret=False))
 
 

@@ -23,7 +23,7 @@ def chunked(s):
     ("m", "n", "k"), [(16, 384, 64), (9, 336, 45), (33, 304, 100), (50, 320, 31), (17, 288, 1024)]
 )
 def test_all_sizes(m, n, k, threads, bias, monkeypatch):
-    monkeypatch.setattr(wide, "MIN_SHARE", 0)
+    monkeypatch.setattr(wide, "FAR_SHARE", 0)
     monkeypatch.setattr(wide, "CHUNK", 48)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
     assert chunked(check(product(m, n, k, bias=bias), threads=threads, accuracy=EXACT, interpret=False))
@@ -65,7 +65,7 @@ def test_where_finding_pages_takes_longest_chunks_are_of_few_steps(shape, steps)
 
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 1104, 64), (9, 1040, 45), (32, 1024, 100)])
 def test_sizes_where_finding_pages_takes_longest(m, n, k, monkeypatch):
-    monkeypatch.setattr(wide, "MIN_SHARE", 0)
+    monkeypatch.setattr(wide, "FAR_SHARE", 0)
     monkeypatch.setattr(wide, "comes_from_memory", lambda buffer, target: True)
     monkeypatch.setattr(wide, "PAGE", 0)
     assert chunked(check(product(m, n, k), threads=2, accuracy=EXACT, interpret=False))

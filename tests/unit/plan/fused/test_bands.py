@@ -160,7 +160,7 @@ def test_bands_fit_the_cache():
     band = choose_band(chain, Machine(HOST, 2))
     assert band is not None and 56 % band.rows == 0
     blocks = [bands.channel_block(link, HOST) for link in chain.links]
-    assert bands._stored(chain.links, blocks, band.rows, 1) <= HOST.level("l2").size * bands.CACHE_SHARE
+    assert bands._stored(chain.links, blocks, band.rows, 1) <= HOST.level("l2").size * bands.HELD_SHARE
 
 
 PARTS = {

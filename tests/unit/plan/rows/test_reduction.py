@@ -73,7 +73,7 @@ def test_threads_and_epilogue(threads, transposed):
 )
 def test_chunks_of_the_reduction_for_blocks_of_rows(m, n, k, chunked, threads, monkeypatch):
     monkeypatch.setattr(lane_match, "MAX_PICKED_ROWS", 0)
-    monkeypatch.setattr(lane_chunks, "WHOLE_SHARE", 0.0)
+    monkeypatch.setattr(lane_chunks, "KEPT_SHARE", 0.0)
     monkeypatch.setattr(lane_chunks, "CHUNK_SHARE", 1 / 32)
     s = check(product(m, n, k), threads=threads)
     assert any(name.endswith("_lanes_acc") for name in s.blocks()) == chunked
