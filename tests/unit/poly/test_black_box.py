@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.cost import Machine
 from tilewright.driver.nests import Nest
 from tilewright.frontend.c import read_c
 from tilewright.frontend.nests.python import read_python
@@ -152,7 +153,7 @@ def test_variables_that_a_box_defines_are_its_own():
 def test_schedules_of_boxes_are_judged(text):
     func = function_at(read_python(text), {"N": 4, "E": 6})
     before = infer_kinds(allocations_inside(func))
-    after = schedule_nest(func, detect(), 2).func
+    after = schedule_nest(func, Machine(detect(), 2)).func
     assert check_legal(before, after, {}) == []
 
 
@@ -207,7 +208,7 @@ def test_what_stands_around_a_box_is_scheduled_by_itself():
         + "    for i in range(N):\n        y[i] = y[i] + 1.0\n    for i in range(N):\n        x[i] = y[i]\n"
     )
     func = read_python(text)
-    made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), detect(), 2)
+    made = schedule_nest(function_at(func, {"N": 3000, "E": 7}), Machine(detect(), 2))
     verify(made.func)
     assert [note for note in made.notes if "lifted to a program" in note] == [
         "part 1: lifted to a program",
