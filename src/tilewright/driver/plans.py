@@ -11,7 +11,7 @@ from typing import Final
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import Accuracy, GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.support import ArtefactError, digest_text
-from tilewright.target import CpuTarget, TargetBase
+from tilewright.target import TargetBase
 
 FORMAT: Final = "tilewright-model-plan"
 VERSION: Final = 3
@@ -44,7 +44,7 @@ class ModelPlan:
 
     def is_measured_otherwise(self, target: TargetBase) -> bool:
         """Whether this was made for the target as it is, but with other measured quantities."""
-        return self.target == target.fingerprint and self.quantities not in ("", quantities_of(target))
+        return self.target == target.fingerprint and self.quantities not in ("", target.measured)
 
     def to_json(self) -> str:
         """The text that :func:`model_plan_from_json` reads."""
@@ -82,12 +82,7 @@ def plan_of_kernels(
 ) -> ModelPlan:
     """The plan of a model from those of its kernels and the threads of each."""
     units = {unit_key(program, threads): plan for program, threads, plan in kernels}
-    return ModelPlan(target.fingerprint, units, graph, quantities_of(target))
-
-
-def quantities_of(target: TargetBase) -> str:
-    """The digest of what was measured of a target; of a device nothing is."""
-    return target.quantities.digest if isinstance(target, CpuTarget) else ""
+    return ModelPlan(target.fingerprint, units, graph, target.measured)
 
 
 def model_plan_from_json(text: str | bytes) -> ModelPlan:

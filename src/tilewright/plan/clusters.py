@@ -42,7 +42,7 @@ def carry_out(s: Schedule, context: Context, found: Sequence[Cluster]) -> Planne
     for cluster in found:
         s, made = _carry_out(s, context, cluster)
         nests += made
-    return Planned(UnitPlan(rewrites, tuple(nests)), s)
+    return Planned(UnitPlan(rewrites, tuple(nests), quantities=context.machine.on.measured), s)
 
 
 def _carry_out(s: Schedule, context: Context, cluster: Cluster) -> tuple[Schedule, list[Nest]]:

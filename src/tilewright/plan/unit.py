@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,9 @@ from tilewright.schedule import ALGORITHMS, Schedule, Trace, load_trace
 from tilewright.support import ArtefactError, known_names
 
 FORMAT: Final = "tilewright-plan"
-VERSION: Final = 1
+VERSION: Final = 2
+#: The version before: without the digest of measured quantities.
+WITHOUT_QUANTITIES: Final = 1
 #: Longest JSON text of a plan that is read: far above one of a thousand nests.
 MAX_BYTES: Final = 1 << 24
 
@@ -27,12 +29,14 @@ MAX_BYTES: Final = 1 << 24
 class UnitPlan:
     """One kernel: ``rewrites`` of the program (algorithms, inlining, splits), then ``nests`` in order.
 
-    ``streamed`` are the results that are stored past the caches.
+    ``streamed`` are the results that are stored past the caches. ``quantities`` is the digest of what was
+    measured of the machine when this was decided: no decision, and so no part of what makes plans equal.
     """
 
     rewrites: Trace
     nests: tuple[Nest, ...]
     streamed: tuple[str, ...] = ()
+    quantities: str = field(default="", compare=False)
 
     def to_json(self, indent: int | None = None) -> str:
         """The versioned JSON text that :func:`plan_from_json` reads."""
@@ -43,6 +47,7 @@ class UnitPlan:
                 "rewrites": json.loads(self.rewrites.to_json()),
                 "nests": [_nest_json(nest) for nest in self.nests],
                 "streamed": self.streamed,
+                "quantities": self.quantities,
             },
             indent=indent,
         )
@@ -121,19 +126,23 @@ def plan_from_json(text: str | bytes) -> UnitPlan:
         raise ArtefactError(f"the plan is not JSON: {error}", hint="is the file complete?") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ArtefactError(f"not a plan: 'format' is not {FORMAT!r}")
+    if data.get("version") == WITHOUT_QUANTITIES:
+        data = {"quantities": ""} | data | {"version": VERSION}
     if data.get("version") != VERSION:
         raise ArtefactError(
             f"the plan has version {data.get('version')!r}; this Tilewright reads version {VERSION}",
             hint="make the plan again with this version",
         )
-    wanted = {"format", "version", "rewrites", "nests", "streamed"}
+    wanted = {"format", "version", "rewrites", "nests", "streamed", "quantities"}
     if set(data) != wanted or not isinstance(data["nests"], list):
         raise ArtefactError(f"a plan has exactly {', '.join(sorted(wanted))}, and 'nests' is a list")
     streamed = data["streamed"]
     if not isinstance(streamed, list) or not all(isinstance(name, str) for name in streamed):
         raise ArtefactError("'streamed' of a plan is a list of names")
+    if not isinstance(data["quantities"], str):
+        raise ArtefactError("'quantities' of a plan is a digest")
     nests = tuple(_read_nest(n, entry) for n, entry in enumerate(data["nests"]))
-    return UnitPlan(load_trace(json.dumps(data["rewrites"])), nests, tuple(streamed))
+    return UnitPlan(load_trace(json.dumps(data["rewrites"])), nests, tuple(streamed), data["quantities"])
 
 
 def _nest_json(nest: Nest) -> dict[str, Any]:

@@ -95,6 +95,11 @@ class CpuTarget(TargetBase):
         )
 
     @property
+    def measured(self) -> str:
+        """The digest of :attr:`quantities`: equal where decisions are made from equal ones."""
+        return self.quantities.digest
+
+    @property
     def quantities(self) -> Quantities:
         """What was measured, here or on another machine of this kind."""
         return Quantities(

@@ -113,6 +113,11 @@ class TargetBase(ABC):
         """The ways of doing things at once, outermost first."""
 
     @property
+    def measured(self) -> str:
+        """The digest of what was measured of the machine; empty where nothing is."""
+        return ""
+
+    @property
     def operations(self) -> Operations:
         """Instructions and moves by their names."""
         return MappingProxyType({row.name: row for row in (*self.instructions, *self.moves)})

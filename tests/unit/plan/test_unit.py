@@ -18,6 +18,7 @@ from tilewright.plan import EXACT, RULES, Nest, Space, build_unit, plan_from_jso
 from tilewright.plan.fused.rule import BandPlan, RowChainPlan
 from tilewright.plan.pipeline import nest as strips
 from tilewright.support import ArtefactError, ScheduleError
+from tilewright.target import find_target
 
 MACHINE = Machine(HOST, 2)
 
@@ -189,6 +190,8 @@ def set_plan(name, value):
         (lambda d: d.update(version=99), "the plan has version 99"),
         (lambda d: d.update(format="trace"), "not a plan"),
         (lambda d: d.update(more=1), "a plan has exactly"),
+        (lambda d: d.pop("quantities"), "a plan has exactly"),
+        (lambda d: d.update(quantities=3), "'quantities' of a plan is a digest"),
         (lambda d: d.update(streamed=[1]), "'streamed' of a plan is a list of names"),
         (lambda d: d["rewrites"].update(steps=[{"primitive": "magic", "args": [], "kwargs": {}}]), "magic"),
     ],
@@ -196,6 +199,24 @@ def set_plan(name, value):
 def test_edited_texts_are_refused(text, change, message):
     with pytest.raises(ArtefactError, match=message):
         plan_from_json(edited(text, change))
+
+
+def test_plans_hold_the_digest_of_what_was_measured(text):
+    known = plan_from_json(text)
+    assert known.quantities == HOST.quantities.digest == HOST.measured
+    slower = replace(HOST, fork_seconds=HOST.fork_seconds * 100)
+    other = plan_unit(PROGRAMS["softmax"], Machine(slower, 1)).plan
+    here = plan_unit(PROGRAMS["softmax"], Machine(HOST, 1)).plan
+    # where it was decided is no decision
+    assert other.quantities != here.quantities and other == here
+    assert plan_unit(PROGRAMS["product"], Machine(find_target("a100"), 1)).plan.quantities == ""
+
+    def older(data):
+        data.update(version=1)
+        data.pop("quantities")
+
+    read = plan_from_json(edited(text, older))
+    assert read == known and read.quantities == ""
 
 
 def test_truncated_and_enormous_texts_are_refused(text):
