@@ -42,3 +42,17 @@ def test_what_was_stored_in_between_is_loaded_again():
     data = np.arange(12, dtype=np.float32).reshape(4, 3)
     got = Native(s.func)({"X": data}, {"W": 3})["y"]
     np.testing.assert_array_equal(got, np.cumsum(data, axis=0))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_product_that_is_known_is_added_and_not_made_again(first):
+    X, W = (lang.placeholder((8,), name=name) for name in "XW")
+
+    def element(i):
+        product = X[i] * W[i]
+        return lang.select(product > 0, product + 1 if first else 1 + product, product)
+
+    run = Native(Schedule(lang.program([X, W], [lang.compute((8,), element, name="Y")])).func)
+    assert run.text.text.count("fmul") == 1 and "llvm.fma" not in run.text.text
+    x, w = (np.random.default_rng(n).standard_normal(8, np.float32) for n in (0, 1))
+    np.testing.assert_array_equal(run({"X": x, "W": w})["Y"], np.where(x * w > 0, x * w + 1, x * w))

@@ -163,3 +163,10 @@ def test_digits_of_one_loop_that_overlap_are_not_independent():
     f = For("v", index(0), index(4), For("", Index(0), Index(0), None))
     spans = [Span(floordiv(var("v"), 2) * 3, Index(3)), Span(var("v") * 3, Index(3))]
     assert uncovered(spans, [(Index(0), Index(6)), (Index(0), Index(12))], [f], {}) is not None
+
+
+def test_one_loop_along_two_dimensions_covers_a_diagonal_alone():
+    f = For("v", index(0), index(4), For("", Index(0), Index(0), None))
+    spans = [Span(var("v"), Index(1)), Span(var("v"), Index(1))]
+    assert uncovered(spans[:1], [(Index(0), Index(4))], [f], {}) is None
+    assert uncovered(spans, [(Index(0), Index(4))] * 2, [f], {}) == 1

@@ -132,6 +132,16 @@ def _loads(s, stage):
     return stmt_loads(s.program.stage(stage).body)
 
 
+def test_elements_that_whole_tiles_hold_are_found_without_a_minimum():
+    """Tiles of 3 every 2 elements: each but the last is in the tile that begins at it, or before it."""
+    X = lang.placeholder((5,), name="X")
+    s = Schedule(lang.program([X], [lang.compute((4,), lambda i: X[i] * 2, name="Y")]))
+    s = s.layout_unfold("X", 0, 3, 2)
+    (load,) = _loads(s, "Y")
+    assert [str(i) for i in load.indices] == ["i//2", "i%2"]
+    assert_same_packed(s)
+
+
 def test_blocked_convolution_with_an_overlapped_input():
     """Conv, bias, ReLU in the layout O/4 H/2 W 4, its padded input unfolded into rows of a tile."""
     p = conv(8, 3, 6, 5)
@@ -348,6 +358,7 @@ def test_random_sequences_leave_results_unchanged(s):
         ("is no permutation", lambda s: s.layout_reorder("T", (0, 0))),
         ("2 dimensions from 1 on cannot be fused", lambda s: s.layout_fuse("T", 1, 2)),
         ("cannot be padded by -1", lambda s: s.layout_pad("T", 0, -1, 0)),
+        ("cannot be padded by 0 and -1", lambda s: s.layout_pad("T", 0, 0, -1)),
         ("lose elements", lambda s: s.layout_unfold("T", 0, 2, 3)),
         ("larger than dimension 0", lambda s: s.layout_unfold("T", 0, 9, 3)),
         ("are no tiles every 11", lambda s: s.layout_fold("T", 0, 11)),

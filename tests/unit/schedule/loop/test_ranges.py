@@ -1,5 +1,7 @@
 """partition and peel: index-set splitting."""
 
+import pytest
+
 from tilewright import lang
 from unit.schedule.loop_programs import check, elementwise, matmul, scheduled
 
@@ -49,10 +51,11 @@ def test_peel_first_and_last():
     assert last.block("C_last").init is None
 
 
-def test_peel_of_a_loop_that_may_be_empty_keeps_a_loop():
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_peel_of_a_loop_that_may_be_empty_keeps_a_loop(which):
     n = lang.param("n", 1, 9)
-    s = scheduled(elementwise(n, 2)).partition("i", 1).peel("i_1", "last")
-    assert "i_1_last" in s.loops()
+    s = scheduled(elementwise(n, 2)).partition("i", 1).peel("i_1", which)
+    assert f"i_1_{which}" in s.loops()
     for size in range(1, 4):
         check(s, {"n": size})
 

@@ -104,6 +104,10 @@ def test_kinds_and_hints_stay_on_the_outer_loop():
     s = scheduled(elementwise(8, 2)).annotate("i", "outline").parallel("i").split("i", 4)
     assert (str(s.loop("i_o").kind), str(s.loop("i_i").kind)) == ("parallel", "serial")
     assert dict(s.loop("i_o").hints) == {"outline": ""}
+    peeled = scheduled(elementwise(10, 2)).annotate("i", "outline").split("i", 4, tail="peel")
+    outer = [peeled.loop(peeled.loops(block)[0]) for block in peeled.blocks()]
+    # of the whole tiles and of what is left
+    assert [dict(loop.hints) for loop in outer] == [{"outline": ""}] * 2
     s = scheduled(elementwise(8, 2)).unroll("i").split("i", 4)
     assert str(s.loop("i_i").kind) == "unroll"
 
