@@ -138,7 +138,7 @@ def test_tiles_and_blocks_need_not_divide(name, changes):
     one = blocked(conv_program(1, 32, 64, (9, 11), (1, 1)))
     padded = blocked(conv_program(1, 16, 32, (19, 18), (3, 3), pad=1))
     program = {**PROGRAMS, "1x1": one, "padded": padded}[name]
-    plan = plan_unit(program, Machine(HOST, 2), winograd="off").plan
+    plan = plan_unit(program, Machine(HOST, 2), accuracy=EXACT).plan
     at = next(n for n, nest in enumerate(plan.nests) if nest.rule == "contraction")
     changes = {"shared": None, "block": None, "lines": None, **changes}
     other = replace(plan.nests[at].plan, **changes)

@@ -42,6 +42,7 @@ from tilewright.ir import (
 from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS, TILES_PER_PANEL
 from tilewright.plan.contraction.register_tiling import MAX_ROWS
 from tilewright.plan.graph.layouts import Flow
+from tilewright.target import Target
 
 #: Parts for each thread from which on it does not matter that some threads have one more.
 EVEN_PARTS: Final = 8

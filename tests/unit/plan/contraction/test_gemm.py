@@ -137,7 +137,7 @@ def test_panels_are_copied_where_lines_wait_for_their_pages(k, each, monkeypatch
     program = product(40, 1500, k)
     c = match_contraction(program, program.stages[0])
     assert products.is_large_product(program, c, Machine(slow, 2), ()) == (k == 2048)
-    assert not products.is_large_product(program, c, machine(1024, 32 * 1024), (), 2)
+    assert not products.is_large_product(program, c, Machine(machine(1024, 32 * 1024), 2), ())
     plan = plan_gemm(c, Machine(slow, 2))
     assert (plan.each, plan.ahead) == (each, True)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import For, locate, run_function
 from tilewright.plan import plan_unit
 from tilewright.plan.rows.split_updates import share_updates
@@ -33,7 +34,10 @@ def histogram(rows=600, columns=64, bins=16, groups=0, ordered=False, start=3):
 
 
 def stages(program, threads):
-    return [st.name for st in share_updates(Schedule(program), threads).require_program().stages]
+    return [
+        st.name
+        for st in share_updates(Schedule(program), Machine(X86_AVX512, threads)).require_program().stages
+    ]
 
 
 def test_each_thread_has_a_copy():

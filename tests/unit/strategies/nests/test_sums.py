@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.build import build
+from tilewright.cost import Machine
 from tilewright.frontend.nests.python import read_python
 from tilewright.ir import For, function_at, locate, run_function, verify
 from tilewright.runtime import aligned_copy
@@ -32,7 +33,7 @@ def f(L: f64[N, N], x: f64[N]):
 @pytest.mark.parametrize("n", [5, 100])
 def test_sums_of_every_length(statement, n):
     func = function_at(read_python(solved(statement)), {"N": n})
-    made = ordered_nest(func, TARGET, 1)
+    made = ordered_nest(func, Machine(TARGET, 1))
     verify(made)
     (lanes,) = made.body.allocated
     assert lanes.shape[0].as_int() == LANES * (1 if n == 5 else min(TARGET.fma_latency, 99 // (2 * LANES)))
@@ -51,7 +52,9 @@ def test_sums_of_every_length(statement, n):
 
 
 def test_lanes_are_joined_once_behind_the_loop():
-    made = ordered_nest(function_at(read_python(solved("x[i] -= L[i, j] * x[j]")), {"N": 100}), TARGET, 1)
+    made = ordered_nest(
+        function_at(read_python(solved("x[i] -= L[i, j] * x[j]")), {"N": 100}), Machine(TARGET, 1)
+    )
     joined = [
         place
         for place in locate(made.body, For)
