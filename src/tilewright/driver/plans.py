@@ -66,9 +66,7 @@ def unit_key(program: Program, threads: int) -> str:
     return f"{structural_hash(program)}/{threads}"
 
 
-def graph_key(
-    plan: GraphPlan, units: Iterable[str], target: str, accuracy: Accuracy, *searched: str
-) -> str:
+def graph_key(plan: GraphPlan, units: Iterable[str], target: str, accuracy: Accuracy, *searched: str) -> str:
     """What other decisions about a graph are found by: the default's, its kernels, and the machine.
 
     ``searched`` are decisions that were searched besides.
