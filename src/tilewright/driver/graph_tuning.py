@@ -240,7 +240,7 @@ class _Model:
         units = self.maker.units([*self.plan.joins, names])
         unit = next(unit for unit in units if names[-1] in unit.outputs.values())
         program = with_layouts(flow_of(unit), self.plan.layouts)
-        return fits_together(program, machine.target, machine.threads)
+        return fits_together(program, Machine(machine.target, machine.threads))
 
     def _parts(self, threads: int) -> Iterator[Change]:
         """All kernels that can be, or those that are, in as many parts as give threads even work; or none."""
