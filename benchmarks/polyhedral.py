@@ -3,6 +3,7 @@
     python benchmarks/polyhedral.py --json                           every part
     python benchmarks/polyhedral.py --part nests gemm 2mm lu --json
     python benchmarks/polyhedral.py --part pipelines harris --size 1536 2560
+    python benchmarks/polyhedral.py --part nests --store rows.jsonl   (again, where it was ended)
     python benchmarks/polyhedral.py --part compile
     python benchmarks/polyhedral.py --part variants | equake
     python benchmarks/polyhedral.py --polybench FOLDER --json        PolyBench/C's own files, unchanged
@@ -12,7 +13,8 @@ nests as C by ``gcc -O3`` and by ``clang -O3`` with Polly, where these are there
 ``libpolly-14-dev``). Polly's own matrix products are off, since with threads their results are wrong.
 ``ratio`` is the time of the faster of these over ours. Arrays are restored before each run, which is not
 timed; results are compared. ``pipelines``: the six applications of PolyMage, under the default plan, the
-strategy's by its model alone, and as C, stage by stage, by gcc on one thread. ``compile``: seconds from a
+strategy's by its model alone, as C, stage by stage, by gcc on one thread, and in Halide (``pip install
+halide==21.0.0``; all but the camera pipeline) under each of its autoschedulers. ``compile``: seconds from a
 program to code for chains of stencils and a pyramid, beside isl's schedulers. ``variants``: products whose
 loops are written in other orders. ``equake``: loops around a sparse product, which gcc compiles for both.
 Times are the least of all turns, in milliseconds; on a shared machine
@@ -28,14 +30,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from polyhedral_equake import equake
-from polyhedral_nests import GCC, Array, Call, interleaved, nests, originals, peer, variants
+from polyhedral_nests import GCC, KERNELS, Array, Call, interleaved, nests, originals, peer, variants
 
+from pipelines import AUTOSCHEDULERS, IN_HALIDE, Halide, failing
 from tilewright import lang
 from tilewright.build import build
 from tilewright.codegen import ALL_CALLS, emit_c
@@ -87,10 +91,15 @@ def _by_gcc(program: Program, arrays: dict[str, Array], folder: Path) -> tuple[C
 
 
 def pipelines(
-    names: list[str], size: tuple[int, int] | None, threads: int, turns: int, limit: float
+    names: list[str], size: tuple[int, int] | None, threads: int, turns: int, limit: float, ended: float
 ) -> Iterator[dict[str, Any]]:
-    """A row of times for each application: default, the strategy's, and naive C."""
+    """A row of times for each application: default, the strategy's, naive C, and Halide's autoschedulers.
+
+    ``ratio`` is naive C's time over ours, ``halide_ratio`` that of the fastest autoscheduler. One that fails,
+    or does not end within ``ended`` seconds in a child, has no time; the row says so.
+    """
     target = detect()
+    halide = Halide(threads) if find_spec("halide") is not None else None
     strategy = find_strategy("polyhedral")
     assert strategy is not None
     for name in names or PIPELINES:
@@ -106,18 +115,34 @@ def pipelines(
                 "polyhedral": _prepared(found, arrays, threads),
                 "gcc": _by_gcc(program, arrays, Path(folder)),
             }
+            row: dict[str, Any] = {"part": "pipelines", "name": name, "size": list(shape)}
+            for scheduler in AUTOSCHEDULERS if halide is not None and name in IN_HALIDE else ():
+                assert halide is not None
+                if fault := failing(name, shape, scheduler, ended):
+                    row[f"{scheduler}_error"] = fault
+                    continue
+                call, _ = halide.compiled(name, arrays, results_shape(program), scheduler)
+                made[scheduler] = call, call()
             for kind, pair in made.items():
                 if pair is not None:
                     pair[0]()
                     calls[kind], results[kind] = (lambda: None, pair[0]), pair[1]
             times = interleaved(calls, turns, limit)
-        row: dict[str, Any] = {"part": "pipelines", "name": name, "size": list(shape)}
         row |= {k: v * 1e3 for k, v in times.items()}
         for kind, a in results.items():
             row |= {"fault": f"{kind}: {fault}"} if (fault := app.check(a, results["default"])) else {}
         if "gcc" in times:
             row["ratio"] = times["gcc"] / times["default"]
+        others = [times[k] for k in AUTOSCHEDULERS if k in times]
+        if others:
+            row["halide_ratio"] = min(others) / times["default"]
         yield row
+
+
+def results_shape(program: Program) -> tuple[int, ...]:
+    """The shape of a program's first result."""
+    shapes = {b.name: b.shape for b in to_function(program).buffers}
+    return tuple(n.as_int() for n in shapes[to_function(program).outputs[0]])
 
 
 def _chain(stages: int) -> Program:
@@ -191,13 +216,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--limit", type=float, default=20.0, help="seconds for the turns of one row")
+    parser.add_argument("--ended", type=float, default=60.0, help="seconds for each of Halide's schedulers")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="rows go there; known ones are not run")
     parser.add_argument("--json", action="store_true", help="one JSON line a row")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     size = tuple(options.size) if options.size else None
     parts = {
         "nests": lambda: nests(options.names, options.threads, options.turns, options.limit),
-        "pipelines": lambda: pipelines(options.names, size, options.threads, options.turns, options.limit),
+        "pipelines": lambda: pipelines(
+            options.names, size, options.threads, options.turns, options.limit, options.ended
+        ),
         "compile": lambda: compiling(options.threads, options.limit),
         "equake": lambda: equake(options.threads, options.turns, options.limit),
         "variants": lambda: variants(options.threads, options.turns, options.limit),
@@ -214,11 +243,25 @@ def main() -> None:
             )
         }
     ratios: dict[str, list[float]] = {}
+    known: list[dict[str, Any]] = []
+    if options.store is not None and options.store.exists():
+        known = [json.loads(line) for line in options.store.read_text().splitlines()]
+    every = {"nests": list(KERNELS), "pipelines": list(PIPELINES)}
     for part in [options.part] if options.part and not options.polybench else parts:
+        there = {row["name"]: row for row in known if row["part"] == part}
+        if part in every and options.store is not None:
+            # one kernel after another, so that a run that is ended can be taken up again
+            ratios[part] = [row["ratio"] for row in there.values() if "ratio" in row]
+            options.names = [n for n in options.names or every[part] if n not in there]
+            if not options.names:
+                continue
         for row in parts[part]():
             shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in row.items()}
             text = json.dumps(shown) if options.json else "  ".join(f"{k} {v}" for k, v in shown.items())
             print(text, flush=True)
+            if options.store is not None:
+                with options.store.open("a") as file:
+                    file.write(json.dumps(shown) + "\n")
             if "ratio" in row:
                 ratios.setdefault(part, []).append(row["ratio"])
     for part, values in ratios.items():
