@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -342,7 +343,11 @@ def _keep_graph(
 ) -> None:
     """Keep what was decided, or that all was tried and the default stays."""
     plan = made.plan().graph
-    if found is not None and plan is not None and (plan != own or not found.interrupted):
+    if found is None or plan is None:
+        return
+    # where not even the kernels of the default were measured a later tuning begins anew
+    ended = not found.interrupted and isfinite(found.untuned)
+    if plan != own or ended:
         for key in keys:
             records.keep_graph(key, GraphRecord(plan, found.best, found.untuned))
 

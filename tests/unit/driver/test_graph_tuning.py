@@ -216,6 +216,21 @@ def test_what_is_known_is_searched_once_more_where_that_is_asked(model, tmp_path
     assert began == [frozenset(), frozenset({"c0"})]
 
 
+def test_what_there_was_no_time_for_is_not_kept(model, tmp_path, monkeypatch):
+    """Nothing was priced: the default is no decision, and the next tuning searches."""
+    began = []
+
+    def no_time(compiled, *_):
+        began.append(compiled)
+        return compiled, GraphTuning(compiled.plan().graph, float("inf"), float("inf"), 0)
+
+    monkeypatch.setattr(tuning, "with_tuned_graph", no_time)
+    options = {"trials": 1, "budget": 60, "strategy": "random", "database": tmp_path / "r.db", "threads": 2}
+    for _ in range(2):
+        tilewright.tune(model, **options)
+    assert len(began) == 2
+
+
 def test_measured(graph, plan):
     with LocalMeasurer() as measurer:
         found = tune_graph(graph, plan, MACHINE, measurer, monotonic() + 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,9 @@ def tune(
 
 def _report(state: State, tuned: Tuned) -> None:
     graph = tuned.graph
-    if graph is not None:
+    if graph is not None and not isfinite(graph.untuned):
+        state.say("kernels: no time to price other decisions (a later tuning does)")
+    elif graph is not None:
         what = ", ".join(map(str, graph.changes)) if graph.changes else "the default stays"
         state.say(
             f"kernels: {counted(graph.tried, 'other decision')} priced, {graph.untuned * 1e6:.1f} us -> "
