@@ -78,6 +78,23 @@ def test_what_pays(program, pays, threads):
     assert row_chain_pays(program, Machine(V4, threads)) is pays
 
 
+@pytest.mark.parametrize(
+    ("program", "pays"),
+    [
+        # threads share the panels of one head: its lines go from core to core in each run
+        (attention(1, 100, 100), False),
+        (attention(5, 50, 50, 32), False),
+        (attention(1, 16, 400), False),
+        # so do the scores between kernels of their own, and these are more
+        (attention(3, 128, 128, 32), True),
+        (attention(1, 300, 300), True),
+    ],
+    ids=["one short head", "five", "few queries", "three", "one long head"],
+)
+def test_heads_that_threads_do_not_share_evenly(program, pays):
+    assert row_chain_pays(program, Machine(V4, 2)) is pays
+
+
 def test_the_cost_of_operands_grows_with_the_tiles():
     few, many = (row_chain_cost(head(rows, 688, 256, 32000), Machine(V4, 1)) for rows in (32, 128))
     assert many.joined > 2 * few.joined and few.joined > few.apart
