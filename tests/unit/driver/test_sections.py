@@ -22,7 +22,7 @@ PATTERNS = {"one section": [3], "many": [3, 3, 1, 6, 6, 6, 2, 3], "all apart": [
 
 
 def _divided(patch, pattern):
-    def choose(flows, batch, target, threads):
+    def choose(flows, batch, machine):
         return tuple(pattern[at % len(pattern)] for at in range(len(flows)))
 
     patch.setattr(graph_plan, "choose_parts", choose)
