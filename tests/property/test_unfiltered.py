@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from property.unfiltered import Judged, Wrong, fuzz
+from property.unfiltered import Judged, Wrong, fuzz, missing
 from tilewright.schedule import carried, schedule
 
 #: Accepted schedules to judge by profile; the command in ``unfiltered.py`` judges as many as wanted.
-WANTED = {"ci": 300, "dev": 60}
+WANTED = {("ci", "gpu"): 900, ("ci", "cpu"): 300}
 #: Random schedules within which every fault below is found, from wherever the seeds begin.
 ENOUGH = 500
 
@@ -17,7 +17,7 @@ ENOUGH = 500
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_whatever_is_accepted_is_right(kind, record_property):
-    wanted = WANTED.get(settings.get_current_profile_name(), 60)
+    wanted = WANTED.get((settings.get_current_profile_name(), kind), 60)
     counts = fuzz(kind, range(10**6), wanted)
     hits = counts["gpu"] or counts["accepted"]
     record_property("fuzz", {"subject": f"unfiltered {kind}", **counts, "hits": hits})
@@ -25,6 +25,9 @@ def test_whatever_is_accepted_is_right(kind, record_property):
     # something is accepted, and most is not: nobody filters
     assert hits >= wanted
     assert counts["accepted"] < 0.7 * counts["proposed"]
+    if wanted >= 900:
+        # each primitive of blocks of threads was asked for rightly and wrongly
+        assert not missing(counts)
 
 
 def everything_forced(pairs, ranges, shared, wanted, facts=((), ())):

@@ -8,7 +8,8 @@ private buffers shrunk.
     python tests/property/unfiltered.py --gpu 900 --seed 0
     python tests/property/unfiltered.py --cpu 900 --seed 0
 
-judge that many accepted schedules and print what was accepted and refused, primitive by primitive.
+judge that many accepted schedules and print what was accepted and refused, primitive by primitive; the first
+fails where one of those for blocks of threads was never accepted, or never refused.
 """
 
 import argparse
@@ -56,6 +57,8 @@ THREADS = ON_THREADS | {
     "compute_at": 5,
     "partition": 1,
 }
+#: What blocks of threads are made by: a run of many schedules accepts and refuses each of these.
+OF_BLOCKS = (*ON_THREADS, "bind", "cache", "compute_at", "reorder", "set_scope", "split")
 #: Every random schedule draws from one of these.
 MOODS = {"cpu": (CPU, STORAGE), "gpu": (GPU, THREADS)}
 
@@ -243,6 +246,12 @@ class Judged:
                 for scope, mode in self.rng.sample((("shared", "read"), ("register", "accumulate")), 1):
                     buffer = self.rng.choice(list(self.schedule.buffers()))
                     self.propose("cache", (buffer, *loops), {"scope": scope, "mode": mode})
+            deepest = max((self.schedule.loops(b) for b in self.schedule.blocks()), key=len)
+            if len(deepest) > 1:
+                # tiles that a loop inside of a block fills anew
+                loop, buffer = self.rng.choice(deepest[1:]), self.rng.choice(list(self.schedule.buffers()))
+                self.propose("cache", (buffer, loop), {"scope": "shared", "mode": "read"})
+                self.propose("pipeline", (loop, self.rng.choice((2, 3))), {})
         for _ in range(steps):
             name = self.rng.choices(list(table), list(table.values()))[0]
             proposal = arguments(self.rng, name, self.schedule)
@@ -313,6 +322,12 @@ def fuzz(kind, seeds, wanted=None):
     return counts
 
 
+def missing(counts):
+    """Those of the primitives for blocks that were never accepted, or never refused."""
+    return [f"{what} {name}" for name in OF_BLOCKS for what in ("accepted", "refused")
+            if not counts[f"{what} {name}"]]  # fmt: skip
+
+
 def table(counts):
     """What was accepted and refused, primitive by primitive."""
     names = sorted({k.split(" ", 1)[1] for k in counts if " " in k})
@@ -331,13 +346,15 @@ def main():
     parser.add_argument("--cpu", type=int, default=0, help="accepted schedules without them to judge")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    lacking = []
     for kind in ("gpu", "cpu"):
         wanted = getattr(given, kind)
         if wanted:
-            sys.stdout.write(
-                kind + "\n" + table(fuzz(kind, range(given.seed, given.seed + 10**6), wanted)) + "\n"
-            )
+            counts = fuzz(kind, range(given.seed, given.seed + 10**6), wanted)
+            sys.stdout.write(f"{kind}\n{table(counts)}\n")
+            lacking += missing(counts) if kind == "gpu" else []
+    return f"never: {', '.join(lacking)}" if lacking else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,7 +23,7 @@ from tilewright.analysis.contraction import (
     run_length,
 )
 from tilewright.analysis.footprint import footprint, span
-from tilewright.analysis.matrices import Roles, guards_of, roles_of
+from tilewright.analysis.matrices import Roles, guards_of, narrowed, roles_of, unchanged
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
 from tilewright.analysis.updates import (
@@ -64,6 +64,7 @@ __all__ = [
     "footprint",
     "guards_of",
     "match_contraction",
+    "narrowed",
     "physical",
     "pointwise_reader",
     "reads_in_place",
@@ -71,5 +72,6 @@ __all__ = [
     "row_axis",
     "run_length",
     "span",
+    "unchanged",
     "unclamped",
 ]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from tilewright.analysis.updates import reduction_of, starts_at_zero
-from tilewright.ir import ZERO, Condition, Expr, Iter, Stage
+from tilewright.ir import (
+    BF16,
+    F16,
+    I8,
+    U8,
+    ZERO,
+    Cast,
+    Condition,
+    Expr,
+    Iter,
+    Stage,
+    tf32_argument,
+    tf32_rounded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +105,23 @@ def guards_of(roles: Roles) -> tuple[list[Condition], list[Condition]] | str:
         else:
             return f"{c} depends on rows and columns"
     return left, right
+
+
+#: Types that converting to wider ones leaves as they are.
+NARROW: Final = (F16, BF16, I8, U8)
+
+
+def narrowed(factor: Expr) -> tuple[Expr, Callable[[Expr], Expr]]:
+    """What a factor is a conversion or a rounding of, and what makes it the factor again."""
+    rounded = tf32_argument(factor)
+    if rounded is not None:
+        return rounded, tf32_rounded
+    if isinstance(factor, Cast) and factor.mode == "wrap" and factor.a.dtype in NARROW:
+        wide = factor.dtype
+        return factor.a, lambda e: Cast(e, wide)
+    return factor, unchanged
+
+
+def unchanged(e: Expr) -> Expr:
+    """A factor that is none: it stays as it is."""
+    return e

@@ -2,11 +2,13 @@
 
 from tilewright.cost.analytic import Cost, CostModel, cost_of, seconds
 from tilewright.cost.fit import Fit, Sample, fit_machine
+from tilewright.cost.gpu_matrix import ROW_PAD, UNIT_TILE, WarpTiles
 from tilewright.cost.gpu_nest import nest_seconds
 from tilewright.cost.gpu_product import (
     ACCESS_ELEMENTS,
     LAUNCH_SECONDS,
     OTHER_REGISTERS,
+    BlockTiles,
     ProductSize,
     ProductTiles,
     product_seconds,
@@ -122,6 +124,10 @@ __all__ = [
     "LoopTree",
     "ProductSize",
     "ProductTiles",
+    "BlockTiles",
+    "ROW_PAD",
+    "UNIT_TILE",
+    "WarpTiles",
     "product_seconds",
     "Node",
     "Place",

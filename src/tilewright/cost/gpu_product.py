@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Protocol
 
 from tilewright.cost.occupancy import occupancy
 from tilewright.target import GpuTarget
@@ -31,6 +31,53 @@ BROADCAST: Final = 0.5
 #: Seconds from one kernel to the next in a captured graph (NVIDIA, Constant Time Launch for Straight-Line
 #: CUDA Graphs, 2024: 1.5 to 2.5 us a node).
 LAUNCH_SECONDS: Final = 2e-6
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What a block does in a step along the sums: cycles of a multiprocessor, and bytes read there.
+
+    ``arithmetic`` are those in which instructions start, ``alone`` those until a block that has the
+    multiprocessor to itself is done; ``read_bytes`` come from shared memory.
+    """
+
+    arithmetic: float
+    alone: float
+    read_bytes: float
+
+
+class BlockTiles(Protocol):
+    """A tile of a block and how its threads compute it."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block's tile."""
+
+    @property
+    def columns(self) -> int:
+        """Columns of it."""
+
+    @property
+    def depth(self) -> int:
+        """Terms of a step."""
+
+    @property
+    def stages(self) -> int:
+        """Slices in shared memory at once."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread, about."""
+
+    def shared_bytes(self, element: int) -> int:
+        """Bytes of shared memory of a block."""
+
+    def work(self, element: int, target: GpuTarget) -> StepWork:
+        """What a block does in a step, its operands of ``element`` bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +136,18 @@ class ProductTiles:
         """Bytes of shared memory of a block."""
         return self.stages * (self.rows + self.columns) * self.depth * element
 
+    def work(self, element: int, target: GpuTarget) -> StepWork:
+        """What a block does in a step: multiply-adds, reads of shared memory, copies."""
+        warps = ceil(self.threads / target.warp)
+        products = self.thread_rows * self.thread_columns
+        issue = issued(target)
+        down, across = self.conflicts
+        read = self.thread_rows * down + self.thread_columns * across
+        arithmetic = (self.depth * (products + self.reads) + self.copied + STEP_OVERHEAD) * warps / issue
+        # a warp waits for its own results
+        alone = self.depth * products * max(1.0, 4 / min(4.0, warps / 1.0)) / issue * min(1, warps)
+        return StepWork(arithmetic, alone, self.depth * self.threads * read * element * BROADCAST)
+
 
 @dataclass(frozen=True, slots=True)
 class ProductSize:
@@ -106,7 +165,7 @@ class ProductSize:
     operand_bytes: int
 
 
-def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> float:
+def product_seconds(size: ProductSize, tiles: BlockTiles, target: GpuTarget) -> float:
     """Seconds of a product; infinite where a block does not fit.
 
     >>> from tilewright.target import A100
@@ -121,22 +180,15 @@ def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -
         return float("inf")
     blocks = size.batch * ceil(size.rows / tiles.rows) * ceil(size.columns / tiles.columns)
     steps = ceil(size.sums / tiles.depth)
-    warps = ceil(tiles.threads / target.warp)
-    products = tiles.thread_rows * tiles.thread_columns
-    issue = target.fma_per_cycle / target.warp
-    """Instructions of a warp that a multiprocessor starts a cycle."""
-    down, across = tiles.conflicts
-    read = tiles.thread_rows * down + tiles.thread_columns * across
-    read_bytes = tiles.threads * read * size.element * BROADCAST
-    arithmetic = (tiles.depth * (products + tiles.reads) + tiles.copied + STEP_OVERHEAD) * warps / issue
-    shared = tiles.depth * read_bytes / target.level("shared").bandwidth
+    work = tiles.work(size.element, target)
+    shared = work.read_bytes / target.level("shared").bandwidth
     slices = (tiles.rows + tiles.columns) * tiles.depth * size.element
     caches = [level for level in target.memory if level.name in ("l2", "l3")]
     far = caches[-1] if caches else target.memory[-1]
     brought = slices / far.bandwidth
-    busy = max(arithmetic, shared, brought)
-    # a warp waits for its own results, and one block alone for its barriers: several hide that
-    alone = max(tiles.depth * products * max(1.0, 4 / min(4.0, warps / 1.0)) / issue * min(1, warps), busy)
+    busy = max(work.arithmetic, shared, brought)
+    # one block alone also waits for its barriers: several hide that
+    alone = max(work.alone, busy)
     latency = far.latency if tiles.stages == 1 else 0.0
 
     def step(resident: int) -> float:
@@ -152,6 +204,11 @@ def product_seconds(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -
     results = size.batch * size.rows * size.columns * size.element
     memory = (size.operand_bytes + results) / (target.memory[-1].bandwidth * target.units)
     return max(cycles, memory) / clock(target) + LAUNCH_SECONDS
+
+
+def issued(target: GpuTarget) -> float:
+    """Instructions of a warp that a multiprocessor starts a cycle."""
+    return target.fma_per_cycle / target.warp
 
 
 def clock(target: GpuTarget) -> float:

@@ -213,6 +213,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.structure import canonical_function, canonical_program, structural_hash, structurally_equal
 from tilewright.ir.substitution import evaluate_index, params_of, substitute_index
+from tilewright.ir.tf32 import tf32_argument, tf32_rounded
 from tilewright.ir.verify import DECOMPOSED, LOWERED, SCHEDULED, Level, verify, verify_program
 
 __all__ = [
@@ -413,6 +414,8 @@ __all__ = [
     "substitute_index",
     "substitute_pred",
     "sums_lanes",
+    "tf32_argument",
+    "tf32_rounded",
     "thread",
     "to_function",
     "union_span",

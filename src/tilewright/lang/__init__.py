@@ -92,6 +92,7 @@ from tilewright.lang.functions import (
     sqrt,
     tan,
     tanh,
+    tf32,
     trunc,
     truncdiv,
 )
@@ -244,6 +245,7 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "tf32",
     "Tensor",
     "to_index",
     "to_scalar",

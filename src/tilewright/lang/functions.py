@@ -40,6 +40,17 @@ def cast(x: Scalar, dtype: DType | str | np.dtype[Any], mode: str = "wrap") -> S
     return x if x.dtype == t and type(x) is Scalar else Scalar(ir.Cast(x.expr, t, mode))
 
 
+def tf32(x: Scalar) -> Scalar:
+    """An f32 ``x`` rounded to TF32, 11 significant bits: what matrix units of devices multiply for f32.
+
+    A product whose two factors are rounded so is done by them where the device has some; each factor errs by
+    at most 2**-11 of itself. Raises ProgramError for another type.
+    """
+    if not isinstance(x, Scalar) or x.dtype != ir.F32:
+        raise problem("lang.tf32 rounds scalars of f32", "convert with lang.cast first")
+    return Scalar(ir.tf32_rounded(x.expr))
+
+
 def select(condition: Scalar, a: ValueLike, b: ValueLike) -> Scalar:
     """``a`` where ``condition`` holds, else ``b``; only the chosen side is evaluated."""
     c = condition_of(condition, "the condition of lang.select")

@@ -26,6 +26,7 @@ from tilewright.ir import (
     locate,
     map_stmt,
 )
+from tilewright.lower.warp_reads import with_reads_of_warps
 
 
 def mark_asynchronous(func: LoopFunction) -> LoopFunction:
@@ -39,7 +40,7 @@ def mark_asynchronous(func: LoopFunction) -> LoopFunction:
     copies = {p.node.name for p in locate(func.body, Block) if _copies(p.node, scopes)}
     if not copies:
         return func
-    model = poly.extract_model(func)
+    model = poly.extract_model(with_reads_of_warps(func))
     late = {
         s.block.name
         for s in model.statements

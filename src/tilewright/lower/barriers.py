@@ -23,6 +23,7 @@ from tilewright.ir import (
     SHARED,
     Alloc,
     Barrier,
+    Block,
     Exec,
     For,
     If,
@@ -42,6 +43,7 @@ from tilewright.ir import (
     walk_index,
     with_stmt_children,
 )
+from tilewright.lower.warp_reads import with_reads_of_warps
 from tilewright.support import ScheduleError
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
     for inside in (False, True):
         places = _Places(func, inside)
         body = places.visit(func.body, _At())
-        candidates = func.with_body(body)
+        candidates = with_reads_of_warps(func.with_body(body))
         chosen, left = _choose(poly.extract_model(candidates), places)
         if left is None:
             given = frozenset(n for n, depth in enumerate(places.depths) if depth < 0)
@@ -116,7 +118,7 @@ class _Places:
     def _carries(self, loop: For) -> bool:
         """Whether a loop reads what it writes, of buffers that threads share: its iterations may conflict."""
         read = {ld.buffer for ld in stmt_loads(loop.body)}
-        read |= {w.buffer for p in locate(loop.body, Exec) for w in p.node.windows if w.mode != "w"}
+        read |= {w.buffer for s in _executions(loop.body) for w in s.windows if w.mode != "w"}
         return any(name in read and name not in self.private for name, _ in stmt_writes(loop.body))
 
     def barrier(self, at: _At) -> Iterator[Stmt]:
@@ -163,6 +165,14 @@ class _Places:
                 return Alloc(s.buffer, self.visit(s.body, at))
             case _:
                 return s
+
+
+def _executions(s: Stmt) -> Iterator[Exec]:
+    """The instructions in a statement, those of blocks as well."""
+    if isinstance(s, Exec):
+        yield s
+    for k in (s.body,) if isinstance(s, Block) else stmt_children(s):
+        yield from _executions(k)
 
 
 def _iterations(loop: For) -> int | None:

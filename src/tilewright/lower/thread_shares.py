@@ -86,7 +86,7 @@ def _digits(dim: int, x: Index, ranges: Env) -> list[_Digit]:
     for atom, scale in x.terms:
         names = index(atom).vars
         low, high = int_range(index(atom), ranges)
-        if not names or not all(v.startswith("@") for v in names) or low != 0 or high is None:
+        if not names or not all(v.startswith("@thread.") for v in names) or low != 0 or high is None:
             continue
         period = scale * (high + 1)
         least = Index(x.const % period, tuple((a, c) for a, c in x.terms if a != atom and c % period))

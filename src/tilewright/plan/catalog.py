@@ -14,6 +14,7 @@ from tilewright.plan.fused.rule import FusedRule
 from tilewright.plan.general.rule import GeneralRule
 from tilewright.plan.gpu.elements import GpuElementsRule
 from tilewright.plan.gpu.groups import GpuGroupRule
+from tilewright.plan.gpu.matrix import GpuMatrixRule
 from tilewright.plan.gpu.product import GpuProductRule
 from tilewright.plan.gpu.rows import GpuRowsRule
 from tilewright.plan.gpu.windows import GpuWindowsRule
@@ -37,6 +38,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             WinogradRule(),
             StrassenRule(),
             GpuProductRule(),
+            GpuMatrixRule(),
             GpuRowsRule(),
             GpuWindowsRule(),
             GpuGroupRule(),

@@ -18,6 +18,7 @@ from typing import Final
 from tilewright.ir import (
     ZERO,
     Alloc,
+    Along,
     Atom,
     Block,
     Buffer,
@@ -213,12 +214,14 @@ def _accesses(
                 yield w.buffer, w.indices, True
         case Exec():
             for win in s.windows:
-                indices = []
-                for offset, extent in zip(win.offsets, win.extents, strict=True):
+                # where not all of the box is passed, the elements that are
+                along = win.axes or tuple(Along(d, n) for d, n in enumerate(win.extents))
+                indices = list(win.offsets)
+                for axis in along:
                     name = f"@w{len(ranges)}"
-                    ranges[name] = (Index(0), Index(extent - 1))
+                    ranges[name] = (Index(0), Index(axis.count - 1))
                     mapping[name] = var(name)
-                    indices.append(offset + var(name))
+                    indices[axis.dim] = indices[axis.dim] + var(name) * axis.step
                 yield win.buffer, tuple(indices), win.mode != "r"
         case _:
             for k in stmt_children(s):

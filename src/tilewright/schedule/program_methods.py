@@ -71,9 +71,9 @@ class ProgramMethods(Methods):
         """See :func:`~tilewright.schedule.rewrite.skip_padding.skip_padding`."""
         return self.apply("skip_padding", stage)
 
-    def as_matrices(self, stage: str, multiples: Sequence[int], name: str) -> Self:
+    def as_matrices(self, stage: str, multiples: Sequence[int], name: str, *, narrow: bool = False) -> Self:
         """A product of matrices: :func:`tilewright.schedule.rewrite.as_matrices.as_matrices`."""
-        return self.apply("as_matrices", stage, multiples, name)
+        return self.apply("as_matrices", stage, multiples, name, narrow=narrow)
 
     def rfactor(
         self,

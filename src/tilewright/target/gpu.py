@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from tilewright.support import TargetError
 from tilewright.target import nvidia_mma, nvidia_warp
+from tilewright.target.instruction import Instruction
 from tilewright.target.model import MemoryLevel, ParallelLevel, TargetBase
 
 KIB: Final = 1024
@@ -72,6 +73,11 @@ class GpuTarget(TargetBase):
             ParallelLevel(kind="thread", count=self.threads_per_block, axis="thread.x"),
             ParallelLevel(kind="vector", count=16),
         )
+
+    @property
+    def matrix_units(self) -> tuple[Instruction, ...]:
+        """The instructions that add products of two matrices to a warp's results."""
+        return tuple(row for row in self.instructions if row.gathers)
 
     @property
     def memory_bytes(self) -> int:

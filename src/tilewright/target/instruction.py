@@ -132,7 +132,8 @@ class Instruction:
     code (``None``: code cannot have it), ``features`` are the CPU features that it needs (in LLVM's
     spelling), ``latency`` is in cycles, ``per_cycle`` how many of them start in one cycle, ``ports`` name
     what they occupy. Along axes in ``partial`` one execution may do less than the extent, by whole groups, in
-    the same time.
+    the same time. One that ``gathers`` is done by the threads of a warp together: each has its own results,
+    and may read what any of them names.
 
     Raises :class:`~tilewright.support.TargetError` for a description that contradicts itself.
     """
@@ -148,6 +149,7 @@ class Instruction:
     ports: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
+    gathers: bool = False
     operands: tuple[Operand, ...] = field(init=False, compare=False, repr=False)
     """The result, and what is read, in the order in which it stands in the stages."""
     axes: tuple[tuple[str, int], ...] = field(init=False, compare=False, repr=False)
@@ -190,6 +192,7 @@ class Instruction:
             self.emission,
             self.lanes,
             self.partial,
+            *((self.gathers,) if self.gathers else ()),
         )
 
     def operand(self, name: str) -> Operand:

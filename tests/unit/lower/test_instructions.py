@@ -43,7 +43,7 @@ def test_rows_apart():
 def test_names_of_the_function_stay_apart_from_the_operands():
     """Buffers that are called as the instruction's operands are, in another order."""
     function, windows = BUILT_IN["mma_m16n8k16_f16"], []
-    shapes = {"result": (16, 8), "a": (16, 16), "b": (16, 8)}
+    shapes = {"result": (2, 2), "a": (2, 16), "b": (16, 2)}
     called = {"result": "b", "a": "result", "b": "a"}
     buffers = []
     for operand in function.operands:

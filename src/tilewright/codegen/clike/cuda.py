@@ -48,9 +48,8 @@ CUDA: Final = Dialect(
     local_id="threadIdx.{axis}",
     copy_later=copy_function,
     copies_arrive=arrive_function,
-    warp_instructions=MappingProxyType({
-        **dict.fromkeys(WARP_INSTRUCTIONS, mma_function), **dict.fromkeys(WARP_REDUCTIONS, shuffle_function),
-    }),
+    warp_instructions=MappingProxyType(dict.fromkeys(WARP_REDUCTIONS, shuffle_function)),
+    lane_instructions=MappingProxyType(dict.fromkeys(WARP_INSTRUCTIONS, mma_function)),
 )  # fmt: skip
 
 

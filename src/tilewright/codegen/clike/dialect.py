@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # it writes in a dialect
     from tilewright.codegen.clike.helpers import Helpers
 
 WarpFunction: TypeAlias = "Callable[[Helpers, str], str]"
+LaneFunction: TypeAlias = "Callable[[Helpers, str, bool, bool], str]"
 
 ALL_CALLS: Final = frozenset(CALLS)
 """Elementary functions that the lowering leaves to the language's own library."""
@@ -62,6 +63,8 @@ class Dialect:
     """What the threads of a warp do together: by instruction what writes it and gives its name, as a
     function of pointers to the operands, each followed by its strides.
     """
+    lane_instructions: Mapping[str, LaneFunction] = field(default_factory=lambda: MappingProxyType({}))
+    """What they do together and each for its own results; given are also the factors read by words."""
     vectors: bool = False
     """Whether types such as ``float4`` are the language's own; otherwise they are structures."""
 

@@ -185,6 +185,29 @@ class Expressions(Indices):
         """What memory holds for a value."""
         return f"{self.helpers.conversion(f'to_{dtype.name}')}({text})" if dtype.name in _NARROW else text
 
+    def kept(self, e: Expr, dtype: DType) -> str | None:
+        """What memory holds for a value that is an element of narrow numbers, or zero, as it is.
+
+        ``None`` for values that are computed.
+        """
+        if dtype.name not in _NARROW or e.dtype != dtype:
+            return None
+        if isinstance(e, Const) and e.value == 0 and math.copysign(1, e.value) > 0:
+            return "0"
+        if isinstance(e, Load):
+            text, wide = self.value(e), f"{self.helpers.conversion(f'from_{dtype.name}')}("
+            return text.removeprefix(wide)[:-1] if text.startswith(wide) else None
+        if isinstance(e, Select):
+            parts = []
+            for side in (e.a, e.b):
+                with self.writer.aside() as lines:
+                    part = self.kept(side, dtype)
+                if part is None or lines:
+                    return None
+                parts.append(part)
+            return f"({self.value(e.cond)} ? {parts[0]} : {parts[1]})"
+        return None
+
     def literal(self, value: float | int | bool, dtype: DType) -> str:
         """A constant."""
         if dtype.kind == "bool":

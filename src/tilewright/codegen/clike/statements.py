@@ -132,14 +132,17 @@ class Statements(Expressions):
         with self.statement(stmt_exprs(s)):
             values = []
             for w in s.writes:
+                dtype = self.place(w.buffer).buffer.dtype
+                alone = self.kept(w.value, dtype) if len(s.writes) == 1 else None
+                if alone is not None:
+                    values.append(_bare(alone))
+                    continue
                 text = self.value(w.value)
                 if len(s.writes) > 1 and not text.isidentifier():
                     text = self.temporary(w.value.dtype, text)
-                values.append(text)
+                values.append(self.stored(_bare(text), dtype))
             for w, text in zip(s.writes, values, strict=True):
-                dtype = self.place(w.buffer).buffer.dtype
-                target = self.element(w.buffer, w.indices)
-                self.writer.line(f"{target} = {self.stored(_bare(text), dtype)};")
+                self.writer.line(f"{self.element(w.buffer, w.indices)} = {text};")
 
     # -- buffers --------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     s = inline_stages(Schedule(program, operations=machine.gpu.operations), borders)
     windows = {st.name for st in s.require_program().stages if window_of(s.require_program(), st) is not None}
     s, parts = split_reductions(s, machine.gpu)
-    s, products = make_products(s)
+    s, products = make_products(s, machine.gpu)
     context = Context(s.require_program(), machine)
     return carry_out(s, context, _clusters(context, products, windows, parts))
 
@@ -46,7 +46,7 @@ def groups_on_gpu(
         s = s.inline_stage(name)
     own = {name for nest in groups for name in (*nest.stages, nest.root)}
     changed, parts = split_reductions(s, machine.gpu)
-    changed, products = make_products(changed)
+    changed, products = make_products(changed, machine.gpu)
     before, after = s.require_program(), changed.require_program()
     known = {stage.name: stage for stage in after.stages}
     if any(known.get(name) != before.stage(name) for name in own):
@@ -65,7 +65,7 @@ def _clusters(
     program = context.program
     found = {
         each.root: Cluster(
-            "gpu_product",
+            each.rule,
             each.root,
             each.stages,
             tuple(Cluster("gpu_elements", name) for name in (*each.stages, each.root)),

@@ -52,8 +52,8 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
         if len(stages) != 3 or any(name not in {s.name for s in program.stages} for name in stages):
             return None
         a, b, product = (program.stage(name) for name in stages)
-        nest = _nest(program, program.stage(root), a, b, product)
-        return None if nest is None else ProductProblem(context, nest, _size(program, nest, a, b))
+        nest = nest_of(program, program.stage(root), a, b, product)
+        return None if nest is None else ProductProblem(context, nest, size_of(program, nest, a, b))
 
     def default(self, problem: ProductProblem) -> ProductTiles:
         """The tiles with the fewest seconds by the model."""
@@ -127,7 +127,8 @@ def _candidates(size: ProductSize, target: GpuTarget) -> Iterator[ProductTiles]:
                             yield tiles
 
 
-def _nest(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> ProductNest | None:
+def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -> ProductNest | None:
+    """The nest of a product whose result ``root`` takes element by element; ``None`` where it does not."""
     (buffer,) = product.writes
     found = {ld for ld in stmt_loads(root.body) if ld.buffer == buffer}
     if len(found) != 1 or program.consumers(buffer) != (root,) or any(it.kind != "par" for it in root.iters):
@@ -176,7 +177,8 @@ def _reads_next(program: Program, stage: Stage, axis: str) -> bool:
     return any(ld.indices and ld.indices[-1].coefficient(axis) == 1 for ld in stmt_loads(stage.body))
 
 
-def _size(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductSize:
+def size_of(program: Program, nest: ProductNest, a: Stage, b: Stage) -> ProductSize:
+    """How large the product is, and what its operands take in memory."""
     root = program.stage(nest.root)
     k = program.stage(nest.product).extent("k")
     read = {ld.buffer for stage in (a, b) for ld in stmt_loads(stage.body)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from tilewright.cost import ACCESS_ELEMENTS, ProductTiles
+from tilewright.cost import ACCESS_ELEMENTS, BlockTiles, ProductTiles
 from tilewright.schedule import Schedule
 
 #: Rounds of a copy that are under way at once: each holds a register or four until it is stored.
@@ -43,6 +43,38 @@ def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Sche
     """Carry out a nest. Raises ScheduleError where a step is refused."""
     p = nest.product
     down, across = plan.rows // plan.thread_rows, plan.columns // plan.thread_columns
+    s, ahead = block_tile(s, nest, plan)
+    i, j = s.loops(p)[-2:]
+    rows: list[str] = []
+    columns: list[str] = []
+    for name, (x, y), outer in tile_nests(s, nest, (i, j), (f"{p}_k_i",)):
+        s = _thread_tile(s, name, (x, y), plan, (down, across), outer)
+        wide = name.endswith("_out") and nest.store > 1
+        if wide and _steps(s, f"{name}_jw") > ACCESS_ELEMENTS:
+            s = s.split(f"{name}_jw", ACCESS_ELEMENTS, names=[f"{name}_jg", f"{name}_jl"])
+            s = s.unroll(f"{name}_jg").vectorize(f"{name}_jl")
+        else:
+            s = s.vectorize(f"{name}_jw") if wide else s.unroll(f"{name}_jw")
+        rows.append(f"{name}_ty")
+        columns.append(f"{name}_tx")
+    s = s.bind(tuple(rows), "thread.y").bind(tuple(columns), "thread.x")
+    for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
+        if axis == "k":
+            # elements that lie together are stored apart: a row's length decides into which banks
+            s = s.pad_stride(name, ACCESS_ELEMENTS)
+        s = shared_copies(s, name, axis, width, (down, across), ahead=ahead)
+    return s
+
+
+def block_tile(
+    s: Schedule, nest: ProductNest, plan: BlockTiles, *, together: bool = False
+) -> tuple[Schedule, bool]:
+    """A tile a block: its sums in registers, slices of both operands in shared memory; in steps.
+
+    Slices lie along rows and columns; with ``together`` along the sums, where their source does. Also returns
+    whether they are copied a step ahead.
+    """
+    p = nest.product
     axes = (it.name for it in s.block(nest.root).iters)
     loops = dict(zip(axes, s.loops(nest.root), strict=True))
     m, n = loops[nest.rows], loops[nest.columns]
@@ -62,35 +94,33 @@ def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Sche
     i, j, k = s.loops(p)[-3:]
     s = s.split(k, plan.depth, names=[f"{p}_k_o", f"{p}_k_i"]).reorder(f"{p}_k_o", f"{p}_k_i", i, j)
     s = s.decompose_init(p, f"{p}_k_o")
-    for name in (nest.a, nest.b):
+    for name, (axis, _) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
         s = s.compute_at(name, f"{p}_k_o").set_scope(name, "shared")
+        if together and axis == "k":
+            s = s.set_layout(name, ("d0", "d2", "d1"))
     ahead = plan.stages > 1 and _steps(s, f"{p}_k_o") >= plan.stages
-    if ahead:
-        s = s.pipeline(f"{p}_k_o", plan.stages)
-    start = s.loops(f"{p}_init")[-2:]
-    rows: list[str] = []
-    columns: list[str] = []
-    for name, (x, y), outer in (
-        (f"{p}_init", start, ()),
-        (p, (i, j), (f"{p}_k_i",)),
+    return (s.pipeline(f"{p}_k_o", plan.stages) if ahead else s), ahead
+
+
+def tile_nests(
+    s: Schedule, nest: ProductNest, inside: tuple[str, str], outer: tuple[str, ...]
+) -> tuple[tuple[str, tuple[str, str], tuple[str, ...]], ...]:
+    """The nests over a block's tile: its sums begun, added to, and taken; rows, columns, what is around."""
+    p = nest.product
+    x, y = s.loops(f"{p}_init")[-2:]
+    return (
+        (f"{p}_init", (x, y), ()),
+        (p, inside, outer),
         (f"{p}_out", (f"{p}_m_i", f"{p}_n_i"), ()),
-    ):
-        s = _thread_tile(s, name, (x, y), plan, (down, across), outer)
-        wide = name.endswith("_out") and nest.store > 1
-        if wide and _steps(s, f"{name}_jw") > ACCESS_ELEMENTS:
-            s = s.split(f"{name}_jw", ACCESS_ELEMENTS, names=[f"{name}_jg", f"{name}_jl"])
-            s = s.unroll(f"{name}_jg").vectorize(f"{name}_jl")
-        else:
-            s = s.vectorize(f"{name}_jw") if wide else s.unroll(f"{name}_jw")
-        rows.append(f"{name}_ty")
-        columns.append(f"{name}_tx")
-    s = s.bind(tuple(rows), "thread.y").bind(tuple(columns), "thread.x")
-    for name, (axis, width) in ((nest.a, nest.copy_a), (nest.b, nest.copy_b)):
-        if axis == "k":
-            # elements that lie together are stored apart: a row's length decides into which banks
-            s = s.pad_stride(name, ACCESS_ELEMENTS)
-        for copy in (name, f"{name}_ahead") if ahead else (name,):
-            s = _copy(s, copy, axis, width, (down, across))
+    )
+
+
+def shared_copies(
+    s: Schedule, name: str, axis: str, width: int, threads: tuple[int, ...], *, ahead: bool
+) -> Schedule:
+    """Share the copies of a slice among the threads, those of the next step as well."""
+    for copy in (name, f"{name}_ahead") if ahead else (name,):
+        s = _copy(s, copy, axis, width, threads)
     return s
 
 
@@ -118,7 +148,7 @@ def _thread_tile(
     return s
 
 
-def _copy(s: Schedule, block: str, axis: str, width: int, threads: tuple[int, int]) -> Schedule:
+def _copy(s: Schedule, block: str, axis: str, width: int, threads: tuple[int, ...]) -> Schedule:
     """Share a copy among the threads, along the axis in which its source lies."""
     *_, k, other = s.loops(block)
     if axis == "k":

@@ -10,9 +10,11 @@ from tilewright.analysis import Roles, pointwise_reader, roles_of
 from tilewright.cost import ProductSize
 from tilewright.ir import Program, Stage, stmt_loads
 from tilewright.plan.fallback import fell_back
-from tilewright.plan.gpu.product import MULTIPLES
+from tilewright.plan.gpu.matrix import best_warps, depth_of, unit_of
+from tilewright.plan.gpu.product import MULTIPLES, best_tiles
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
+from tilewright.target import GpuTarget, Instruction
 
 #: Rows, columns and terms from which on tiles pay; below, threads read what they need by themselves.
 LEAST: Final = (2, 8, 8)
@@ -24,6 +26,7 @@ class MadeProduct:
 
     root: str
     stages: tuple[str, str, str]
+    rule: str
 
 
 def matrices_of(program: Program, stage: Stage) -> Roles | None:
@@ -38,7 +41,7 @@ def matrices_of(program: Program, stage: Stage) -> Roles | None:
     return roles
 
 
-def product_size(program: Program, stage: Stage, parts: int = 1) -> ProductSize:
+def product_size(program: Program, stage: Stage, target: GpuTarget, parts: int = 1) -> ProductSize:
     """The size of the product that a sum becomes, its sums in so many parts."""
     roles = roles_of(stage)
     assert isinstance(roles, Roles)  # matrices_of has found them
@@ -48,32 +51,55 @@ def product_size(program: Program, stage: Stage, parts: int = 1) -> ProductSize:
         prod(e.as_int() for e in program.buffer(name).shape) * program.buffer(name).dtype.bytes
         for name in sorted(read)
     )
-    filled = -(-sums // parts // MULTIPLES[2]) * MULTIPLES[2]
-    return ProductSize(batch * parts, rows, columns, filled, roles.a.dtype.bytes, nbytes)
+    unit = unit_of(roles, target)
+    multiple = MULTIPLES[2] if unit is None else depth_of(unit)
+    element = roles.a.dtype.bytes if unit is None else unit.operands[1].dtype.bytes
+    filled = -(-sums // parts // multiple) * multiple
+    return ProductSize(batch * parts, rows, columns, filled, element, nbytes)
 
 
-def make_products(s: Schedule) -> tuple[Schedule, list[MadeProduct]]:
+def least_seconds(program: Program, stage: Stage, target: GpuTarget, parts: int = 1) -> float:
+    """Seconds of the product that a sum becomes by the best tiles, its sums in so many parts."""
+    size, unit = product_size(program, stage, target, parts), matrix_unit(program, stage, target)
+    found = None if unit is None else best_warps(size, target, unit)
+    return best_tiles(size, target)[1] if found is None else found[1]
+
+
+def matrix_unit(program: Program, stage: Stage, target: GpuTarget) -> Instruction | None:
+    """The instruction by which a device does a sum: where it has one, and tiles for it that fit."""
+    roles = roles_of(stage)
+    unit = None if isinstance(roles, str) else unit_of(roles, target)
+    if unit is None or best_warps(product_size(program, stage, target), target, unit) is None:
+        return None
+    return unit
+
+
+def make_products(s: Schedule, target: GpuTarget) -> tuple[Schedule, list[MadeProduct]]:
     """Rewrite all sums that are worth tiles. A stage that alone takes a result does so in registers."""
     made: list[MadeProduct] = []
     for stage in s.require_program().stages:
         if matrices_of(s.require_program(), stage) is None:
             continue
         try:
-            s, product = _make(s, stage)
+            s, product = _make(s, stage, target)
             made.append(product)
         except ScheduleError as error:
             s = fell_back(s, f"{stage.name} is no product of matrices", error)
     return s, made
 
 
-def _make(s: Schedule, stage: Stage) -> tuple[Schedule, MadeProduct]:
+def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, MadeProduct]:
     program = s.require_program()
     roles = roles_of(stage)
     assert isinstance(roles, Roles)  # as above
     reader = pointwise_reader(program, stage)
     temps = {b.name for b in program.temps}
     name = f"{stage.name}_product"
-    s = s.as_matrices(stage.name, MULTIPLES, name)
+    unit = matrix_unit(program, stage, target)
+    if unit is None:
+        s = s.as_matrices(stage.name, MULTIPLES, name)
+    else:
+        s = s.as_matrices(stage.name, (*MULTIPLES[:2], depth_of(unit)), name, narrow=True)
     root = stage.name
     names = {it.name: it.name for it in stage.iters}
     pars = [it.name for it in stage.iters if it.kind == "par"]
@@ -87,4 +113,6 @@ def _make(s: Schedule, stage: Stage) -> tuple[Schedule, MadeProduct]:
             before = {it.name for it in s.require_program().stage(root).iters}
             s = s.fuse_iterators(root, axes[0], axes[1])
             axes[:2] = {it.name for it in s.require_program().stage(root).iters} - before
-    return s, MadeProduct(root, (f"{name}_a", f"{name}_b", name))
+    return s, MadeProduct(
+        root, (f"{name}_a", f"{name}_b", name), "gpu_product" if unit is None else "gpu_matrix"
+    )

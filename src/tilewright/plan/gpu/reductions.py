@@ -9,8 +9,8 @@ from tilewright.analysis import flat_index
 from tilewright.cost import LAUNCH_SECONDS
 from tilewright.ir import Program, Stage, stmt_loads
 from tilewright.plan.fallback import fell_back
-from tilewright.plan.gpu.product import MULTIPLES, best_tiles
-from tilewright.plan.gpu.products import matrices_of, product_size
+from tilewright.plan.gpu.product import MULTIPLES
+from tilewright.plan.gpu.products import least_seconds, matrices_of, product_size
 from tilewright.plan.gpu.windows import window_of
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -59,18 +59,17 @@ def split_reductions(s: Schedule, target: GpuTarget) -> tuple[Schedule, frozense
 def _split_product(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
     """Parts of long sums with few results, where the model says that pays (split-K)."""
     program = s.require_program()
-    size = product_size(program, stage)
-    _, least = best_tiles(size, target)
+    size, least = product_size(program, stage, target), least_seconds(program, stage, target)
     axis = max((it for it in stage.iters if it.kind == "red"), key=lambda it: it.extent.as_int())
     length = axis.extent.as_int()
+    result = program.buffer(stage.writes[0]).dtype.bytes
     best = 1
     for parts in SPLITS:
         if length % parts or size.sums // parts < MULTIPLES[2]:
             continue
-        part = product_size(program, stage, parts)
-        nbytes = parts * size.batch * size.rows * size.columns * size.element
+        nbytes = parts * size.batch * size.rows * size.columns * result
         joined = 2 * nbytes / (target.level("memory").bandwidth * target.units) / (target.clock_hz or 1e9)
-        seconds = best_tiles(part, target)[1] + joined + LAUNCH_SECONDS
+        seconds = least_seconds(program, stage, target, parts) + joined + LAUNCH_SECONDS
         if seconds < least:
             least, best = seconds, parts
     return s if best == 1 else s.rfactor(stage.name, axis.name, length // best, name=f"{stage.name}_parts")

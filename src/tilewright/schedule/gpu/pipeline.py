@@ -25,7 +25,7 @@ from tilewright.ir import (
 from tilewright.schedule.common import find_loop, new_names, refusal
 from tilewright.schedule.copies import Copies, renamed_copy
 from tilewright.schedule.nests import blocks_below, require_blocks, settle
-from tilewright.schedule.producer.nest import around, below_allocs, is_tile, touching
+from tilewright.schedule.producer.nest import around, below_allocs, touching
 from tilewright.schedule.registry import primitive
 
 
@@ -152,16 +152,20 @@ def _ring(func: LoopFunction, buffer: Buffer, loop: For, env: Env, stages: int) 
     """The buffer of ``stages`` tiles, one after the other along the dimension that ``loop`` moves through."""
     layout = buffer.layout
     moving = [] if layout is None else [d for d, e in enumerate(layout.exprs) if loop.var in e.vars]
-    if layout is None or not is_tile(buffer) or len(moving) != 1:
+    named = [] if layout is None or len(moving) != 1 else [
+        name for name in layout.dims if name in layout.exprs[moving[0]].vars
+    ]  # fmt: skip
+    alone = layout is not None and len(named) == 1 and sum(named[0] in e.vars for e in layout.exprs) == 1
+    if layout is None or not alone or layout.exprs[moving[0]].coefficient(named[0]) != 1:
         raise refusal(
             func,
             f"{loop.var!r} does not move the tile {buffer.name!r} along one dimension",
-            hint="pipeline before set_layout, at the loop that the tile was cached at",
+            hint="pipeline at the loop that the tile was cached at, its rows and columns in any order",
             at=[loop.var],
             buffers=[buffer.name],
         )
     (d,) = moving
-    at = var(layout.dims[d]) - layout.exprs[d]
+    at = var(named[0]) - layout.exprs[d]
     step = at.coefficient(loop.var)
     start = at - var(loop.var) * step
     if loop.var in start.vars or step < 1 or not prove_ge0(step - layout.shape[d], env):
@@ -173,6 +177,6 @@ def _ring(func: LoopFunction, buffer: Buffer, loop: For, env: Env, stages: int) 
             buffers=[buffer.name],
         )
     exprs, shape = list(layout.exprs), list(layout.shape)
-    exprs[d] = mod(var(layout.dims[d]) - start, stages * step)
+    exprs[d] = mod(var(named[0]) - start, stages * step)
     shape[d] = Index(stages * step)
     return replace(buffer, layout=IndexMap(layout.dims, tuple(exprs), tuple(shape)), halo=None)

@@ -17,6 +17,7 @@ from tilewright.ir import (
     Buffer,
     Call,
     Cast,
+    Compare,
     Const,
     Env,
     Exec,
@@ -27,6 +28,7 @@ from tilewright.ir import (
     Load,
     LoopFunction,
     Pred,
+    Select,
     Stmt,
     Store,
     Unary,
@@ -243,10 +245,21 @@ def _unified(pattern: Expr, value: Expr, bound: Mapping[str, Load]) -> Iterator[
         if isinstance(value, Unary) and pattern.op == value.op:
             yield from _unified(pattern.a, value.a, bound)
     elif isinstance(pattern, Call) and isinstance(value, Call) and pattern.fn == value.fn:
-        found: list[dict[str, Load]] = [dict(bound)]
-        for p, v in zip(pattern.args, value.args, strict=True):
-            found = [new for old in found for new in _unified(p, v, old)]
-        yield from found
+        yield from _all_unified(pattern.args, value.args, bound)
+    elif isinstance(pattern, Compare) and isinstance(value, Compare) and pattern.op == value.op:
+        yield from _all_unified((pattern.a, pattern.b), (value.a, value.b), bound)
+    elif isinstance(pattern, Select) and isinstance(value, Select):
+        yield from _all_unified((pattern.cond, pattern.a, pattern.b), (value.cond, value.a, value.b), bound)
+
+
+def _all_unified(
+    patterns: Sequence[Expr], values: Sequence[Expr], bound: Mapping[str, Load]
+) -> list[dict[str, Load]]:
+    """The ways to bind operands so that several expressions are a program's, each by itself."""
+    found: list[dict[str, Load]] = [dict(bound)]
+    for p, v in zip(patterns, values, strict=True):
+        found = [new for old in found for new in _unified(p, v, old)]
+    return found
 
 
 def _window(

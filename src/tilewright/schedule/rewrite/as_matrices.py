@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.analysis import guards_of, roles_of
+from tilewright.analysis import guards_of, narrowed, roles_of, unchanged
 from tilewright.ir import (
     GLOBAL,
     I64,
@@ -41,12 +41,16 @@ from tilewright.schedule.registry import primitive
 from tilewright.schedule.rewrite.common import check_name, stage_called, taken_names
 from tilewright.support import ScheduleError
 
+#: Bytes of the widest access.
+ACCESS = 16
 AXES = ("b", "i", "j", "k")
 """Iterators of the matrices: several products side by side, rows, columns, terms."""
 
 
 @primitive("as_matrices", phase="program")
-def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: str) -> Program:
+def as_matrices(
+    program: Program, stage: str, multiples: Sequence[int], name: str, *, narrow: bool = False
+) -> Program:
     """Compute ``stage``, a sum of products, as products of matrices: the operands read into matrices first.
 
     Parallel axes that move one factor become rows ``i`` or columns ``j``, those that move both the number
@@ -55,6 +59,8 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     beyond the last row, column and term: ``multiples`` says of what their extents are multiples. Their
     product is ``name[b, i, j]``, from which ``stage`` takes its result. Computed tile by tile where they are
     used, none of them is ever stored: a convolution is then a product without its matrices in memory.
+    With ``narrow`` the matrices hold what factors are conversions or roundings of (f16, bf16, bytes, numbers
+    that become TF32), and the product converts: what matrix units take.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -114,12 +120,16 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     left, right = guards
     made: list[Stage] = []
     buffers: list[Buffer] = []
-    for suffix, axes, factor, guard in (("a", "bki", roles.a, left), ("b", "bkj", roles.b, right)):
+    stored = [narrowed(factor) if narrow else (factor, unchanged) for factor in (roles.a, roles.b)]
+    for suffix, axes, (factor, _), guard in zip("ab", ("bki", "bkj"), stored, (left, right), strict=True):
         iters = tuple(Iter(axis, ZERO, Index(shapes[axis]), "par") for axis in axes)
         inside = tuple(Iter(axis, ZERO, Index(real[axis]), "par") for axis in axes)
         env = iter_env(inside)
         value = simplify_expr(factor.substitute(values), env)
-        for cond in (*_within(axes, real, shapes), *(_placed(c, values, env) for c in guard)):
+        for cond in (
+            *_within(axes, real, shapes, value.dtype.bytes),
+            *(_placed(c, values, env) for c in guard),
+        ):
             value = Select(_holds(cond), value, zero_of(value.dtype))
         indices = tuple(var(axis) for axis in axes)
         buffers.append(Buffer(f"{name}_{suffix}", tuple(it.extent for it in iters), value.dtype, GLOBAL))
@@ -128,8 +138,8 @@ def as_matrices(program: Program, stage: str, multiples: Sequence[int], name: st
     (w,) = _write(old)
     dtype = w.value.dtype
     place = tuple(var(axis) for axis in "bij")
-    factors = [Load(f"{name}_{s}", tuple(map(var, axes)), e.dtype)
-               for s, axes, e in (("a", "bki", roles.a), ("b", "bkj", roles.b))]  # fmt: skip
+    factors = [read(Load(f"{name}_{s}", tuple(map(var, axes)), e.dtype))
+               for s, axes, (e, read) in zip("ab", ("bki", "bkj"), stored, strict=True)]  # fmt: skip
     iters = tuple(Iter(axis, ZERO, Index(shapes[axis]), "red" if axis == "k" else "par") for axis in AXES)
     total = Binary("add", Load(name, place, dtype), Binary("mul", factors[0], factors[1]))
     made.append(Stage(name, iters, store(name, place, total), store(name, place, zero_of(dtype)), old.source))
@@ -172,13 +182,13 @@ def zero_of(dtype: DType) -> Const:
     return Const(0.0 if dtype.is_float else 0, dtype)
 
 
-def _within(axes: str, real: dict[str, int], whole: dict[str, int]) -> list[Condition]:
+def _within(axes: str, real: dict[str, int], whole: dict[str, int], nbytes: int) -> list[Condition]:
     """Where an element is one of the sum's, and not one that fills up."""
     out = []
     for axis in axes:
         if real[axis] < whole[axis]:
             # groups of elements that lie together are in or out as a whole, for accesses of many at once
-            group = next(n for n in (4, 2, 1) if real[axis] % n == 0)
+            group = next(n for n in (16, 8, 4, 2, 1) if real[axis] % n == 0 and n * nbytes <= ACCESS)
             out.append(ge0(Index(real[axis] // group - 1) - floordiv(var(axis), group)))
     return out
 
