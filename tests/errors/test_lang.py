@@ -455,3 +455,9 @@ def test_a_symbolic_size_that_no_input_tells_needs_a_value():
     with pytest.raises(InputError, match="the symbolic size n has no value") as caught:
         lang.evaluate(program, {"A": np.zeros((4, 6), np.float32)})
     assert "params={'n'" in caught.value.hint
+
+
+def test_only_f32_is_rounded_to_tf32():
+    x = lang.placeholder((4,), "f16", name="X")
+    with pytest.raises(ProgramError, match="tf32 rounds scalars of f32"):
+        lang.compute((4,), lambda i: lang.tf32(x[i]), name="Y")

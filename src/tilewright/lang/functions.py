@@ -46,7 +46,7 @@ def tf32(x: Scalar) -> Scalar:
     A product whose two factors are rounded so is done by them where the device has some; each factor errs by
     at most 2**-11 of itself. Raises ProgramError for another type.
     """
-    if not isinstance(x, Scalar) or x.dtype != ir.F32:
+    if x.dtype != ir.F32:
         raise problem("lang.tf32 rounds scalars of f32", "convert with lang.cast first")
     return Scalar(ir.tf32_rounded(x.expr))
 
