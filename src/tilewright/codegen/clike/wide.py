@@ -25,6 +25,7 @@ from tilewright.ir import (
     Seq,
     Store,
     children,
+    simplify,
     stmt_exprs,
     substitute,
     substitute_index,
@@ -96,7 +97,8 @@ class WideAccesses(Statements):
         total, products = self.offset(place, indices)
         if products:
             return False
-        rest = total - var(s.var)
+        # rings of tiles: elements of one tile do not wrap around
+        rest = simplify(total, {**self.env, s.var: (s.lo, s.hi - 1)}) - var(s.var)
         first = rest + s.lo.const
         return s.var not in rest.vars and all(
             number % pieces[0] == 0 for number in (first.const, *(c for _, c in rest.terms))
