@@ -27,6 +27,7 @@ from tilewright.plan.gpu.groups import (
     shared_bytes,
     too_large,
 )
+from tilewright.plan.gpu.matrix import MatrixProblem
 from tilewright.plan.gpu.product import ProductProblem
 from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
@@ -124,6 +125,7 @@ __all__ = [
     "MOST_ERROR",
     "Nest",
     "Planned",
+    "MatrixProblem",
     "ProductProblem",
     "RULES",
     "Rule",

@@ -2,8 +2,9 @@
 
 Gensor's ETIR as it is there (Sec. IV-A): construction starts at the tile of a block, goes on to that of a
 thread, and at the registers also chooses how many virtual threads each axis has. Beyond the paper: slices
-that are copied ahead (``buffer``). Sums that are taken apart among blocks are decided before, by the same
-model, since they are another program (``plan/gpu/reductions.py``).
+that are copied ahead (``buffer``), and products by matrix units, whose innermost tile is a warp's. Sums
+that are taken apart among blocks are decided before, by the same model, since they are another program
+(``plan/gpu/reductions.py``).
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isfinite
+from typing import Any, TypeAlias
 
 from tilewright.cost import ACCESS_ELEMENTS as GROUP
-from tilewright.cost import ProductSize, ProductTiles, product_seconds
-from tilewright.plan import ProductProblem, Space
+from tilewright.cost import ProductSize, ProductTiles, WarpTiles, product_seconds
+from tilewright.plan import MatrixProblem, ProductProblem, Space
 from tilewright.strategies.construct.space import (
     Core,
     Edge,
@@ -28,6 +30,7 @@ from tilewright.strategies.construct.space import (
 )
 from tilewright.target import GpuTarget
 
+Tiles: TypeAlias = ProductTiles | WarpTiles
 #: The axes of states, in order.
 AXES = ("batch", "rows", "columns", "sums")
 ROWS, COLUMNS, SUMS = 1, 2, 3
@@ -41,7 +44,7 @@ class BlockSpace(TilingSpace):
 
     size: ProductSize
     device: GpuTarget
-    plans: Space[ProductTiles]
+    plans: Space[Any]
 
     def initial(self) -> State:
         """The smallest tiles, no virtual threads, nothing copied ahead."""
@@ -104,7 +107,7 @@ class BlockSpace(TilingSpace):
         held = tile[ROWS] * tile[COLUMNS] * self.width if tile in self.registers else 0
         return self._reads(tile) + held
 
-    def plan(self, state: State) -> ProductTiles:
+    def plan(self, state: State) -> Tiles:
         """The plan that a state stands for."""
         block, thread = state.tiles
         groups = []
@@ -116,6 +119,18 @@ class BlockSpace(TilingSpace):
             block[ROWS], block[COLUMNS], block[SUMS], thread[ROWS], thread[COLUMNS], state.buffers, *groups
         )
 
+    def ungrouped(self, state: State) -> Tiles:
+        """Its plan as it is without virtual threads."""
+        plan = self.plan(state)
+        assert isinstance(plan, ProductTiles)  # as here
+        return replace(plan, group_rows=GROUP, group_columns=GROUP)
+
+    def conflicts(self, state: State) -> tuple[int, int]:
+        """Turns that reads of rows and of columns take for bank conflicts."""
+        plan = self.plan(state)
+        assert isinstance(plan, ProductTiles)  # as here
+        return plan.conflicts
+
     def planned_states(self) -> Iterator[State]:
         """All states of the last level that the plan's rule has."""
         blocks = [self.sizes(0, axis) for axis in range(len(AXES))]
@@ -123,7 +138,7 @@ class BlockSpace(TilingSpace):
         for block, thread, buffers in product(product(*blocks), sorted(self.registers), stages):
             one = State((block, thread), len(self.levels), (1,) * len(AXES), buffers)
             counts = [self.virtual_threads(one, axis) for axis in range(len(AXES))]
-            if self.plans.refusal(replace(self.plan(one), group_rows=GROUP, group_columns=GROUP)):
+            if self.plans.refusal(self.ungrouped(one)):
                 # groups change none of it
                 continue
             for virtual in product(*counts):
@@ -131,6 +146,28 @@ class BlockSpace(TilingSpace):
 
     def _reads(self, tile: Tile) -> float:
         return (tile[ROWS] + tile[COLUMNS]) * tile[SUMS] * self.width
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpSpace(BlockSpace):
+    """Those of a product by matrix units: the innermost tile is a warp's, whose threads the units decide."""
+
+    def virtual_threads(self, state: State, axis: int) -> tuple[int, ...]:
+        """None but the thread itself."""
+        return (1,)
+
+    def plan(self, state: State) -> Tiles:
+        """The plan that a state stands for."""
+        block, warp = state.tiles
+        return WarpTiles(block[ROWS], block[COLUMNS], block[SUMS], warp[ROWS], warp[COLUMNS], state.buffers)
+
+    def ungrouped(self, state: State) -> Tiles:
+        """Its plan."""
+        return self.plan(state)
+
+    def conflicts(self, state: State) -> tuple[int, int]:
+        """Rows of slices lie apart: none."""
+        return (1, 1)
 
 
 class DeviceModel:
@@ -147,14 +184,14 @@ class DeviceModel:
         plan = space.plan(state)
         seconds = product_seconds(space.size, plan, space.device) if space.plans.has(plan) else inf
         thread = state.tiles[-1]
-        down, across = plan.conflicts
+        down, across = space.conflicts(state)
         read = space.tiles(thread) * (thread[ROWS] * down + thread[COLUMNS] * across) * space.width
         return seconds, space.traffic(state.tiles[0]) + read, plan.registers
 
     def overlap(self, space: TilingSpace, before: State, after: State) -> float:
         """Formula 3: turns that reads of shared memory take for bank conflicts, before and after."""
         assert isinstance(space, BlockSpace)
-        old, new = space.plan(before).conflicts, space.plan(after).conflicts
+        old, new = space.conflicts(before), space.conflicts(after)
         return old[0] * old[1] / (new[0] * new[1])
 
 
@@ -163,26 +200,29 @@ class BlockConstruction:
     """The states of a product on a device, and its plans."""
 
     tilings: BlockSpace
-    plans: Space[ProductTiles]
+    plans: Space[Any]
 
-    def plan_of(self, state: State) -> ProductTiles:
+    def plan_of(self, state: State) -> Tiles:
         """The plan of a complete state: all of it."""
         return self.tilings.plan(state)
 
 
 def block_construction(
-    problem: ProductProblem, plans: Space[ProductTiles], device: GpuTarget
+    problem: ProductProblem | MatrixProblem, plans: Space[Any], device: GpuTarget
 ) -> BlockConstruction | None:
     """The construction of a product; ``None`` where a block does not hold the smallest tiles."""
     size = problem.size
-    threads = product(_options(plans, "thread_rows"), _options(plans, "thread_columns"))
+    by_warps = isinstance(problem, MatrixProblem)
+    own = "warp" if by_warps else "thread"
+    threads = product(_options(plans, f"{own}_rows"), _options(plans, f"{own}_columns"))
     shared, far = device.level("shared"), device.memory[-1]
     caches = [level for level in device.memory if level.name in ("l2", "l3")]
     behind = caches[-1] if caches else far
     # no block fills more than its largest tile
     rows, columns, depth, stages = (max(_options(plans, n)) for n in ("rows", "columns", "depth", "stages"))
-    largest = ProductTiles(rows, columns, depth, 1, 1, stages)
-    tilings = BlockSpace(
+    made, space = (WarpTiles, WarpSpace) if by_warps else (ProductTiles, BlockSpace)
+    largest = made(rows, columns, depth, 1, 1, stages)
+    tilings = space(
         axes=AXES,
         extents=(size.batch, size.rows, size.columns, size.sums),
         sums=frozenset({"sums"}),
@@ -225,6 +265,6 @@ def _order(found: tuple[Price, State]) -> tuple[Price, tuple[Tile, ...], Tile, i
     return cost, state.tiles, state.virtual, state.buffers
 
 
-def _options(plans: Space[ProductTiles], name: str) -> tuple[int, ...]:
+def _options(plans: Space[Any], name: str) -> tuple[int, ...]:
     """The sizes that a field of plans may have, in order."""
     return tuple(sorted(n for n in plans.options[name] if isinstance(n, int)))

@@ -19,6 +19,7 @@ from tilewright.plan import (
     ContractionProblem,
     GeneralPlan,
     GeneralProblem,
+    MatrixProblem,
     ProductProblem,
     Space,
     TilePlan,
@@ -77,7 +78,7 @@ def construction(
     problem: object, plans: Space[Any], machine: Machine
 ) -> Construction | BlockConstruction | None:
     """The construction of a rule's problem; ``None`` of nests that only have their default plan."""
-    if isinstance(problem, ProductProblem):
+    if isinstance(problem, ProductProblem | MatrixProblem):
         return block_construction(problem, plans, machine.gpu)
     if isinstance(machine.on, GpuTarget):
         return None

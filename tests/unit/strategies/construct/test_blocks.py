@@ -3,6 +3,8 @@
 from random import Random
 
 import pytest
+from tests.unit.plan.gpu.test_matrix import compare as compare_units
+from tests.unit.plan.gpu.test_matrix import product as narrow_product
 from tests.unit.plan.gpu.test_product import compare, conv, product, with_tiles
 
 from devices import LANGUAGES, checked_by_nvrtc
@@ -180,3 +182,29 @@ def test_rules_of_one_level_offer_all_their_plans_by_price(kind):
         assert default.predicted <= prices[0]
     for candidate in found[-2:]:
         compare(program, candidate.schedule(task), ["c"])
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [((512, 384, 256), "f16"), ((67, 45, 40), "f16"), ((96, 80, 128), "i8")], ids=str
+)
+def test_tiles_of_matrix_units_are_states(size, dtype):
+    """Walks reach the best of all, which is what the rule takes; each step leads back."""
+    ((nest, problem, made),) = constructions(narrow_product(*size, dtype))
+    assert nest.rule == "gpu_matrix"
+    space = made.tilings
+    (best, state), *_ = exact_blocks(space)
+    assert best[0] == RULES[nest.rule].seconds(problem, nest.plan)
+    assert made.plan_of(state).threads >= 32
+    found = best_states(space, Random(0))
+    assert found[0][0][0] <= 1.1 * best[0]
+    for state in walk(space, Random(1))[::5]:
+        for edge in space.edges(state):
+            assert state in [back.state for back in space.edges(edge.state)]
+
+
+def test_constructed_kernels_of_matrix_units_are_right():
+    program = narrow_product(48, 40, 64)
+    found = best_by_model(STRATEGIES["construct"], Task(program, Machine(A100, 1)))
+    assert any(nest.rule == "gpu_matrix" for nest in found.plan.nests)
+    compare_units(program, found.schedule, ["c"])
+    assert "mma.sync" in checked_by_nvrtc(found.schedule.func)
