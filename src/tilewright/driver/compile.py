@@ -18,7 +18,7 @@ from tilewright.driver.choices import (
     chosen_threads,
     physical_memory,
 )
-from tilewright.driver.device_model import assemble_on_device, build_device_kernels
+from tilewright.driver.device_model import assemble_on_device, build_device_kernels, device_units
 from tilewright.driver.dynamic import DynamicModel
 from tilewright.driver.graph_plan import GraphUnits, constants_of, graph_units, without_packed
 from tilewright.driver.kernels import KernelOptions, build_kernels
@@ -28,11 +28,11 @@ from tilewright.driver.plans import ModelPlan, graph_key, model_plan_from_json, 
 from tilewright.driver.programs import CompiledProgram, compile_program
 from tilewright.driver.progress import Progress, no_progress
 from tilewright.driver.size_ranges import NamedRanges, checked_ranges
-from tilewright.driver.units import Precision, Unit, plain_units
+from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import Shapes, Source, import_onnx, read_onnx
-from tilewright.graph import Graph, Limits, WriteOutLoops, fuse, simplify
+from tilewright.graph import Graph, Limits
 from tilewright.ir import Program
-from tilewright.plan import GraphPlan, read_accuracy
+from tilewright.plan import read_accuracy
 from tilewright.runtime import ThreadPool, pool_for, return_free_memory
 from tilewright.schedule import Schedule
 from tilewright.strategies import ON_DEVICES, Strategy, find_strategy
@@ -141,7 +141,8 @@ def compile_model(
     fixes inputs whose elements must be known when compiling.
     ``precision`` is that of what f32 models store between kernels and multiply: ``bf16`` halves the memory
     traffic, and doubles the products where the machine has an instruction for them; sums, and what is
-    computed between products, stay f32.
+    computed between products, stay f32. Devices with matrix units know ``tf32``: products of f32 numbers are
+    made of factors rounded to 11 significant bits.
     ``accuracy`` says what may be done instead of the direct method: nothing (``exact``: bit for bit the
     direct f32 method); whatever is fastest and errs, measured with the layer's weights in a sample, by at
     most 5e-5 of the largest result (``auto``), or by at most a given number. That is Winograd's method for
@@ -178,6 +179,8 @@ def compile_model(
     found = records_at(records, options)
     choices = KernelOptions(count, exact, find_strategy(strategy), known, found)
     wanted = chosen_precision(precision)
+    if wanted == "tf32" and isinstance(machine, CpuTarget):
+        raise InputError("precision tf32 is for devices with matrix units", hint="choose f32 or bf16 on CPUs")
     if isinstance(model, Program | Schedule):
         if not isinstance(machine, CpuTarget) or wanted != "f32":
             raise InputError(
@@ -304,10 +307,12 @@ class _OnDevice:
         *,
         checks: bool,
     ) -> None:
-        if precision != "f32":
+        if precision == "bf16":
             raise InputError(
-                f"precision {precision} is for CPUs", hint="models on devices store f32 values as they are"
+                "precision bf16 is for CPUs",
+                hint="models on devices store f32 values as they are; tf32 multiplies them by matrix units",
             )
+        self._precision = precision
         if options.strategy is not None and options.strategy.name not in ON_DEVICES:
             raise TargetError(
                 f"the strategy {options.strategy.name!r} is for CPUs, and {target.name} is none",
@@ -318,10 +323,7 @@ class _OnDevice:
         self._device = device_of(target)
 
     def units(self, graph: Graph) -> GraphUnits:
-        plan = GraphPlan()
-        passes = (WriteOutLoops(), *plan.passes.passes())
-        partition = fuse(simplify(graph, passes), plan.fusion)
-        return GraphUnits(partition, plain_units(partition), plan)
+        return device_units(graph, self._target, self._precision)
 
     def kernels(
         self, units: Sequence[Unit], constants: Callable[[str], Array | None]

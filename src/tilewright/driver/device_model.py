@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from tilewright.build import LoadedKernels, UnitKernel, flops, kernel_source, place_kernels
 from tilewright.codegen import open_cache
 from tilewright.cost import Machine
 from tilewright.devices import DEVICE_ALIGNMENT, Device, DevicePlanBuilder
 from tilewright.driver.assemble import Assembled, Steps, range_check, value_dtype, value_shape
+from tilewright.driver.graph_plan import GraphUnits
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.progress import Progress
-from tilewright.driver.units import Unit
-from tilewright.graph import Step, plan_memory
+from tilewright.driver.units import Precision, Unit, plain_units
+from tilewright.graph import Graph, Step, WidenHalf, WriteOutLoops, fuse, plan_memory, simplify
 from tilewright.ir import Program
-from tilewright.plan import Planned, build_unit
+from tilewright.plan import GraphPlan, Planned, build_unit, round_factors
 from tilewright.runtime import BufferRef
 from tilewright.strategies import Strategy, Task, best_by_model
 from tilewright.support import Settings
@@ -74,6 +76,23 @@ def build_device_kernels(
             )
         progress("compile", len(first), len(first), "")
     return tuple(made[unit.program] for unit in units)
+
+
+def device_units(graph: Graph, target: GpuTarget, precision: Precision = "f32") -> GraphUnits:
+    """The units of a graph on a device: all values plain, loops over time written out.
+
+    Numbers of f16 stay such where the device has matrix units, and become f32 elsewhere. With the precision
+    ``tf32`` factors of products that these units then take are rounded.
+    """
+    plan = GraphPlan(precision)
+    passes = (WriteOutLoops(), *plan.passes.passes())
+    if target.matrix_units:
+        passes = tuple(each for each in passes if not isinstance(each, WidenHalf))
+    partition = fuse(simplify(graph, passes), plan.fusion)
+    units = plain_units(partition)
+    if precision == "tf32":
+        units = tuple(replace(unit, program=round_factors(unit.program, target)) for unit in units)
+    return GraphUnits(partition, units, plan)
 
 
 def planned_for_device(

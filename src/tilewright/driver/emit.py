@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 from tilewright.build import flops, kernel_source, moved_bytes
 from tilewright.codegen import DeviceSource, KernelResources, compile_cuda
 from tilewright.cost import Machine
-from tilewright.driver.device_model import HOST_THREADS, planned_for_device
+from tilewright.driver.choices import chosen_precision
+from tilewright.driver.device_model import HOST_THREADS, device_units, planned_for_device
 from tilewright.driver.kernels import naming_unit
 from tilewright.driver.progress import Progress, no_progress
-from tilewright.driver.units import Unit, plain_units
+from tilewright.driver.units import Precision, Unit
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import PASSES, fuse, simplify
 from tilewright.ir import Program
 from tilewright.plan import UnitPlan
 from tilewright.strategies import Prices, Task
@@ -77,6 +77,7 @@ def emit_model(
     form: Form = "source",
     *,
     shapes: Shapes | None = None,
+    precision: Precision | str = "f32",
     progress: Progress = no_progress,
 ) -> tuple[EmittedUnit, ...]:
     """The kernels of a model, each different program once, as text, PTX or machine code.
@@ -89,9 +90,9 @@ def emit_model(
             f"{form} is for CUDA; the target {target.name} takes {target.language}",
             hint="--emit source, or a target such as cuda:sm_90",
         )
-    partition = fuse(simplify(import_onnx(model, shapes=shapes), PASSES))
+    graph = import_onnx(model, shapes=shapes)
     same: dict[Program, list[Unit]] = {}
-    for unit in plain_units(partition):
+    for unit in device_units(graph, target, chosen_precision(precision)).units:
         same.setdefault(unit.program, []).append(unit)
     units = [found[0] for found in same.values()]
     sources: list[DeviceSource] = []

@@ -25,8 +25,8 @@ from tilewright.lang import large_outputs, largest, store_as
 from tilewright.plan import Flow, GraphPlan, slice_program, sliced_buffers, with_layouts
 from tilewright.support import ArtefactError, ScheduleError
 
-Precision = Literal["f32", "bf16"]
-PRECISIONS: Final[tuple[Precision, ...]] = ("f32", "bf16")
+Precision = Literal["f32", "bf16", "tf32"]
+PRECISIONS: Final[tuple[Precision, ...]] = ("f32", "bf16", "tf32")
 _OTHER_MODEL: Final = "is it the plan of another model?"
 
 

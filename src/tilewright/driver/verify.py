@@ -100,7 +100,7 @@ def verify_model(
     originals = {value: value if value in named else value.removesuffix(FILLED) for value in found}
     inner = [value for value, name in originals.items() if name in named and name not in outputs]
     expected = _evaluate(engine, model, [originals[value] for value in inner], outputs, feeds)
-    rounded = compiled.precision == "bf16"
+    rounded = compiled.precision != "f32"
     terms, makers = _terms(compiled, rounded), _makers(compiled)
     deepest = max(terms.values(), default=1)
 

@@ -22,6 +22,7 @@ from tilewright.graph.passes import (
     NarrowInputs,
     Pass,
     SliceLookups,
+    WidenHalf,
     WriteOutLoops,
     simplify,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "Pass",
     "SliceLookups",
     "fuse",
+    "WidenHalf",
     "WriteOutLoops",
     "simplify",
     "Array",

@@ -29,6 +29,7 @@ from tilewright.plan.gpu.groups import (
 )
 from tilewright.plan.gpu.matrix import MatrixProblem
 from tilewright.plan.gpu.product import ProductProblem
+from tilewright.plan.gpu.rounding import round_factors
 from tilewright.plan.graph.assignment import Cost, assign, total_cost
 from tilewright.plan.graph.batch_tiling import choose_parts, resized, slice_program, sliced_buffers
 from tilewright.plan.graph.joins import choose_joins, fits_together
@@ -157,6 +158,7 @@ __all__ = [
     "resized",
     "renamed_plan",
     "rewritten",
+    "round_factors",
     "row_chain_cost",
     "row_chain_pays",
     "schedule_open",

@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 import pytest
 
 import tilewright
@@ -159,3 +161,47 @@ class _Limited:
 
     def __init__(self, device, limits):
         self.name, self.language, self.limits = device.name, device.language, limits
+
+
+def perceptron(dtype):
+    """Two products with what is around them, of numbers of a type."""
+    rng = np.random.default_rng(0)
+
+    def known(name, *shape):
+        values = rng.standard_normal(shape) / np.sqrt(shape[0])
+        return onnx.numpy_helper.from_array(values.astype(dtype), name)
+
+    make, kind = onnx.helper.make_node, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        make("MatMul", ["x", "w"], ["h"]), make("Add", ["h", "b"], ["i"]), make("Relu", ["i"], ["j"]),
+        make("MatMul", ["j", "v"], ["s"]), make("Softmax", ["s"], ["y"], axis=-1),
+    ]  # fmt: skip
+    x, y = (onnx.helper.make_tensor_value_info(n, kind, s) for n, s in (("x", (33, 48)), ("y", (33, 20))))
+    graph = onnx.helper.make_graph(
+        nodes, "perceptron", [x], [y], [known("w", 48, 64), known("b", 64), known("v", 64, 20)]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "rule"),
+    [("f2", "f32", "gpu_matrix"), ("f4", "tf32", "gpu_matrix"), ("f4", "f32", "gpu_product")],
+)
+def test_models_of_narrow_numbers_take_matrix_units(dtype, precision, rule):
+    """The schedule of a device with units, whose instructions C has as loops."""
+    model = perceptron(dtype)
+    device = replace(find_target("cuda:sm_80"), name="c", language="c")
+    compiled = tilewright.compile(model, target=device, precision=precision)
+    rules = [nest.rule for group in compiled.groups() for nest in group.kernel.plan.nests]
+    assert rules.count(rule) == 2 and len({"gpu_matrix", "gpu_product"} & set(rules)) == 1
+    found = verify_model(compiled, model, compiled.sample_feeds())
+    assert found.ok, found.first_difference
+    units = emit_model(model, find_target("cuda:sm_80"), precision=precision)
+    assert [rule for unit in units for rule in unit.rules] == rules
+
+
+def test_tf32_is_for_devices():
+    with pytest.raises(InputError, match="tf32 is for devices"):
+        tilewright.compile(perceptron("f4"), precision="tf32")

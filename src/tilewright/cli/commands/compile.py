@@ -181,7 +181,14 @@ def _emit_kernels(state: State, model: str, output: str | None, form: Form, opti
     if output is None and form != "source" and not state.json:
         raise click.UsageError(f"--emit {form} needs --output")
     with ProgressBar(state) as progress:
-        made = emit_model(open_model(model), target, form, shapes=options.shapes, progress=progress)
+        made = emit_model(
+            open_model(model),
+            target,
+            form,
+            shapes=options.shapes,
+            precision=options.precision,
+            progress=progress,
+        )
     if output is not None:
         write_folder(output, {unit.file: unit.content for unit in made})
     if state.json:
