@@ -76,7 +76,7 @@ def tiles_of(planned):
 )
 def test_products_at_ragged_and_prime_sizes(size, dtype, other, turned, batch):
     program = product(*size, dtype, other, turned=turned, batch=batch)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     assert tiles_of(planned) and not planned.schedule.notes
     compare(program, planned.schedule, LANGUAGES, turned=turned)
     text = checked_by_nvrtc(planned.schedule.func, registers=MOST_REGISTERS)
@@ -86,10 +86,10 @@ def test_products_at_ragged_and_prime_sizes(size, dtype, other, turned, batch):
 def test_convolutions_are_products():
     x, w = lang.placeholder((1, 16, 9, 9), "f16", name="X"), lang.placeholder((24, 16, 3, 3), "f16", name="W")
     program = lang.program([x, w], [ops.conv(x, w, padding=1)])
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     assert tiles_of(planned) and not planned.schedule.notes
     given = data(program)
-    plain = plan_unit(program, POCL, 1)
+    plain = plan_unit(program, Machine(POCL, 1))
     want = on_device(plain.schedule.func, "c")(given)
     got = on_device(planned.schedule.func, "c")(given)
     for name, value in want.items():
@@ -99,7 +99,7 @@ def test_convolutions_are_products():
 
 def test_tiles_are_legal_by_the_exact_judge():
     program = product(16, 16, 16)
-    planned = plan_unit(program, A100, 1)
+    planned = plan_unit(program, Machine(A100, 1))
     before = Schedule(program).replay(planned.plan.rewrites)
     steps = [step for step in planned.schedule.trace.steps if step.primitive != "tensorize"]
     loops = Schedule(program).replay(replace(planned.schedule.trace, steps=tuple(steps)))
@@ -109,7 +109,7 @@ def test_tiles_are_legal_by_the_exact_judge():
 @pytest.mark.parametrize("target", [A100, H200], ids=lambda x: x.name)
 @pytest.mark.parametrize(("dtype", "turned"), [("f16", False), ("bf16", True), ("f32", False), ("i8", False)])
 def test_registers_are_bounded_and_never_spilled(dtype, turned, target):
-    planned = plan_unit(product(1024, 768, 512, dtype, turned=turned), target, 1)
+    planned = plan_unit(product(1024, 768, 512, dtype, turned=turned), Machine(target, 1))
     tiles = tiles_of(planned)
     text = checked_by_nvrtc(planned.schedule.func, registers=MOST_REGISTERS)
     # slices that are copied ahead take no registers, and words of factors are read at once
@@ -119,7 +119,7 @@ def test_registers_are_bounded_and_never_spilled(dtype, turned, target):
 
 def test_every_point_of_the_space_is_right():
     program = product(48, 40, 70, "f16")
-    plan = plan_unit(program, A100, 1).plan
+    plan = plan_unit(program, Machine(A100, 1)).plan
     _, context = rewritten(program, plan, Machine(A100, 1))
     nest = next(n for n in plan.nests if n.rule == "gpu_matrix")
     rule = RULES[nest.rule]
@@ -147,7 +147,7 @@ def test_every_point_of_the_space_is_right():
 )
 def test_tiles_that_do_not_fit_are_refused(tiles, reason):
     program = product(64, 64, 64)
-    plan = plan_unit(program, A100, 1).plan
+    plan = plan_unit(program, Machine(A100, 1)).plan
     nests = tuple(replace(n, plan=tiles) if n.rule == "gpu_matrix" else n for n in plan.nests)
     with pytest.raises(ArtefactError, match=reason):
         build_unit(program, replace(plan, nests=nests), Machine(A100, 1))
@@ -155,10 +155,10 @@ def test_tiles_that_do_not_fit_are_refused(tiles, reason):
 
 def test_who_has_no_unit_multiplies_by_threads():
     for target, program in ((V100, product(64, 64, 64)), (A100, product(5, 64, 64))):
-        rules = [nest.rule for nest in plan_unit(program, target, 1).plan.nests]
+        rules = [nest.rule for nest in plan_unit(program, Machine(target, 1)).plan.nests]
         assert "gpu_product" in rules and "gpu_matrix" not in rules
     a, b = (lang.placeholder((64, 64), name=name) for name in "AB")
-    plain = plan_unit(lang.program([a, b], [ops.matmul(a, b)]), A100, 1)
+    plain = plan_unit(lang.program([a, b], [ops.matmul(a, b)]), Machine(A100, 1))
     assert [nest.rule for nest in plain.plan.nests] == ["gpu_product"]
 
 

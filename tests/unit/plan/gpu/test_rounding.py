@@ -2,6 +2,7 @@
 
 from tilewright import lang
 from tilewright.analysis import roles_of
+from tilewright.cost import Machine
 from tilewright.ir import F32, tf32_argument
 from tilewright.lang import ops
 from tilewright.plan import plan_unit, round_factors
@@ -17,7 +18,7 @@ def test_factors_of_large_products_are_rounded():
     program = round_factors(product(48, 40, 24), A100)
     roles = roles_of(program.stage("C"))
     assert all(tf32_argument(e) is not None and e.dtype == F32 for e in (roles.a, roles.b))
-    assert [nest.rule for nest in plan_unit(program, A100, 1).plan.nests] == ["gpu_matrix"]
+    assert [nest.rule for nest in plan_unit(program, Machine(A100, 1)).plan.nests] == ["gpu_matrix"]
     # once is enough
     assert round_factors(program, A100) == program
 
