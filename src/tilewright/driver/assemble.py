@@ -251,10 +251,12 @@ def assemble(
     planned |= {value: sizes[value] for value in staged}
     layout = _arena(steps, outer, planned, pool.threads, staged)
     weights = sum({id(array): array.nbytes for array in steps.constants.values()}.values())
-    if layout.size + weights + sum(sizes[value] for value in refs) > memory_limit:
+    given = sum(sizes[value] for value in refs)
+    if layout.size + weights + given > memory_limit:
         raise ResourceError(
-            f"one run would take {format_bytes(layout.size)} for intermediate tensors and "
-            f"{format_bytes(weights)} for weights; there are {format_bytes(memory_limit)}"
+            f"one run would take {format_bytes(layout.size)} for intermediate tensors, "
+            f"{format_bytes(weights)} for weights and {format_bytes(given)} for inputs and outputs; "
+            f"there are {format_bytes(memory_limit)}"
         )
     refs.update({value: builder.arena(layout.offsets[value], planned[value]) for value in planned})
     for value in staged:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,17 +20,34 @@ from tilewright.driver.kernels import KernelOptions, build_kernels, scheduled_ke
 from tilewright.driver.model import CompiledModel, Text, kernel_texts
 from tilewright.driver.profile import Profile
 from tilewright.driver.progress import Progress
+from tilewright.driver.range_plan import AtSizes, NoRangePlanError, range_plan, sizes_to_compare
+from tilewright.driver.samples import index_bounds
+from tilewright.driver.save import Described, Library, Weights, range_manifest, save_model
 from tilewright.driver.units import Unit
 from tilewright.graph import Graph, Node, TensorType
-from tilewright.ir import CONST, Buffer, Program, buffer_at, evaluate_index, program_at, strides_of
+from tilewright.ir import (
+    CONST,
+    Buffer,
+    Index,
+    Param,
+    Program,
+    buffer_at,
+    evaluate_index,
+    program_at,
+    strides_of,
+)
 from tilewright.plan import schedule_open
-from tilewright.runtime import BoundModel, HoldsCode, ThreadPool
+from tilewright.runtime import AffineDim, BoundModel, HoldsCode, OpenManifest, OpenTensor, ThreadPool
 from tilewright.schedule import Schedule
-from tilewright.support import InputError, Settings, known_names, quoted
+from tilewright.support import InputError, ResourceError, Settings, known_names, quoted
 from tilewright.target import CpuTarget
 
 SIZES_KEPT: Final = 8
 """Of a program with symbolic sizes, the plans of so many combinations of sizes are kept: the last used."""
+
+
+OpenManifestParts: TypeAlias = tuple[OpenManifest, Library, Weights]
+"""What a file says of a program, its kernel and its constants."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +60,8 @@ class _Compiled:
     pool: ThreadPool
     seconds: Mapping[str, float]
 
-    def at(self, sizes: Mapping[str, int]) -> CompiledModel:
-        """The program at given sizes, ready to run."""
+    def steps(self, sizes: Mapping[str, int]) -> Steps:
+        """The one step of a run at given sizes."""
         unit, kernel = self.unit, self.kernel
         program = program_at(unit.program, sizes) if unit.program.params else unit.program
         unit = replace(unit, program=program)
@@ -64,20 +82,65 @@ class _Compiled:
             name=program.name,
         )
         steps = make_steps(graph, [unit], [kernel], {}, kernel.threads)
-        steps = replace(steps, graph=replace(graph, constants={}))
+        return replace(steps, graph=replace(graph, constants={}))
 
-        def assembled(steps: Steps, wanted: Sequence[str]) -> Assembled:
-            return assemble(steps, self.pool, physical_memory(), wanted)
+    def assembled(self, steps: Steps, wanted: Sequence[str]) -> Assembled:
+        """The plan of a run that makes these values."""
+        return assemble(steps, self.pool, physical_memory(), wanted)
 
+    def at(self, sizes: Mapping[str, int]) -> CompiledModel:
+        """The program at given sizes, ready to run."""
+        steps = self.steps(sizes)
+        (unit,) = steps.units
         return CompiledModel(
             steps,
-            assembled(steps, graph.outputs),
-            target=kernel.target,
-            threads=kernel.threads,
-            assemble=assembled,
+            self.assembled(steps, steps.graph.outputs),
+            target=self.kernel.target,
+            threads=self.kernel.threads,
+            assemble=self.assembled,
             compile_seconds=self.seconds,
-            strides={b.name: lies for b in program.inputs if (lies := strides_of(b)) is not None},
+            strides={b.name: lies for b in unit.program.inputs if (lies := strides_of(b)) is not None},
         )
+
+    def at_all_sizes(self) -> OpenManifestParts:
+        """What a file says of the program at all of its sizes, with its kernel and constants.
+
+        Raises InputError where an input's dimension depends on several sizes, a size has steps, or the
+        largest sizes are too large to plan for.
+        """
+        program = self.unit.program
+        sizes = {p.name: (p.lo, p.hi) for p in program.params}
+        if stepped := next((p for p in program.params if p.multiple_of != 1), None):
+            raise InputError(
+                f"the size {stepped.name} has steps of {stepped.multiple_of}; a file holds whole ranges",
+                hint=f"at({stepped.name}=…).save(path) saves the program at fixed sizes",
+            )
+        inputs = tuple(
+            OpenTensor(b.name, b.dtype.numpy, tuple(_open_dim(b, e) for e in b.physical_shape))
+            for b in program.inputs
+            if b.name not in self.constants
+        )
+        ranges, points = tuple(sizes.values()), []
+        try:
+            for each in sizes_to_compare(ranges):
+                steps = self.steps(dict(zip(sizes, each, strict=True)))
+                points.append(AtSizes(each, steps, self.assembled(steps, steps.graph.outputs)))
+        except ResourceError as error:
+            raise InputError(
+                f"memory is planned for the largest sizes of {quoted(program.name)}: {error.what}",
+                hint=f"lang.param({quoted(program.params[0].name)}, hi=…) says how large a size may be",
+            ) from None
+        try:
+            plan = range_plan(points, ranges, points[0].steps.graph.outputs)
+        except NoRangePlanError as error:
+            raise InputError(
+                f"the sizes of {quoted(program.name)} have no plan in common: {error}",
+                hint="at(…).save(path) saves the program at fixed sizes",
+            ) from None
+        said = Described(program.name, self.kernel.target, (), (), index_bounds(points[0].steps.graph))
+        library, weights = Library(), Weights()
+        manifest = range_manifest(ranges, plan, points[0].steps.kernels, said, library, weights)
+        return OpenManifest(sizes, inputs, (manifest,), ()), library, weights
 
 
 class CompiledProgram(HoldsCode):
@@ -157,6 +220,15 @@ class CompiledProgram(HoldsCode):
                 "schedule": kernel.schedule.trace.to_python(),
             }
         ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program as one file that ``tilewright.load`` runs without the compiler, at all sizes.
+
+        Memory is planned for the largest sizes. Raises InputError for a program that no file can hold at all
+        sizes (``at(…).save`` then saves it at some), ArtefactError where the file cannot be written,
+        InstallationError off x86-64 where there is no C compiler to link with.
+        """
+        save_model(*self._compiled.at_all_sizes(), path)
 
     def emit(self, form: Text = "c") -> str:
         """The code in a form, for all sizes: see :meth:`CompiledModel.emit`."""
@@ -292,6 +364,19 @@ def _known(program: Program, constants: Mapping[str, Array]) -> dict[str, Array]
             )
         known[name] = array
     return known
+
+
+def _open_dim(b: Buffer, extent: Index) -> int | str | AffineDim:
+    """A dimension of an input as a file says it. Raises InputError for one of several sizes."""
+    if extent.is_const:
+        return extent.const
+    ((atom, factor), *more) = extent.terms
+    if more or not isinstance(atom, Param):
+        raise InputError(
+            f"the input {quoted(b.name)} has a dimension of {extent} elements: a file says one size of each",
+            hint="at(…).save(path) saves the program at fixed sizes",
+        )
+    return atom.name if (factor, extent.const) == (1, 0) else AffineDim(atom.name, factor, extent.const)
 
 
 def _extents(b: Buffer) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from tilewright.runtime.native import (
     now_ns,
 )
 from tilewright.runtime.open_manifest import OpenManifest, RangeManifest
-from tilewright.runtime.open_sizes import OpenTensor, Ranges, SizeReader
+from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, SizeReader
 from tilewright.runtime.pool import PoolOptions, ThreadPool, default_pool, pool_for, shared_pool
 from tilewright.runtime.ranges import Extent, RangePlan, SizedTensor, extent_at
 from tilewright.runtime.results import Results
@@ -54,6 +54,7 @@ from tilewright.runtime.tensors import (
 )
 
 __all__ = [
+    "AffineDim",
     "ALIGNMENT",
     "ARENA",
     "CODE",

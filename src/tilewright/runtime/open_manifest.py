@@ -19,11 +19,11 @@ from tilewright.runtime.container import newer_or_older
 from tilewright.runtime.entries import MalformedError, entry, list_of, number, numbers, size, text
 from tilewright.runtime.executor import MAX_BYTES
 from tilewright.runtime.manifest import ABI, DTYPES, Manifest, read_plan
-from tilewright.runtime.open_sizes import OpenTensor, Ranges, Sizes
+from tilewright.runtime.open_sizes import AffineDim, OpenTensor, Ranges, Sizes
 from tilewright.runtime.ranges import Extent, extent_at
 from tilewright.support import ArtefactError
 
-OPEN_SCHEMA: Final = 4
+OPEN_SCHEMA: Final = 5
 """Version of the manifest of models with open sizes."""
 _MOST_SIZES: Final = 12
 """A shape is looked at in all corners of a range: twice as many with each further size."""
@@ -69,7 +69,8 @@ class OpenManifest:
             "abi": ABI,
             "sizes": [[name, lo, hi] for name, (lo, hi) in self.sizes.items()],
             "inputs": [
-                {"name": each.name, "dtype": each.dtype.name, "dims": list(each.dims)} for each in self.inputs
+                {"name": each.name, "dtype": each.dtype.name, "dims": list(map(_dim_data, each.dims))}
+                for each in self.inputs
             ],
             "ranges": [
                 {
@@ -112,6 +113,20 @@ def is_open(data: Mapping[str, Any]) -> bool:
     return "ranges" in data
 
 
+def _dim_data(dim: int | str | AffineDim) -> int | str | list[int | str]:
+    return [dim.size, dim.factor, dim.offset] if isinstance(dim, AffineDim) else dim
+
+
+def _dim(value: object, what: str) -> int | str | AffineDim:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return number(value, what)
+    if len(value) != 3 or any(type(n) is not int or abs(n) > MAX_BYTES for n in value[1:]) or not value[1]:
+        raise MalformedError(what)
+    return AffineDim(text(value[0], what), value[1], value[2])
+
+
 def _shapes_data(shapes: Sequence[Extents]) -> list[list[list[int]]]:
     return [[list(extent) for extent in shape] for shape in shapes]
 
@@ -137,7 +152,7 @@ def _input(value: object, what: str) -> OpenTensor:
     data = value if isinstance(value, dict) else {}
     if (dtype := data.get("dtype")) not in DTYPES:
         raise MalformedError(what)
-    dims = tuple(dim if isinstance(dim, str) else number(dim, what) for dim in entry(data, "dims", list))
+    dims = tuple(_dim(dim, what) for dim in entry(data, "dims", list))
     return OpenTensor(entry(data, "name", str), np.dtype(dtype), dims)
 
 
@@ -181,7 +196,7 @@ def _check(manifest: OpenManifest) -> None:
     plans = manifest.plans
     if not plans:
         raise MalformedError("ranges")
-    shown = {dim for each in manifest.inputs for dim in each.dims if isinstance(dim, str)}
+    shown = {name for each in manifest.inputs for name in each.sizes}
     if shown != set(manifest.sizes) or any(lo > hi for lo, hi in manifest.sizes.values()):
         raise MalformedError("sizes")
     names = [(each.name, each.dtype) for each in manifest.inputs]

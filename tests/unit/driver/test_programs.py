@@ -140,6 +140,55 @@ def test_symbolic_sizes_are_read_off_the_arrays(tmp_path):
     assert "stencil" in made.emit("c")
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_sizes_are_saved(tmp_path, threads):
+    made, path = tilewright.compile(stencil(), threads=threads), tmp_path / "stencil.tw"
+    made.save(path)
+    saved = tilewright.load(path)
+    assert str(saved.inputs[0]) == "float32[H + 2, W + 1]"
+    assert saved.sizes == {"H": (1, 4096), "W": (1, 4096)}
+    for h, w in ((1, 1), (4096, 3), (5, 33), (64, 200), (509, 7)):
+        a = RNG.standard_normal((h + 2, w + 1)).astype(np.float32)
+        assert np.array_equal(saved(a)[0], made(a)[0])
+    assert saved.sample_feeds(H=3, W=4)["A"].shape == (5, 5)
+    with pytest.raises(InputError, match="the size 'H' is 0"):
+        saved(np.zeros((2, 5), np.float32))
+
+
+def test_sizes_of_several_inputs_agree_when_loaded(tmp_path):
+    n, m = lang.param("n", hi=64), lang.param("m", hi=64)
+    a, b = lang.placeholder((2 * n, m), name="a"), lang.placeholder((n, m), name="b")
+    c = lang.compute((n, m), lambda i, j: a[2 * i, j] + a[2 * i + 1, j] * b[i, j], name="c")
+    made = tilewright.compile(lang.program([a, b], [c], name="pairs"))
+    made.save(tmp_path / "pairs.tw")
+    saved = tilewright.load(tmp_path / "pairs.tw")
+    one, two = (RNG.standard_normal(shape).astype(np.float32) for shape in ((14, 5), (7, 5)))
+    assert np.array_equal(saved(one, two)[0], made(one, two)[0])
+    with pytest.raises(InputError, match="the size 'n' is 7 by axis 0 of 'a' and 6 by axis 0 of 'b'"):
+        saved(one, two[:6])
+    with pytest.raises(InputError, match=r"axis 0 of 'a' has 13 elements, which is 2\*n for no size 'n'"):
+        saved(one[:13], two)
+
+
+@pytest.mark.parametrize(
+    ("size", "shape", "message"),
+    [
+        (lang.param("n"), lambda n: (n, 64), "memory is planned for the largest sizes"),
+        (lang.param("n", hi=64, multiple_of=4), lambda n: (n, 64), "the size n has steps of 4"),
+        (lang.param("n", hi=64), lambda n: (n, n + lang.param("k", hi=8)), "a file says one size of each"),
+    ],
+)
+def test_programs_that_no_file_holds_at_all_sizes(tmp_path, size, shape, message):
+    extents = shape(size)
+    x = lang.placeholder(extents, name="x")
+    beside = [lang.placeholder((lang.param("k", hi=8),), name="z")] if "one size" in message else []
+    y = lang.compute(extents, lambda i, j: x[i, j] + 1.0, name="y")
+    program = lang.program([x, *beside], [y], name="row")
+    with pytest.raises(InputError, match=message):
+        tilewright.compile(program).save(tmp_path / "row.tw")
+    assert not list(tmp_path.iterdir())
+
+
 def test_sizes_that_do_not_fit():
     made = tilewright.compile(stencil())
     with pytest.raises(InputError, match="no size 'D'"):
