@@ -142,9 +142,15 @@ def changed_ranges(**entries):
     )
 
 
+def changed_dims(last):
+    """Another last dimension of the input."""
+    return lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["batch", last]}]}
+
+
 CHANGES = {
-    "a newer schema": (lambda m: m | {"schema": 5}, "newer"),
-    "a schema that is none": (lambda m: m | {"schema": "4"}, "malformed: schema"),
+    "a newer schema": (lambda m: m | {"schema": 6}, "newer"),
+    "an older schema": (lambda m: m | {"schema": 4}, "older"),
+    "a schema that is none": (lambda m: m | {"schema": "5"}, "malformed: schema"),
     "another kernel interface": (lambda m: m | {"abi": 2}, "newer"),
     "no plans": (lambda m: m | {"ranges": [], "single": []}, "malformed: ranges"),
     "a size twice": (lambda m: m | {"sizes": [["seq", 1, 40], ["seq", 1, 3]]}, "malformed: sizes"),
@@ -175,6 +181,11 @@ CHANGES = {
         lambda m: m | {"inputs": [{"name": "ids", "dtype": "int64", "dims": ["seq", "batch"]}]},
         "malformed: inputs",
     ),
+    "a size times nothing": (changed_dims(["seq", 0, 1]), "malformed: inputs"),
+    "half of an affine size": (changed_dims(["seq", 1]), "malformed: inputs"),
+    "an affine size too large": (changed_dims(["seq", 1, 1 << 60]), "malformed: inputs"),
+    "an affine size without a name": (changed_dims([1, 1, 1]), "malformed: inputs"),
+    "an affine size that is not its plan's": (changed_dims(["seq", 1, 1]), "malformed: inputs"),
     "a single size that is not its plan's": (
         lambda m: m | {"single": [m["single"][0] | {"sizes": [32, 2]}]},
         "malformed: inputs",
