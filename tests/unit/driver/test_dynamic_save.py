@@ -149,7 +149,7 @@ def changed_dims(last):
 
 CHANGES = {
     "a newer schema": (lambda m: m | {"schema": 6}, "newer"),
-    "an older schema": (lambda m: m | {"schema": 4}, "older"),
+    "an older schema": (lambda m: m | {"schema": 4}, "has schema 4"),
     "a schema that is none": (lambda m: m | {"schema": "5"}, "malformed: schema"),
     "another kernel interface": (lambda m: m | {"abi": 2}, "newer"),
     "no plans": (lambda m: m | {"ranges": [], "single": []}, "malformed: ranges"),
