@@ -12,7 +12,7 @@ from tilewright.ir import Binary, Expr, Load, Program, Stage, Store, children, c
 from tilewright.plan.pipeline.group import Group
 from tilewright.plan.pipeline.group_plan import GroupPlan
 from tilewright.plan.rows.nest import default_elementwise
-from tilewright.plan.rows.tree import Loops, elementwise_tree
+from tilewright.plan.rows.tree import ElementwiseLoops, Loops, elementwise_loops
 from tilewright.plan.trees import Body, Touched, around, body_of, composed, one, placed, started
 
 
@@ -22,7 +22,7 @@ class Member:
 
     ``body`` has its accesses; ``loads`` how often its expression has each producer of the group, ``sums``
     the producers that are operands of an addition without a product, and ``top`` the operation of the whole
-    expression (of a mere load its buffer). ``alone`` is its nest ahead of the group's.
+    expression (of a mere load its buffer). ``alone`` are the loops of a nest ahead of the group's.
     """
 
     stage: Stage
@@ -30,7 +30,7 @@ class Member:
     loads: Mapping[str, int]
     sums: tuple[frozenset[str], ...]
     top: str
-    alone: tuple[Node, ...] | None
+    alone: ElementwiseLoops | None
 
 
 def members_of(g: Group, program: Program, machine: Machine) -> dict[str, Member] | None:
@@ -50,7 +50,7 @@ def members_of(g: Group, program: Program, machine: Machine) -> dict[str, Member
         alone = None
         if stage is not g.root and not stage.is_reduction:
             plan = default_elementwise(program, stage)
-            alone = elementwise_tree(program, stage, plan, machine)
+            alone = elementwise_loops(program, stage, plan, machine)
         out[stage.name] = Member(stage, body, loads, tuple(sums), top, alone)
     return out
 
@@ -103,7 +103,7 @@ def group_tree(
         return None
     inlined = {m.writes[0]: m.name for m in g.members if places[m.name] == "inline"}
     bodies = _inlined(g, known, inlined) if inlined else {n: m.body for n, m in known.items()}
-    ahead = _ahead(g, program, places, machine, known, bodies)
+    ahead = _ahead(g, places, known, bodies)
     if ahead is None:
         return None
     loops = _around(g, plan, machine.target.lanes(program.buffer(g.root.writes[0]).dtype))
@@ -129,9 +129,7 @@ def group_tree(
 
 def _ahead(
     g: Group,
-    program: Program,
     places: Mapping[str, str],
-    machine: Machine,
     known: Mapping[str, Member],
     bodies: Mapping[str, Body],
 ) -> list[Node] | None:
@@ -141,13 +139,9 @@ def _ahead(
         if places[m.name] != "root":
             continue
         alone = known[m.name].alone
-        if bodies[m.name] is not known[m.name].body:
-            # with other producers in its expression
-            plan = default_elementwise(program, m)
-            alone = elementwise_tree(program, m, plan, machine, bodies[m.name])
         if alone is None or m.is_reduction:
             return None
-        out += alone
+        out += alone.around(bodies[m.name])
     return out
 
 

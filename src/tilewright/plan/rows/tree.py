@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -71,18 +71,30 @@ def shared_loops(
     return _Outer([("fused", count, kind), *own, *serial[taken:]], binding)
 
 
-def elementwise_tree(
-    program: Program,
-    stage: Stage,
-    plan: ElementwisePlan,
-    machine: Machine,
-    body: Body | None = None,
-) -> tuple[Node, ...] | None:
-    """The nest of one stage; ``None`` where squares, runs, divisors or readers decide about its loops.
+@dataclass(frozen=True, slots=True)
+class ElementwiseLoops:
+    """The loops of one stage's nest, and where its axes go; not yet what is computed in them."""
 
-    ``body`` is the stage's, by default as it stands in the program.
-    """
-    body = body_of(program, stage) if body is None else body
+    loops: Loops
+    binding: Mapping[str, Place]
+
+    def around(self, body: Body) -> tuple[Node, ...]:
+        """The nest of the stage: of its body as it stands, or with other stages in its expression."""
+        return around(self.loops, [placed(body, self.binding, {n: e for n, e, _ in self.loops})])
+
+
+def elementwise_tree(
+    program: Program, stage: Stage, plan: ElementwisePlan, machine: Machine
+) -> tuple[Node, ...] | None:
+    """The nest of one stage; ``None`` where squares, runs, divisors or readers decide about its loops."""
+    body, loops = body_of(program, stage), elementwise_loops(program, stage, plan, machine)
+    return None if body is None or loops is None else loops.around(body)
+
+
+def elementwise_loops(
+    program: Program, stage: Stage, plan: ElementwisePlan, machine: Machine
+) -> ElementwiseLoops | None:
+    """The loops of that nest; ``None`` as there."""
     known = all(it.extent.is_const and it.kind != "ord" for it in stage.iters)
     divided = any(
         isinstance(atom, FloorDiv | Mod)
@@ -90,7 +102,7 @@ def elementwise_tree(
         for i in ld.indices
         for atom, _ in i.terms
     )
-    if body is None or not known or divided or plan.run is not None or not stage.iters or stage.is_reduction:
+    if not known or divided or plan.run is not None or not stage.iters or stage.is_reduction:
         return None
     total = elements(stage)
     vector = None if plan.vector is None else stage.iters[plan.vector].name
@@ -112,7 +124,7 @@ def elementwise_tree(
     loops = [*shared.loops, *inner]
     binding = {**shared.binding, **{n: one(n) for n, _, _ in inner}}
     binding = {n: place if sizes[n] > 1 else () for n, place in binding.items()}
-    return around(loops, [placed(body, binding, {n: e for n, e, _ in loops})])
+    return ElementwiseLoops(loops, binding)
 
 
 def rows_tree(
