@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,11 +176,14 @@ class Kernel(HoldsCode):
 
     def run(self, table: Sequence[Array], params: Sequence[int] = ()) -> None:
         """Run on the arrays of all argument buffers, outputs written in place."""
-        self.plan(table, params).run([], [])
+        sizes = dict(zip((p.name for p in self.func.params), params, strict=True))
+        arrays = dict(zip((b.name for b in self.func.buffers), table, strict=True))
+        read, written = ([arrays[b.name] for b in some] for some in (self._read, self._written))
+        self._prepared(sizes).plan.run(read, written)
 
     def plan(self, table: Sequence[Array], params: Sequence[int] = ()) -> ExecutionPlan:
         """An execution plan of this one kernel over the given arrays (for timing)."""
-        builder = PlanBuilder(self._pool())
+        builder = PlanBuilder(self._pool)
         self.add_to(builder, [builder.constant(a) for a in table], params)
         return builder.build([self, *table])
 
@@ -241,7 +245,7 @@ class Kernel(HoldsCode):
         found = self._plans.get(params)
         if found is not None:
             return found
-        builder = PlanBuilder(self._pool())
+        builder = PlanBuilder(self._pool)
         infos = {b.name: TensorInfo(b.name, b.dtype.numpy, _shape(b, sizes)) for b in self.func.buffers}
         refs = {b.name: builder.input(tensor_bytes(infos[b.name])) for b in self._read}
         refs |= {b.name: builder.output(tensor_bytes(infos[b.name])) for b in self._written}
@@ -278,6 +282,7 @@ class Kernel(HoldsCode):
             lane=lane,
         )
 
+    @cached_property
     def _pool(self) -> ThreadPool:
         return shared_pool(PoolOptions.of(read_settings(), self.threads))
 

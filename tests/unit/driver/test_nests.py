@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright.build import kernel as kernels
 from tilewright.driver import Nest
 from tilewright.support import InputError
 
@@ -79,3 +80,17 @@ def test_strategies_and_sizes_of_nests():
     with pytest.raises(InputError, match="the array 'A' would have"):
         update.scheduled({"N": 1 << 30, "n": 3})
     assert Nest(update.func, strategy="as-written").scheduled({"N": 3, "n": 2}).notes == ("as it is written",)
+
+
+def test_later_calls_plan_nothing(monkeypatch):
+    """Settings and quotas of the machine are read once a kernel: on tiny arrays they were most of a call."""
+    A, x = np.zeros((5, 5)), np.ones(5)
+    update(A, x, 1.5, n=5)
+
+    def none() -> None:
+        raise AssertionError("planned again")
+
+    monkeypatch.setattr(kernels, "read_settings", none)
+    monkeypatch.setattr(kernels, "PlanBuilder", none)
+    update(A, x, 1.5, n=5)
+    np.testing.assert_array_equal(A, np.tril(np.full((5, 5), 3.0)))
