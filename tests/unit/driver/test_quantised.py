@@ -46,8 +46,20 @@ class Case:
     """One contraction between quantised tensors, and what it should give."""
 
     def __init__(
-        self, op, x_shape, w_shape, *, activation="u8", zero=0, channels=True, bias=True, **attributes
+        self,
+        op,
+        x_shape,
+        w_shape,
+        *,
+        activation="u8",
+        zero=0,
+        channels=True,
+        bias=True,
+        around=None,
+        most=127,
+        **attributes,
     ):
+        """``around``: the zero point of weights stored as u8, which are up to ``most`` away from it."""
         rng = np.random.default_rng(3)
         self.x = rng.normal(size=x_shape).astype(np.float32)
         out = w_shape[0] if op == "Conv" or attributes.get("transB") else w_shape[1]
@@ -65,8 +77,17 @@ class Case:
         )
         nodes, constants = qdq("x", activation, self.scale, zero)
         constants |= {"w": w, "w_scale": w_scale}
+        read = ["w", "w_scale"]
+        if around is not None:
+            zeros = np.broadcast_to(np.asarray(around, np.uint8), w_scale.shape).copy()
+            apart = [-1 if axis == self.axis and channels else 1 for axis in range(w.ndim)]
+            moved = zeros.astype(np.int64).reshape(apart)
+            w = np.clip(rng.integers(-most, most + 1, w_shape) + moved, 0, 255)
+            constants |= {"w": w.astype(np.uint8), "w_zero": zeros}
+            w = w - moved
+            read.append("w_zero")
         kind = {"axis": self.axis} if channels else {}
-        nodes.append(helper.make_node("DequantizeLinear", ["w", "w_scale"], ["w_d"], **kind))
+        nodes.append(helper.make_node("DequantizeLinear", read, ["w_d"], **kind))
         inputs = ["x_d", "w_d"]
         if b is not None:
             constants["b"] = b
@@ -121,6 +142,16 @@ CASES = {
     "matmul, signed": Case("MatMul", (7, 20), (20, 33), activation="i8", zero=-5),
     "gemm": Case("Gemm", (4, 16), (16, 17), zero=7),
     "gemm, transposed": Case("Gemm", (4, 16), (17, 16), activation="i8", zero=3, transB=1),
+    "matmul, unsigned weights": Case("MatMul", (6, 16), (16, 35), zero=99, around=128, channels=False),
+    "matmul, unsigned weights of channels": Case(
+        "MatMul", (6, 16), (16, 20), around=[128, 117, 130, 101] * 5, most=100
+    ),
+    "gemm, unsigned weights, transposed": Case("Gemm", (4, 16), (17, 16), zero=3, transB=1, around=128),
+    "conv, unsigned weights": Case("Conv", (1, 16, 7, 6), (24, 16, 3, 3), zero=128, around=128, **PADDED),
+    "three channels, unsigned weights": Case("Conv", (1, 3, 6, 6), (8, 3, 3, 3), zero=90, around=128),
+    "depthwise, unsigned weights": Case(
+        "Conv", (1, 8, 6, 6), (8, 1, 3, 3), group=8, zero=100, around=120, most=110, **PADDED
+    ),
     "conv": Case("Conv", (1, 16, 7, 6), (24, 16, 1, 1), zero=128),
     "conv, padded": Case("Conv", (1, 8, 5, 9), (16, 8, 3, 3), **PADDED),
     "conv, padded, zero point": Case("Conv", (1, 16, 5, 4), (40, 16, 3, 3), zero=120, **PADDED),
@@ -164,6 +195,7 @@ OTHERS = {
     "three channels, taps apart": Case("Conv", (1, 3, 9, 9), (8, 3, 3, 3), zero=100, dilations=(2, 2)),
     "groups": Case("Conv", (1, 8, 6, 6), (8, 2, 3, 3), group=4, zero=100, **PADDED),
     "odd sums": Case("MatMul", (3, 9), (9, 16), zero=4),
+    "weights that i8 does not hold": Case("MatMul", (3, 16), (16, 16), around=10, most=240, channels=False),
     "beta": Case("Gemm", (4, 16), (16, 17), beta=0.5, bias=False),
 }
 

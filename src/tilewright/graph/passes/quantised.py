@@ -111,7 +111,10 @@ class _Operand:
 
 @dataclass(frozen=True, slots=True)
 class IntegerProducts:
-    """Do convolutions and matrix products of dequantised u8 with constant dequantised i8 in integers."""
+    """Do convolutions and matrix products of dequantised u8 with constant dequantised bytes in integers.
+
+    Of the constants, what is left without their zero points must fit i8, as that of u8 around 128 does.
+    """
 
     name: ClassVar[str] = "integer-products"
 
@@ -129,16 +132,19 @@ class IntegerProducts:
         return rewriter.finish() if changed else graph
 
 
-def _operands(graph: Graph, node: Node) -> tuple[_Operand, _Operand] | None:
-    """The quantised activation and weights of a contraction; None where it is not one of these."""
+def _operands(graph: Graph, node: Node) -> tuple[_Operand, _Operand, Array] | None:
+    """The quantised activation and weights of a contraction, and these as i8 without their zero point.
+
+    None where it is not one of these.
+    """
     if node.op not in ("Conv", "MatMul", "Gemm") or node.domain:
         return None
     x, w = (_dequantised(graph, value) for value in node.inputs[:2])
     if x is None or w is None or x.value in graph.constants or w.value not in graph.constants:
         return None
-    if graph.types[x.value].dtype != "u8" or graph.types[w.value].dtype != "i8" or w.zero.any():
-        return None
     weights = graph.constants[w.value]
+    if graph.types[x.value].dtype != "u8" or graph.types[w.value].dtype not in ("i8", "u8"):
+        return None
     along = _output_axis(node, weights.shape)
     if along is None or x.scale.size != 1 or x.zero.size != 1:
         return None
@@ -150,7 +156,21 @@ def _operands(graph: Graph, node: Node) -> tuple[_Operand, _Operand] | None:
     bias = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
     if bias is None or bias.ndim > 1:
         return None
-    return x, w
+    numbers = _without_zero(weights, w.zero, along)
+    return None if numbers is None else (x, w, numbers)
+
+
+def _without_zero(weights: Array, zero: Array, along: int) -> Array | None:
+    """The weights less their zero points (one, or one each ``along`` an axis) as i8; None beyond that."""
+    if zero.size not in (1, weights.shape[along]):
+        return None
+    if weights.dtype == np.int8 and not zero.any():
+        return weights
+    apart = [-1 if axis == along else 1 for axis in range(weights.ndim)] if zero.size > 1 else []
+    numbers = weights.astype(np.int16) - zero.astype(np.int16).reshape(apart)
+    limits = np.iinfo(np.int8)
+    fits = numbers.size > 0 and limits.min <= numbers.min() and numbers.max() <= limits.max
+    return numbers.astype(np.int8) if fits else None
 
 
 def _in_groups(node: Node, shape: tuple[int, ...]) -> bool:
@@ -196,12 +216,11 @@ def _dequantised(graph: Graph, value: str) -> _Operand | None:
     return _Operand(maker.inputs[0], scale.reshape(-1), zero.astype(np.int32).reshape(-1), int(str(axis)))
 
 
-def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
-    """The nodes that compute a contraction in integers."""
+def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand, weights: Array) -> None:
+    """The nodes that compute a contraction in integers, of ``weights`` without a zero point."""
     graph = rewriter.graph
     (output,) = node.outputs
     type_ = graph.types[output]
-    weights = graph.constants[w.value]
     activation = rewriter.resolve(x.value)
     spatial = type_.rank - 2 if node.op == "Conv" else 0
 
@@ -214,6 +233,9 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
         rewriter.emit(made, [TensorType(dtype, type_.shape)])
         return name
 
+    def constant() -> str:
+        return w.value if weights is graph.constants[w.value] else rewriter.constant(weights, w.value)
+
     total = rewriter.fresh(f"{output}.integers")
     if node.op == "Conv" and not _is_depthwise(node, weights.shape) and weights.shape[1] % GROUP:
         fill = np.array(int(x.zero[0]), np.uint8)
@@ -224,14 +246,13 @@ def _emit(rewriter: Rewriter, node: Node, x: _Operand, w: _Operand) -> None:
         sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64)
         sums = sums.reshape(-1, *(1,) * spatial)
     elif node.op == "Conv":
-        product = replace(node, op="ConvInteger", inputs=(activation, w.value), outputs=(total,))
+        product = replace(node, op="ConvInteger", inputs=(activation, constant()), outputs=(total,))
         sums = _inside(graph, node, weights)
     else:
         if node.op == "Gemm" and node.attributes.get("transB", 0):
             weights = np.ascontiguousarray(weights.T)
-        name = w.value if weights is graph.constants[w.value] else rewriter.constant(weights, w.value)
         product = replace(
-            node, op="MatMulInteger", inputs=(activation, name), outputs=(total,), attributes={}
+            node, op="MatMulInteger", inputs=(activation, constant()), outputs=(total,), attributes={}
         )
         sums = weights.sum(axis=0, dtype=np.int64)
     rewriter.emit(product, [TensorType("i32", type_.shape)])
