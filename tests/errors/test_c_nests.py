@@ -22,6 +22,7 @@ FRAME = "void f(int n, double A[n][n], double x[n], double a)\n{\n#pragma scop\n
         ("int e = n; int l = 9; while (e < l) { l--; e++; }", "the bound of the loop over 'e' changes"),
         ("x[0] = g(a);", "there is no function 'g'"),
         ("x[0] = *x;", "UnaryOp expressions are not part of nests"),
+        ("switch (n) { default: x[0] = 0; }", "Switch statements are not part of nests"),
         ("for (int i = 0; i != n; i++) x[i] = a;", "the condition of loop 'i' must compare"),
         ("for (int i = 0; n > i; i++) x[i] = a;", "must begin with 'i'"),
         ("for (int i = 0; i < n; i--) x[i] = a;", "loop 'i' steps away from its bound"),

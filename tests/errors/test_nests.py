@@ -47,6 +47,7 @@ def refused(body, match, line=2):
         ("if N > 1 and N > 2:\n    x[0] = a\nelse:\n    x[0] = 0.0", "an else needs a single comparison", 2),
         ("x[0] = a if a else 0.0", "conditions are comparisons", 2),
         ("return", "a nest ends at its end", 2),
+        ("with x:\n    pass", "With statements are not part of nests", 2),
     ],
 )
 def test_statements_and_expressions(body, match, line):

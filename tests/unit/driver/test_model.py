@@ -140,7 +140,10 @@ def test_many_threads_run_one_model():
     [
         ({}, r"the input 'x': float32\[4, 8\] is missing"),
         ({"X": 0}, r"no input 'X'\n  hint: its inputs are 'x'"),
-        ({"x": np.zeros((4, 8))}, r"'x': float32\[4, 8\] got elements of float64\n.*astype\(numpy.float32\)"),
+        (
+            {"x": np.zeros((4, 8))},
+            r"'x': float32\[4, 8\] got elements of float64\n.*numpy.asarray",
+        ),
         ({"x": np.zeros((8, 4), np.float32)}, r"'x': float32\[4, 8\] got the shape \[8, 4\]"),
         ({"x": np.zeros((4, 8), ">f4")}, r"float32 in foreign byte order"),
         ({"x": [[1.0], [1.0, 2.0]]}, r"'x'.* cannot be made an array"),

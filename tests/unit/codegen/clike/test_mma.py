@@ -14,6 +14,7 @@ from tilewright.ir import (
     Alloc,
     Along,
     Barrier,
+    Const,
     Exec,
     For,
     If,
@@ -28,6 +29,8 @@ from tilewright.ir import (
     locate,
     mod,
     run_function,
+    seq,
+    store,
     thread,
     var,
 )
@@ -139,12 +142,12 @@ def test_devices_list_what_they_have():
     assert "warp_add_f32" in {row.name for row in V100.instructions}
 
 
-def by_hand(around=lambda s: s, layout=None, scope="global"):
-    """An instruction of a warp on three arguments, ``a`` perhaps somewhere else."""
+def by_hand(around=lambda s: s, layout=None, scope="global", row=None):
+    """An instruction of a warp on three arguments, ``a`` perhaps somewhere else, or other rows of it."""
     lane = var("t")
     places = {
         "c": ((floordiv(lane, 4), mod(lane, 4) * 2), (9, 2), (Along(0, 2, 8), Along(1, 2))),
-        "a": ((floordiv(lane, 4), ZERO), (9, 16), (Along(0, 2, 8), Along(1, 16))),
+        "a": ((floordiv(lane, 4) if row is None else row, ZERO), (9, 16), (Along(0, 2, 8), Along(1, 16))),
         "b": ((ZERO, mod(lane, 4) * 2), (16, 2), (Along(0, 16), Along(1, 2))),
     }
     windows = tuple(
@@ -169,5 +172,23 @@ def test_what_a_unit_cannot_take():
     with pytest.raises(ScheduleError, match="takes 'a' from shared or global memory"):
         emit_kernels(by_hand(scope="local"), "cuda")
     thirds = IndexMap(("i", "j"), (floordiv(var("i"), 3), var("j")), (index(7), index(16)))
-    with pytest.raises(ScheduleError, match="elements of 'a' do not lie evenly"):
-        emit_kernels(by_hand(layout=thirds), "cuda")
+    halves = IndexMap(
+        ("i", "j"), (mod(var("i"), 8), var("j"), floordiv(var("i"), 8)), (index(8), index(16), index(2))
+    )
+    for uneven in ({"layout": thirds}, {"layout": halves}, {"row": ZERO}):
+        with pytest.raises(ScheduleError, match="elements of 'a' do not lie evenly"):
+            emit_kernels(by_hand(**uneven), "cuda")
+
+
+@pytest.mark.parametrize("threads", [32, 16])
+def test_a_reduction_of_a_warp_stands_outside_of_its_threads(threads):
+    windows = Window("c", (ZERO,), (1,), "rw", ()), Window("a", (ZERO,), (32,), "r", (Along(0, 32),))
+    call = Exec("warp_add_f32", windows)
+    cleared = For("t", ZERO, index(threads), store("d", (var("t"),), Const(0.0, F32)), thread("thread.x"))
+    inside = For("t", ZERO, index(threads), call, thread("thread.x"))
+    body = inside if threads == 32 else seq(cleared, call)
+    given = buffer("a", (32,), F32), buffer("c", (1,), F32), buffer("d", (threads,), F32)
+    block = For("g", ZERO, index(1), body, thread("block.x"))
+    func = LoopFunction("f", (), given, ("c", "d"), block, inouts=("c",))
+    with pytest.raises(ScheduleError, match="is done by a whole warp: it stands outside of loops"):
+        emit_kernels(func, "cuda")
