@@ -189,6 +189,16 @@ def test_programs_that_no_file_holds_at_all_sizes(tmp_path, size, shape, message
     assert not list(tmp_path.iterdir())
 
 
+def test_halves_of_a_size_have_no_plan_in_common(tmp_path):
+    n = lang.param("n", hi=64)
+    x = lang.placeholder((n, 8), name="x")
+    program = lang.program([x], [lang.compute((n // 2, 8), lambda i, j: x[2 * i, j], name="y")], name="half")
+    with pytest.raises(
+        InputError, match="the sizes of 'half' have no plan in common: an extent is not affine"
+    ):
+        tilewright.compile(program).save(tmp_path / "half.tw")
+
+
 def test_sizes_that_do_not_fit():
     made = tilewright.compile(stencil())
     with pytest.raises(InputError, match="no size 'D'"):
