@@ -10,14 +10,13 @@ from math import inf, isfinite
 from typing import Final, Literal, TypeAlias
 
 from tilewright.cost import Machine
-from tilewright.driver.choices import chosen_precision
-from tilewright.driver.layout_tuning import LEAST_GAIN, KernelPrices, Prices
+from tilewright.driver.layout_tuning import LEAST_GAIN, KernelPrices, Prices, maker_of
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.retiming import compared
 from tilewright.driver.units import Unit, UnitMaker, flow_of, make_units
 from tilewright.frontend import Shapes, Source, import_onnx
-from tilewright.graph import Graph, Group, Kind, contraction_runs, fuse, simplify
+from tilewright.graph import Graph, Group, Kind, contraction_runs
 from tilewright.ir import Program, structural_hash
 from tilewright.plan import GraphPlan, Layouts, fits_together, slice_program, with_layouts
 from tilewright.support import ArtefactError, get_logger
@@ -171,9 +170,7 @@ class _Model:
         makers = {} if makers is None else makers
         maker = makers.get(plan.fusion.cuts)
         if maker is None:
-            simplified = simplify(graph, plan.passes.passes())
-            maker = UnitMaker(fuse(simplified, plan.fusion), chosen_precision(plan.precision))
-            makers[plan.fusion.cuts] = maker
+            maker = makers[plan.fusion.cuts] = maker_of(graph, plan)
         return cls(graph, plan, makers, make_units(maker, plan))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
@@ -27,7 +28,7 @@ from tilewright.support import InternalError
 WIDE: Final = 1 << 31
 
 
-class Indices:
+class Indices(ABC):
     """Indices as text of one signed integer type.
 
     ``names`` are the texts of variables and parameters, ``env`` what is known of their ranges.
@@ -40,13 +41,13 @@ class Indices:
         self.names: dict[str, str] = {}
         self.env: dict[str, tuple[Index, Index]] = {}
 
+    @abstractmethod
     def opaque(self, e: Expr) -> str:
         """A data-dependent integer as text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def extreme(self, op: str, a: str, b: str) -> str:
         """The smaller or larger of two indices as text."""
-        raise NotImplementedError
 
     def index(self, x: Index) -> str:
         """An index as text, in parentheses where it is more than a name or a number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -60,21 +61,21 @@ class Statements(Expressions):
 
     # -- what languages do differently ----------------------------------------------------------------------
 
+    @abstractmethod
     def alloc(self, s: Alloc) -> None:
         """Write the body of an allocation with its buffer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self, s: Barrier) -> None:
         """Write a barrier."""
-        raise NotImplementedError
 
+    @abstractmethod
     def execute(self, s: Exec) -> None:
         """Write a call of an instruction."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pragmas(self, s: For) -> list[str]:
         """Lines before a loop."""
-        raise NotImplementedError
 
     # -- common ---------------------------------------------------------------------------------------------
 

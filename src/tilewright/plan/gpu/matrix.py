@@ -13,7 +13,7 @@ from tilewright.analysis import Roles, narrowed, roles_of
 from tilewright.cost import ProductSize, WarpTiles, product_seconds
 from tilewright.ir import F32
 from tilewright.plan.gpu.matrix_nest import schedule_on_units
-from tilewright.plan.gpu.product import MOST_THREADS, nest_of, size_of
+from tilewright.plan.gpu.product import MOST_THREADS, made_by_products, nest_of, size_of
 from tilewright.plan.gpu.product_nest import ProductNest
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -46,10 +46,10 @@ class GpuMatrixRule(Rule[MatrixProblem, WarpTiles]):
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> MatrixProblem | None:
         """The product whose result ``root`` takes element by element, if the device has a unit for it."""
-        program = context.program
-        if len(stages) != 3 or any(name not in {s.name for s in program.stages} for name in stages):
+        program, made = context.program, made_by_products(context.program, stages)
+        if made is None:
             return None
-        a, b, result = (program.stage(name) for name in stages)
+        a, b, result = made
         roles = roles_of(result)
         unit = None if isinstance(roles, str) else unit_of(roles, context.machine.gpu)
         nest = nest_of(program, program.stage(root), a, b, result)

@@ -48,10 +48,10 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
 
     def match(self, context: Context, root: str, stages: tuple[str, ...]) -> ProductProblem | None:
         """The product whose result ``root`` takes element by element."""
-        program = context.program
-        if len(stages) != 3 or any(name not in {s.name for s in program.stages} for name in stages):
+        program, made = context.program, made_by_products(context.program, stages)
+        if made is None:
             return None
-        a, b, product = (program.stage(name) for name in stages)
+        a, b, product = made
         nest = nest_of(program, program.stage(root), a, b, product)
         return None if nest is None else ProductProblem(context, nest, size_of(program, nest, a, b))
 
@@ -81,6 +81,15 @@ class GpuProductRule(Rule[ProductProblem, ProductTiles]):
     def build(self, s: Schedule, problem: ProductProblem, plan: ProductTiles) -> Schedule:
         """Carry out the nest."""
         return schedule_product(s, problem.nest, plan)
+
+
+def made_by_products(program: Program, stages: tuple[str, ...]) -> tuple[Stage, Stage, Stage] | None:
+    """The stages of a product as ``as_matrices`` makes them: ``a``, ``b``, product; ``None`` of others."""
+    known = {s.name for s in program.stages}
+    if len(stages) != 3 or any(name not in known for name in stages):
+        return None
+    a, b, product = (program.stage(name) for name in stages)
+    return a, b, product
 
 
 def refusal(size: ProductSize, tiles: ProductTiles, target: GpuTarget) -> str:
