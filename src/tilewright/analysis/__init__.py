@@ -22,6 +22,7 @@ from tilewright.analysis.contraction import (
     row_axis,
     run_length,
 )
+from tilewright.analysis.extrema import Extremum, Order, better, extremum_of
 from tilewright.analysis.footprint import footprint, span
 from tilewright.analysis.matrices import Roles, guards_of, narrowed, roles_of, unchanged
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
@@ -53,6 +54,10 @@ __all__ = [
     "iterator_spans",
     "table_of",
     "Contraction",
+    "Extremum",
+    "Order",
+    "better",
+    "extremum_of",
     "Operand",
     "Operator",
     "Roles",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tilewright import ir
+from tilewright.analysis import better
 from tilewright.ir import Const, DType, Expr, Index
 from tilewright.lang.conversions import to_expr
 from tilewright.lang.functions import condition_of
@@ -55,19 +56,7 @@ class Reduction:
         if self.kind not in ("argmax", "argmin"):
             return (ir.Binary(_OPS[self.kind], current[0], self.values[0]),)
         (best, at), (x, k) = current, self.values
-        better: Expr = ir.Compare("gt" if self.kind == "argmax" else "lt", x, best)
-        tie: Expr = ir.Compare("eq", x, best)
-        earlier = ir.Compare("lt", k, at)
-        take: Expr = ir.Binary("or", better, ir.Binary("and", tie, earlier))
-        if x.dtype.is_float:
-            # a NaN beats every number, the first NaN beats later ones (as in numpy)
-            new, old = ir.Call("isnan", (x,)), ir.Call("isnan", (best,))
-            take = ir.Select(
-                new,
-                ir.Binary("or", ir.Unary("not", old), earlier),
-                ir.Binary("and", ir.Unary("not", old), take),
-            )
-        return ir.Select(take, x, best), ir.Select(take, k, at)
+        return better("gt" if self.kind == "argmax" else "lt", best, at, x, k)
 
 
 class ReductionName(str):

@@ -1,10 +1,12 @@
 """inline, inline_stage, rfactor."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import If, run_function, to_function
+from tilewright.ir import If, Store, run_function, to_function
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
@@ -151,8 +153,28 @@ def test_factoring_is_refused():
     A = lang.placeholder((3, 4), name="A")
     k = lang.reduce_axis(4, "k")
     p = lang.program([A], [lang.compute((3,), lambda i: lang.argmax(A[i, k], axis=k), name="M")])
-    with pytest.raises(ScheduleError, match="not one running value"):
-        Schedule(p).rfactor(p.stages[0].name, "k", 2)
+    (stage,) = p.stages
+    swapped = replace(stage, body=Store(stage.body.writes[::-1]))
+    with pytest.raises(ScheduleError, match="neither one running value nor an extremum with its place"):
+        Schedule(replace(p, stages=(swapped,))).rfactor(stage.name, "k", 2)
+
+
+@pytest.mark.parametrize(("fold", "dtype"), [(lang.argmax, "f32"), (lang.argmin, "f64"), (lang.argmin, "i8")])
+@pytest.mark.parametrize("part", ["outer", "inner"])
+def test_extrema_and_their_places_are_factored(fold, dtype, part):
+    A = lang.placeholder((4, 11), dtype, name="A")
+    k = lang.reduce_axis(11, "k")
+    p = lang.program([A], [lang.compute((4,), lambda i: fold(A[i, k], axis=k), name="M")])
+    s = Schedule(p).rfactor(p.stages[0].name, "k", 3, part=part)
+    again = s.rfactor(p.stages[0].name, "k_o" if part == "outer" else "k_i", 2)
+    given = np.random.default_rng(1).integers(0, 4, (4, 11)).astype(A.dtype.numpy)
+    if A.dtype.is_float:
+        given[1, [4, 7]] = np.nan
+        given[2] = -np.inf if fold is lang.argmax else np.inf
+    want = (np.argmax if fold is lang.argmax else np.argmin)(given, 1)
+    for made in (s, again):
+        (got,) = run_function(made.func, {"A": given}).values()
+        np.testing.assert_array_equal(got, want)
 
 
 def _padded_sum(stride=1, shift=1):

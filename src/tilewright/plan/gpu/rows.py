@@ -97,7 +97,7 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
         """By the bytes that are moved, and the threads that wait for them and for each other."""
         program = problem.context.program
         stages = [*map(program.stage, problem.members), problem.root]
-        inside = {stage.writes[0] for stage in stages[:-1]}
+        inside = {name for stage in stages[:-1] for name in stage.writes}
         moved = {name for stage in stages for name in (*stage.reads, *stage.writes)} - inside
         blocks = prod(it.extent.as_int() for it in problem.root.iters[: problem.depth]) // plan.rows
         turns = 0
@@ -194,18 +194,13 @@ def row_members(program: Program, root: Stage, depth: int, free: Collection[str]
 
 def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Collection[str]) -> bool:
     """Whether a stage computes for each row of ``root`` what stages ``inside`` alone read of it."""
-    name, *others = stage.writes
-    readers = program.consumers(name)
-    if (
-        others
-        or not readers
-        or len(program.producers(name)) != 1
-        or name in {b.name for b in program.outputs}
-    ):
+    readers = {reader.name: reader for name in stage.writes for reader in program.consumers(name)}
+    results = {b.name for b in program.outputs}
+    if not readers or any(len(program.producers(name)) != 1 or name in results for name in stage.writes):
         return False
     if any(it.kind == "ord" or not it.extent.is_const for it in stage.iters):
         return False
-    if any(reader.name not in inside for reader in readers):
+    if any(reader not in inside for reader in readers):
         return False
     pars = [it for it in stage.iters if it.kind == "par"]
     rows = [it.extent for it in root.iters[:depth]]
@@ -215,9 +210,10 @@ def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Coll
     _, body = condition_of(stage.body)
     if any([*indices] != own for _, indices in stmt_writes(body)):
         return False
-    for reader in readers:
+    for reader in readers.values():
         here = [var(it.name) for it in reader.iters if it.kind == "par"][:depth]
-        if any([*ld.indices[:depth]] != here for ld in stmt_loads(reader.body) if ld.buffer == name):
+        own_loads = [ld for ld in stmt_loads(reader.body) if ld.buffer in stage.writes]
+        if any([*ld.indices[:depth]] != here for ld in own_loads):
             return False
     return True
 
@@ -231,8 +227,8 @@ def _lanes(stage: Stage, depth: int) -> int | None:
 
 
 def _bytes(program: Program, stage: Stage, depth: int) -> int:
-    b = program.buffer(stage.writes[0])
-    return prod(e.as_int() for e in b.shape[depth:]) * b.dtype.bytes
+    held = [program.buffer(name) for name in stage.writes]
+    return sum(prod(e.as_int() for e in b.shape[depth:]) * b.dtype.bytes for b in held)
 
 
 def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule:
@@ -251,7 +247,8 @@ def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule
     s = s.bind(first, "block.x")
     for name in reversed(problem.members):
         s = s.compute_at(name, first)
-        s = s.set_scope(s.block(name).writes[0][0], "shared")
+        for written, _ in s.block(name).writes:
+            s = s.set_scope(written, "shared")
     for name in (*problem.members, root):
         s = _share(s, name, first, depth, plan)
     target = problem.context.machine.gpu

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tilewright.analysis import Order, better, extremum_of
 from tilewright.ir import (
     ZERO,
+    Access,
     Binary,
+    Buffer,
     Const,
     DType,
     Expr,
@@ -26,12 +30,11 @@ from tilewright.ir import (
     fresh_name,
     ge0,
     iter_env,
+    loads,
     map_exprs,
     prove_ge0,
     simplify_deep,
     simplify_expr,
-    stmt_loads,
-    store,
     substitute_body,
     var,
 )
@@ -89,7 +92,8 @@ def rfactor(
                         S[i] = f32(0.0)
                     S[i] = (S[i] + S_rf[i, k_i])
 
-    For sums, products, maxima and minima; the order of floating-point operations changes. Where ``factor``
+    For sums, products, maxima and minima, and maxima and minima with their places (``lang.argmax``), whose
+    parts are values and places; the order of floating-point operations changes. Where ``factor``
     does not divide the axis the rest is skipped by a condition. An update over reduction axes (a histogram)
     gets copies of its whole buffer, one for each value of the new axis; ``<name>_start`` fills them, and
     ``stage`` adds them to what the buffer held. Raises ScheduleError for other reductions.
@@ -115,34 +119,60 @@ def rfactor(
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """``if cond: buffer[indices] = op(buffer[indices], term)``."""
+    """``if cond: buffers[indices] = op(buffers[indices], terms)``: a value, or an extremum and its place."""
 
-    buffer: str
+    buffers: tuple[str, ...]
     indices: tuple[Index, ...]
-    op: str
-    term: Expr
+    op: str | Order
+    terms: tuple[Expr, ...]
     cond: Pred
+
+    def step(self, buffers: Sequence[Buffer], place: tuple[Index, ...], terms: tuple[Expr, ...]) -> Store:
+        """Running values in ``buffers`` at ``place`` after ``terms``."""
+        old = [Load(b.name, place, b.dtype) for b in buffers]
+        if len(old) == 1:
+            new: tuple[Expr, ...] = (Binary(self.op, old[0], terms[0]),)
+        else:
+            new = better(self._order, old[0], old[1], terms[0], terms[1])
+        return Store(tuple(Access(b.name, place, value) for b, value in zip(buffers, new, strict=True)))
+
+    def start(self, buffers: Sequence[Buffer], place: tuple[Index, ...]) -> Store:
+        """What running values begin with: values that change no others."""
+        first, *rest = (b.dtype for b in buffers)
+        values = [_identity(self.op, first)]
+        if rest:
+            values = [_identity("max" if self._order == "gt" else "min", first), _identity("min", rest[0])]
+        return Store(tuple(Access(b.name, place, value) for b, value in zip(buffers, values, strict=True)))
+
+    @property
+    def _order(self) -> Order:
+        return "gt" if self.op == "gt" else "lt"
 
 
 def _form(stage: Stage) -> _Form | str:
     cond, body = condition_of(stage.body)
     if not isinstance(body, Store) or len(body.writes) != 1:
-        return "it is not one running value"
+        found = extremum_of(body) if isinstance(body, Store) and stage.init is not None else None
+        pair = () if found is None else (found.value, found.position)
+        if found is None or any(ld.buffer in found.buffers for e in pair for ld in loads(e)):
+            return "it is neither one running value nor an extremum with its place"
+        return _Form(found.buffers, body.writes[0].indices, found.order, pair, cond)
     (access,) = body.writes
     value = access.value
     if not isinstance(value, Binary) or value.op not in OPERATIONS:
         return f"it is none of {', '.join(OPERATIONS)}"
-    for mine, term in ((value.a, value.b), (value.b, value.a)):
-        if isinstance(mine, Load) and (mine.buffer, mine.indices) == (access.buffer, access.indices):
-            if all(ld.buffer != access.buffer for ld in stmt_loads(store("", (), term))):
-                return _Form(access.buffer, access.indices, value.op, term, cond)
+    for own, term in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(own, Load) and (own.buffer, own.indices) == (access.buffer, access.indices):
+            if all(ld.buffer != access.buffer for ld in loads(term)):
+                return _Form((access.buffer,), access.indices, value.op, (term,), cond)
     return "its body is not an operation on the running value"
 
 
 def _factored(
     program: Program, node: Stage, red: Iter, form: _Form, factor: int, part: str, name: str | None
 ) -> Program:
-    found = find_tensor(program, form.buffer)
+    held = [find_tensor(program, name) for name in form.buffers]
+    found = held[0]
     taken = {*(s.name for s in program.stages), *(b.name for b in program.buffers)}
     new = fresh_name(f"{node.name}_rf", taken) if name is None else name
     if new in taken or not (new.isascii() and new.isidentifier()):
@@ -170,34 +200,33 @@ def _factored(
         s = substitute_body(s, {red.name: at})
         return map_exprs(s, lambda x: simplify_deep(x, env), lambda e: simplify_expr(e, env))
 
+    shape = (extents[kept], *found.shape) if first else (*found.shape, extents[kept])
+    names = (new,) if len(held) == 1 else (fresh_name(f"{new}_value", taken | {new}), new)
+    made = [buffer(each, shape, b.dtype) for each, b in zip(names, held, strict=True)]
     place = (var(kept), *form.indices) if first else (*form.indices, var(kept))
-    running = Load(new, place, found.dtype)
-    step: Stmt = store(new, place, Binary(form.op, running, form.term))
+    step: Stmt = form.step(made, place, form.terms)
     # first, as what the others read may not exist past the axis' end
     cond = form.cond if prove_ge0(inside, env) else (ge0(red.hi - 1 - var(red.name)), *form.cond)
     body = moved(If(cond, step) if cond else step)
-    start = store(new, place, _identity(form.op, found.dtype))
     starts: tuple[Stage, ...] = ()
     indices, spread = form.indices, pars
+    every = place
     if node.init is None:
         # an update: which elements it changes is known to it alone, so all have copies
-        names = [fresh_name(f"i{d}", used | {outer, inner}) for d in range(len(found.shape))]
-        spread = [Iter(name, ZERO, extent, "par") for name, extent in zip(names, found.shape, strict=True)]
-        indices = tuple(var(name) for name in names)
+        own = [fresh_name(f"i{d}", used | {outer, inner}) for d in range(len(found.shape))]
+        spread = [Iter(name, ZERO, extent, "par") for name, extent in zip(own, found.shape, strict=True)]
+        indices = tuple(var(name) for name in own)
         every = (var(kept), *indices) if first else (*indices, var(kept))
         all_of = (lane, *spread) if first else (*spread, lane)
-        fill = store(new, every, _identity(form.op, found.dtype))
+        fill = form.start(made, every)
         starts = (Stage(fresh_name(f"{new}_start", taken | {new}), all_of, fill, None, node.source),)
-        running = Load(new, every, found.dtype)
-    partial = Stage(new, iters, body, None if starts else start, node.source)
-    total = Load(form.buffer, indices, found.dtype)
-    last = store(form.buffer, indices, Binary(form.op, total, running))
+    partial = Stage(new, iters, body, None if starts else form.start(made, place), node.source)
+    last = form.step(held, indices, tuple(Load(b.name, every, b.dtype) for b in made))
     final = replace(node, iters=(*spread, Iter(kept, ZERO, extents[kept], "red")), body=last)
-    shape = (extents[kept], *found.shape) if first else (*found.shape, extents[kept])
     n = program.stages.index(node)
     return replace(
         program,
-        temps=(*program.temps, buffer(new, shape, found.dtype)),
+        temps=(*program.temps, *made),
         stages=(*program.stages[:n], *starts, partial, final, *program.stages[n + 1 :]),
     )
 

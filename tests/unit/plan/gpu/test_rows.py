@@ -145,3 +145,20 @@ def test_extremes_are_joined_by_warps():
     assert " warp_max_f32(" in str(s)
     assert "tw_max_f32(part, other)" in checked_by_nvrtc(s.func, registers=64)
     compare(program, s, ["c"])
+
+
+@pytest.mark.parametrize(("shape", "kernels"), [((1, 20011), 2), ((5, 1009), 1), ((131, 257), 1)])
+def test_places_of_extrema_are_found_by_many_threads(shape, kernels):
+    """As a block, or several, reduce other long rows; of equal values, and of NaNs, the first."""
+    x = lang.placeholder(shape, name="X")
+    program = lang.program([x], [ops.arg_reduce("argmax", x, 1)])
+    given = RNG.integers(0, 99, shape).astype(np.float32)
+    given[shape[0] // 2, [71, 200]] = np.nan
+    for machine in (Machine(A100, 1), Machine(POCL, 1)):
+        planned = plan_unit(program, machine)
+        assert planned.plan.nests[0].rule == "gpu_rows" and len(planned.plan.nests) == kernels
+        assert not planned.schedule.notes
+        for language in LANGUAGES:
+            got = on_device(planned.schedule.func, language)({"X": given})["argmax"]
+            np.testing.assert_array_equal(got, given.argmax(1))
+        checked_by_nvrtc(planned.schedule.func, registers=64)
