@@ -151,12 +151,12 @@ class _Form:
 
 def _form(stage: Stage) -> _Form | str:
     cond, body = condition_of(stage.body)
+    if isinstance(body, Store) and stage.init is not None and (found := extremum_of(body)) is not None:
+        pair = (found.value, found.position)
+        if not any(ld.buffer in found.buffers for e in pair for ld in loads(e)):
+            return _Form(found.buffers, body.writes[0].indices, found.order, pair, cond)
     if not isinstance(body, Store) or len(body.writes) != 1:
-        found = extremum_of(body) if isinstance(body, Store) and stage.init is not None else None
-        pair = () if found is None else (found.value, found.position)
-        if found is None or any(ld.buffer in found.buffers for e in pair for ld in loads(e)):
-            return "it is neither one running value nor an extremum with its place"
-        return _Form(found.buffers, body.writes[0].indices, found.order, pair, cond)
+        return "it is neither one running value nor an extremum with its place"
     (access,) = body.writes
     value = access.value
     if not isinstance(value, Binary) or value.op not in OPERATIONS:
