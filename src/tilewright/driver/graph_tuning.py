@@ -10,7 +10,8 @@ from math import inf, isfinite
 from typing import Final, Literal, TypeAlias
 
 from tilewright.cost import Machine
-from tilewright.driver.layout_tuning import LEAST_GAIN, KernelPrices, Prices, maker_of
+from tilewright.driver.kernel_prices import LEAST_GAIN, KernelPrices, Prices
+from tilewright.driver.layout_tuning import maker_of
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.retiming import compared
@@ -104,7 +105,7 @@ def tune_graph(
     """
     known = KernelPrices(prices, machine, until)
     made = _Model.of(graph, plan)
-    first = _seconds(made.units, known, machine)
+    first = known.total(made.units)
     if first is None or not isfinite(first):
         return GraphTuning(plan, inf, inf, 0, (), known.interrupted)
     best, kept, tried = first, list[Change](), set[Change]()
@@ -134,23 +135,10 @@ def _better(
         _log.info("%s: %s", change, error)
         return None
     before, after = made.apart_from(other), other.apart_from(made)
-    old, new = _seconds(before, known, machine), _seconds(after, known, machine)
+    old, new = known.total(before), known.total(after)
     if old is None or new is None or not after or new > old * (1 - LEAST_GAIN):
         return None
     return other, old - new
-
-
-def _seconds(units: Sequence[Unit], known: KernelPrices, machine: Machine) -> float | None:
-    """The sum of kernels' seconds; ``None`` where one is not known and time is up."""
-    total = 0.0
-    for unit in units:
-        parts = unit.parts > 1
-        seconds = known.of(unit.program, 1 if parts else machine.threads)
-        if seconds is None:
-            return None
-        # threads take different parts at the same time
-        total += seconds * (unit.parts / machine.threads if parts else unit.calls)
-    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)

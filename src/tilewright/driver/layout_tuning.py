@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isfinite, prod
-from typing import Final, Protocol
+from typing import Final
 
 from tilewright.analysis import find_operator
 from tilewright.cost import Machine
 from tilewright.driver.choices import chosen_precision
+from tilewright.driver.kernel_prices import LEAST_GAIN, KernelPrices, Prices
 from tilewright.driver.model import CompiledModel
 from tilewright.driver.plans import ModelPlan
 from tilewright.driver.retiming import timed_in_turns
+from tilewright.driver.shared_copies import CopyTuning, tune_copies
 from tilewright.driver.units import Unit, UnitMaker, flow_of, planned_unit
 from tilewright.frontend import Shapes, Source, import_onnx
 from tilewright.graph import Graph, fuse, simplify
-from tilewright.ir import CONST, F32, Index, Program, structural_hash
+from tilewright.ir import CONST, F32, Program
 from tilewright.plan import (
     Cost,
     GraphPlan,
@@ -29,10 +30,9 @@ from tilewright.plan import (
     propagated,
     tied_values,
     total_cost,
+    value_layouts,
 )
-from tilewright.schedule import index_map, index_texts
-from tilewright.strategies import Candidate, Task, Trial
-from tilewright.support import ScheduleError, get_logger
+from tilewright.support import get_logger
 from tilewright.target import CpuTarget
 
 _log = get_logger(__name__)
@@ -41,15 +41,6 @@ _log = get_logger(__name__)
 MOST_COMBINATIONS: Final = 64
 #: Changes against the default layouts in the combinations of such kernels.
 MOST_CHANGES: Final = 2
-#: Part of the sum that other layouts must save: kernels are measured one by one, networks run them together.
-LEAST_GAIN: Final = 0.02
-
-
-class Prices(Protocol):
-    """Who says what kernels cost: :class:`tilewright.driver.LocalMeasurer`, or a model."""
-
-    def measure(self, task: Task, candidates: Sequence[Candidate]) -> list[Trial]:
-        """One trial a candidate, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +56,6 @@ class LayoutTuning:
     measured: int
     changed: tuple[str, ...]
     interrupted: bool = False
-
-
-class KernelPrices:
-    """Seconds of kernels by their default plans, each program once; infinite where one cannot be made."""
-
-    def __init__(self, prices: Prices, machine: Machine, until: float = inf) -> None:
-        self._prices, self._machine, self._until = prices, machine, until
-        self._known: dict[tuple[str, int], float] = {}
-        self.interrupted = False
-
-    @property
-    def measured(self) -> int:
-        """How many programs were priced."""
-        return len(self._known)
-
-    def of(self, program: Program, threads: int) -> float | None:
-        """The seconds of a program; ``None`` where it is not known and time is up."""
-        key = (structural_hash(program), threads)
-        if key not in self._known:
-            if time.monotonic() >= self._until:
-                return None
-            try:
-                self._known[key] = self._price(program, threads)
-            except KeyboardInterrupt:
-                # what was measured by now is decided
-                self._until, self.interrupted = -inf, True
-                return None
-        return self._known[key]
-
-    def _price(self, program: Program, threads: int) -> float:
-        task = Task(program, Machine(self._machine.target, threads))
-        try:
-            plan = task.default().plan
-        except ScheduleError as error:
-            _log.info("no default plan under these layouts: %s", error.what)
-            return inf
-        (trial,) = self._prices.measure(task, [Candidate("layouts", plan)])
-        return trial.best
 
 
 def tune_layouts(
@@ -327,34 +280,6 @@ class _Problem:
                         yield {value: texts}
 
 
-def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:
-    """The layouts that a value may have: row by row, in blocks of one and two vectors, channels last.
-
-    Channels are dimension 1 of images, and the last one of others.
-
-    >>> value_layouts((1, 64, 7, 7), 16)[1:]
-    [('d0', 'd1//16', 'd2', 'd3', 'd1%16'), ('d0', 'd1//32', 'd2', 'd3', 'd1%32'), ('d0', 'd2', 'd3', 'd1')]
-    """
-    rank = len(shape)
-    found: list[Texts] = [()]
-    if rank < 2:
-        return found
-    channel = 1 if rank > 3 else rank - 1
-    if rank == 3 and shape[1] % lanes == 0 and shape[2] % lanes:
-        channel = 1
-    sizes = tuple(map(Index, shape))
-    for size in (lanes, 2 * lanes):
-        if shape[channel] % size == 0 and shape[channel] > size:
-            inner = channel + 1
-            order = (*(n for n in range(rank + 1) if n != inner), inner)
-            blocks = (("split", channel, (-1, size)), ("reorder", order))
-            found.append(index_texts(index_map(sizes, blocks)))
-    if channel < rank - 1:
-        order = (*(n for n in range(rank) if n != channel), channel)
-        found.append(index_texts(index_map(sizes, (("reorder", order),))))
-    return found
-
-
 def maker_of(graph: Graph, plan: GraphPlan) -> UnitMaker:
     """The units of a model's graph as it was imported, all values plain: what layouts are tuned of."""
     return UnitMaker(
@@ -378,11 +303,24 @@ def with_tuned_layouts(
     plan = compiled.plan().graph
     if plan is None or not isinstance(compiled.target, CpuTarget):
         return compiled, None
-    maker = maker_of(import_onnx(source, shapes=shapes), plan)
-    found = tune_layouts(maker, plan, Machine(compiled.target, compiled.threads), prices, until)
+    graph, machine = import_onnx(source, shapes=shapes), Machine(compiled.target, compiled.threads)
+    found = tune_layouts(maker_of(graph, plan), plan, machine, prices, until)
+    if not found.interrupted:
+        found = _with_copies(found, tune_copies(graph, found.plan, machine, prices, until))
     if not found.changed:
         return compiled, found
     other = recompile(ModelPlan(compiled.target.fingerprint, {}, found.plan))
     feeds = compiled.sample_feeds()
     old, new = timed_in_turns([model.bind(feeds).run for model in (compiled, other)])
     return (other, found) if new < old * (1 - LEAST_GAIN) else (compiled, replace(found, changed=()))
+
+
+def _with_copies(found: LayoutTuning, copies: CopyTuning) -> LayoutTuning:
+    """Layouts, and the copies that several kernels share then."""
+    return replace(
+        found,
+        plan=copies.plan,
+        best=found.best - copies.saved,
+        changed=(*found.changed, *(copy.name for copy in copies.copies)),
+        interrupted=copies.interrupted,
+    )

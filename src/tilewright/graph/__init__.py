@@ -17,11 +17,13 @@ from tilewright.graph.passes import (
     FILLED,
     INTEGER_PASSES,
     PASSES,
+    CopyValues,
     FillBlocks,
     MergeGroups,
     NarrowInputs,
     Pass,
     SliceLookups,
+    ValueCopy,
     WidenHalf,
     WriteOutLoops,
     simplify,
@@ -39,6 +41,7 @@ from tilewright.graph.registry import (
 )
 
 __all__ = [
+    "CopyValues",
     "FILLED",
     "FillBlocks",
     "FusionOptions",
@@ -72,6 +75,7 @@ __all__ = [
     "Subgraph",
     "TensorType",
     "UndeterminedError",
+    "ValueCopy",
     "Repetition",
     "ValueRange",
     "contraction_runs",

@@ -43,6 +43,7 @@ from tilewright.plan.graph.propagation import (
     owned_values,
     propagated,
     tied_values,
+    value_layouts,
 )
 from tilewright.plan.open_sizes import schedule_open
 from tilewright.plan.pipeline.boxes import boxes, middle, points, whole
@@ -175,5 +176,6 @@ __all__ = [
     "owned_values",
     "propagated",
     "tied_values",
+    "value_layouts",
     "total_cost",
 ]

@@ -19,7 +19,7 @@ from tilewright.graph.ops.common import (
     split_index,
     stem,
 )
-from tilewright.graph.registry import Context, Kind, operator
+from tilewright.graph.registry import OWN, Context, Kind, operator
 
 
 def reshaped_index(index: Sequence[At], new: Sequence[int], old: Sequence[int]) -> Place:
@@ -60,6 +60,12 @@ def view(ctx: Context, x: Operand, shape: Sequence[int]) -> Operand:
 def identity(ctx: Context, x: Operand) -> Operand:
     """The input."""
     return view(ctx, x, x.shape)
+
+
+@operator("Copy", kind=Kind.OPAQUE, domain=OWN)
+def copy(ctx: Context, x: Operand) -> Operand:
+    """The input, in memory of its own: a plan may give it another layout there."""
+    return compute(x.shape, lambda *i: x[i], name=stem(ctx))
 
 
 @operator("Reshape", kind=Kind.VIEW, static=(1,))

@@ -8,6 +8,7 @@ from typing import Final
 from tilewright.graph.model import Graph
 from tilewright.graph.passes.base import Pass
 from tilewright.graph.passes.batch_norm import FoldChannelAffine
+from tilewright.graph.passes.copies import CopyValues, ValueCopy
 from tilewright.graph.passes.fill import FILLED, FillBlocks
 from tilewright.graph.passes.groups import MergeGroups
 from tilewright.graph.passes.half import WidenHalf
@@ -65,6 +66,7 @@ __all__ = [
     "FILLED",
     "INTEGER_PASSES",
     "PASSES",
+    "CopyValues",
     "FillBlocks",
     "FoldChannelAffine",
     "FoldDequantised",
@@ -81,6 +83,7 @@ __all__ = [
     "SinkViews",
     "SliceLookups",
     "UnsignedActivations",
+    "ValueCopy",
     "WidenHalf",
     "WriteOutLoops",
     "simplify",

@@ -12,11 +12,13 @@ import msgspec
 from tilewright.graph import (
     INTEGER_PASSES,
     PASSES,
+    CopyValues,
     FillBlocks,
     FusionOptions,
     MergeGroups,
     NarrowInputs,
     Pass,
+    ValueCopy,
 )
 from tilewright.plan.graph.layouts import Layouts
 from tilewright.support import ArtefactError
@@ -30,17 +32,20 @@ class PassPlan:
     """The passes that depend on the machine; others always run.
 
     ``integer``: products of quantised values are made those of unsigned and signed bytes. ``fill``,
-    ``merge`` and ``narrow`` are left out where they are ``None``.
+    ``merge`` and ``narrow`` are left out where they are ``None``. ``copies`` are values that several kernels
+    read from one copy, which may lie otherwise; they are made last.
     """
 
     integer: bool = False
     fill: FillBlocks | None = None
     merge: MergeGroups | None = None
     narrow: NarrowInputs | None = None
+    copies: tuple[ValueCopy, ...] = ()
 
     def passes(self) -> tuple[Pass, ...]:
         """All passes in their order."""
-        own: tuple[Pass | None, ...] = (self.fill, self.merge, self.narrow)
+        copies = CopyValues(self.copies) if self.copies else None
+        own: tuple[Pass | None, ...] = (self.fill, self.merge, self.narrow, copies)
         return (*(INTEGER_PASSES if self.integer else PASSES), *(step for step in own if step is not None))
 
 
@@ -70,9 +75,12 @@ class GraphPlan:
             reader: {value: list(exprs) for value, exprs in found.items()}
             for reader, found in self.layouts.converted.items()
         }
+        passes = msgspec.to_builtins(self.passes)
+        if not self.passes.copies:
+            del passes["copies"]
         return {
             "precision": self.precision,
-            "passes": msgspec.to_builtins(self.passes),
+            "passes": passes,
             "fusion": msgspec.to_builtins(self.fusion, order="sorted"),
             "joins": [list(run) for run in self.joins],
             "parts": dict(self.parts),

@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from tilewright.analysis import find_operator, reads_in_place
-from tilewright.ir import Program, stmt_loads
+from tilewright.ir import Index, Program, stmt_loads
 from tilewright.plan.graph.layouts import Flow, Layouts
+from tilewright.schedule import index_map, index_texts
 
 Texts: TypeAlias = tuple[str, ...]
 """Where elements lie: an index a physical dimension, as ``set_layout`` takes it; none for row by row."""
@@ -22,6 +23,34 @@ Texts: TypeAlias = tuple[str, ...]
 #: What becomes of a complex operator's layout: ``full`` propagates it, ``none`` keeps it to its result.
 Variant = Literal["full", "none"]
 VARIANTS: Final[tuple[Variant, ...]] = ("full", "none")
+
+
+def value_layouts(shape: Sequence[int], lanes: int) -> list[Texts]:
+    """The layouts that a value may have: row by row, in blocks of one and two vectors, channels last.
+
+    Channels are dimension 1 of images, and the last one of others.
+
+    >>> value_layouts((1, 64, 7, 7), 16)[1:]
+    [('d0', 'd1//16', 'd2', 'd3', 'd1%16'), ('d0', 'd1//32', 'd2', 'd3', 'd1%32'), ('d0', 'd2', 'd3', 'd1')]
+    """
+    rank = len(shape)
+    found: list[Texts] = [()]
+    if rank < 2:
+        return found
+    channel = 1 if rank > 3 else rank - 1
+    if rank == 3 and shape[1] % lanes == 0 and shape[2] % lanes:
+        channel = 1
+    sizes = tuple(map(Index, shape))
+    for size in (lanes, 2 * lanes):
+        if shape[channel] % size == 0 and shape[channel] > size:
+            inner = channel + 1
+            order = (*(n for n in range(rank + 1) if n != inner), inner)
+            blocks = (("split", channel, (-1, size)), ("reorder", order))
+            found.append(index_texts(index_map(sizes, blocks)))
+    if channel < rank - 1:
+        order = (*(n for n in range(rank) if n != channel), channel)
+        found.append(index_texts(index_map(sizes, (("reorder", order),))))
+    return found
 
 
 def neighbours(program: Program) -> tuple[tuple[str, str], ...]:
