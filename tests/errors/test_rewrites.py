@@ -42,6 +42,17 @@ def _matmul():
     return Schedule(lang.program([A, B], [C]))
 
 
+def _sums(start=0):
+    """Running sums of rows, of those from ``start``."""
+    X = lang.placeholder((4, 6), name="X")
+    S = lang.scan(X.shape, lambda t, i, j: lang.select(j == 0, 0, t[i, j - 1]) + X[i, j], axis=1, name="S")
+    program = lang.program([X], [S])
+    (stage,) = program.stages
+    rows, axis = stage.iters
+    iters = (replace(rows, lo=rows.lo + start), axis)
+    return Schedule(replace(program, stages=(replace(stage, iters=iters),)))
+
+
 def _constant_matmul():
     A, B = lang.placeholder((4, 6), name="A"), lang.placeholder((6, 8), name="B")
     program = lang.program([A, B], [lang.ops.matmul(A, B, name="C")])
@@ -504,6 +515,19 @@ REFUSALS = {
         _triangle,
         ("rfactor", "C", "k", 2),
         "the bounds of axis 'k' depend on other axes",
+    ),
+    "split_scan: no scan": (
+        _matmul,
+        ("split_scan", "C", 2, "P"),
+        "stage 'C' is no scan that can",
+    ),
+    "split_scan: one part": (_sums, ("split_scan", "S", 6, "P"), "stage 'S' cannot be in parts of 6"),
+    "split_scan: no elements": (_sums, ("split_scan", "S", 0, "P"), "stage 'S' cannot be in parts of 0"),
+    "split_scan: taken name": (_sums, ("split_scan", "S", 2, "X"), "the name 'X' is taken"),
+    "split_scan: not from 0": (
+        lambda: _sums(1),
+        ("split_scan", "S", 2, "P"),
+        "the ranges of the axes of stage 'S' do not all start at 0",
     ),
     "layout_pad: several tensors": (
         _two_outputs,

@@ -113,13 +113,23 @@ def rfactor(draw, s):
     options = []
     for x in s.program.stages:
         reds = [it for it in x.iters if it.kind == "red"]
-        if reds and len(x.writes) == 1 and not any(it.lo.vars or it.hi.vars for it in x.iters):
+        if reds and not any(it.lo.vars or it.hi.vars for it in x.iters):
             options.append((x.name, reds[0].name))
     chosen = pick(draw, options, "stage")
     if chosen is None:
         return None
     part = draw(st.sampled_from(("outer", "inner")), label="part")
     return (*chosen, draw(st.sampled_from((2, 3)), label="factor")), {"part": part}
+
+
+def split_scan(draw, s):
+    if s.program is None:
+        return None
+    stages = [x.name for x in s.program.stages if any(it.kind == "ord" for it in x.iters)]
+    chosen = pick(draw, stages, "stage")
+    if chosen is None:
+        return None
+    return (chosen, draw(st.sampled_from((1, 2, 3)), label="factor"), f"parts{len(s.trace.steps)}"), {}
 
 
 def _temps(s, most=4):

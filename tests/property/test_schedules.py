@@ -77,6 +77,7 @@ START = {
     "inline_stage": (ELEMENTWISE,),
     "clone_stage": (ELEMENTWISE, ("diamond",)),
     "rfactor": (REDUCTIONS[:-2],),
+    "split_scan": (("prefix",),),
     "skip_padding": (("padconv",),),
     "pad_operand": (("padconv", "conv", "matmul"),),
     "split_phases": (("conv", "strided"),),

@@ -27,6 +27,7 @@ from tilewright.analysis.footprint import footprint, span
 from tilewright.analysis.matrices import Roles, guards_of, narrowed, roles_of, unchanged
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
 from tilewright.analysis.readers import pointwise_reader, reads_in_place
+from tilewright.analysis.scans import Scan, scan_of
 from tilewright.analysis.updates import (
     Update,
     operands_of,
@@ -61,6 +62,8 @@ __all__ = [
     "Operand",
     "Operator",
     "Roles",
+    "Scan",
+    "scan_of",
     "Window",
     "away_from_borders",
     "contiguous_reduction",

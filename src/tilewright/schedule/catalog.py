@@ -61,6 +61,7 @@ from tilewright.schedule.rewrite.pad_operand import pad_operand
 from tilewright.schedule.rewrite.shift_factor import shift_factor
 from tilewright.schedule.rewrite.skip_padding import skip_padding
 from tilewright.schedule.rewrite.split_phases import split_phases
+from tilewright.schedule.rewrite.split_scan import split_scan
 from tilewright.schedule.rewrite.store_as import store_as
 from tilewright.schedule.rewrite.strassen import STRASSEN, strassen
 from tilewright.schedule.rewrite.winograd import WINOGRAD, winograd
@@ -107,6 +108,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     shift_factor,
     pad_operand,
     split_phases,
+    split_scan,
     flatten_rows,
     winograd,
     strassen,

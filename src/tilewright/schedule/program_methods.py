@@ -87,6 +87,10 @@ class ProgramMethods(Methods):
         """Partial results as a stage of their own: :func:`tilewright.schedule.producer.rfactor.rfactor`."""
         return self.apply("rfactor", stage, axis, factor, part=part, name=name)
 
+    def split_scan(self, stage: str, factor: int, name: str) -> Self:
+        """A scan in parts: :func:`tilewright.schedule.rewrite.split_scan.split_scan`."""
+        return self.apply("split_scan", stage, factor, name)
+
     def layout_split(self, tensor: str, dim: int, factors: Sequence[int]) -> Self:
         """Split a tensor's dimension: :func:`tilewright.schedule.layout.split.layout_split`."""
         return self.apply("layout_split", tensor, dim, factors)

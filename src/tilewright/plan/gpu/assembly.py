@@ -13,6 +13,7 @@ from tilewright.plan.gpu.elements import element_homes
 from tilewright.plan.gpu.products import MadeProduct, make_products
 from tilewright.plan.gpu.reductions import split_reductions
 from tilewright.plan.gpu.rows import row_depth, row_members
+from tilewright.plan.gpu.scans import split_scans
 from tilewright.plan.gpu.windows import window_border, window_of
 from tilewright.plan.inlining import inline_stages, is_padding
 from tilewright.plan.rule import Context, Nest
@@ -28,10 +29,11 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     ]
     s = inline_stages(Schedule(program, operations=machine.gpu.operations), borders)
     windows = {st.name for st in s.require_program().stages if window_of(s.require_program(), st) is not None}
+    s, ends = split_scans(s, machine.gpu)
     s, parts = split_reductions(s, machine.gpu)
     s, products = make_products(s, machine.gpu)
     context = Context(s.require_program(), machine)
-    return carry_out(s, context, _clusters(context, products, windows, parts))
+    return carry_out(s, context, _clusters(context, products, windows, parts | ends))
 
 
 def groups_on_gpu(
@@ -45,7 +47,9 @@ def groups_on_gpu(
     for name in inlined:
         s = s.inline_stage(name)
     own = {name for nest in groups for name in (*nest.stages, nest.root)}
-    changed, parts = split_reductions(s, machine.gpu)
+    changed, ends = split_scans(s, machine.gpu)
+    changed, parts = split_reductions(changed, machine.gpu)
+    parts |= ends
     changed, products = make_products(changed, machine.gpu)
     before, after = s.require_program(), changed.require_program()
     known = {stage.name: stage for stage in after.stages}

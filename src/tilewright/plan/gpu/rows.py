@@ -1,7 +1,7 @@
 """The rule of rows on GPUs: a block, or a few warps of one, computes a row from reductions to results.
 
-Reductions are taken apart before (``gpu/reductions.py``): lanes reduce parts of a row, and the parts are
-reduced again. What flows between the stages of a row stays in shared memory.
+Reductions and scans are taken apart before (``gpu/reductions.py``, ``gpu/scans.py``): lanes reduce or scan
+parts of a row, and the parts are joined. What flows between the stages of a row stays in shared memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class RowsPlan:
 class RowsProblem:
     """The stages of a row: ``members`` and the ``root`` after them; the first ``depth`` axes count rows.
 
-    ``lanes`` are the parts that reductions are taken apart into, ``kept_bytes`` shared memory of a row.
+    ``lanes`` are the parts that reductions and scans are taken apart into, ``kept_bytes`` shared memory
+    of a row.
     """
 
     context: Context
@@ -53,7 +54,7 @@ class RowsProblem:
 
 
 class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
-    """Softmax, normalisations, reductions along rows."""
+    """Softmax, normalisations, reductions and scans along rows."""
 
     name = "gpu_rows"
     forms: ClassVar[Mapping[str, type]] = MappingProxyType({"rows": RowsPlan})
@@ -76,10 +77,10 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
         return RowsProblem(context, last, stages, depth, lanes, kept)
 
     def default(self, problem: RowsProblem) -> RowsPlan:
-        """As many threads as a reduction has parts; rows side by side until a block has four warps."""
-        threads = problem.lanes
-        fitting = [n for n in _row_counts(problem) if not _refusal(problem, RowsPlan(n, threads))]
+        """Whole warps for the parts of a reduction; rows side by side until a block has four warps."""
         target = problem.context.machine.gpu
+        threads = min(-(-problem.lanes // target.warp) * target.warp, target.threads_per_block)
+        fitting = [n for n in _row_counts(problem) if not _refusal(problem, RowsPlan(n, threads))]
         blocks = prod(it.extent.as_int() for it in problem.root.iters[: problem.depth])
         wanted = max(1, min(AIM // threads, blocks // target.units))
         return RowsPlan(max((n for n in fitting if n <= wanted), default=1), threads)
@@ -104,7 +105,7 @@ class GpuRowsRule(Rule[RowsProblem, RowsPlan]):
         for stage in stages:
             columns, terms = (
                 prod(
-                    it.extent.as_int() for it in stage.iters[problem.depth :] if (it.kind == "red") == summed
+                    it.extent.as_int() for it in stage.iters[problem.depth :] if (it.kind != "par") == summed
                 )
                 for summed in (False, True)
             )
@@ -145,13 +146,13 @@ def _row_counts(problem: RowsProblem) -> list[int]:
 
 
 def row_depth(program: Program, root: Stage) -> int | None:
-    """How many axes of ``root`` count rows, where it is or follows from a reduction along the others."""
+    """How many axes of ``root`` count rows, where it is or follows from one in order along the others."""
     if any(it.kind == "ord" or not it.extent.is_const for it in root.iters):
         return None
     own = [it.extent for it in root.iters if it.kind == "par"]
     found: list[int] = []
     for stage in (root, *_before(program, root)):
-        if not stage.is_reduction:
+        if not _in_order(stage):
             continue
         pars = [it.extent for it in stage.iters if it.kind == "par"]
         while len(pars) > 1 and pars[-1] == Index(1):
@@ -195,10 +196,11 @@ def row_members(program: Program, root: Stage, depth: int, free: Collection[str]
 def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Collection[str]) -> bool:
     """Whether a stage computes for each row of ``root`` what stages ``inside`` alone read of it."""
     readers = {reader.name: reader for name in stage.writes for reader in program.consumers(name)}
+    readers.pop(stage.name, None)  # a scan reads itself
     results = {b.name for b in program.outputs}
     if not readers or any(len(program.producers(name)) != 1 or name in results for name in stage.writes):
         return False
-    if any(it.kind == "ord" or not it.extent.is_const for it in stage.iters):
+    if not all(it.extent.is_const for it in stage.iters):
         return False
     if any(reader not in inside for reader in readers):
         return False
@@ -206,7 +208,7 @@ def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Coll
     rows = [it.extent for it in root.iters[:depth]]
     if [it.extent for it in pars[:depth]] != rows:
         return False
-    own = [var(it.name) for it in pars]
+    own = [var(it.name) for it in stage.iters if it.kind != "red"]
     _, body = condition_of(stage.body)
     if any([*indices] != own for _, indices in stmt_writes(body)):
         return False
@@ -219,11 +221,16 @@ def _joins(program: Program, stage: Stage, depth: int, root: Stage, inside: Coll
 
 
 def _lanes(stage: Stage, depth: int) -> int | None:
-    """The parts that a reduction is taken apart into: iterations of its parallel axes within a row."""
-    if not stage.is_reduction:
+    """The parts that a reduction or scan was taken apart into: its parallel iterations within a row."""
+    if not _in_order(stage):
         return None
     count = prod(it.extent.as_int() for it in [it for it in stage.iters if it.kind == "par"][depth:])
     return count if count > 1 else None
+
+
+def _in_order(stage: Stage) -> bool:
+    """Whether a stage has iterations that follow each other: of a reduction or a scan."""
+    return stage.is_reduction or any(it.kind == "ord" for it in stage.iters)
 
 
 def _bytes(program: Program, stage: Stage, depth: int) -> int:
