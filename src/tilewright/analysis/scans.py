@@ -10,6 +10,7 @@ from tilewright.ir import (
     Binary,
     Compare,
     Condition,
+    Const,
     Expr,
     Index,
     Iter,
@@ -96,9 +97,20 @@ def _cases(value: Expr, axis: str) -> tuple[Expr, Expr] | None:
 
 def _is_at_zero(cond: Expr, axis: str) -> bool | None:
     """Whether a condition says that an iterator from 0 is 0, or that it is not; ``None`` of others."""
-    if not isinstance(cond, Compare) or not isinstance(cond.a, OfIndex) or not isinstance(cond.b, OfIndex):
+    a, b = (_place(e) for e in (cond.a, cond.b)) if isinstance(cond, Compare) else (None, None)
+    if not isinstance(cond, Compare) or a is None or b is None:
         return None
-    gap, t = cond.b.index - cond.a.index, var(axis)
+    gap, t = b - a, var(axis)
     at_zero = {"eq": (t, -t), "lt": (1 - t,), "le": (-t,), "gt": (t - 1,), "ge": (t,)}
     past = {"ne": (t, -t), "lt": (t,), "le": (t - 1,), "gt": (-t,), "ge": (1 - t,)}
     return True if gap in at_zero.get(cond.op, ()) else False if gap in past.get(cond.op, ()) else None
+
+
+def _place(e: Expr) -> Index | None:
+    """The index that an expression is the value of; ``None`` of other values."""
+    match e:
+        case OfIndex():
+            return e.index
+        case Const(value) if isinstance(value, int):
+            return Index(value)
+    return None
