@@ -8,6 +8,7 @@ dependences (:func:`tilewright.poly.settles_at_barriers`); back ends that have s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright import poly
@@ -27,6 +28,7 @@ from tilewright.ir import (
     map_stmt,
 )
 from tilewright.lower.warp_reads import with_reads_of_warps
+from tilewright.support import ResourceError
 
 
 def mark_asynchronous(func: LoopFunction) -> LoopFunction:
@@ -40,12 +42,11 @@ def mark_asynchronous(func: LoopFunction) -> LoopFunction:
     copies = {p.node.name for p in locate(func.body, Block) if _copies(p.node, scopes)}
     if not copies:
         return func
-    model = poly.extract_model(with_reads_of_warps(func))
-    late = {
-        s.block.name
-        for s in model.statements
-        if s.block.name in copies and poly.settles_at_barriers(model, s)
-    }
+    try:
+        late = poly.bounded(lambda: _late(func, copies), f"the barriers of {func.name} are too many for isl")
+    except ResourceError:
+        # copies that arrive at once are as right
+        return func
 
     def visit(s: Stmt) -> Stmt:
         if isinstance(s, For) and isinstance(s.body, Block) and s.body.name in late:
@@ -53,6 +54,16 @@ def mark_asynchronous(func: LoopFunction) -> LoopFunction:
         return s
 
     return func.with_body(map_stmt(func.body, visit)) if late else func
+
+
+def _late(func: LoopFunction, copies: Collection[str]) -> set[str]:
+    """Those of the copies that nothing reads or overwrites before the next barrier."""
+    model = poly.extract_model(with_reads_of_warps(func))
+    return {
+        s.block.name
+        for s in model.statements
+        if s.block.name in copies and poly.settles_at_barriers(model, s)
+    }
 
 
 def _copies(block: Block, scopes: dict[str, str]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilewright import poly
@@ -59,7 +60,8 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
     Functions without loops over threads stay as they are, and barriers that are there stay. A barrier has
     scope ``global`` where it orders accesses to other than shared memory.
 
-    Raises ScheduleError where threads conflict and no place between them is reached by all.
+    Raises ScheduleError where threads conflict and no place between them is reached by all, ResourceError
+    where isl needs too long to tell.
     """
     if not func.body.has_threads:
         return func
@@ -67,7 +69,11 @@ def insert_barriers(func: LoopFunction) -> LoopFunction:
         places = _Places(func, inside)
         body = places.visit(func.body, _At())
         candidates = with_reads_of_warps(func.with_body(body))
-        chosen, left = _choose(poly.extract_model(candidates), places)
+        chosen, left = poly.bounded(
+            partial(_of_function, candidates, places),
+            f"the conflicts between threads of {func.name} are too many",
+            "make it of several functions, or give each thread elements of its own",
+        )
         if left is None:
             given = frozenset(n for n, depth in enumerate(places.depths) if depth < 0)
             return func.with_body(_kept(body, chosen, given)) if chosen else func
@@ -204,6 +210,10 @@ class _Conflict:
                 break
             out = out.subtract(self.parted[n])
         return out
+
+
+def _of_function(func: LoopFunction, places: _Places) -> tuple[dict[int, str], poly.SymbolicRace | None]:
+    return _choose(poly.extract_model(func), places)
 
 
 def _choose(model: poly.Model, places: _Places) -> tuple[dict[int, str], poly.SymbolicRace | None]:

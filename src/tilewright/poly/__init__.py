@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import import_tree
     from tilewright.poly.black_box import is_black_box
+    from tilewright.poly.budget import bounded
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
     from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, extract_model
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 # Public name -> the module that defines it.
 _EXPORTS: Final = {
+    "bounded": "budget",
     "Dependence": "dependences",
     "Dependences": "dependences",
     "Model": "extract",
@@ -119,6 +121,7 @@ __all__ = [
     "TiledTree",
     "Violation",
     "band_facts",
+    "bounded",
     "check_bounds",
     "check_kinds",
     "check_legal",

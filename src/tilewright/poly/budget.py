@@ -1,21 +1,33 @@
-"""Budgets of isl: a count of its operations, which is the same in every run, stops what would run away."""
+"""Budgets of isl: a count of its operations, which is the same in every run, and a time behind it.
+
+An operation is an allocation of isl's: between two of them it may pivot tables of any size, so that a
+million takes from 0.05 to ten seconds. What is not answered within few operations is tried in a process of
+its own (:mod:`tilewright.poly.child`), which is ended after some seconds of a processor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import islpy as isl
 
+from tilewright.poly.child import EndedError, SpentError, asked_apart
 from tilewright.poly.spaces import CONTEXT
 from tilewright.support import ResourceError
 
 OPERATIONS: Final = 200_000_000
-"""Limit on isl's operations of one question (about ten seconds)."""
+"""Limit on isl's operations of one question (ten seconds where they are quick)."""
+AT_ONCE: Final = 2_000_000
+"""Operations that are tried at once (0.1 seconds, six where they are slow): few questions take more."""
+SECONDS: Final = 20
+"""Seconds of a processor of one question."""
 
 # isl tells by the text alone why it gave up; some wrappers leave even that out
 _SPENT: Final = "maximal number of operations exceeded"
+_NO_MEMORY: Final = "allocation failure"
+
+T = TypeVar("T")
 
 
 def is_spent(error: isl.Error) -> bool:
@@ -30,23 +42,63 @@ def is_spent(error: isl.Error) -> bool:
     return False
 
 
-@contextmanager
-def budget(operations: int, what: str, hint: str) -> Iterator[None]:
-    """Stop isl after so many operations; raises ResourceError, saying ``what`` was too much, when it does.
+def bounded(
+    question: Callable[[], T],
+    what: str,
+    hint: str = "",
+    *,
+    operations: int = OPERATIONS,
+    seconds: int = SECONDS,
+) -> T:
+    """The answer to a question to isl; it may be asked more than once, and must then answer the same.
 
-    A budget inside of another one has no limit of its own: the outer one holds.
+    Raises ResourceError, saying ``what`` was too much, where isl needs more than ``operations``, more than
+    ``seconds`` of a processor, or too much memory. Inside of another question only what is small has a limit
+    of its own: else the outer one holds.
     """
-    if CONTEXT.get_max_operations():
-        yield
-        return
+    if CONTEXT.get_max_operations() and operations > AT_ONCE:
+        return question()
+    try:
+        try:
+            return counted(question, min(operations, AT_ONCE))
+        except SpentError:
+            if operations <= AT_ONCE:
+                raise
+        asked_apart(lambda: counted(lambda: _answered(question), operations), seconds)
+        return counted(question, operations)
+    except SpentError:
+        raise ResourceError(f"{what}: isl gave up after {operations} operations", hint=hint) from None
+    except EndedError:
+        raise ResourceError(f"{what}: {ended_after(seconds)}", hint=hint) from None
+
+
+def ended_after(seconds: int) -> str:
+    """What is said of a question that was ended."""
+    return f"isl was ended after {seconds} seconds, or for want of memory"
+
+
+def counted(question: Callable[[], T], operations: int) -> T:
+    """The answer within so many operations, or SpentError or MemoryError.
+
+    The count of a question around begins anew.
+    """
+    around = CONTEXT.get_max_operations()
     CONTEXT.reset_operations()
     CONTEXT.set_max_operations(operations)
     try:
-        yield
+        return question()
     except isl.Error as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from error
         if not is_spent(error):
             raise
-        raise ResourceError(f"{what}: isl gave up after {operations} operations", hint=hint) from error
+        raise SpentError from error
     finally:
-        CONTEXT.set_max_operations(0)
+        CONTEXT.set_max_operations(around)
         CONTEXT.reset_operations()
+
+
+def _answered(question: Callable[[], object]) -> str:
+    """No answer, but that there is one: the process that asks finds it then by itself."""
+    question()
+    return ""

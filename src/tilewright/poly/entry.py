@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import LoopFunction, var
-from tilewright.poly.budget import OPERATIONS, budget
+from tilewright.poly.budget import OPERATIONS, bounded
 from tilewright.poly.dependences import sources
 from tilewright.poly.extract import Model, extract_model
 from tilewright.poly.spaces import DIM, Domain, union_set
@@ -16,10 +16,13 @@ def contents_that_count(func: LoopFunction, *, operations: int = OPERATIONS) -> 
     For some values of the parameters at least; all outputs where isl would need more than ``operations``.
     Raises ProgramError for loops whose bounds depend on data.
     """
+
+    def found() -> frozenset[str]:
+        model = extract_model(func)
+        return frozenset(name for name in func.outputs if _counts(model, name))
+
     try:
-        with budget(operations, f"the dataflow of {func.name} is too large", ""):
-            model = extract_model(func)
-            return frozenset(name for name in func.outputs if _counts(model, name))
+        return bounded(found, f"the dataflow of {func.name} is too large", operations=operations)
     except ResourceError:
         return frozenset(func.outputs)
 

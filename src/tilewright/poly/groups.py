@@ -7,16 +7,14 @@ hybridfuse).
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import islpy as isl
 
-from tilewright.poly import scheduler
+from tilewright.poly.budget import counted, ended_after
+from tilewright.poly.child import EndedError, SpentError, asked_apart
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import children, type_of
 from tilewright.poly.extract import Model
@@ -29,10 +27,6 @@ SCHEDULER_OPERATIONS: Final = 200_000
 """Limit on isl's operations of one run of its scheduler (about a second; 2mm takes more than 20,000)."""
 SCHEDULER_SECONDS: Final = 5
 """Seconds of a processor of one run: behind the operations, which leave out isl's linear programs."""
-SCHEDULER_BYTES: Final = 2 << 30
-"""Memory of one run."""
-WAITING: Final = 4
-"""Seconds to wait for each of a processor: a machine may be busy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,39 +184,28 @@ def isl_schedule(
         return _hybrid(dependences, names, operations, seconds)
     model = dependences.model
     domain = union_set(s.domain for s in model.statements if names is None or s.name in names)
+    domain = domain.intersect_params(model.context)
     order = union_map(d.relation for d in dependences.among(names)).intersect_params(model.context)
-    asked: dict[str, str | int] = {
-        "domain": str(domain.intersect_params(model.context)),
-        "order": str(order),
-        "fusion": fusion,
-        "operations": operations,
-        "seconds": seconds,
-        "bytes": SCHEDULER_BYTES,
-    }
-    found = _asked(asked, f"isl's schedule of {model.function.name} ({fusion}fuse)")
+    what = f"isl's schedule of {model.function.name} ({fusion}fuse)"
+    try:
+        found = asked_apart(lambda: counted(lambda: _schedule(domain, order, fusion), operations), seconds)
+    except SpentError:
+        raise ResourceError(f"{what}: isl gave up after {operations} operations", hint="fuse less") from None
+    except EndedError:
+        raise ResourceError(f"{what}: {ended_after(seconds)}", hint="fuse less") from None
     return isl.Schedule.read_from_str(CONTEXT, found)
 
 
-def _asked(asked: dict[str, str | int], what: str) -> str:
-    """The answer of a process of its own; raises ResourceError where it has none."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", scheduler.__file__],
-            input=json.dumps(asked).encode(),
-            capture_output=True,
-            timeout=WAITING * int(asked["seconds"]),
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        answer: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
-    except (subprocess.TimeoutExpired, ValueError):
-        answer = {}
-    except OSError as error:
-        raise ResourceError(f"{what}: cannot start {sys.executable}: {error.strerror}") from None
-    if "ok" in answer:
-        return answer["ok"]
-    gave_up = f"isl gave up after {asked['operations']} operations"
-    ended = f"isl was ended after {asked['seconds']} seconds, or for want of memory"
-    raise ResourceError(f"{what}: {gave_up if 'spent' in answer else ended}", hint="fuse less")
+def _schedule(domain: isl.UnionSet, order: isl.UnionMap, fusion: Fusion) -> str:
+    """A schedule as text; in a process of its own, whose settings of isl nobody else has."""
+    CONTEXT.set_schedule_maximize_band_depth(1)
+    CONTEXT.set_schedule_serialize_sccs(int(fusion == "min"))
+    CONTEXT.set_schedule_whole_component(int(fusion == "max"))
+    # without it isl looks for fusion so long that no budget is enough (2mm, gemver)
+    CONTEXT.set_schedule_maximize_coincidence(1)
+    constraints = isl.ScheduleConstraints.on_domain(domain)
+    constraints = constraints.set_validity(order).set_coincidence(order).set_proximity(order)
+    return str(constraints.compute_schedule())
 
 
 def _hybrid(

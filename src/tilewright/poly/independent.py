@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tilewright.ir import LoopFunction
-from tilewright.poly.budget import OPERATIONS, budget
+from tilewright.poly.budget import OPERATIONS, SECONDS, bounded
 from tilewright.poly.dependences import Dependence, Dependences
 from tilewright.poly.extract import Model, extract_model
 from tilewright.poly.kinds import accumulation
@@ -31,30 +31,35 @@ class LoopFacts:
     sums: frozenset[str]
 
 
-def loop_facts(func: LoopFunction, *, operations: int = OPERATIONS) -> LoopFacts:
+def loop_facts(func: LoopFunction, *, operations: int = OPERATIONS, seconds: int = SECONDS) -> LoopFacts:
     """The loops of a function whose iterations may run at the same time, and those that only sum.
 
-    Raises ProgramError for bounds that depend on data, ResourceError where isl takes too many ``operations``.
+    Raises ProgramError for bounds that depend on data, ResourceError where isl needs more than
+    ``operations`` or ``seconds`` of a processor.
     """
-    with budget(operations, f"the dependences of {func.name} are too many", ""):
-        model = extract_model(func)
-        statements = {s.name: s for s in model.statements}
-        every = {name for s in model.statements for name in s.dims}
-        carrying: set[str] = set()
-        ordered: set[str] = set()
-        for d in Dependences(model).among():
-            same = d.relation
-            source, sink = statements[d.source], statements[d.sink]
-            for n, (a, b) in enumerate(zip(source.dims, sink.dims, strict=False)):
-                if a != b:
-                    break
-                equal = same.equate(DIM.in_, n, DIM.out, n)
-                if a not in ordered and not same.is_subset(equal):
-                    carrying.add(a)
-                    if not only_sums(model, d, _at_fixed(n)):
-                        ordered.add(a)
-                same = equal
-        return LoopFacts(frozenset(every - carrying), frozenset(carrying - ordered))
+    what = f"the dependences of {func.name} are too many"
+    return bounded(lambda: _facts(func), what, operations=operations, seconds=seconds)
+
+
+def _facts(func: LoopFunction) -> LoopFacts:
+    model = extract_model(func)
+    statements = {s.name: s for s in model.statements}
+    every = {name for s in model.statements for name in s.dims}
+    carrying: set[str] = set()
+    ordered: set[str] = set()
+    for d in Dependences(model).among():
+        same = d.relation
+        source, sink = statements[d.source], statements[d.sink]
+        for n, (a, b) in enumerate(zip(source.dims, sink.dims, strict=False)):
+            if a != b:
+                break
+            equal = same.equate(DIM.in_, n, DIM.out, n)
+            if a not in ordered and not same.is_subset(equal):
+                carrying.add(a)
+                if not only_sums(model, d, _at_fixed(n)):
+                    ordered.add(a)
+            same = equal
+    return LoopFacts(frozenset(every - carrying), frozenset(carrying - ordered))
 
 
 def _at_fixed(count: int) -> Callable[[isl.Map], isl.Map]:

@@ -18,7 +18,7 @@ import islpy as isl
 
 from tilewright.analysis import update_of
 from tilewright.ir import Block, Iter, IterKind, LoopFunction, Store, loads, map_blocks
-from tilewright.poly.budget import budget
+from tilewright.poly.budget import bounded
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.extract import PolyAccess, PolyStatement, extract_model
 from tilewright.poly.spaces import maps_of, union_map
@@ -34,8 +34,13 @@ def infer_kinds(func: LoopFunction, *, operations: int = CLOSURE_OPERATIONS) -> 
     """The function with the kinds that dependences allow, for blocks whose iterators all run in order.
 
     Blocks with bodies of their own, and stages of several blocks, stay as they are. Raises ProgramError for
-    bounds that depend on data.
+    bounds that depend on data, ResourceError where isl needs too long for the dependences.
     """
+    what = f"the dependences of {func.name} are too many"
+    return bounded(lambda: _inferred(func, operations), what)
+
+
+def _inferred(func: LoopFunction, operations: int) -> LoopFunction:
     model = extract_model(func)
     chains = _Chains(Dependences(model), operations)
     found: dict[str, tuple[IterKind, ...]] = {}
@@ -126,8 +131,11 @@ class _Chains:
         key = without, cycle
         if key not in self._closures:
             try:
-                with budget(self.operations, "the chains of dependences", ""):
-                    self._closures[key] = union_map(edges).coalesce().transitive_closure()[0]
+                self._closures[key] = bounded(
+                    lambda: union_map(edges).coalesce().transitive_closure()[0],
+                    "the chains of dependences",
+                    operations=self.operations,
+                )
             except ResourceError:
                 self._closures[key] = None
         return self._closures[key]

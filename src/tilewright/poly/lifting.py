@@ -40,7 +40,7 @@ from tilewright.ir import (
     substitute_expr,
     var,
 )
-from tilewright.poly.budget import budget
+from tilewright.poly.budget import bounded
 from tilewright.poly.renaming import Definition, Piece, Renamed, index_over, range_of, rename
 from tilewright.poly.spaces import CONTEXT, DIM
 from tilewright.support import ScheduleError, quoted
@@ -65,8 +65,10 @@ def lift(func: LoopFunction, *, operations: int = OPERATIONS) -> Lifted:
     """
     if func.params:
         raise ScheduleError(f"the nest {quoted(func.name)} has symbolic sizes", hint="settle them first")
-    with budget(operations, f"the dataflow of {func.name} is too large", "keep the nest as it is"):
-        return _Lifter(rename(func)).lifted()
+    what = f"the dataflow of {func.name} is too large"
+    return bounded(
+        lambda: _Lifter(rename(func)).lifted(), what, "keep the nest as it is", operations=operations
+    )
 
 
 class _Lifter:

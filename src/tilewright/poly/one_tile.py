@@ -14,7 +14,7 @@ import islpy as isl
 
 from tilewright.ir import LoopFunction, Param, fresh_name, ge0, index, var
 from tilewright.poly.ast_import import import_tree
-from tilewright.poly.budget import OPERATIONS, budget
+from tilewright.poly.budget import OPERATIONS, bounded
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import scratch_mark
 from tilewright.poly.extract import Model, extract_model
@@ -50,32 +50,34 @@ def one_tile(func: LoopFunction, dims: int = 2, *, operations: int = OPERATIONS)
     """
     if func.params:
         raise ScheduleError(f"the sizes of {func.name} are open", hint="settle them first")
-    with budget(operations, f"the tile of {func.name} is too large", "tile a smaller function"):
-        live = conservative_fusion(Dependences(extract_model(func)))[-1]
-        extents = _extents(live, min(dims, live.parallel))
-        count = len(extents)
-        if not count:
-            raise ScheduleError(f"{func.name} has no parallel loops to tile")
-        taken = {*func.body.names, *(b.name for b in func.buffers)}
-        origins = tuple(fresh_name(f"o{n}", taken) for n in range(count))
-        sizes = tuple(fresh_name(f"T{n}", taken) for n in range(count))
-        params = (*(Param(n, 0, LARGEST) for n in origins), *(Param(n, 1, LARGEST) for n in sizes))
-        inside = (ge0(n - index(params[k]) - index(params[count + k])) for k, n in enumerate(extents))
-        # a tile writes a part of the outputs: the rest is kept
-        model = extract_model(
-            replace(func, params=params, inouts=func.outputs, assumes=(*func.assumes, *inside))
+    what = f"the tile of {func.name} is too large"
+    return bounded(lambda: _one_tile(func, dims), what, "tile a smaller function", operations=operations)
+
+
+def _one_tile(func: LoopFunction, dims: int) -> OneTile:
+    live = conservative_fusion(Dependences(extract_model(func)))[-1]
+    extents = _extents(live, min(dims, live.parallel))
+    count = len(extents)
+    if not count:
+        raise ScheduleError(f"{func.name} has no parallel loops to tile")
+    taken = {*func.body.names, *(b.name for b in func.buffers)}
+    origins = tuple(fresh_name(f"o{n}", taken) for n in range(count))
+    sizes = tuple(fresh_name(f"T{n}", taken) for n in range(count))
+    params = (*(Param(n, 0, LARGEST) for n in origins), *(Param(n, 1, LARGEST) for n in sizes))
+    inside = (ge0(n - index(params[k]) - index(params[count + k])) for k, n in enumerate(extents))
+    # a tile writes a part of the outputs: the rest is kept
+    model = extract_model(replace(func, params=params, inouts=func.outputs, assumes=(*func.assumes, *inside)))
+    dependences = Dependences(model)
+    *others, last = conservative_fusion(dependences)
+    group = construct(dependences, _part(model, last, params), others, ())
+    if len(group.producers) != len(others):
+        raise ScheduleError(
+            f"{func.name} is not one group: it has several results, or sums that its tiles would repeat"
         )
-        dependences = Dependences(model)
-        *others, last = conservative_fusion(dependences)
-        group = construct(dependences, _part(model, last, params), others, ())
-        if len(group.producers) != len(others):
-            raise ScheduleError(
-                f"{func.name} is not one group: it has several results, or sums that its tiles would repeat"
-            )
-        schedule = fuse(model, [group])
-        if group.storage:
-            schedule = schedule.get_root().child(0).insert_mark(scratch_mark(group.storage)).get_schedule()
-        return OneTile(import_tree(model, schedule), origins, sizes, extents)
+    schedule = fuse(model, [group])
+    if group.storage:
+        schedule = schedule.get_root().child(0).insert_mark(scratch_mark(group.storage)).get_schedule()
+    return OneTile(import_tree(model, schedule), origins, sizes, extents)
 
 
 def _values(live: Space) -> isl.UnionMap:

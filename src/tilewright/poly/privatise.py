@@ -19,6 +19,7 @@ from tilewright.ir import (
     stmt_loads,
     stmt_writes,
 )
+from tilewright.poly.budget import bounded
 from tilewright.poly.dependences import sources
 from tilewright.poly.extract import extract_model
 
@@ -27,8 +28,13 @@ def allocations_inside(func: LoopFunction) -> LoopFunction:
     """The function with each allocation as deep in its loops as the values in it allow.
 
     An iteration may have storage of its own where each read in it gets what the same iteration has written:
-    exact dataflow says so. Iterations then wait for each other no longer because of that storage.
+    exact dataflow says so. Iterations then wait for each other no longer because of that storage. Raises
+    ResourceError where isl needs too long.
     """
+    return bounded(lambda: _inside(func), f"the dataflow of {func.name} is too large")
+
+
+def _inside(func: LoopFunction) -> LoopFunction:
     for buffer in func.body.allocated:
         place = find_alloc(func.body, buffer.name)
         assert place is not None

@@ -12,7 +12,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tilewright.ir import LoopFunction, var
-from tilewright.poly.budget import OPERATIONS, budget
+from tilewright.poly.budget import OPERATIONS, bounded
 from tilewright.poly.extract import Model, PolyStatement, extract_model
 from tilewright.poly.spaces import DIM, Domain, maps_of, sets_of, union_map, union_set
 from tilewright.poly.symbolic_flow import SymbolicFlow
@@ -34,8 +34,8 @@ def check_symbolic(
     Raises :class:`~tilewright.support.ResourceError` where isl needs more than ``operations``.
     """
     what = f"the relations of {after.name} are too large"
-    with budget(operations, what, "give more parameters a value, or use the list mode"):
-        return _checked(before, after, params)
+    hint = "give more parameters a value, or use the list mode"
+    return bounded(lambda: _checked(before, after, params), what, hint, operations=operations)
 
 
 def check_bounds(func: LoopFunction, params: Mapping[str, int] | None = None) -> list[Violation]:
@@ -43,8 +43,8 @@ def check_bounds(func: LoopFunction, params: Mapping[str, int] | None = None) ->
 
     Raises :class:`~tilewright.support.ResourceError` where isl needs too much.
     """
-    with budget(OPERATIONS, f"the accesses of {func.name} are too many", "split the nest"):
-        return list(_bounds(_executing(extract_model(func, params))))
+    what = f"the accesses of {func.name} are too many"
+    return bounded(lambda: list(_bounds(_executing(extract_model(func, params)))), what, "split the nest")
 
 
 def _checked(before: LoopFunction, after: LoopFunction, params: Mapping[str, int] | None) -> list[Violation]:

@@ -14,7 +14,7 @@ import islpy as isl
 
 from tilewright.ir import LoopFunction
 from tilewright.poly.ast_import import import_tree
-from tilewright.poly.budget import OPERATIONS, budget, is_spent
+from tilewright.poly.budget import OPERATIONS, bounded, is_spent
 from tilewright.poly.executions import PARALLEL_MARK, children, scratch_buffers, type_of
 from tilewright.poly.extract import Model, extract_model
 from tilewright.poly.spaces import CONTEXT, DIM, sets_of
@@ -121,7 +121,8 @@ def follow_tree(
     ``taken`` are names that new loops may not have. Raises ScheduleError where the text is no tree of this
     function or changes what it computes, ResourceError where isl needs more than ``operations``.
     """
-    with budget(operations, f"the tree for {func.name} is too large", "use smaller parts, or another tree"):
+
+    def followed() -> LoopFunction:
         try:
             return _followed(func, text, taken)
         except isl.Error as error:
@@ -130,6 +131,9 @@ def follow_tree(
             raise ScheduleError(f"isl cannot follow the tree: {_reason(error)}", hint=_HINT) from None
         except ProgramError as error:
             raise ScheduleError(error.what, hint=error.hint) from None
+
+    what = f"the tree for {func.name} is too large"
+    return bounded(followed, what, "use smaller parts, or another tree", operations=operations)
 
 
 def _followed(func: LoopFunction, text: str, taken: Collection[str]) -> LoopFunction:

@@ -17,6 +17,8 @@ from tilewright.poly import (
     Fusion,
     Group,
     Model,
+    Space,
+    bounded,
     compose,
     conservative_fusion,
     extract_model,
@@ -33,6 +35,7 @@ PANEL: Final = 220
 """Pixels of a panel of the picture, at most, in both directions."""
 GAP: Final = 40
 """Pixels around panels: for their titles."""
+_HINT: Final = "give smaller sizes, or parts of it"
 _COLOURS: Final = ("#4477aa", "#cc6677", "#228833")
 
 Beginning = Literal["conservative", "written"] | Fusion
@@ -85,17 +88,25 @@ def of_fusion(func: LoopFunction, sizes: Sequence[int], begin: Beginning = "cons
     if func.params:
         names = ", ".join(p.name for p in func.params)
         raise ScheduleError(f"the sizes {names} are open", hint="settle them: --shape NAME=SIZE")
-    model = extract_model(infer_kinds(func))
-    dependences = Dependences(model)
-    if begin == "conservative":
-        spaces = conservative_fusion(dependences)
-    elif begin == "written":
-        spaces = spaces_as_written(dependences)
-    else:
+    func = infer_kinds(func)
+    what = f"the groups of {func.name} are too much for isl"
+
+    def begun() -> tuple[Dependences, list[Space]]:
+        dependences = Dependences(extract_model(func))
+        dependences.among()
+        if begin == "conservative":
+            return dependences, conservative_fusion(dependences)
+        return dependences, spaces_as_written(dependences)
+
+    def report() -> FusionReport:
+        groups = compose(dependences, spaces, sizes)
+        tree = tree_lines(fuse(dependences.model, groups))
+        return FusionReport(tuple(_group(dependences.model, g) for g in groups), tree)
+
+    dependences, spaces = bounded(begun, what, _HINT)
+    if begin != "conservative" and begin != "written":
         spaces = isl_fusion(dependences, begin)
-    groups = compose(dependences, spaces, sizes)
-    tree = tree_lines(fuse(model, groups))
-    return FusionReport(tuple(_group(model, g) for g in groups), tree)
+    return bounded(report, what, _HINT)
 
 
 def _group(model: Model, group: Group) -> FusedGroup:

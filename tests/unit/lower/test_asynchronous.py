@@ -1,17 +1,21 @@
 """Copies that may arrive at the next barrier: marked where nobody, not even their thread, needs them yet."""
 
+from functools import partial
+
 import numpy as np
+import pytest
 
 from devices import checked_by_nvrtc, on_device
-from tilewright import lang
+from tilewright import lang, poly
 from tilewright.build import kernel_source
 from tilewright.cost import Machine
 from tilewright.ir import ASYNCHRONOUS, Barrier, For, locate, replace_at, seq
 from tilewright.lang import ops
 from tilewright.lower import insert_barriers, mark_asynchronous
 from tilewright.plan import plan_unit
+from tilewright.poly import budget
 from tilewright.schedule import Schedule
-from tilewright.support import assert_close
+from tilewright.support import ResourceError, assert_close
 from tilewright.target import A100
 
 
@@ -74,3 +78,15 @@ def test_languages_without_them_copy_at_once():
     func = staged(lambda i: 7 - i).func
     assert "tw_copy" not in kernel_source(func, "opencl").text
     assert "tw_copies_arrive" in kernel_source(func, "cuda").text
+
+
+def test_copies_stay_as_they_are_where_isl_needs_too_long(monkeypatch):
+    func = insert_barriers(staged(lambda i: 7 - i).func)
+    monkeypatch.setattr(poly, "bounded", partial(budget.bounded, operations=10))
+    assert mark_asynchronous(func) is func
+
+
+def test_conflicts_of_threads_that_isl_needs_too_long_for_are_refused(monkeypatch):
+    monkeypatch.setattr(poly, "bounded", partial(budget.bounded, operations=10))
+    with pytest.raises(ResourceError, match=r"the conflicts between threads of .* are too many: isl gave up"):
+        insert_barriers(staged(lambda i: 7 - i).func)

@@ -248,9 +248,12 @@ def test_a_schedule_that_no_count_stops_is_ended():
 
 
 def test_a_process_that_cannot_be_started(monkeypatch):
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    def refuse():
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("os.fork", refuse)
     dependences = Dependences(extract_model(figure_1()))
-    with pytest.raises(ResourceError, match="cannot start /nowhere/python"):
+    with pytest.raises(ResourceError, match="cannot start a process: Resource temporarily unavailable"):
         isl_schedule(dependences, "min")
 
 

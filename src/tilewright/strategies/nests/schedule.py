@@ -55,7 +55,10 @@ def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
         return ScheduledNest(lifted_nest(func, machine), ("lifted to a program",))
     except (ScheduleError, ResourceError) as error:
         notes.append(f"not lifted: {error.what}")
-    made = ordered_nest(func, machine)
+    try:
+        made = ordered_nest(func, machine)
+    except ResourceError as error:
+        return ScheduledNest(func, (*notes, f"nothing known of loops: {error.what}", "as it is written"))
     try:
         tiles = tiled_nest(func, machine)
     except (ScheduleError, ProgramError, ResourceError) as error:

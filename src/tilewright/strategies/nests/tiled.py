@@ -6,7 +6,16 @@ from typing import Final
 
 from tilewright.cost import Machine
 from tilewright.ir import LoopFunction
-from tilewright.poly import Dependences, extract_model, import_tree, infer_kinds, isl_schedule, tiled
+from tilewright.poly import (
+    Dependences,
+    Tiled,
+    bounded,
+    extract_model,
+    import_tree,
+    infer_kinds,
+    isl_schedule,
+    tiled,
+)
 from tilewright.strategies.nests.ordered import on_machine
 from tilewright.support import ScheduleError
 
@@ -21,10 +30,21 @@ def tiled_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     isl needs too long.
     """
     func = infer_kinds(func)
-    model = extract_model(func)
-    dependences = Dependences(model)
-    found = tiled(dependences, isl_schedule(dependences, "min"), TILE, parallel=machine.threads > 1)
-    if not found.bands:
-        raise ScheduleError(f"no two loops of {func.name} may be permuted")
-    made = import_tree(model, found.schedule, func.body.names)
+    what = f"the tiles of {func.name} are too much for isl"
+
+    def analysed() -> Dependences:
+        dependences = Dependences(extract_model(func))
+        dependences.among()
+        return dependences
+
+    dependences = bounded(analysed, what)
+    schedule = isl_schedule(dependences, "min")
+
+    def imported() -> tuple[Tiled, LoopFunction]:
+        found = tiled(dependences, schedule, TILE, parallel=machine.threads > 1)
+        if not found.bands:
+            raise ScheduleError(f"no two loops of {func.name} may be permuted")
+        return found, import_tree(dependences.model, found.schedule, func.body.names)
+
+    found, made = bounded(imported, what)
     return on_machine(made, found.facts(made), machine.with_threads(1))

@@ -8,10 +8,19 @@ where there are many stages: these candidates come last, and of small programs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from tilewright.ir import For, locate
-from tilewright.poly import Dependences, compose, conservative_fusion, extract_model, fuse
+from tilewright.poly import (
+    Dependences,
+    Space,
+    bounded,
+    compose,
+    conservative_fusion,
+    extract_model,
+    fuse,
+)
 from tilewright.schedule import Schedule, Trace
 from tilewright.strategies.search import Task
 from tilewright.support import ProgramError, ResourceError, ScheduleError
@@ -30,15 +39,22 @@ def tree_candidates(task: Task, inlined: Sequence[str]) -> Iterator[Trace]:
     stages = [stage.name for stage in s.require_program().stages]
     if not 2 <= len(stages) <= STAGES or s.func.params:
         return
+    what = f"trees of {s.func.name} are too much for isl"
+
+    def begun() -> tuple[Dependences, list[Space]]:
+        dependences = Dependences(extract_model(s.func))
+        return dependences, conservative_fusion(dependences)
+
+    def tree(sizes: Sequence[int]) -> str:
+        groups = compose(dependences, spaces, sizes)
+        return str(fuse(dependences.model, groups)) if any(g.producers for g in groups) else ""
+
     try:
-        model = extract_model(s.func)
-        dependences = Dependences(model)
-        spaces = conservative_fusion(dependences)
+        dependences, spaces = bounded(begun, what)
         for sizes in TILES:
-            groups = compose(dependences, spaces, sizes)
-            if any(g.producers for g in groups):
-                made = s.import_tree(stages, str(fuse(model, groups)))
-                yield _in_lanes(made).trace
+            text = bounded(partial(tree, sizes), what)
+            if text:
+                yield _in_lanes(s.import_tree(stages, text)).trace
     except (ScheduleError, ProgramError, ResourceError):
         # what has no exact sets, or needs too many operations, has no such candidates
         return

@@ -8,7 +8,8 @@ from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
 from tilewright.ir import For, function_at, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
-from tilewright.strategies.nests import schedule_nest
+from tilewright.strategies.nests import ordered, schedule_nest
+from tilewright.support import ResourceError
 from tilewright.target import detect
 from unit.frontend.nests.polybench import KERNELS, arguments, run_python
 
@@ -55,3 +56,16 @@ def test_what_runs_at_once_does_not_race(name, monkeypatch):
 
 def _loops(s):
     return ([s] if isinstance(s, For) else []) + [f for c in stmt_children(s) for f in _loops(c)]
+
+
+def test_a_nest_of_which_nothing_can_be_known_runs_as_it_is_written(monkeypatch):
+    def too_many(func):
+        raise ResourceError("the dependences are too many: isl gave up after 10 operations")
+
+    monkeypatch.setattr(ordered, "loop_facts", too_many)
+    func = function_at(scop(KERNELS["seidel_2d"]).func, {"N": 12, "T": 2})
+    made = schedule_nest(func, Machine(detect(), 2))
+    assert made.func == func
+    assert (
+        "nothing known of loops: the dependences are too many: isl gave up after 10 operations" in made.notes
+    )

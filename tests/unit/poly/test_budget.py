@@ -1,0 +1,97 @@
+"""Budgets of isl: counted operations, and a process of its own behind them, which is ended."""
+
+import time
+
+import islpy as isl
+import pytest
+
+from tilewright.frontend.nests import scop
+from tilewright.ir import function_at
+from tilewright.poly import (
+    Dependences,
+    bounded,
+    budget,
+    child,
+    extract_model,
+    import_tree,
+    infer_kinds,
+    isl_schedule,
+    loop_facts,
+    tiled,
+)
+from tilewright.support import ProgramError, ResourceError
+from unit.frontend.nests.polybench import KERNELS
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Little is tried at once: what is slow between its operations takes little time then."""
+    monkeypatch.setattr(budget, "AT_ONCE", 5_000)
+    monkeypatch.setattr(child, "WAITING", 2)
+
+
+def boxes(count):
+    """A question of hundreds of operations a box, whose answer is ``count``."""
+    out = isl.Set("{ [i, j] : false }")
+    for n in range(count):
+        out = out.union(isl.Set(f"{{ [i, j] : {3 * n} <= i < {3 * n + 2} and 0 <= j < {n + 1} }}")).coalesce()
+    return len(out.get_basic_sets())
+
+
+def test_what_stays_below_the_count_is_ended():
+    """Skewed tiles of seidel-2d: isl pivots tables for minutes between few operations."""
+    func = infer_kinds(function_at(scop(KERNELS["seidel_2d"]).func, {"N": 400, "T": 10}))
+    dependences = Dependences(extract_model(func))
+    found = tiled(dependences, isl_schedule(dependences, "min"), 32, parallel=True)
+    made = import_tree(dependences.model, found.schedule, func.body.names)
+    with pytest.raises(
+        ResourceError, match="dependences of seidel_2d are too many: isl was ended after 1 sec"
+    ):
+        loop_facts(made, seconds=1)
+
+
+def test_answers_that_take_many_operations_are_the_same(monkeypatch):
+    asked = []
+    apart = child.asked_apart
+    monkeypatch.setattr(budget, "asked_apart", lambda *a: asked.append(apart(*a)))
+    assert bounded(lambda: boxes(2), "boxes") == 2
+    assert not asked
+    assert bounded(lambda: boxes(60), "boxes") == 60
+    assert asked == [""]
+
+
+def test_operations_that_are_spent_in_the_process_of_its_own():
+    with pytest.raises(ResourceError, match="boxes: isl gave up after 6000 operations"):
+        bounded(lambda: boxes(60), "boxes", operations=6_000)
+
+
+def test_other_errors_of_a_long_question_are_its_own():
+    def wrong():
+        boxes(60)
+        raise ProgramError("of the question")
+
+    with pytest.raises(ProgramError, match="of the question"):
+        bounded(wrong, "boxes")
+
+
+def test_memory_that_a_question_takes():
+    def greedy():
+        boxes(60)
+        bytearray(3 << 30)
+
+    with pytest.raises(ResourceError, match="boxes: isl was ended after 20 seconds, or for want of memory"):
+        bounded(greedy, "boxes")
+
+
+def test_a_process_that_waits_for_nothing_is_ended():
+    with pytest.raises(child.EndedError):
+        child.asked_apart(lambda: str(time.sleep(60)), 1)
+
+
+def test_a_small_question_inside_of_another_has_a_limit_of_its_own():
+    def outer():
+        with pytest.raises(ResourceError, match="inner: isl gave up after 100 operations"):
+            bounded(lambda: boxes(2), "inner", operations=100)
+        return bounded(lambda: boxes(2), "inner")
+
+    assert bounded(outer, "outer") == 2
