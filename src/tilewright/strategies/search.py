@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -38,13 +39,7 @@ class Task:
 
     def default(self) -> Planned:
         """The default plan, carried out."""
-        machine = self.machine
-        return plan_unit(
-            self.program,
-            machine,
-            self.constants,
-            accuracy=self.accuracy,
-        )
+        return _default(self)
 
     @property
     def key(self) -> str:
@@ -54,6 +49,12 @@ class Task:
         arguments = (*self.program.inputs, *self.program.outputs)
         free = ",".join(str(n) for n, b in enumerate(arguments) if b.name in self.free)
         return f"{key}/free {free}" if free else key
+
+
+@lru_cache(maxsize=8)
+def _default(task: Task) -> Planned:
+    """The default of a task: who runs a search, who measures for it and searches themselves ask for it."""
+    return plan_unit(task.program, task.machine, task.constants, accuracy=task.accuracy)
 
 
 @dataclass(frozen=True, slots=True)
