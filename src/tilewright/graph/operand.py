@@ -107,12 +107,15 @@ def updated(
     step: Callable[..., lang.Write | Sequence[lang.Write]],
     name: str,
     free: Collection[int] = (),
+    *,
+    unordered: bool = False,
 ) -> Operand:
     """The operand after ordered writes: `step(target, i, j, ...)` gives one or several, done one after
     another.
 
     The steps run over `extents` in row-major order; `target` is the operand as it stands. `base` is a tensor.
     The axes `free` may run in any order: all that a step reads and writes of the target has their indices.
+    With `unordered` so may the others: a step is one write that combines an element with a value.
     """
     assert base.tensor is not None
 
@@ -120,7 +123,7 @@ def updated(
         return step(Operand(base.shape, base.dtype, target), *i)
 
     axes = [
-        (lang.axis if at in free else lang.ordered_axis)(extent, f"s{at}")
+        (lang.axis if at in free else lang.reduce_axis if unordered else lang.ordered_axis)(extent, f"s{at}")
         for at, extent in enumerate(extents)
     ]
     tensor = lang.update(base.tensor, axes, write, hint=name)

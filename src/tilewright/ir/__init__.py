@@ -3,6 +3,15 @@
 Read ``stmt.py`` first: its head is the whole grammar.
 """
 
+from tilewright.ir.atomics import (
+    ATOMIC,
+    ATOMIC_TYPES,
+    AtomicUpdate,
+    atomic_update,
+    block_update,
+    spread_updates,
+    update_at_once,
+)
 from tilewright.ir.bounds import (
     Env,
     Span,
@@ -90,8 +99,10 @@ from tilewright.ir.expr import (
 from tilewright.ir.generalise import generalise
 from tilewright.ir.hints import (
     ASYNCHRONOUS,
+    ATOMIC_UPDATES,
     HINTS,
     PrefetchHint,
+    atomically,
     hint_problem,
     in_place_hints,
     is_outlined,
@@ -223,6 +234,15 @@ __all__ = [
     "program_at",
     "MAX_RANK",
     "ASYNCHRONOUS",
+    "atomically",
+    "update_at_once",
+    "spread_updates",
+    "block_update",
+    "atomic_update",
+    "AtomicUpdate",
+    "ATOMIC_UPDATES",
+    "ATOMIC_TYPES",
+    "ATOMIC",
     "Access",
     "Along",
     "Alloc",

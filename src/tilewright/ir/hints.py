@@ -15,6 +15,8 @@ from tilewright.ir.stmt import For
 
 ASYNCHRONOUS: Final = "asynchronous"
 """Set by lowering: what a loop copies to shared memory may arrive at the next barrier."""
+ATOMIC_UPDATES: Final = "atomic"
+"""Set by lowering: the buffers, by commas, whose elements threads of this loop update at once."""
 #: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
 HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
 _NAME: Final = re.compile(r"\A\w+")
@@ -74,6 +76,11 @@ def prefetch_hints(loop: For) -> tuple[PrefetchHint, ...]:
 def nontemporal_hints(loop: For) -> frozenset[str]:
     """The buffers that a loop's hints name for stores past the caches."""
     return frozenset(name for key, value in loop.hints if key == "nontemporal" for name in value.split(","))
+
+
+def atomically(loop: For) -> frozenset[str]:
+    """The buffers that iterations of a loop update at once, each element as a whole."""
+    return frozenset(name for key, value in loop.hints if key == ATOMIC_UPDATES for name in value.split(","))
 
 
 def in_place_hints(loop: For) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tilewright.ir.atomics import block_update
 from tilewright.ir.interp_expr import (
     expr_fn,
     index_fn,
@@ -100,7 +101,9 @@ class Leaves(ABC):
         """Bind and check the iterators, then run ``init`` where it is due and the body."""
         where = pred_fn(s.where, scope)
         # a block is a closed scope: its own iterators and, through an enclosing block, nothing else
-        inner = scope.inner(vars={}, ranges={})
+        update = block_update(s)
+        named = None if update is None else (update.buffer, update.op)
+        inner = scope.inner(vars={}, ranges={}, updated=named)
         binds: list[tuple[int, IntFn, IntFn | int, IntFn | int, str]] = []
         for it, b in zip(s.iters, s.bind, strict=True):
             loop = b.as_var()
@@ -224,17 +227,23 @@ class Leaves(ABC):
                 f"buffer {name} is written, but it is an argument that is not among the outputs"
             )
         tracked, shadow = is_tracked(place, scope), place.shadow
+        op = scope.updated[1] if scope.updated is not None and scope.updated[0] == name else ""
+
+        def record(e: Env, n: int) -> None:
+            if op:
+                e[shadow].note_update(n, e[TASK], op)
+            else:
+                e[shadow].note_write(n, e[TASK])
+
         if not place.once:
-            if not tracked:
-                return None
-            return lambda e, n: e[shadow].note_write(n, e[TASK])
+            return record if tracked else None
         slots = None if key is None else key[1]
         stage = "" if key is None else key[0]
 
         def note(e: Env, n: int) -> None:
             memory: Shadow = e[shadow]
             if tracked:
-                memory.note_write(n, e[TASK])
+                record(e, n)
             if slots is None:
                 memory.seen.pop(n, None)
             else:

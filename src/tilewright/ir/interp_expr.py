@@ -249,10 +249,14 @@ def _load_fn(load: Load, scope: Scope, *, poison: bool = False) -> ValueFn:
 
         return plain
 
+    # what an atomic update reads of its element is recorded with what it writes
+    watched = scope.updated is None or scope.updated[0] != load.buffer
+
     def tracked(e: Env) -> Any:
         n = at(e)
         v = e[data][n]
-        e[shadow].note_read(n, e[TASK])
+        if watched:
+            e[shadow].note_read(n, e[TASK])
         if v is None and not poison:
             raise poison_error(place, n)
         return v

@@ -39,10 +39,11 @@ class DivergenceError(ExecutionError):
 class Fork:
     """One execution of a loop whose iterations may run at once, or the time between two barriers."""
 
-    __slots__ = ("what",)
+    __slots__ = ("atomic", "what")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, atomic: bool = False) -> None:
         self.what = what
+        self.atomic = atomic  # whether tasks may update one element at once, each as a whole
 
 
 class Task:
@@ -72,7 +73,7 @@ def _clash(a: Task, b: Task) -> tuple[Task, Task] | None:
 class Shadow:
     """What is remembered about the elements of one incarnation of a buffer, by flat position."""
 
-    __slots__ = ("buffer", "other", "reader", "seen", "writer")
+    __slots__ = ("buffer", "other", "reader", "seen", "updated", "writer")
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -80,17 +81,21 @@ class Shadow:
         self.reader: dict[int, Task] = {}
         self.other: dict[int, Task] = {}
         self.seen: dict[int, tuple[str, set[tuple[int, ...]]]] = {}
+        self.updated: dict[int, tuple[str, Task, Task]] = {}
 
     def again(self) -> Shadow:
         """The next incarnation in the same memory: who touched it last is remembered, what ran is not."""
         out = Shadow(self.buffer)
         out.writer, out.reader, out.other = self.writer, self.reader, self.other
+        out.updated = self.updated
         return out
 
     def note_read(self, at: int, task: Task | None) -> None:
         """Record a read; RaceError where a task that may run at the same time wrote the element."""
         if task is None or self.reader.get(at) is task:
             return
+        if self.updated:
+            self._check_updates(at, task)
         writer = self.writer.get(at)
         if writer is not None and writer is not task:
             self._check(writer, task, at, "is written and read")
@@ -105,6 +110,8 @@ class Shadow:
         """Record a write; RaceError where a task that may run at the same time touched the element."""
         if task is None:
             return
+        if self.updated:
+            self._check_updates(at, task)
         writer = self.writer.get(at)
         if writer is not None and writer is not task:
             self._check(writer, task, at, "is written twice")
@@ -112,6 +119,32 @@ class Shadow:
             if reader is not None and reader is not task:
                 self._check(reader, task, at, "is read and written")
         self.writer[at] = task
+
+    def note_update(self, at: int, task: Task | None, op: str) -> None:
+        """Record an update of an element as a whole, which others by the same operation may do at once."""
+        if task is None:
+            return
+        for old in (self.writer.get(at), self.reader.get(at), self.other.get(at)):
+            if old is not None and old is not task:
+                self._check(old, task, at, "is read or written, and updated")
+        known = self.updated.get(at)
+        if known is None:
+            self.updated[at] = (op, task, task)
+            return
+        same, first, last = known
+        for old in (first, last):
+            pair = None if old is task else _clash(old, task)
+            if pair is not None and not (same == op and pair[0].fork.atomic):
+                self._check(old, task, at, "is updated")
+        if task is not first and task is not last:
+            # two that may run at once: nobody else can be both of them
+            self.updated[at] = (op, last if _clash(first, task) is None else first, task)
+
+    def _check_updates(self, at: int, task: Task) -> None:
+        known = self.updated.get(at)
+        for old in () if known is None else known[1:]:
+            if old is not task:
+                self._check(old, task, at, "is updated, and read or written")
 
     def _check(self, old: Task, new: Task, at: int, verb: str) -> None:
         pair = _clash(old, new)

@@ -72,11 +72,13 @@ class Scope:
     shared: frozenset[int] = frozenset()
     kept: dict[int, ValueFn] | None = None  # closures of parts that the expression being built shares
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)  # [lo, hi) of loops with constant bounds
+    updated: tuple[str, str] | None = None  # the buffer that a block updates atomically, and the operation
 
     def inner(self, **changes: Any) -> Scope:
         """A copy whose tables can grow on their own."""
         out = Scope(self.slots, self.params, dict(self.vars), dict(self.places), self.level)
         out.ranges = dict(self.ranges)
+        out.updated = self.updated
         for key, value in changes.items():
             setattr(out, key, value)
         return out

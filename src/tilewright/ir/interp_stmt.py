@@ -250,6 +250,7 @@ class Compiler(Leaves):
         before = scope.slots.tracked
         body = self._spawn(s.body, inner) if threads else self.stmt(s.body, inner)
         order, what, name = self._order(), f"the {s.kind} loop {s.var}", s.var
+        spread = s.kind.name == "thread"
         if scope.slots.tracked == before and not threads:
 
             def unwatched(e: Env) -> None:
@@ -260,7 +261,7 @@ class Compiler(Leaves):
             return unwatched
 
         def shuffled(e: Env) -> None:
-            outer, fork = e[TASK], Fork(what)
+            outer, fork = e[TASK], Fork(what, atomic=spread)
             for v in order(lo(e), hi(e), step):
                 e[slot] = v
                 e[TASK] = Task(fork, outer, f"{name}={v}")
@@ -319,7 +320,7 @@ class Compiler(Leaves):
 
         def threads(e: Env) -> list[tuple[Env, str]]:
             shared: dict[object, object] = {}
-            fork = Fork("one block, with no barrier between")
+            fork = Fork("one block, with no barrier between", atomic=True)
             out: list[tuple[Env, str]] = []
             for coord, label in zip(coords, labels, strict=True):
                 t = e.copy()
@@ -355,7 +356,7 @@ class Compiler(Leaves):
                     raise DivergenceError(
                         f"{first} does not reach the barrier at which {next(iter(at.values()))} waits"
                     )
-                fork = Fork("one block, with no barrier between")
+                fork = Fork("one block, with no barrier between", atomic=True)
                 for _, t, label in running:
                     t[TASK] = Task(fork, e[TASK], label)
                 rng.shuffle(running)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from tilewright import ir
 from tilewright.analysis import update_of
 from tilewright.ir import Access, DType, Expr, Index, Load, Stmt, Store
-from tilewright.lang.axes import check_name, inferred_axis, ordered_axis
+from tilewright.lang.axes import check_name, inferred_axis, ordered_axis, reduce_axis
 from tilewright.lang.compute import (
     Shape,
     check_scope,
@@ -255,7 +255,7 @@ def scatter(
 
     ``indices`` (an integer tensor) and ``updates`` have one shape, of the rank of ``init``; the index stands
     in dimension ``axis``, the others are those of ``p``. Negative indices count from the end; those out of
-    range are clamped. Of equal indices the last one wins, or all are combined in order.
+    range are clamped. Of equal indices the last one wins, or all are combined (floats in order).
 
     Raises ProgramError for ranks and extents that do not fit each other, indices that are no integers, and
     an unknown ``reduction``.
@@ -272,7 +272,7 @@ def scatter(
         raise problem("the indices and updates of lang.scatter have different shapes")
     axis %= init.rank
     names = [f"p{d}" for d in range(init.rank)]
-    axes = [ordered_axis(e, n) for e, n in zip(updates.extents, names, strict=True)]
+    axes = [scatter_axis(reduction, init)(e, n) for e, n in zip(updates.extents, names, strict=True)]
 
     def step(t: Tensor, *p: IndexExpr) -> Write:
         where = (*p[:axis], wrapped(indices[p], init.shape[axis]), *p[axis + 1 :])
@@ -280,6 +280,11 @@ def scatter(
         return write(where, new if reduction is None else combined(reduction, t[where], new))
 
     return update(init, axes, step, name)
+
+
+def scatter_axis(reduction: str | None, init: Tensor) -> Callable[[IndexLike, str], Axis]:
+    """What makes the axes of a scatter: integers are combined in any order, everything else in order."""
+    return reduce_axis if reduction is not None and init.dtype.is_integer else ordered_axis
 
 
 def combined(reduction: str, old: Scalar, new: Scalar) -> Scalar:

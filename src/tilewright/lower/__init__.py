@@ -1,6 +1,7 @@
 """Lowering: the pipeline from scheduled functions to what code generation takes."""
 
 from tilewright.lower.asynchronous import mark_asynchronous
+from tilewright.lower.atomics import mark_atomic
 from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
@@ -24,6 +25,7 @@ __all__ = [
     "keep_in_place",
     "lower",
     "mark_asynchronous",
+    "mark_atomic",
     "shrink_private",
     "trim_guards",
 ]

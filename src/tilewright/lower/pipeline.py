@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tilewright.ir import LoopFunction
 from tilewright.lower.asynchronous import mark_asynchronous
+from tilewright.lower.atomics import mark_atomic
 from tilewright.lower.barriers import insert_barriers
 from tilewright.lower.flatten import flatten_blocks
 from tilewright.lower.guards import trim_guards
@@ -40,6 +41,7 @@ PIPELINE: tuple[Pass, ...] = (
     # first: it sees blocks, as the judges do
     Pass("insert_barriers", lambda func, _: insert_barriers(func)),
     Pass("mark_asynchronous", lambda func, _: mark_asynchronous(func)),
+    Pass("mark_atomic", lambda func, _: mark_atomic(func)),
     _SHRINK,
     Pass("decompose_inits", lambda func, _: decompose_inits(func)),
     _FLATTEN,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.ir import atomic_update
 from tilewright.poly.statements import Instances, Statement
 from tilewright.poly.values import Bools, Ints
 
@@ -42,6 +43,7 @@ class _Accesses:
     rows: Ints
     cells: Ints
     writes: bool
+    update: str = ""  # the operation by which threads may update the element at once
     others: int = 0  # what is added to the numbers of the threads that do it
 
 
@@ -51,11 +53,17 @@ def races(instances: Instances) -> Iterator[Race]:
     for s in instances.statements:
         for p in s.parallel:
             found = loops.setdefault(p.var, [])
-            found.extend(_Accesses(s, w.buffer, w.rows, w.cells, True) for w in s.writes)
-            found.extend(_Accesses(s, r.buffer, r.rows, r.cells, False) for r in s.reads)
+            atomic = atomic_update(s.node, s.kinds) if p.kind.startswith("thread") else None
+            by = {} if atomic is None else {atomic.buffer: atomic.op}
+            found.extend(
+                _Accesses(s, w.buffer, w.rows, w.cells, True, by.get(w.buffer, "")) for w in s.writes
+            )
+            found.extend(
+                _Accesses(s, r.buffer, r.rows, r.cells, False, by.get(r.buffer, "")) for r in s.reads
+            )
             if p.others:
                 common = [r for r in s.reads if r.buffer not in instances.owned]
-                found.extend(_Accesses(s, r.buffer, r.rows, r.cells, False, p.others) for r in common)
+                found.extend(_Accesses(s, r.buffer, r.rows, r.cells, False, "", p.others) for r in common)
     for var, accesses in loops.items():
         written = {a.buffer for a in accesses if a.writes}
         kept = [a for a in accesses if a.buffer in written and len(a.rows)]
@@ -86,6 +94,12 @@ def _race(instances: Instances, var: str, accesses: list[_Accesses]) -> Race | N
     starts = np.flatnonzero(np.concatenate([[True], g[1:] != g[:-1]]))
     low, high = np.minimum.reduceat(it, starts), np.maximum.reduceat(it, starts)
     bad: Bools = (low != high) & np.logical_or.reduceat(wr, starts)
+    if any(a.update for a in accesses):
+        # updates by one operation meet each other as they like
+        number = {op: n for n, op in enumerate(dict.fromkeys(["", *(a.update for a in accesses)]))}
+        ops = np.repeat([number[a.update] for a in accesses], [len(a.rows) for a in accesses])[order]
+        least, most = np.minimum.reduceat(ops, starts), np.maximum.reduceat(ops, starts)
+        bad &= (least != most) | (least == 0)
     if not bad.any():
         return None
     k = int(np.flatnonzero(bad)[0])

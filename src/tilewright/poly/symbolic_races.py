@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
-from tilewright.ir import THREAD_AXES, Index, index, is_thread, var
+from tilewright.ir import THREAD_AXES, Index, atomic_update, index, is_thread, var
 from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, team_dims
 from tilewright.poly.spaces import DIM
 
@@ -44,24 +44,34 @@ def _between(
     partings: Partings, a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyAccess
 ) -> Iterator[SymbolicRace]:
     model = partings.model
+    atomic = _updates_at_once(a, p, b, q)
     same = p.relation.apply_range(q.relation.reverse())
     if same.is_empty():
         return
     for n, (dim, kind) in enumerate(zip(a.dims, a.kinds, strict=True)):
         if b.dims[: n + 1] != a.dims[: n + 1]:
             break
-        if kind.name in ("parallel", "vector") or (kind.name == "thread" and not is_thread(kind)):
+        spread = kind.name == "thread" and not is_thread(kind) and not atomic
+        if kind.name in ("parallel", "vector") or spread:
             conflict = _constrained(model, same, a, b, a.dims[:n], [(var(dim), var(dim))])
             if not conflict.is_empty():
                 yield SymbolicRace(dim, p.buffer, a, b, conflict)
     # what every thread has of its own meets no other thread's
-    among = None if p.owned and q.owned else _among_threads(model, same, a, b)
+    among = None if atomic or (p.owned and q.owned) else _among_threads(model, same, a, b)
     if among is not None:
         conflict, team = among, team_of(a) or ()
         for number in range(len(model.barriers)):
             conflict = conflict.subtract(partings.between(a, b, team, number))
         if not conflict.is_empty():
             yield SymbolicRace(f"threads of {team[-1] if team else 'the function'}", p.buffer, a, b, conflict)
+
+
+def _updates_at_once(a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyAccess) -> bool:
+    """Whether two accesses are parts of updates that threads may do to one element at once."""
+    one, two = (atomic_update(s.node, s.coord_kinds) for s in (a, b))
+    if one is None or two is None or one.op != two.op:
+        return False
+    return p.buffer == q.buffer == one.buffer == two.buffer
 
 
 def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
@@ -77,6 +87,8 @@ def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
             for p, first in _accesses(a, written):
                 for q, second in _accesses(b, written):
                     if p.buffer != q.buffer or not (first or second) or (p.owned and q.owned):
+                        continue
+                    if _updates_at_once(a, p, b, q):
                         continue
                     same = p.relation.apply_range(q.relation.reverse())
                     found = None if same.is_empty() else _among_threads(model, same, a, b)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from tilewright.ir import ONE, PRIVATE, SHARED, For, Location, LoopFunction, buffers_of, simplify
-from tilewright.schedule.carried import conflicts
+from tilewright.ir import (
+    GLOBAL,
+    ONE,
+    PRIVATE,
+    SHARED,
+    For,
+    Location,
+    LoopFunction,
+    block_update,
+    buffers_of,
+    simplify,
+)
+from tilewright.schedule.carried import Conflict, conflicts
 from tilewright.schedule.common import env_at, refusal
 from tilewright.schedule.nests import allocated_below, blocks_below, fed
 
@@ -29,17 +40,22 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                 at=[other.var, loop],
             )
     once = simplify(node.extent, env_at(place)) == ONE
+    buffers = buffers_of(func)
+    spread = wanted.startswith(("block", "thread"))
     for block, it, _ in fed(node.body, loop):
+        update = block_update(block) if spread and it.kind == "red" else None
+        if update is not None and buffers[update.buffer].scope in (GLOBAL, SHARED):
+            continue  # threads update elements at once
         if it.kind != "par" and not once:
             what = "reduction" if it.kind == "red" else "ordered"
             raise refusal(
                 func,
                 f"{loop!r} runs the {what} iterator {it.name!r} of block {block.name!r}: "
                 "its iterations depend on each other",
-                hint="choose a loop of a parallel iterator, or give each its own sum with rfactor",
+                hint="choose a loop of a parallel iterator, or give each its own sum with rfactor"
+                + ("; integers that start before (decompose_init) are updated at once" if spread else ""),
                 at=[loop, block.name],
             )
-    buffers = buffers_of(func)
     private = allocated_below(node)
     threads = wanted.startswith("thread")
     for block in () if threads else blocks_below(node.body):
@@ -54,6 +70,8 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
                 )
     scopes = PRIVATE if threads else frozenset[str]()
     for c in conflicts(node, env_at(place), buffers, frozenset((loop,)), ignore_scopes=scopes):
+        if spread and _update_at_once(c, loop):
+            continue
         if threads and buffers[c.buffer].scope == SHARED and c.first is not c.second:
             continue  # barriers order what follows one another; a block meets itself wherever they stand
         raise refusal(
@@ -62,3 +80,14 @@ def check_independent(func: LoopFunction, place: Location, node: For, wanted: st
             hint="allocate the buffer inside of the loop, or choose another loop",
             at=[loop, c.first.name, c.second.name],
         )
+
+
+def _update_at_once(c: Conflict, loop: str) -> bool:
+    """Whether what conflicts are updates of integers in no order, of which ``loop`` runs the iterations."""
+    one, two = block_update(c.first), block_update(c.second)
+    if one is None or two is None or one.op != two.op or not c.buffer == one.buffer == two.buffer:
+        return False
+    return all(
+        any(it.kind == "red" and loop in bound.vars for it, bound in zip(b.iters, b.bind, strict=True))
+        for b in (c.first, c.second)
+    )

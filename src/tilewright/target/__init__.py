@@ -13,7 +13,7 @@ from tilewright.target.detect_cuda import (
     first_cuda_device,
 )
 from tilewright.target.detect_opencl import choose_opencl_device, detect_opencl, pyopencl
-from tilewright.target.gpu import GpuTarget
+from tilewright.target.gpu import WIDE_ATOMICS, GpuTarget
 from tilewright.target.instruction import (
     Emission,
     Instruction,
@@ -103,4 +103,5 @@ __all__ = [
     "old_value",
     "stage_of",
     "target_names",
+    "WIDE_ATOMICS",
 ]

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from tilewright.support import InstallationError, TargetError, get_logger, known_names
-from tilewright.target.gpu import GpuTarget
+from tilewright.target.gpu import WIDE_ATOMICS, GpuTarget
 from tilewright.target.model import MemoryLevel
 from tilewright.target.nvidia import H200, NVIDIA
 from tilewright.target.simulated import POCL
@@ -59,6 +59,12 @@ def choose_opencl_device(wanted: str = "") -> Any:
     return named[0]
 
 
+def _features(extensions: str) -> frozenset[str]:
+    """The features of tables that a device has, by its list of extensions."""
+    wide = {"cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"} <= set(extensions.split())
+    return frozenset({WIDE_ATOMICS} if wide else ())
+
+
 def detect_opencl(wanted: str = "") -> GpuTarget:
     """The target of an OpenCL device: the nearest table, with what the device says of itself.
 
@@ -86,5 +92,6 @@ def detect_opencl(wanted: str = "") -> GpuTarget:
         shared_per_unit=max(shared, table.shared_per_unit),
         memory=tuple(map(level, table.memory)),
         clock_hz=float(device.max_clock_frequency) * 1e6 or None,
+        features=_features(str(device.extensions)),
         instructions=(),
     )

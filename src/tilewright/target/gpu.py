@@ -16,6 +16,9 @@ GIB: Final = 1024 * MIB
 SECTOR: Final = 32
 """Bytes of a sector: the unit of transfer from memory and from the second cache level."""
 
+WIDE_ATOMICS: Final = "int64_atomics"
+"""The feature of an OpenCL device whose threads may update integers of 64 bits at once."""
+
 Language = Literal["cuda", "opencl", "c"]
 
 

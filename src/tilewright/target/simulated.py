@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.target.gpu import GIB, KIB, MIB, GpuTarget
+from tilewright.target.gpu import GIB, KIB, MIB, WIDE_ATOMICS, GpuTarget
 from tilewright.target.model import MemoryLevel
 
 POCL: Final = GpuTarget(
@@ -27,6 +27,7 @@ POCL: Final = GpuTarget(
     shared_per_block=512 * KIB,
     shared_per_unit=512 * KIB,
     fma_per_cycle=16,
+    features=frozenset({WIDE_ATOMICS}),
     memory=(
         MemoryLevel(name="registers", size=1 * KIB, line=32, latency=1, bandwidth=192, scope="register"),
         MemoryLevel(name="l1", size=32 * KIB, line=64, latency=5, bandwidth=64),

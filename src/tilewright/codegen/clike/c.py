@@ -13,10 +13,18 @@ from typing import Final
 
 from tilewright.codegen.clike.dialect import ALL_CALLS, Dialect
 from tilewright.codegen.clike.helpers import Helpers
-from tilewright.codegen.clike.statements import ALIGNMENT, Statements, constant_extent, is_unrolled
+from tilewright.codegen.clike.statements import (
+    ALIGNMENT,
+    Statements,
+    constant_extent,
+    is_unrolled,
+    updated_at_once,
+)
 from tilewright.codegen.clike.writer import INDENT, Writer, entry_name
 from tilewright.ir import (
+    DTYPES,
     Alloc,
+    AtomicUpdate,
     Barrier,
     Exec,
     For,
@@ -106,6 +114,7 @@ def _function(func: LoopFunction, symbol: str, helpers: Helpers, openmp: bool) -
         body.declare(b, body.arguments[b.name])
     for n, c in enumerate(func.assumes, 1):
         writer.line(f"if (!({body.condition(c)})) return {n};")
+    body.atomic = updated_at_once(func.body)
     with writer.aside() as lines:
         body.stmt(func.body)
     if body.allocates:
@@ -167,6 +176,20 @@ class _CStatements(Statements):
         with writer.block("else"), self.declared(buffer, name):
             self.stmt(s.body)
         writer.line(f"free({whole});")
+
+    def update(self, s: AtomicUpdate, at: str, value: str) -> None:
+        dtype = self.place(s.buffer).buffer.dtype
+        together = self._openmp and self._in_parallel
+        if s.op == "add":
+            if together:
+                self.writer.line("#pragma omp atomic")
+            kind = C99.storage_type(DTYPES[f"u{dtype.bits}"])
+            self.writer.line(f"*({kind} *)&{at} += ({kind})({value});")
+            return
+        # C has atomic sums alone
+        if together:
+            self.writer.line(f"#pragma omp critical (tw_{s.op})")
+        self.writer.line(f"{at} = {self.helpers.function(s.op, dtype)}({at}, {value});")
 
     def wait(self, s: Barrier) -> None:
         # the loops before it have ended

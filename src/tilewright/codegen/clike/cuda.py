@@ -46,6 +46,12 @@ CUDA: Final = Dialect(
     barrier=("__syncthreads();", "__syncthreads();"),
     group_id="blockIdx.{axis}",
     local_id="threadIdx.{axis}",
+    atomics=MappingProxyType({
+        ("add", 32): "atomicAdd(&{at}, {value});",
+        ("add", 64): "atomicAdd((unsigned long long *)&{at}, (unsigned long long)({value}));",
+        **{("min", bits): "atomicMin(&{at}, {value});" for bits in (32, 64)},
+        **{("max", bits): "atomicMax(&{at}, {value});" for bits in (32, 64)},
+    }),
     copy_later=copy_function,
     copies_arrive=arrive_function,
     warp_instructions=MappingProxyType(dict.fromkeys(WARP_REDUCTIONS, shuffle_function)),

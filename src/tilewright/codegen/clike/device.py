@@ -27,6 +27,7 @@ from tilewright.codegen.clike.launches import (
 from tilewright.codegen.clike.statements import (
     is_unrolled,
     needs_wide,
+    updated_at_once,
 )
 from tilewright.codegen.clike.warps import WarpCalls
 from tilewright.codegen.clike.wide import VECTOR_BYTES
@@ -35,6 +36,7 @@ from tilewright.ir import (
     ASYNCHRONOUS,
     PRIVATE,
     Alloc,
+    AtomicUpdate,
     Barrier,
     Buffer,
     Exec,
@@ -44,6 +46,7 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    buffers_of,
     loads,
     locate,
     stmt_exprs,
@@ -109,6 +112,8 @@ def emit_device(func: LoopFunction, dialect: Dialect) -> DeviceSource:
 def _extensions(func: LoopFunction, workspace: Sequence[Buffer], dialect: Dialect) -> list[str]:
     names = {b.dtype.name for b in (*func.buffers, *workspace)}
     names |= {e.dtype.name for e in stmt_exprs(func.body)}
+    types = {b.name: b.dtype for b in (*buffers_of(func).values(), *workspace)}
+    names |= {f"atomic{types[name].bits}" for name in updated_at_once(func.body)}
     return [line for name, line in dialect.extensions.items() if name in names]
 
 
@@ -134,6 +139,7 @@ class _Kernel(WarpCalls):
         every = (*func.buffers, *workspace)
         used = _names(nest.body)
         self._buffers = tuple(b for b in every if b.name in used)
+        self.atomic = updated_at_once(nest.body)
         self._written = {name for name, _ in stmt_writes(nest.body)}
         self._scalars = (*(p.name for p in func.params), *(name for name, _, _ in nest.host))
         for b in self._buffers:
@@ -290,6 +296,10 @@ class _Kernel(WarpCalls):
         with self.declared(buffer, name):
             self.stmt(s.body)
         self.private = (self.private - own) | hidden
+
+    def update(self, s: AtomicUpdate, at: str, value: str) -> None:
+        dtype = self.place(s.buffer).buffer.dtype
+        self.writer.line(self.dialect.atomics[s.op, dtype.bits].format(at=at, value=value))
 
     def wait(self, s: Barrier) -> None:
         if self._late and self.dialect.copies_arrive is not None:

@@ -59,6 +59,8 @@ class Dialect:
     """Gives the function that begins a copy of 4, 8 or 16 bytes to shared memory."""
     copies_arrive: Callable[[Helpers], str] | None = None
     """Gives the function that a thread waits by for its copies."""
+    atomics: Mapping[tuple[str, int], str] = field(default_factory=lambda: MappingProxyType({}))
+    """Statements that update an element ``{at}`` by ``{value}`` as a whole, by operation and bits."""
     warp_instructions: Mapping[str, WarpFunction] = field(default_factory=lambda: MappingProxyType({}))
     """What the threads of a warp do together: by instruction what writes it and gives its name, as a
     function of pointers to the operands, each followed by its strides.

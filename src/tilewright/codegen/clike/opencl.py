@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.codegen.clike.device import DeviceSource, emit_device
 from tilewright.codegen.clike.dialect import Dialect
-from tilewright.ir import CALLS, LoopFunction
+from tilewright.ir import ATOMIC, CALLS, LoopFunction
 
 OPENCL: Final = Dialect(
     name="OpenCL C",
@@ -21,7 +21,11 @@ OPENCL: Final = Dialect(
     restrict="restrict",
     # one name for all types
     functions=MappingProxyType({fn: (fn, fn) for fn in (*CALLS, "fabs", "rint", "fmod")}),
-    extensions=MappingProxyType({"f64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"}),
+    extensions=MappingProxyType({
+        "f64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
+        "atomic64": "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+        "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable",
+    }),
     kernel="__kernel {bounds}void {name}",
     bounds="__attribute__((reqd_work_group_size({x}, {y}, {z}))) ",
     global_space="__global",
@@ -32,6 +36,10 @@ OPENCL: Final = Dialect(
     ),
     group_id="get_group_id({n})",
     local_id="get_local_id({n})",
+    atomics=MappingProxyType({
+        **{(op, 32): f"atomic_{op}(&{{at}}, {{value}});" for op in ATOMIC},
+        **{(op, 64): f"atom_{op}(&{{at}}, {{value}});" for op in ATOMIC},
+    }),
     vectors=True,
 )  # fmt: skip
 

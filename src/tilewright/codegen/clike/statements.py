@@ -11,6 +11,7 @@ from tilewright.codegen.clike.expressions import Expressions, Place
 from tilewright.codegen.clike.indices import fits_in_32_bits
 from tilewright.ir import (
     Alloc,
+    AtomicUpdate,
     Barrier,
     Block,
     Buffer,
@@ -23,9 +24,12 @@ from tilewright.ir import (
     Seq,
     Stmt,
     Store,
+    atomically,
+    locate,
     stmt_children,
     stmt_exprs,
     unroll_factor,
+    update_at_once,
 )
 from tilewright.support import InternalError
 
@@ -36,7 +40,12 @@ MOST_UNROLLED: Final = 256
 
 
 class Statements(Expressions):
-    """Statements in one language; what is special to one is in its subclass."""
+    """Statements in one language; what is special to one is in its subclass.
+
+    The elements of ``atomic`` buffers are updated by several threads at once.
+    """
+
+    atomic: frozenset[str] = frozenset()
 
     def stmt(self, s: Stmt) -> None:
         """Write a statement."""
@@ -72,6 +81,10 @@ class Statements(Expressions):
     @abstractmethod
     def execute(self, s: Exec) -> None:
         """Write a call of an instruction."""
+
+    @abstractmethod
+    def update(self, s: AtomicUpdate, at: str, value: str) -> None:
+        """Write an update of the element ``at`` that other threads may update at the same time."""
 
     @abstractmethod
     def pragmas(self, s: For) -> list[str]:
@@ -130,6 +143,13 @@ class Statements(Expressions):
 
     def store(self, s: Store) -> None:
         """Write simultaneous assignments: of several, all values come first."""
+        update = update_at_once(s)
+        if update is not None and update.buffer in self.atomic:
+            (w,) = s.writes
+            with self.statement([update.value]):
+                value = _bare(self.value(update.value))
+                self.update(update, self.element(w.buffer, w.indices), value)
+            return
         with self.statement(stmt_exprs(s)):
             values = []
             for w in s.writes:
@@ -191,6 +211,11 @@ class Statements(Expressions):
             else:
                 texts.append(self.index(size))
         return constant if not texts else " * ".join([str(constant), *texts])
+
+
+def updated_at_once(body: Stmt) -> frozenset[str]:
+    """The buffers that threads update at once, by what lowering says at loops."""
+    return frozenset(name for place in locate(body, For) for name in atomically(place.node))
 
 
 def halo_of(buffer: Buffer) -> tuple[tuple[int, int], ...]:

@@ -58,7 +58,11 @@ class WideAccesses(Statements):
         parts = s.body.stmts if isinstance(s.body, Seq) else (s.body,)
         if lanes is None or not s.lo.is_const or s.step != 1 or not 1 < lanes <= 64:
             return False
-        stores = [part for part in parts if isinstance(part, Store) and len(part.writes) == 1]
+        stores = [
+            part
+            for part in parts
+            if isinstance(part, Store) and len(part.writes) == 1 and part.writes[0].buffer not in self.atomic
+        ]
         if len(stores) != len(parts):
             return False
         if not all(self._together(st, s, lanes) or self._reads_together(st, s, lanes) for st in stores):

@@ -12,6 +12,7 @@ from tilewright.graph.operand import Ix, Operand, clamped, compute, index_value,
 from tilewright.graph.ops.common import Scalar, as_tensor, linear_index, number, stem
 from tilewright.graph.ops.indexing import lookup
 from tilewright.graph.registry import Context, Kind, operator
+from tilewright.ir import dtype_of
 
 _COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxyType(
     {
@@ -24,8 +25,10 @@ _COMBINE: Final[Mapping[str, Callable[[Scalar, Scalar], Scalar]]] = MappingProxy
 )
 
 
-def _combination(ctx: Context) -> Callable[[Scalar, Scalar], Scalar]:
-    return _COMBINE[ctx.choice("reduction", tuple(_COMBINE), "none")]
+def _combination(ctx: Context, x: Operand) -> tuple[Callable[[Scalar, Scalar], Scalar], bool]:
+    """What an update does to its element, and whether that may happen in any order: to integers."""
+    name = ctx.choice("reduction", tuple(_COMBINE), "none")
+    return _COMBINE[name], name != "none" and dtype_of(x.dtype).is_integer
 
 
 @operator("ScatterElements", "Scatter", kind=Kind.OPAQUE)
@@ -36,7 +39,7 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
     ctx.require(
         len(indices.shape) == rank and indices.shape == updates.shape, "indices and updates do not fit"
     )
-    combine = _combination(ctx)
+    combine, unordered = _combination(ctx, x)
     chosen = lookup(ctx, 1, indices, x.shape[axis])
 
     def step(target: Operand, *i: Ix) -> lang.Write:
@@ -44,7 +47,7 @@ def scatter_elements(ctx: Context, x: Operand, indices: Operand, updates: Operan
         return lang.write(place, combine(target[place], updates[i]))
 
     free = [at for at in range(rank) if at != axis]
-    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), free)
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), free, unordered=unordered)
 
 
 @operator("ScatterND", kind=Kind.OPAQUE)
@@ -53,7 +56,7 @@ def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> 
     depth, outer = indices.shape[-1], len(indices.shape) - 1
     fits = depth <= len(x.shape) and updates.shape == (*indices.shape[:-1], *x.shape[depth:])
     ctx.require(fits, f"updates {list(updates.shape)} do not fit the indices {list(indices.shape)}")
-    combine = _combination(ctx)
+    combine, unordered = _combination(ctx, x)
     chosen = [lookup(ctx, 1, indices, x.shape[at], at, depth) for at in range(depth)]
 
     def step(target: Operand, *i: Ix) -> lang.Write:
@@ -61,7 +64,8 @@ def scatter_nd(ctx: Context, x: Operand, indices: Operand, updates: Operand) -> 
         place = (*named, *i[outer:])
         return lang.write(place, combine(target[place], updates[i]))
 
-    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), range(outer, len(updates.shape)))
+    free = range(outer, len(updates.shape))
+    return updated(as_tensor(ctx, x), updates.shape, step, stem(ctx), free, unordered=unordered)
 
 
 @operator("TensorScatter", kind=Kind.GATHER)

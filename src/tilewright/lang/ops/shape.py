@@ -9,7 +9,7 @@ from tilewright.lang.boundary import boundary
 from tilewright.lang.compute import compute
 from tilewright.lang.functions import select
 from tilewright.lang.ops.common import axis_of, broadcast_indices, constant, is_one, same
-from tilewright.lang.ordered import Write, combined, update, wrapped, write
+from tilewright.lang.ordered import Write, combined, scatter_axis, update, wrapped, write
 from tilewright.lang.source import problem
 from tilewright.lang.tensors import Tensor, shape_of
 from tilewright.lang.values import IndexExpr, IndexLike, Scalar, ValueLike
@@ -221,7 +221,7 @@ def scatter_nd(
 ) -> Tensor:
     """``x`` with the slices at the index tuples in the last dimension of ``indices`` replaced or combined.
 
-    Updates happen in order; ``reduction`` is add, mul, max or min.
+    Updates happen in order, those that combine integers in any; ``reduction`` is add, mul, max or min.
     """
     width = constant(indices.shape[-1], "the length of an index tuple")
     outer = indices.rank - 1
@@ -232,4 +232,5 @@ def scatter_nd(
         new = updates[p]
         return write(where, new if reduction is None else combined(reduction, t[where], new))
 
-    return update(x, list(updates.shape), step, name, hint="scatter_nd")
+    axes = [scatter_axis(reduction, x)(e, f"p{d}") for d, e in enumerate(updates.extents)]
+    return update(x, axes, step, name, hint="scatter_nd")

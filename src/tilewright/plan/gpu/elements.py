@@ -1,7 +1,8 @@
 """The rule of elements on GPUs: each thread computes one of the result, or a few that lie together.
 
 It is right for every stage: iterators whose order matters stay in their thread, and where not even one loop
-can be shared the whole stage is one thread's.
+can be shared the whole stage is one thread's. Updates of integers in no order, at places that data say, get a
+thread each: they are atomic.
 """
 
 from __future__ import annotations
@@ -13,13 +14,25 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from tilewright.cost import buffer_bytes, nest_seconds
-from tilewright.ir import ONE, Program, Stage, fresh_name
+from tilewright.ir import (
+    DTYPES,
+    ONE,
+    AtomicUpdate,
+    Program,
+    Stage,
+    atomic_update,
+    condition_of,
+    fresh_name,
+    loads,
+    stmt_loads,
+)
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
+from tilewright.target import WIDE_ATOMICS, GpuTarget
 
 #: Threads of a block that are tried: whole warps, of which a multiprocessor holds enough blocks.
 BLOCKS: Final = (32, 64, 128, 256, 512)
@@ -56,7 +69,7 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
         stage = context.program.stage(root)
         most = (
             1
-            if stages or not stage.iters
+            if stages or not stage.iters or are_atomic(stage, context.machine.gpu)
             else widest(context.program, stage, stage.iters[-1].name, reads=False)
         )
         vectors = tuple(n for n in (8, 4, 2, 1) if n <= most)
@@ -65,7 +78,7 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
     def default(self, problem: ElementsProblem) -> ElementsPlan:
         """Accesses of 128 bits where there are enough of them for all threads of the device."""
         target = problem.context.machine.gpu
-        count = elements(problem.stage) or 0
+        count = _instances(problem.stage, target) or 0
         enough = target.units * target.threads_per_unit // 2
         vector = next((n for n in problem.vectors if count >= n * enough), 1)
         threads = min(DEFAULT_BLOCK, target.threads_per_block)
@@ -83,11 +96,12 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
     def seconds(self, problem: ElementsProblem, plan: ElementsPlan) -> float | None:
         """By the bytes that are moved, and the threads that wait for them."""
         program, stage = problem.context.program, problem.stage
-        count = elements(stage) or 1
+        target = problem.context.machine.gpu
+        count = _instances(stage, target) or 1
         moved = {*stage.writes, *stage.reads}
-        turns = sum(1 for _ in stage.operands) * _each(stage)
+        turns = sum(1 for _ in stage.operands) * (1 if are_atomic(stage, target) else _each(stage))
         return nest_seconds(
-            problem.context.machine.gpu,
+            target,
             blocks=-(-count // (plan.threads * plan.vector)),
             threads=plan.threads,
             turns=turns,
@@ -97,10 +111,12 @@ class GpuElementsRule(Rule[ElementsProblem, ElementsPlan]):
 
     def build(self, s: Schedule, problem: ElementsProblem, plan: ElementsPlan) -> Schedule:
         """Carry it out; what cannot be placed in the threads of its reader gets threads of its own."""
-        s, home = spread(s, problem.stage.name, plan)
+        target = problem.context.machine.gpu
+        s, home = spread(s, problem.stage.name, plan, atomic=are_atomic(problem.stage, target))
         for name in reversed(problem.members):
-            placed = None if home is None else _place(s, problem.context.program.stage(name), home)
-            s = spread(s, name, plan)[0] if placed is None else placed
+            stage = problem.context.program.stage(name)
+            placed = None if home is None else _place(s, stage, home)
+            s = spread(s, name, plan, atomic=are_atomic(stage, target))[0] if placed is None else placed
         return s
 
 
@@ -139,6 +155,27 @@ def elements(stage: Stage) -> int | None:
     return count
 
 
+def are_atomic(stage: Stage, target: GpuTarget) -> bool:
+    """Whether threads do the updates of a stage at once: of integers, at places that data say."""
+    _, body = condition_of(stage.body)
+    update = None if stage.init is not None else atomic_update(body, [it.kind for it in stage.iters])
+    if update is None or not _has_atomics(update, target):
+        return False
+    # where data say nothing, parallel iterators give each element to one thread
+    return any(sum(1 for _ in loads(ld)) > 1 for ld in stmt_loads(body) if ld.buffer == update.buffer)
+
+
+def _has_atomics(update: AtomicUpdate, target: GpuTarget) -> bool:
+    narrow = update.value.dtype.bits == DTYPES["i32"].bits
+    return narrow or target.language != "opencl" or WIDE_ATOMICS in target.features
+
+
+def _instances(stage: Stage, target: GpuTarget) -> int | None:
+    """What threads may share of a stage: its elements, or all of its updates; ``None`` where unknown."""
+    count = elements(stage)
+    return count if count is None or not are_atomic(stage, target) else count * _each(stage)
+
+
 def _each(stage: Stage) -> int:
     """Iterations that one element of a stage takes."""
     return prod(it.extent.as_int() for it in stage.iters if it.kind != "par" and it.extent.is_const)
@@ -155,13 +192,18 @@ def _place(s: Schedule, stage: Stage, home: str) -> Schedule | None:
         return None
 
 
-def spread(s: Schedule, name: str, plan: ElementsPlan) -> tuple[Schedule, str | None]:
+def spread(
+    s: Schedule, name: str, plan: ElementsPlan, *, atomic: bool = False
+) -> tuple[Schedule, str | None]:
     """Give the parallel iterations of one block to threads, all of them or those of one loop.
 
-    Returns the loop over the threads of a block as well, if there is one now.
+    Of ``atomic`` updates all iterations are. Returns the loop over the threads of a block as well, if there
+    is one now.
     """
     s = _parallel_outside(s, name)
     outer = _parallel_loops(s, name)
+    if atomic:
+        outer = list(s.loops(name))
     refused: ScheduleError | None = None
     for loops in (outer, *([loop] for loop in outer if len(outer) > 1)):
         if not loops:

@@ -43,7 +43,9 @@ def split_reductions(s: Schedule, target: GpuTarget) -> tuple[Schedule, frozense
         stage = program.stage(name)
         if not stage.is_reduction or not all(it.extent.is_const for it in stage.iters):
             continue
-        if window_of(program, stage) is not None:
+        if window_of(program, stage) is not None or (
+            stage.init is None and not _fills_copies(program, stage)
+        ):
             continue
         try:
             if matrices_of(program, stage) is not None:
@@ -54,6 +56,15 @@ def split_reductions(s: Schedule, target: GpuTarget) -> tuple[Schedule, frozense
             s = fell_back(s, f"{name} is reduced in order", error)
     made = {stage.name for stage in s.require_program().stages} - before
     return s, frozenset(name for name in made if name.removesuffix("_parts") in before)
+
+
+def _fills_copies(program: Program, stage: Stage) -> bool:
+    """Whether an update at places that data say has enough to do for copies of all its buffer."""
+    held = program.buffer(stage.writes[0]).shape
+    if not all(extent.is_const for extent in held):
+        return False
+    updates = prod(it.extent.as_int() for it in stage.iters)
+    return updates >= EACH * LONG_ROW * prod(extent.as_int() for extent in held)
 
 
 def _split_product(s: Schedule, stage: Stage, target: GpuTarget) -> Schedule:
