@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from devices import LANGUAGES, on_device
+from devices import LANGUAGES, checked_by_nvrtc, on_device
 from tilewright import lang
 from tilewright.build import kernel_source
 from tilewright.cost import Machine
@@ -70,6 +70,45 @@ def scatter():
     x, u = lang.placeholder((7, 3), name="X"), lang.placeholder((4, 3), name="U")
     i = lang.placeholder((4, 1), "i64", name="I")
     return lang.program([x, i, u], [ops.scatter_nd(x, i, u, "add")])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reduction", "spread"),
+    [
+        ("i32", "add", True),
+        ("i64", "max", True),
+        ("u32", "min", True),
+        ("f32", "add", False),
+        ("i32", "mul", False),
+    ],
+)
+def test_updates_of_integers_get_a_thread_each(dtype, reduction, spread):
+    x, u = lang.placeholder((211,), dtype, name="X"), lang.placeholder((1009,), dtype, name="U")
+    i = lang.placeholder((1009, 1), "i64", name="I")
+    program = lang.program([x, i, u], [ops.scatter_nd(x, i, u, reduction)])
+    for target in (A100, POCL):
+        s = plan_unit(program, Machine(target, 1)).schedule
+        (loops,) = ([s.loop(n).kind.name for n in s.loops(b)] for b in s.blocks() if b.endswith("update"))
+        assert ("serial" not in loops) == spread
+        compare(program, s)
+    assert ("atomic" in checked_by_nvrtc(s.func)) == spread
+    # an OpenCL device whose threads cannot do that with integers of 64 bits
+    narrow = replace(POCL, features=frozenset())
+    text = kernel_source(plan_unit(program, Machine(narrow, 1)).schedule.func, "opencl").text
+    assert "atom_" not in text and ("atomic_" in text) == (spread and dtype != "i64")
+
+
+def test_many_updates_of_few_elements_have_copies():
+    x, i = lang.placeholder((5,), "i32", name="X"), lang.placeholder((100_003,), "i32", name="I")
+
+    def counted(t, n):
+        at = lang.clamp(i[n], 0, 4)
+        return lang.write((at,), t[at] + 1)
+
+    program = lang.program([x, i], [lang.update(x, [lang.reduce_axis(100_003, "n")], counted)])
+    planned = plan_unit(program, Machine(A100, 1))
+    assert planned.plan.rewrites.steps[0].primitive == "rfactor"
+    compare(program, planned.schedule, ["c"])
 
 
 @pytest.mark.parametrize("make", [scan, scatter], ids=lambda f: f.__name__)
