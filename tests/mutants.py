@@ -296,8 +296,8 @@ class Judge:
         missing = [item for n, item in self.items.items() if n not in known["tests"]]
         for n in range(0, len(missing), 100):
             part = missing[n : n + 100]
-            for line in self.forked(lambda write, part=part: self.traced(part, write), 3600) or ():
-                known["tests"] |= json.loads(line)
+            (found,) = self.forked(lambda write, part=part: self.traced(part, write), 3600) or ("no end",)
+            known["tests"] |= json.loads(found)
             kept.write_text(json.dumps(known))
         return {n: t for n, t in known["tests"].items() if n in self.items and not t["failed"]}
 
@@ -305,6 +305,7 @@ class Judge:
         """Run tests and write what each reached."""
         folders = sorted({str(p.parent) for pattern in FILES for p in SOURCES.glob(pattern)})
         tracer = coverage.Coverage(data_file=None, source=folders, config_file=False)
+        tracer.set_option("run:disable_warnings", ["no-data-collected"])
         times = {}
         tracer.start()
         for n, item in enumerate(items):
@@ -319,9 +320,11 @@ class Judge:
             for line, contexts in data.contexts_by_lineno(file).items():
                 for context in filter(None, contexts):
                     lines[int(context)].setdefault(name, []).append(line)
-        for n, (failed, seconds) in times.items():
-            test = {"failed": failed, "seconds": round(seconds, 3), "lines": lines[n]}
-            write(json.dumps({items[n].nodeid: test}))
+        tests = {
+            items[n].nodeid: {"failed": failed, "seconds": round(seconds, 3), "lines": lines[n]}
+            for n, (failed, seconds) in times.items()
+        }
+        write(json.dumps(tests))
 
     def killed(self, fault, reach):
         """The test that finds a fault, or ``None``."""
