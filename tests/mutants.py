@@ -208,6 +208,8 @@ class Judge:
     def pytest_configure(self):
         # a fault is found by the first example, small or not; nothing is kept for later runs
         phases = (Phase.explicit, Phase.generate)
+        # a device's threads would not be there in a fork
+        sys.modules["pyopencl"] = None
         settings.register_profile("mutants", settings(), max_examples=50, database=None, phases=phases)
         settings.load_profile("mutants")
 

@@ -146,17 +146,9 @@ def _traffic(
     target = machine.target
     outside = [a for a in work.accesses if not a.kept]
     out = [0.0, 0.0, 0.0]
-    # footprints for all loops from each depth on
-    inner: dict[str, int] = {}
-    row = [a.width for a in outside]
-    tables = [row]
-    for loop in reversed(loops):
-        inner[loop.name] = loop.extent
-        name = loop.name
-        row = [a.footprint(inner) if name in a.loops else n for a, n in zip(outside, row, strict=False)]
-        tables.append(row)
-    tables.reverse()
-    totals = [sum(row) for row in tables]
+    # by access the footprints for all loops from each depth on
+    tables = [a.footprints(loops) for a in outside]
+    totals = [sum(each) for each in zip(*tables, strict=True)] or [0]
     for at, level in enumerate(target.memory[:-1]):
         if level.size is None:
             continue
@@ -179,7 +171,7 @@ def _misses(
 ) -> float:
     """Bytes that a level of so much ``room`` does not have when they are read."""
     depth = next((d for d in range(len(loops) + 1) if totals[d] <= room), len(loops))
-    found = [float(n) for n in tables[depth]]
+    found = [float(table[depth]) for table in tables]
     for at in range(depth - 1, -1, -1):
         loop = loops[at]
         kept = totals[at + 1] <= room
@@ -187,7 +179,7 @@ def _misses(
             if loop.name in a.loops:
                 # the union where iterations overlap, each anew where they do not stay
                 each = found[n] * loop.extent
-                found[n] = min(each, float(tables[at][n])) if kept else each
+                found[n] = min(each, float(tables[n][at])) if kept else each
             elif not kept:
                 found[n] *= loop.extent
     return sum(found)

@@ -90,27 +90,40 @@ class Access(NamedTuple):
     loops: frozenset[str]
     together: frozenset[str]
 
-    def footprint(self, extents: Mapping[str, int]) -> int:
-        """Bytes that it takes in a cache while the loops ``extents`` run.
+    def footprints(self, loops: Sequence[Loop]) -> list[int]:
+        """Bytes that it takes in a cache while the loops from each depth on run, from depth 0 to all of them.
 
         Strides along the last two dimensions count as what they span: of a cache with few ways, every other
         line takes as much room as all of them.
         """
-        out, last = self.width, len(self.places) - 2
+        # by loop the terms that it moves: its coefficient, and dimension, stride, quotient, modulus, the sum
+        # of what the loops inside reach, and that as the term takes it
+        moved: dict[str, list[tuple[int, list[int]]]] = {}
         for n, place in enumerate(self.places):
-            whole, values = 1, 1
             for stride, inner, quotient, modulus in place:
-                reach = 0
+                term = [n, abs(stride), quotient, modulus, 0, 0]
                 for c, name in inner:
-                    if name in extents:
-                        reach += abs(c) * (extents[name] - 1)
-                if quotient > 1:
-                    reach //= quotient
-                if modulus and reach >= modulus:
-                    reach = modulus - 1
-                whole += abs(stride) * reach
-                values *= reach + 1
-            out *= whole if n >= last else min(whole, values)
+                    moved.setdefault(name, []).append((abs(c), term))
+        last = len(self.places) - 2
+        whole, values = [1] * (last + 2), [1] * (last + 2)
+        now = self.width
+        out = [now]
+        for name, extent, _, _ in reversed(loops):
+            if name in moved:
+                for c, term in moved[name]:
+                    n, stride, quotient, modulus, total, before = term
+                    total += c * (extent - 1)
+                    reach = total // quotient
+                    if modulus and reach >= modulus:
+                        reach = modulus - 1
+                    term[4:] = total, reach
+                    whole[n] += stride * (reach - before)
+                    values[n] = values[n] // (before + 1) * (reach + 1)
+                now = self.width
+                for n, span in enumerate(whole):
+                    now *= span if n >= last else min(span, values[n])
+            out.append(now)
+        out.reverse()
         return out
 
 
