@@ -77,8 +77,10 @@ COMPARISONS = {
     ast.NotEq: ast.Eq,
 }
 SWAPPED = {"lo": "hi", "hi": "lo", "min": "max", "max": "min", "imin": "imax", "imax": "imin"}
-#: Seconds that the tests of one fault may take, in either way of running them; an end of it is a fault found.
+#: Seconds that one test may take, or all in a new process: what does not end by then is a fault found.
 LIMIT = 240
+#: Seconds that the tests in a fork took without a fault, at most: those that would take longer do not run.
+ENOUGH = 150
 
 
 def faults(tree):
@@ -256,7 +258,7 @@ class Judge:
         return self.failed
 
     def forked(self, work, limit):
-        """What ``work(write)`` writes in a fork, line by line; ``None`` where it did not end in time."""
+        """The lines that ``work(write)`` writes in a fork; the last is "time" where no other came in time."""
         with tempfile.TemporaryDirectory() as cache:
             out = Path(cache) / "out"
             child = os.fork()
@@ -273,17 +275,21 @@ class Judge:
                     os._exit(0)
                 finally:
                     os._exit(1)
-            end, done = time.monotonic() + limit, 0
-            while not done and time.monotonic() < end:
+            done, size, since = 0, 0, time.monotonic()
+            while not done and time.monotonic() < since + limit:
                 time.sleep(0.02)
                 done, status = os.waitpid(child, os.WNOHANG)
+                now = out.stat().st_size if out.exists() else 0
+                if now > size:
+                    size, since = now, time.monotonic()
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
+            lines = out.read_text().splitlines()
             if not done:
                 os.waitpid(child, 0)
-                return None
+                return [*lines, "time"]
             # a fault that ends the process is one that was found
-            return out.read_text().splitlines() if status == 0 else [f"status {status}"]
+            return lines if status == 0 else [*lines, f"status {status}"]
 
     def reach(self):
         """Of every test its seconds, and lines by file; kept beside the results while the sources stay."""
@@ -298,7 +304,7 @@ class Judge:
         missing = [item for n, item in self.items.items() if n not in known["tests"]]
         for n in range(0, len(missing), 100):
             part = missing[n : n + 100]
-            (found,) = self.forked(lambda write, part=part: self.traced(part, write), 3600) or ("no end",)
+            (found,) = self.forked(lambda write, part=part: self.traced(part, write), 3600)
             known["tests"] |= json.loads(found)
             kept.write_text(json.dumps(known))
         return {n: t for n, t in known["tests"].items() if n in self.items and not t["failed"]}
@@ -338,18 +344,21 @@ class Judge:
             if not put(fault, self.functions):
                 write("import")
                 return
-            write("put")
+            left = ENOUGH
             for name in hit:
+                left -= reach[name]["seconds"]
+                if left < 0:
+                    break
+                write(name)
                 if self.run(self.items[name]):
-                    write(name)
+                    write("failed")
                     return
+            write("passed")
 
         found = self.forked(judge, LIMIT)
-        if found is None:
-            return "time"
-        if found not in (["import"], ["put"]):
-            return found[-1]
-        return self.imported(fault, list(near) if found == ["import"] else [])
+        if found[-1] not in ("passed", "import"):
+            return f"{found[-1]}: {found[-2]}"
+        return self.imported(fault, list(near) if found[-1] == "import" else [])
 
     def imported(self, fault, names):
         """What finds it in new processes, whose sources are a copy, linked but for one file."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Final, TypeAlias
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
 
 from tilewright.cost.machine import Machine
 from tilewright.cost.shares import HELD_SHARE
 from tilewright.cost.tree import Access, Loop, LoopTree, Work
+from tilewright.target import Target
 
 CostModel: TypeAlias = Callable[[LoopTree, Machine], float]
 """What says how many seconds loops take on a machine: :func:`seconds`, or another such function."""
@@ -60,105 +62,140 @@ def cost_of(tree: LoopTree, machine: Machine) -> Cost:
     """The terms of a tree."""
     total = [0.0] * 6
     started: dict[str, float] = {}
+    alone, shared = _levels(machine, 1), _levels(machine, machine.threads)
     for loops, work in tree.works():
-        for n, value in enumerate(_cost(loops, work, machine)):
+        turn = _turn(loops, machine.threads)
+        levels = alone if turn.shared is None else shared
+        for n, value in enumerate(_cost(loops, work, turn, machine.target, levels)):
             total[n] += value
-        if machine.threads > 1:
+        if machine.threads > 1 and turn.shared is not None:
             count = 1.0
-            for loop in loops:
-                if loop.kind == "parallel":
-                    started[loop.name] = count
-                count *= loop.extent
+            for name, extent, kind, _ in loops:
+                if kind == "parallel":
+                    started[name] = count
+                count *= extent
     issue, latency, second, third, memory, turns = total
     forks = machine.fork_cycles * sum(started.values())
     return Cost(issue, latency, second, third, memory, turns, forks)
 
 
-def _cost(loops: Sequence[Loop], work: Work, machine: Machine) -> tuple[float, ...]:
-    target = machine.target
-    shared = next((loop for loop in loops if loop.kind == "parallel"), None)
-    share = 1.0
-    if shared is not None:
-        # the part of all iterations that the busiest thread has
-        threads = min(machine.threads, shared.extent)
-        share = -(-shared.extent // threads) / shared.extent
-    # the expanded loops inside, among whose copies loads are shared
-    expanded = [loop for loop in loops if loop.kind in ("unroll", "vector")]
-    left = [loop for loop in loops if loop.kind in ("serial", "parallel")]
-    copies, turns = _product(expanded), share * _product(left)
-    trips = copies * turns
-    lanes = _lanes(expanded, work, machine)
+class _Turn(NamedTuple):
+    """Loops around a work: iterations of those that are expanded, of the others (of the busiest thread).
+
+    ``last`` is the innermost of the others, ``share`` the busiest thread's part of all iterations.
+    """
+
+    expanded: list[Loop]
+    copies: float
+    turns: float
+    vector: Loop | None
+    shared: Loop | None
+    last: str | None
+    share: float
+
+
+def _turn(loops: Sequence[Loop], threads: int) -> _Turn:
+    expanded: list[Loop] = []
+    copies = turns = share = 1.0
+    vector: Loop | None = None
+    shared: Loop | None = None
+    last: str | None = None
+    for loop in loops:
+        kind = loop.kind
+        if kind == "unroll" or kind == "vector":
+            # the expanded loops inside, among whose copies loads are shared
+            expanded.append(loop)
+            copies *= loop.extent
+            if vector is None and kind == "vector":
+                vector = loop
+        elif kind == "serial" or kind == "parallel":
+            turns *= loop.extent
+            last = loop.name
+            if shared is None and kind == "parallel":
+                shared = loop
+                busy = min(threads, loop.extent)
+                share = -(-loop.extent // busy) / loop.extent
+    return _Turn(expanded, copies, share * turns, vector, shared, last, share)
+
+
+class _Level(NamedTuple):
+    """A memory level with the bytes of room that a thread has there, and what comes from the next one."""
+
+    term: int
+    room: float
+    bandwidth: float
+
+
+def _levels(machine: Machine, threads: int) -> list[_Level]:
+    memory = machine.target.memory
+    return [
+        _Level(min(at, 2), HELD_SHARE * level.size / min(threads, level.shared_by), further.bandwidth)
+        for at, (level, further) in enumerate(pairwise(memory))
+        if level.size is not None
+    ]
+
+
+def _cost(
+    loops: Sequence[Loop], work: Work, turn: _Turn, target: Target, levels: Sequence[_Level]
+) -> tuple[float, float, float, float, float, float]:
+    expanded, copies, turns, vector, _, last, share = turn
+    outside = [a for a in work.accesses if not a.kept]
+    latency = 0.0
     if work.instruction:
-        issue, latency = trips * _instruction_cycles(work, machine), 0.0
+        issue = copies * turns * _instruction_cycles(work, target)
     else:
+        lanes = 1.0
+        if vector is not None:
+            # iterations of the vector loop that one instruction does
+            full = max(1, target.preferred_vector_bits // 8 // work.element)
+            lanes = vector.extent / -(-vector.extent // full)
         loads = stores = 0.0
-        for a in work.accesses:
-            if not a.kept:
-                count = _instances(a, expanded, lanes)
-                loads, stores = (loads, stores + count) if a.writes else (loads + count, stores)
+        for a in outside:
+            count = _instances(a, expanded, lanes)
+            if a.writes:
+                stores += count
+            else:
+                loads += count
         operations = copies / lanes * work.operations / target.fma_per_cycle
         issue = turns * max(operations, loads / LOADS_PER_CYCLE, stores / STORES_PER_CYCLE)
         # each step of a sum waits for the one before, all sums of a tile side by side
-        summed = left and any(a.writes and a.kept for a in work.accesses)
-        carries = summed and any(a.writes and left[-1].name not in a.loops for a in work.accesses)
-        latency = turns * target.fma_latency if carries else 0.0
-    second, third, memory = _traffic(loops, work, machine, share, shared is not None)
+        if last is not None and len(outside) < len(work.accesses):
+            kept = [a for a in work.accesses if a.kept and a.writes]
+            if kept and any(a.writes and last not in a.loops for a in work.accesses):
+                latency = turns * target.fma_latency
+    second, third, memory = _traffic(loops, outside, levels, share)
     return issue, latency, second, third, memory, turns * LOOP_CYCLES
 
 
-def _instruction_cycles(work: Work, machine: Machine) -> float:
-    for row in machine.target.instructions:
+def _instruction_cycles(work: Work, target: Target) -> float:
+    for row in target.instructions:
         if row.name == work.instruction:
             return 1 / row.per_cycle
     return 1.0
 
 
-def _product(loops: Sequence[Loop]) -> float:
-    out = 1.0
-    for loop in loops:
-        out *= loop.extent
-    return out
-
-
-def _lanes(expanded: Sequence[Loop], work: Work, machine: Machine) -> float:
-    """Iterations of the vector loop that one instruction does; 1 without such a loop."""
-    vector = next((loop for loop in expanded if loop.kind == "vector"), None)
-    if vector is None:
-        return 1.0
-    full = max(1, machine.target.preferred_vector_bits // 8 // work.element)
-    return vector.extent / -(-vector.extent // full)
-
-
 def _instances(a: Access, expanded: Sequence[Loop], lanes: float) -> float:
     """Instructions that an access takes in one turn of the innermost loop that is left."""
     count = 1.0
-    for loop in expanded:
-        if loop.name in a.loops:
-            together = loop.kind == "vector" and loop.name in a.together
-            count *= loop.extent / lanes if together else loop.extent
+    for name, extent, kind, _ in expanded:
+        if name in a.loops:
+            count *= extent / lanes if kind == "vector" and name in a.together else extent
     return count
 
 
 def _traffic(
-    loops: Sequence[Loop], work: Work, machine: Machine, share: float, parallel: bool
+    loops: Sequence[Loop], accesses: Sequence[Access], levels: Sequence[_Level], share: float
 ) -> tuple[float, float, float]:
     """Cycles that the second level, the third one and memory take to deliver what a thread reads."""
-    target = machine.target
-    outside = [a for a in work.accesses if not a.kept]
     out = [0.0, 0.0, 0.0]
     # by access the footprints for all loops from each depth on
-    tables = [a.footprints(loops) for a in outside]
-    totals = [sum(each) for each in zip(*tables, strict=True)] or [0]
-    for at, level in enumerate(target.memory[:-1]):
-        if level.size is None:
-            continue
-        sharing = min(machine.threads, level.shared_by) if parallel else 1
-        room = HELD_SHARE * level.size / sharing
-        if totals[0] <= room:
+    tables = [a.footprints(loops) for a in accesses]
+    totals = [sum(each) for each in zip(*tables, strict=True)]
+    for term, room, bandwidth in levels:
+        if not totals or totals[0] <= room:
             # from the run before
             break
-        moved = _misses(loops, outside, tables, totals, room) * share
-        out[min(at, 2)] += moved / target.memory[at + 1].bandwidth
+        out[term] += _misses(loops, accesses, tables, totals, room) * share / bandwidth
     return out[0], out[1], out[2]
 
 
@@ -171,15 +208,18 @@ def _misses(
 ) -> float:
     """Bytes that a level of so much ``room`` does not have when they are read."""
     depth = next((d for d in range(len(loops) + 1) if totals[d] <= room), len(loops))
-    found = [float(table[depth]) for table in tables]
-    for at in range(depth - 1, -1, -1):
-        loop = loops[at]
-        kept = totals[at + 1] <= room
-        for n, a in enumerate(accesses):
-            if loop.name in a.loops:
+    out = 0.0
+    for a, table in zip(accesses, tables, strict=True):
+        found = float(table[depth])
+        for at in range(depth - 1, -1, -1):
+            name, extent, _, _ = loops[at]
+            kept = totals[at + 1] <= room
+            if name in a.loops:
                 # the union where iterations overlap, each anew where they do not stay
-                each = found[n] * loop.extent
-                found[n] = min(each, float(tables[n][at])) if kept else each
+                found *= extent
+                if kept and table[at] < found:
+                    found = float(table[at])
             elif not kept:
-                found[n] *= loop.extent
-    return sum(found)
+                found *= extent
+        out += found
+    return out
