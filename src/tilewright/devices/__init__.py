@@ -13,7 +13,7 @@ from tilewright.devices.plan import (
     DevicePlanContents,
 )
 from tilewright.devices.resident import BoundTensors, bind_tensors
-from tilewright.devices.saved import load_fixed, load_model
+from tilewright.devices.saved import SavedDeviceModel, load_fixed, load_model
 
 __all__ = [
     "BoundDevicePlan",
@@ -31,6 +31,7 @@ __all__ = [
     "DevicePlanBuilder",
     "DevicePlanContents",
     "OfflineDevice",
+    "SavedDeviceModel",
     "load_fixed",
     "load_model",
     "HostDevice",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from tilewright.devices.model import Device
+from tilewright.devices.dlpack import Lendable
+from tilewright.devices.model import Array, Device
 from tilewright.devices.open import open_device
 from tilewright.devices.plan import DeviceCall, DevicePlan, DevicePlanContents
+from tilewright.devices.resident import BoundTensors, bind_tensors
 from tilewright.runtime import (
     CODE,
+    OUTPUT,
     DeviceCode,
     Manifest,
     OpenedModel,
@@ -26,6 +29,29 @@ from tilewright.runtime import (
 from tilewright.support import ArtefactError, InputError, Settings, WaitPolicy, quoted_path
 
 _SCALARS: Final[Mapping[int, type[np.int32] | type[np.int64]]] = MappingProxyType({4: np.int32, 8: np.int64})
+
+
+class SavedDeviceModel(SavedModel):
+    """A saved model that runs on a device; made by ``tilewright.load``."""
+
+    def __init__(self, manifest: Manifest, plan: DevicePlan, weights: Sequence[Array]) -> None:
+        super().__init__(manifest, plan, weights, threads=1)
+        self._device_plan = plan
+        self._places = manifest.results
+
+    def bind_tensors(self, feeds: Mapping[str, Lendable]) -> BoundTensors:
+        """Runs on tensors in the memory of the device, such as torch's and cupy's: nothing is copied.
+
+        As ``bind_tensors`` of the compiled model: ``run()`` gives tensors that other libraries take without a
+        copy and the next run overwrites. Raises InputError naming the input that does not fit or lies
+        elsewhere, and where an output of the model is one of its inputs or a constant.
+        """
+        if any(place.kind != OUTPUT for place in self._places):
+            raise InputError(
+                "an output of the model is an input or a constant", hint="use run() or bind() with arrays"
+            )
+        places = [place.index for place in self._places]
+        return bind_tensors(self._device_plan, feeds, self.inputs, self.outputs, places)
 
 
 def load_model(
@@ -53,7 +79,7 @@ def load_model(
     manifest = opened.manifest
     if isinstance(manifest, Manifest) and manifest.device is not None:
         plan = _plan(opened, manifest, manifest.device)
-        return SavedModel(manifest, plan, opened.weights[0], threads=1)
+        return SavedDeviceModel(manifest, plan, opened.weights[0])
     return load_opened(opened, threads=threads, wait_policy=wait_policy, settings=settings)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tilewright import __version__
 from tilewright.build import Kernel, UnitKernel, is_plain
 from tilewright.codegen import can_link, link_shared, rename_functions, shared_library
+from tilewright.devices import DevicePlanContents
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.runtime import (
     ALIGNMENT,
@@ -30,6 +31,7 @@ from tilewright.runtime import (
     Manifest,
     OpenManifest,
     Piece,
+    PlanContents,
     RangeManifest,
     RangePlan,
     Requirements,
@@ -124,18 +126,22 @@ class Described:
 
     def manifest(
         self,
-        plan: ExecutionPlan,
+        contents: PlanContents | DevicePlanContents,
         calls: tuple[KernelCall, ...],
         constants: tuple[tuple[int, int], ...],
         results: tuple[BufferRef, ...],
+        *,
+        threads: int = 1,
     ) -> Manifest:
-        """The manifest of one of the model's plans; its kernels are numbered, its constants have places."""
-        contents = plan.contents
+        """The manifest of one of the model's plans; its kernels are numbered, its constants have places.
+
+        What plans of CPUs or of devices alone have is left out.
+        """
         return Manifest(
             name=self.name,
             producer=f"tilewright {__version__}",
             requires=self.requires,
-            threads=plan.pool.threads,
+            threads=threads,
             inputs=self.inputs,
             outputs=self.outputs,
             results=results,
@@ -143,11 +149,26 @@ class Described:
             plan_inputs=contents.inputs,
             plan_outputs=contents.outputs,
             arena_bytes=contents.arena_bytes,
-            workspace_bytes=contents.workspace_bytes,
-            scratch_bytes=contents.scratch_bytes,
+            workspace_bytes=0,
+            scratch_bytes=0,
             constants=constants,
             calls=calls,
             checks=contents.checks,
+        )
+
+    def manifest_of_cpu(
+        self,
+        plan: ExecutionPlan,
+        calls: tuple[KernelCall, ...],
+        constants: tuple[tuple[int, int], ...],
+        results: tuple[BufferRef, ...],
+    ) -> Manifest:
+        """:meth:`manifest` of a plan for CPUs, with the memory of its threads."""
+        contents = plan.contents
+        return replace(
+            self.manifest(contents, calls, constants, results, threads=plan.pool.threads),
+            workspace_bytes=contents.workspace_bytes,
+            scratch_bytes=contents.scratch_bytes,
             copies=contents.copies,
             param_count=contents.param_count,
         )
@@ -162,7 +183,7 @@ def take_apart(
     calls = library.calls(plan.contents.steps, steps.kernels)
     results, returned = results_of(steps, assembled, len(plan.contents.constants))
     places = weights.place((*plan.contents.constants, *returned))
-    return said.manifest(plan, calls, places, results)
+    return said.manifest_of_cpu(plan, calls, places, results)
 
 
 def range_manifest(
@@ -185,7 +206,7 @@ def range_manifest(
     said = replace(said, inputs=inputs, outputs=outputs)
     return RangeManifest(
         ranges=tuple(ranges),
-        plan=said.manifest(plan.plan, calls, places, results),
+        plan=said.manifest_of_cpu(plan.plan, calls, places, results),
         params=plan.params,
         inputs=tuple(tensor.extents for tensor in plan.inputs),
         outputs=tuple(tensor.extents for tensor in plan.outputs),

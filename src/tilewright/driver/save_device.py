@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
-from tilewright import __version__
 from tilewright.devices import DevicePlan
 from tilewright.driver.assemble import Assembled, Steps
 from tilewright.driver.save import Described, Weights, as_path, results_of
@@ -13,7 +13,6 @@ from tilewright.runtime import (
     WEIGHTS,
     DeviceCode,
     KernelCall,
-    Manifest,
     SavedKernel,
     write_container,
 )
@@ -66,25 +65,8 @@ def save_for_device(
         steps=contents.step_names,
         call_steps=tuple(call.step for call in contents.calls),
     )
-    manifest = Manifest(
-        name=said.name,
-        producer=f"tilewright {__version__}",
-        requires=said.requires,
-        threads=1,
-        inputs=said.inputs,
-        outputs=said.outputs,
-        results=results,
-        index_bounds=said.index_bounds,
-        plan_inputs=contents.inputs,
-        plan_outputs=contents.outputs,
-        arena_bytes=contents.arena_bytes,
-        workspace_bytes=0,
-        scratch_bytes=0,
-        constants=places,
-        calls=tuple(calls),
-        checks=contents.checks,
-        device=code,
-        returned_constants=len(returned),
+    manifest = replace(
+        said.manifest(contents, tuple(calls), places, results), device=code, returned_constants=len(returned)
     )
     write_container(
         as_path(path, "a saved model"), manifest.as_data(), {CODE: list(binaries), WEIGHTS: weights.pieces}

@@ -6,13 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tilewright
 from devices import HAVE_NVRTC, LANGUAGES
-from tilewright.devices import DevicePlanBuilder, OfflineDevice
+from onnx_models import model, tensor
+from tilewright.devices import DevicePlanBuilder, OfflineDevice, SavedDeviceModel
 from tilewright.frontend import zoo
-from tilewright.runtime import open_saved_model, write_container
-from tilewright.support import ArtefactError, InstallationError, TargetError
+from tilewright.runtime import aligned_copy, open_saved_model, write_container
+from tilewright.support import ArtefactError, InputError, InstallationError, TargetError
 from tilewright.target import find_target
 
 #: What a machine with a device need not have.
@@ -42,6 +44,36 @@ def test_a_saved_model_gives_the_same_results(saved):
     wrong = {name: np.full_like(a, 10**6) for name, a in feeds.items()}
     with pytest.raises(tilewright.UserError, match="out of range"):
         loaded.run(None, wrong)
+
+
+def test_a_saved_model_reads_and_writes_where_tensors_lie(tmp_path):
+    tilewright.compile(zoo.SMALL["tinybert4"](), target="c").save(tmp_path / "model.tw")
+    loaded = tilewright.load(tmp_path / "model.tw")
+    assert isinstance(loaded, SavedDeviceModel)
+    feeds = {name: aligned_copy(a) for name, a in loaded.sample_feeds().items()}
+    want = loaded.run(None, feeds)
+    bound = loaded.bind_tensors(feeds)
+    for a, b, info in zip(want, bound.run(), loaded.outputs, strict=True):
+        np.testing.assert_array_equal(np.from_dlpack(b), a)
+        assert (b.dtype, b.shape) == (info.dtype, info.shape)
+    # the very memory: inputs change in place, and an output of one run is read where it lies
+    (first, *_) = bound.run()
+    lying = np.from_dlpack(first)
+    other = loaded.sample_feeds(seed=3)
+    for name, array in feeds.items():
+        array[...] = other[name]
+    bound.run()
+    np.testing.assert_array_equal(lying, loaded.run(None, other)[0])
+    with pytest.raises(InputError, match="has shape"):
+        loaded.bind_tensors({name: aligned_copy(a.reshape(-1)) for name, a in feeds.items()})
+
+
+def test_a_saved_model_whose_output_is_no_result_of_a_kernel(tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Identity", ["x"], ["y"])]
+    proto = model(nodes, [tensor("x", (4,))], [tensor("y", (4,)), tensor("z", (4,))], {})
+    tilewright.compile(proto, target="c").save(tmp_path / "model.tw")
+    with pytest.raises(InputError, match="an output of the model is an input or a constant"):
+        tilewright.load(tmp_path / "model.tw").bind_tensors({"x": aligned_copy(np.ones(4, np.float32))})
 
 
 def test_it_needs_no_compiler(saved):
