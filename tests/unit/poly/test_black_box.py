@@ -9,7 +9,22 @@ from tilewright.cost import Machine
 from tilewright.driver.nests import Nest
 from tilewright.frontend.c import read_c
 from tilewright.frontend.nests.python import read_python
-from tilewright.ir import Alloc, For, If, blocks, function_at, locate, run_function, verify
+from tilewright.ir import (
+    PARALLEL,
+    Alloc,
+    Block,
+    For,
+    If,
+    Seq,
+    blocks,
+    function_at,
+    locate,
+    map_stmt,
+    run_function,
+    substitute,
+    var,
+    verify,
+)
 from tilewright.poly import (
     allocations_inside,
     check_legal,
@@ -149,20 +164,67 @@ def test_variables_that_a_box_defines_are_its_own():
     assert "c" in {b.name for b in kept.body.allocated}
 
 
+MODES = pytest.mark.parametrize("mode", ["list", "isl"])
+
+
+@MODES
 @pytest.mark.parametrize("text", [PRODUCT, SCATTERED])
-def test_schedules_of_boxes_are_judged(text):
+def test_schedules_of_boxes_are_judged(text, mode):
     func = function_at(read_python(text), {"N": 4, "E": 6})
     before = infer_kinds(allocations_inside(func))
     after = schedule_nest(func, Machine(detect(), 2)).func
-    assert check_legal(before, after, {}) == []
+    assert check_legal(before, after, {}, mode=mode) == []
 
 
-def test_a_box_that_runs_too_early_is_found():
+@MODES
+def test_a_box_that_runs_too_early_is_found(mode):
     func = infer_kinds(function_at(read_python(PRODUCT), {"N": 4, "E": 6}))
     (loop, last) = func.body.stmts
-    assert isinstance(loop, For) and check_legal(
-        func, func.with_body(replace(func.body, stmts=(last, loop))), {}
-    )
+    early = func.with_body(replace(func.body, stmts=(last, loop)))
+    assert {v.kind for v in check_legal(func, early, {}, mode=mode)} & {"flow", "final"}
+
+
+@MODES
+def test_a_box_that_does_not_run_is_found(mode):
+    func = infer_kinds(function_at(read_python(PRODUCT), {"N": 4, "E": 6}))
+
+    def without(s):
+        return Seq(()) if isinstance(s, Block) and is_black_box(s) else s
+
+    wrong = check_legal(func, func.with_body(map_stmt(func.body, without)), {}, mode=mode)
+    assert "flow" in {v.kind for v in wrong}  # the loop behind reads what nothing has added up
+
+
+@MODES
+def test_rows_of_boxes_that_write_anywhere_are_races_on_threads_and_wrong_backwards(mode):
+    """Which elements a row of SCATTERED adds to is not known: any other row's may be among them."""
+    func = infer_kinds(allocations_inside(function_at(read_python(SCATTERED), {"N": 4, "E": 6})))
+
+    def on_threads(s):
+        return replace(s, kind=PARALLEL) if isinstance(s, For) and s.var == "i_1" else s
+
+    wrong = check_legal(func, func.with_body(map_stmt(func.body, on_threads)), {}, mode=mode)
+    assert "race" in {v.kind for v in wrong}
+
+    def backwards(s):
+        if not isinstance(s, For) or s.var != "i_1":
+            return s
+        return replace(s, body=substitute(s.body, {"i_1": 3 - var("i_1")}))
+
+    assert check_legal(func, func.with_body(map_stmt(func.body, backwards)), {}, mode=mode)
+
+
+@MODES
+def test_rows_of_boxes_that_write_their_own_element_may_run_backwards_and_on_threads(mode):
+    func = infer_kinds(function_at(read_python(PRODUCT), {"N": 4, "E": 6}))
+
+    def changed(s):
+        if not isinstance(s, For) or s.var != "i":
+            return s
+        return replace(s, kind=PARALLEL, body=substitute(s.body, {"i": 3 - var("i")}))
+
+    after = func.with_body(map_stmt(func.body, changed))
+    assert after != func and check_legal(func, after, {}, mode=mode) == []
 
 
 def test_trees_with_boxes_come_back():
