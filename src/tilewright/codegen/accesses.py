@@ -225,6 +225,9 @@ class Accesses(Indices):
                 if guard is None
                 else b.load(p, dtype, st.width, mask)
             )
+        if not irregular and lane == -1:
+            last = self._address(buf, rest, products)
+            return b.load_backwards(last, dtype, st.width, mask)
         if not irregular and 2 <= lane <= MOST_APART:
             on = (True,) * st.width if mask is None else literal_lanes(mask)
             # of an access in bounds the elements between the lanes are in bounds, too

@@ -91,3 +91,30 @@ def test_vectors_shared_by_columns_end_where_the_buffer_does():
     given = np.arange(33, dtype=np.float32)
     wanted = np.stack([given[n : n + 31 : 2] for n in range(3)])
     np.testing.assert_array_equal(run({"X": given})["Y"], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16", "bool"])
+@pytest.mark.parametrize("count", [2, 3, 7, 16, 17, 31, 40])
+def test_lanes_one_before_another(count, dtype):
+    """Y[i, x] = X[i, count - 1 - x]: whole vectors turned, nothing read before the first element."""
+    X = lang.placeholder((3, count), dtype, name="X")
+    Y = lang.compute((3, count), lambda i, x: X[i, count - 1 - x], name="Y")
+    s = Schedule(lang.program([X], [Y]))
+    run = Native(s.vectorize(s.loops("Y")[-1]).func)
+    given = (np.arange(3 * count) * 7 % 120).reshape(3, -1)
+    given = (given % 3 == 0) if dtype == "bool" else given.astype(run.func.buffers[0].dtype.numpy)
+    np.testing.assert_array_equal(run({"X": given})["Y"], given[:, ::-1])
+    assert "masked.gather" not in run.text.text
+
+
+def test_lanes_one_before_another_under_masks_and_in_tails():
+    W = lang.param("W")
+    X = lang.placeholder((W,), name="X")
+    Y = lang.compute((W,), lambda x: lang.select(X[x] > 0.0, X[W - 1 - x], 1.0), name="Y")
+    s = Schedule(lang.program([X], [Y])).split("x", 16, tail="mask")
+    run = Native(s.vectorize("x_i").func)
+    for width in (1, 15, 16, 33):
+        x = np.random.default_rng(width).standard_normal(width).astype(np.float32)
+        np.testing.assert_array_equal(
+            run({"X": x}, {"W": width})["Y"], np.where(x > 0, x[::-1], np.float32(1))
+        )

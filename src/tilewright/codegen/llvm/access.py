@@ -73,6 +73,13 @@ class Access(Arithmetic):
             )  # fmt: skip
         return self._from_memory(out, dtype)
 
+    def load_backwards(self, p: Val, dtype: DType, lanes: int, mask: Val | None) -> Val:
+        """Load ``lanes`` elements one after another, lane 0's at ``p`` and the others before it."""
+        back = range(lanes - 1, -1, -1)
+        turned = None if mask is None else self.pick(mask, mask, back)
+        found = self.load(self.gep(p, 1 - lanes, dtype, local=True), dtype, lanes, turned)
+        return self.pick(found, found, back)
+
     def load_apart(self, p: Val, dtype: DType, lanes: int, stride: int, on: range) -> Val:
         """Load elements ``stride`` apart, lane 0's at ``p``, into the lanes ``on``; others are zero.
 

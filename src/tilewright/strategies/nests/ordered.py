@@ -144,18 +144,19 @@ def _summing(func: LoopFunction, loop: str) -> LoopFunction:
 
 
 def _along_rows(b: Block, loop: str) -> bool:
-    """Whether a block's accesses move by one element or none from one iteration to the next.
+    """Whether a block's accesses move by one element or none from one iteration to the next, reads also back.
 
     A black box is none that lanes could run.
     """
     if is_black_box(b):
         return False
     moving = {it.name for it, x in zip(b.iters, b.bind, strict=True) if loop in x.vars}
-    for indices in (*(w for _, w in b.writes), *(r.indices for r in b.reads)):
+    accesses = [(w, (1,)) for _, w in b.writes] + [(r.indices, (1, -1)) for r in b.reads]
+    for indices, allowed in accesses:
         for n, x in enumerate(indices):
             if not moving & x.vars:
                 continue
             steps = [(type(atom), c) for atom, c in x.terms if index(atom).vars & moving]
-            if n != len(indices) - 1 or steps != [(Var, 1)]:
+            if n != len(indices) - 1 or steps not in [[(Var, step)] for step in allowed]:
                 return False
     return True

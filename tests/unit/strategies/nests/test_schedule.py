@@ -6,7 +6,7 @@ import pytest
 from tilewright.build import build
 from tilewright.cost import Machine
 from tilewright.frontend.nests import scop
-from tilewright.ir import For, function_at, run_function, stmt_children, verify
+from tilewright.ir import Block, For, function_at, locate, run_function, stmt_children, verify
 from tilewright.runtime import aligned_copy
 from tilewright.strategies.nests import ordered, schedule_nest
 from tilewright.support import ResourceError
@@ -69,3 +69,11 @@ def test_a_nest_of_which_nothing_can_be_known_runs_as_it_is_written(monkeypatch)
     assert (
         "nothing known of loops: the dependences are too many: isl gave up after 10 operations" in made.notes
     )
+
+
+def test_loads_that_go_back_are_in_lanes():
+    """Durbin reads y and r backwards; what is stored goes forward."""
+    func = function_at(scop(KERNELS["durbin"]).func, {"N": 100})
+    loops = [f for f in _loops(schedule_nest(func, Machine(detect(), 1)).func.body) if f.kind.name == "vector"]
+    lanes = {name for f in loops for b in locate(f, Block) for name, _ in b.node.writes}
+    assert {"z", "y"} <= lanes and any(name.startswith("s_lanes") for name in lanes)
