@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         isl_schedule,
         spaces_as_written,
     )
+    from tilewright.poly.in_results import scalars_in_results
     from tilewright.poly.independent import LoopFacts, loop_facts
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
@@ -75,6 +76,7 @@ _EXPORTS: Final = {
     "PolyStatement": "extract",
     "all_dependences": "dependences",
     "allocations_inside": "privatise",
+    "scalars_in_results": "in_results",
     "extract_model": "extract",
     "Lifted": "lifting",
     "lift": "lifting",
@@ -140,6 +142,7 @@ __all__ = [
     "OneTile",
     "one_tile",
     "outside_of_threads",
+    "scalars_in_results",
     "settles_at_barriers",
     "Partings",
     "thread_conflicts",

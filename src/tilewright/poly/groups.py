@@ -18,7 +18,7 @@ from tilewright.poly.child import EndedError, SpentError, asked_apart
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import children, type_of
 from tilewright.poly.extract import Model
-from tilewright.poly.spaces import CONTEXT, maps_of, sets_of, union_map, union_set
+from tilewright.poly.spaces import CONTEXT, DIM, maps_of, sets_of, union_map, union_set
 from tilewright.poly.tree import Band, Order, Structure, band_schedule, insert, structure_of
 from tilewright.support import ResourceError
 
@@ -183,9 +183,15 @@ def isl_schedule(
     if fusion == "hybrid":
         return _hybrid(dependences, names, operations, seconds)
     model = dependences.model
-    domain = union_set(s.domain for s in model.statements if names is None or s.name in names)
+    chosen = [s for s in model.statements if names is None or s.name in names]
+    # names decide in which order isl solves: by numbers, equal nests have equal schedules
+    number = {s.name: f"S{n}" for n, s in enumerate(chosen)}
+    domain = union_set(s.domain.set_tuple_name(number[s.name]) for s in chosen)
     domain = domain.intersect_params(model.context)
-    order = union_map(d.relation for d in dependences.among(names)).intersect_params(model.context)
+    order = union_map(
+        d.relation.set_tuple_name(DIM.in_, number[d.source]).set_tuple_name(DIM.out, number[d.sink])
+        for d in dependences.among(names)
+    ).intersect_params(model.context)
     what = f"isl's schedule of {model.function.name} ({fusion}fuse)"
     try:
         found = asked_apart(lambda: counted(lambda: _schedule(domain, order, fusion), operations), seconds)
@@ -193,7 +199,10 @@ def isl_schedule(
         raise ResourceError(f"{what}: isl gave up after {operations} operations", hint="fuse less") from None
     except EndedError:
         raise ResourceError(f"{what}: {ended_after(seconds)}", hint="fuse less") from None
-    return isl.Schedule.read_from_str(CONTEXT, found)
+    back = union_map(s.domain.identity().set_tuple_name(DIM.out, number[s.name]) for s in chosen)
+    return isl.Schedule.read_from_str(CONTEXT, found).pullback_union_pw_multi_aff(
+        back.as_union_pw_multi_aff()
+    )
 
 
 def _schedule(domain: isl.UnionSet, order: isl.UnionMap, fusion: Fusion) -> str:

@@ -26,7 +26,7 @@ from tilewright.ir import (
     map_stmt,
     stmt_children,
 )
-from tilewright.poly import LoopFacts, allocations_inside, infer_kinds, is_black_box, loop_facts
+from tilewright.poly import LoopFacts, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
@@ -37,8 +37,8 @@ STATEMENT_CYCLES: Final = 4.0
 
 
 def ordered_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
-    """A nest with private storage, its outermost independent loops parallel, its innermost ones vectors."""
-    func = infer_kinds(allocations_inside(func))
+    """A nest, its outermost independent loops parallel, its innermost ones vectors."""
+    func = infer_kinds(func)
     return on_machine(func, loop_facts(func), machine)
 
 

@@ -22,7 +22,12 @@ from tilewright.ir import (
     seq,
     stmt_writes,
 )
-from tilewright.poly import allocations_inside, contents_that_count, is_black_box
+from tilewright.poly import (
+    allocations_inside,
+    contents_that_count,
+    is_black_box,
+    scalars_in_results,
+)
 from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.strategies.nests.ordered import ordered_nest
 from tilewright.strategies.nests.tiled import tiled_nest
@@ -45,10 +50,11 @@ class ScheduledNest:
 def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
     """A fast order for a nest of fixed sizes: same arguments, same results but for rounding of sums.
 
-    What stands before and after a black box is scheduled by itself.
+    What stands before and after a black box is scheduled by itself, and so are outermost nests that cannot
+    be lifted together.
     """
-    parts = _apart(func)
-    if len(parts) > 1:
+    boxes = any(is_black_box(place.node) for place in locate(func.body, Block))
+    if boxes and len(parts := _apart(func, allocations_inside(func).body)) > 1:
         return _one_after_another(func, [schedule_nest(part, machine) for part in parts])
     notes: list[str] = []
     try:
@@ -56,11 +62,15 @@ def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
     except (ScheduleError, ResourceError) as error:
         notes.append(f"not lifted: {error.what}")
     try:
-        made = ordered_nest(func, machine)
+        private = scalars_in_results(allocations_inside(func))
+        if not boxes and len(parts := _apart(func, private.body)) > 1:
+            return _one_after_another(func, [schedule_nest(part, machine) for part in parts])
+        made = ordered_nest(private, machine)
     except ResourceError as error:
         return ScheduledNest(func, (*notes, f"nothing known of loops: {error.what}", "as it is written"))
     try:
-        tiles = tiled_nest(func, machine)
+        # trees have no storage inside of loops
+        tiles = tiled_nest(func if private.body.allocated else private, machine)
     except (ScheduleError, ProgramError, ResourceError) as error:
         notes.append(f"not in tiles: {error.what}")
     else:
@@ -71,21 +81,19 @@ def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
     return ScheduledNest(made, (*notes, "in the order in which it is written"))
 
 
-def _apart(func: LoopFunction) -> list[LoopFunction]:
-    """The outermost nests with black boxes, and those between them together, as functions."""
-    boxes = [place for place in locate(func.body, Block) if is_black_box(place.node)]
-    body = allocations_inside(func).body if boxes else func.body
-    if not boxes or not isinstance(body, Seq):
+def _apart(func: LoopFunction, body: Stmt) -> list[LoopFunction]:
+    """The outermost nests of a body as functions, those between black boxes together."""
+    if not isinstance(body, Seq):
         return [func]
-    runs: list[tuple[bool, list[Stmt]]] = []
-    for s in body.stmts:
-        boxed = any(is_black_box(place.node) for place in locate(s, Block))
-        if runs and not boxed and not runs[-1][0]:
-            runs[-1][1].append(s)
+    boxed = [any(is_black_box(place.node) for place in locate(s, Block)) for s in body.stmts]
+    runs: list[list[Stmt]] = []
+    for n, s in enumerate(body.stmts):
+        if n and any(boxed) and not boxed[n] and not boxed[n - 1]:
+            runs[-1].append(s)
         else:
-            runs.append((boxed, [s]))
+            runs.append([s])
     parts: list[LoopFunction] = []
-    for _, stmts in runs:
+    for stmts in runs:
         written = {name for s in stmts for name, _ in stmt_writes(s)}
         outputs = tuple(name for name in func.outputs if name in written)
         part = replace(func, outputs=outputs, body=seq(*stmts), inouts=outputs)

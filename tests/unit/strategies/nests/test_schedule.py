@@ -74,6 +74,7 @@ def test_a_nest_of_which_nothing_can_be_known_runs_as_it_is_written(monkeypatch)
 def test_loads_that_go_back_are_in_lanes():
     """Durbin reads y and r backwards; what is stored goes forward."""
     func = function_at(scop(KERNELS["durbin"]).func, {"N": 100})
-    loops = [f for f in _loops(schedule_nest(func, Machine(detect(), 1)).func.body) if f.kind.name == "vector"]
+    made = schedule_nest(func, Machine(detect(), 1)).func
+    loops = [f for f in _loops(made.body) if f.kind.name == "vector"]
     lanes = {name for f in loops for b in locate(f, Block) for name, _ in b.node.writes}
     assert {"z", "y"} <= lanes and any(name.startswith("s_lanes") for name in lanes)
