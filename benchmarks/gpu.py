@@ -8,6 +8,8 @@ batches), and those of torch in the same run where torch is installed. Elsewhere
 registers and spilled bytes of each kernel from NVRTC, occupancy and waves (cost/occupancy), the rules that
 made it; ``bound_ms``, the larger of operations over the peak and of bytes, each once, over the bandwidth;
 ``modelled_ms`` by the rules' own models, and the part of it that the bound is (``roofline_fraction``).
+Products are of f32 without matrix units, then of f16, bf16, tf32 and bytes with them, whose peak is theirs;
+models of f32, then with products in tf32.
 With ``--carry`` nothing is measured: compiled models are written for ``benchmarks/gpu_carried.py``, which
 runs them where the card is, without the compiler.
 
@@ -37,21 +39,29 @@ from tilewright.devices import open_device
 from tilewright.driver import EmittedUnit, compile_model, emit_model
 from tilewright.frontend import zoo
 from tilewright.ir import Program
+from tilewright.plan import plan_unit
 from tilewright.schedule import Schedule
-from tilewright.strategies import default_schedule
+from tilewright.strategies import Prices, Task
 from tilewright.support import InstallationError, TargetError, read_settings
 from tilewright.target import GpuTarget, find_target
 
-GEMM_SIZES = (512, 1024, 2048, 4096)
+GEMM_SIZES = (512, 1024, 2048, 4096, 8192)
 BATCHES = 7
+#: Multiply-adds of a matrix unit for one of f16 (NVIDIA's white papers of Ampere and Hopper).
+UNIT_RATES = {"f16": 1.0, "bf16": 1.0, "tf32": 0.5, "i8": 2.0}
 CARRIED_BATCHES = (1, 16)
 
 
-def product(n: int) -> Program:
-    """A product of square matrices."""
-    a, b = lang.placeholder((n, n), name="A"), lang.placeholder((n, n), name="B")
+def product(n: int, numbers: str = "f32") -> Program:
+    """A product of square matrices. ``numbers`` are f32, f16, bf16, tf32 or i8, their sums f32 or i32."""
+    element = "f32" if numbers == "tf32" else numbers
+    a, b = (lang.placeholder((n, n), element, name=name) for name in "AB")
     k = lang.reduce_axis(n, "k")
-    c = lang.compute((n, n), lambda i, j: lang.sum(a[i, k] * b[k, j], axis=k), name="C")
+
+    def factor(x: lang.Scalar) -> lang.Scalar:
+        return lang.tf32(x) if numbers == "tf32" else lang.cast(x, "i32" if numbers == "i8" else "f32")
+
+    c = lang.compute((n, n), lambda i, j: lang.sum(factor(a[i, k]) * factor(b[k, j]), axis=k), name="C")
     return lang.program([a, b], [c], name="product")
 
 
@@ -78,10 +88,13 @@ def tiled(program: Program, block: int = 128, depth: int = 8, tile: int = 8) -> 
     return s
 
 
-def bound_ms(target: GpuTarget, operations: float, nbytes: float) -> float:
-    """Milliseconds that operations and bytes, each once, take at least."""
+def bound_ms(target: GpuTarget, operations: float, nbytes: float, numbers: str = "f32") -> float:
+    """Milliseconds that operations and bytes, each once, take at least: by matrix units where numbers are
+    theirs.
+    """
     clock = target.clock_hz or 1e9
-    peak = 2 * target.fma_per_cycle * target.units * clock
+    per_cycle = target.tensor_per_cycle * UNIT_RATES[numbers] if numbers in UNIT_RATES else 0.0
+    peak = 2 * (per_cycle or target.fma_per_cycle) * target.units * clock
     return max(operations / peak, nbytes / (target.level("memory").bandwidth * target.units * clock)) * 1e3
 
 
@@ -117,15 +130,18 @@ def milliseconds(run: Callable[[int], float]) -> float:
     return statistics.median(run(count) for _ in range(BATCHES)) * 1e3
 
 
-def torch_gemm(n: int) -> float | None:
-    """Torch's milliseconds without tensor cores; ``None`` where it is not, or has no device."""
+def torch_gemm(n: int, numbers: str) -> float | None:
+    """Torch's milliseconds; ``None`` where it is not, has no device, or no product of such numbers."""
+    if numbers == "i8":
+        return None
     if find_spec("torch") is None:
         return None
     torch: Any = import_module("torch")
     if not torch.cuda.is_available():
         return None
-    torch.backends.cuda.matmul.allow_tf32 = False
-    a, b = (torch.randn(n, n, device="cuda") for _ in range(2))
+    torch.backends.cuda.matmul.allow_tf32 = numbers == "tf32"
+    dtype = {"f16": torch.float16, "bf16": torch.bfloat16}.get(numbers, torch.float32)
+    a, b = (torch.randn(n, n, device="cuda").to(dtype) for _ in range(2))
 
     def run(count: int) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -141,44 +157,62 @@ def torch_gemm(n: int) -> float | None:
 
 
 def gemm_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Square products, by the default schedule and by tiles."""
+    """Square products: of f32 by the default schedule and by tiles, of others by matrix units."""
     for n in GEMM_SIZES:
-        for kind in ("default", "tiled"):
+        for kind in ("default", "tiled", *UNIT_RATES):
             yield f"gemm {n} {kind}", lambda n=n, kind=kind: gemm(n, kind, target, has_device)  # type: ignore[misc]
 
 
 def gemm(n: int, kind: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     """One row of a product."""
-    program = product(n)
-    s = tiled(program) if kind == "tiled" else default_schedule(program, Machine(target, 1))
-    operations = 2.0 * n**3
-    row: dict[str, Any] = {"bound_ms": bound_ms(target, operations, 3 * 4.0 * n * n), "flops": operations}
+    numbers = kind if kind in UNIT_RATES else "f32"
+    program, machine = product(n, numbers), Machine(target, 1)
+    operations, nbytes = 2.0 * n**3, moved_bytes(program)
+    bound = bound_ms(target, operations, nbytes, numbers)
+    row: dict[str, Any] = {"bound_ms": bound, "flops": operations}
+    if kind == "tiled":
+        s = tiled(program)
+    else:
+        planned = plan_unit(program, machine)
+        s = planned.schedule
+        row["rules"] = [nest.rule for nest in planned.plan.nests]
+        seconds = Prices(Task(program, machine)).seconds(planned.plan)
+        if seconds:
+            row |= {"modelled_ms": seconds * 1e3, "roofline_fraction": bound / seconds / 1e3}
     if not has_device:
         return row | {"kernels": modelled(s, target)}
     rng = np.random.default_rng(0)
-    arrays = {name: rng.standard_normal((n, n), np.float32) for name in "AB"}
+    arrays: dict[str, Any] = {}
+    for b in program.inputs:
+        drawn = rng.integers(-9, 10, (n, n)) if b.dtype.is_integer else rng.standard_normal((n, n))
+        arrays[b.name] = drawn.astype(b.dtype.numpy)
     plan, inputs, outputs = DeviceFunction(s.func, open_device("cuda"), read_settings()).plan(arrays, {})
     plan.run(inputs, list(outputs.values()))
-    error = float(np.abs(outputs["C"] - arrays["A"] @ arrays["B"]).max())
+    wide = [arrays[name].astype(np.float32) for name in "AB"]
+    error = float(np.abs(outputs["C"] - wide[0] @ wide[1]).max())
     ms = milliseconds(plan.seconds)
-    return row | {"ms": ms, "tflops": operations / ms / 1e9, "max_error": error, "torch_ms": torch_gemm(n)}
+    return row | {
+        "ms": ms, "tflops": operations / ms / 1e9, "max_error": error, "torch_ms": torch_gemm(n, numbers)
+    }  # fmt: skip
 
 
 def model_rows(target: GpuTarget, has_device: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """The reference models, batch 1."""
+    """The reference models, batch 1: of f32, and with products in tf32."""
     for name in zoo.FULL:
-        yield f"model {name}", lambda name=name: model(name, target, has_device)  # type: ignore[misc]
+        for numbers in ("f32", "tf32"):
+            label = f"model {name}" if numbers == "f32" else f"model {name} {numbers}"
+            yield label, lambda name=name, numbers=numbers: model(name, target, has_device, numbers)  # type: ignore[misc]
 
 
-def model(name: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
-    """One row of a model."""
+def model(name: str, target: GpuTarget, has_device: bool, numbers: str) -> dict[str, Any]:
+    """One row of a model whose products are of such ``numbers``."""
     start = time.perf_counter()
     proto = zoo.FULL[name]()
     if not has_device:
-        return modelled_model(emit_model(proto, target, "cubin"), target) | {
-            "compile_s": time.perf_counter() - start
-        }
-    compiled = compile_model(proto, target="cuda")
+        units = emit_model(proto, target, "cubin", precision=numbers)
+        seconds = time.perf_counter() - start
+        return modelled_model(units, target, numbers) | {"compile_s": seconds}
+    compiled = compile_model(proto, target="cuda", precision=numbers)
     seconds = time.perf_counter() - start
     feeds = compiled.sample_feeds()
     compiled.run(None, feeds)
@@ -191,11 +225,12 @@ def model(name: str, target: GpuTarget, has_device: bool) -> dict[str, Any]:
     return {"compile_s": seconds, "ms": statistics.median(times) * 1e3, "flops": operations}
 
 
-def modelled_model(units: Sequence[EmittedUnit], target: GpuTarget) -> dict[str, Any]:
-    """What the models say of a whole model, and of each of its kernels."""
+def modelled_model(units: Sequence[EmittedUnit], target: GpuTarget, numbers: str) -> dict[str, Any]:
+    """What the models say of a whole model, and of each of its kernels; by matrix units where these are."""
     rows = []
     for unit in units:
-        bound = bound_ms(target, unit.flops, unit.moved_bytes)
+        by_units = numbers if "gpu_matrix" in unit.rules else "f32"
+        bound = bound_ms(target, unit.flops, unit.moved_bytes, by_units)
         row: dict[str, Any] = {
             "nodes": unit.nodes,
             "rules": unit.rules,

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
-
-import numpy as np
+from typing import Any, NoReturn
 
 from tilewright.codegen import compile_cuda
 from tilewright.devices.model import (
-    Array,
     Device,
     DeviceLimits,
     DeviceModule,
-    Event,
-    Extents,
     Language,
-    Memory,
 )
 from tilewright.support import TargetError
 from tilewright.target import GpuTarget
@@ -27,20 +20,12 @@ from tilewright.target import GpuTarget
 class OfflineModule(DeviceModule):
     """A compiled module that is nowhere loaded."""
 
-    device: OfflineDevice
+    device: Device
     binary: bytes
 
-    def prepare(
-        self,
-        symbol: str,
-        grid: Extents,
-        block: Extents,
-        buffers: Sequence[Memory],
-        scalars: Sequence[np.generic],
-        shared_bytes: int,
-    ) -> NoReturn:
+    def prepare(self, *_: Any, **__: Any) -> NoReturn:
         """Raises TargetError."""
-        raise self.device.absent()
+        raise TargetError(f"the device {self.device.name} is not here")
 
 
 class OfflineDevice(Device):
@@ -59,10 +44,6 @@ class OfflineDevice(Device):
         )
         self.identity = f"cuda {target.arch} offline"
 
-    def absent(self) -> TargetError:
-        """The error of what needs the device."""
-        return TargetError(f"the device {self.name} is not here")
-
     def compile(self, text: str) -> bytes:
         """:meth:`Device.compile`."""
         return compile_cuda(text, self._arch).cubin
@@ -71,22 +52,8 @@ class OfflineDevice(Device):
         """:meth:`Device.load`: the module can be saved."""
         return OfflineModule(self, binary)
 
-    def allocate(self, nbytes: int) -> NoReturn:
-        """Raises TargetError."""
-        raise self.absent()
+    def _absent(self, *_: Any, **__: Any) -> NoReturn:
+        raise TargetError(f"the device {self.name} is not here")
 
-    def upload(self, memory: Memory, array: Array) -> NoReturn:
-        """Raises TargetError."""
-        raise self.absent()
-
-    def download(self, memory: Memory, array: Array) -> NoReturn:
-        """Raises TargetError."""
-        raise self.absent()
-
-    def event(self) -> Event:
-        """Raises TargetError."""
-        raise self.absent()
-
-    def synchronize(self) -> NoReturn:
-        """Raises TargetError."""
-        raise self.absent()
+    # all that needs the device
+    allocate = upload = download = event = synchronize = _absent

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from tilewright.analysis import Box
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Program, Stage
+from tilewright.plan.gpu.loops import fused_loops
 from tilewright.plan.pipeline.boxes import boxes, middle, points
 from tilewright.plan.pipeline.group import Group, Placement, find_group, misplaced
 from tilewright.plan.pipeline.nest import everywhere
@@ -233,18 +234,9 @@ def _root_loops(s: Schedule, root: Stage, plan: GpuGroupPlan) -> tuple[Schedule,
         threads.append(f"{loop}_thread" if each > 1 else f"{loop}_in")
     last = threads.pop(plan.lanes)
     s = s.reorder(*blocks, *threads, last, *sums, *elements)
-    s, block = _fused(s, blocks, f"{root.name}_block")
-    s, thread = _fused(s, [*threads, last], f"{root.name}_thread")
+    s, block = fused_loops(s, blocks, f"{root.name}_block_")
+    s, thread = fused_loops(s, [*threads, last], f"{root.name}_thread_")
     return s, block, thread, elements
-
-
-def _fused(s: Schedule, loops: list[str], name: str) -> tuple[Schedule, str]:
-    first, *rest = loops
-    for n, loop in enumerate(rest):
-        fused = f"{name}_{n}"
-        s = s.fuse(first, loop, names=[fused])
-        first = fused
-    return s, first
 
 
 def _own_loops(s: Schedule, stage: Stage) -> list[str]:
@@ -260,6 +252,6 @@ def _by_all_threads(s: Schedule, stage: Stage, threads: int) -> Schedule:
     own = _own_loops(s, stage)
     if not own:
         return s
-    s, loop = _fused(s, own, f"{stage.name}_element")
+    s, loop = fused_loops(s, own, f"{stage.name}_element_")
     s = s.split(loop, threads, names=[f"{stage.name}_turn", f"{stage.name}_of_block"])
     return s.bind(f"{stage.name}_of_block", "thread.x")

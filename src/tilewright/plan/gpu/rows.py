@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import Index, Program, Stage, condition_of, stmt_loads, stmt_writes, var
+from tilewright.plan.gpu.loops import fused_loops
 from tilewright.plan.gpu.reductions import is_warp_reduction
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -247,10 +248,7 @@ def schedule_rows(s: Schedule, problem: RowsProblem, plan: RowsPlan) -> Schedule
     # the one row of a program without rows: a loop of one iteration around it
     loop = outer.pop() if outer else s.loops(root)[0]
     s = s.split(loop, plan.rows if depth else s.loop(loop).extent.as_int(), names=[rows, row])
-    first, *rest = (*outer, rows)
-    for n, loop in enumerate(rest):
-        s = s.fuse(first, loop, names=[f"{prefix}_block{n}"])
-        first = f"{prefix}_block{n}"
+    s, first = fused_loops(s, (*outer, rows), f"{prefix}_block")
     s = s.bind(first, "block.x")
     for name in reversed(problem.members):
         s = s.compute_at(name, first)
@@ -306,10 +304,7 @@ def _share(s: Schedule, name: str, block: str, depth: int, plan: RowsPlan) -> Sc
     columns = [loop for loop in loops if loop not in rows and kinds.get(loop, "red") == "par"]
     if not columns:
         return s
-    first, *rest = columns
-    for n, loop in enumerate(rest):
-        s = s.fuse(first, loop, names=[f"{name}_column{n}"])
-        first = f"{name}_column{n}"
+    s, first = fused_loops(s, columns, f"{name}_column")
     extent = s.loop(first).extent.as_int()
     if extent > plan.threads:
         s = s.split(first, plan.threads, names=[f"{name}_turn", f"{name}_lane"])

@@ -17,6 +17,7 @@ from tilewright.analysis import flat_index, pointwise_reader
 from tilewright.cost import OTHER_REGISTERS, buffer_bytes, nest_seconds
 from tilewright.ir import Index, Load, Program, Stage, stmt_loads
 from tilewright.plan.gpu.lanes import widest
+from tilewright.plan.gpu.loops import fused_loops
 from tilewright.plan.gpu.products import matrices_of
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
@@ -181,10 +182,7 @@ class GpuWindowsRule(Rule[WindowsProblem, WindowsPlan]):
             outer[outer.index(loops[axis])] = tiles
             inner.append(result)
         s = s.reorder(*outer, *terms, *inner)
-        first = outer[0]
-        for n, loop in enumerate(outer[1:]):
-            s = s.fuse(first, loop, names=[f"{root}_tiles{n}"])
-            first = f"{root}_tiles{n}"
+        s, first = fused_loops(s, outer, f"{root}_tiles")
         if reduced == root:
             s = s.cache(node.writes[0][0], first, mode="accumulate", scope="register", name=f"{root}_kept")
         block, thread = f"{root}_block", f"{root}_thread"
