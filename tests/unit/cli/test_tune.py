@@ -31,3 +31,21 @@ def test_the_joint_search_tunes_layouts_and_then_kernels(path, tmp_path, capsys)
     assert main(["tune", path, *arguments, "--plan", str(plan)]) == 0
     assert "layouts: " not in capsys.readouterr().out
     assert main(["verify", path, "--plan", str(plan), "--threads", "1"]) == 0
+
+
+def test_a_budget_that_suffices_for_nothing_is_said_in_words(path, tmp_path, capsys):
+    """Neither `inf us` nor `cannot be`: what there was no time for a later tuning does."""
+    arguments = [
+        "--strategy",
+        "joint",
+        "--budget",
+        "0.001s",
+        "--threads",
+        "1",
+        "--records",
+        str(tmp_path / "r.db"),
+    ]
+    assert main(["tune", path, *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "kernels: no time" in out and "layouts: no time" in out
+    assert "not measured: no time was left" in out and "inf" not in out

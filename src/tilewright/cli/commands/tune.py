@@ -99,7 +99,9 @@ def _report(state: State, tuned: Tuned) -> None:
             f"{graph.best * 1e6:.1f} in all; {what}"
         )
     found = tuned.layouts
-    if found is not None:
+    if found is not None and not isfinite(found.untuned):
+        state.say("layouts: no time to measure all kernels under the default's (a later tuning does)")
+    elif found is not None:
         what = f"{len(found.changed)} values lie elsewhere" if found.changed else "the default stays"
         state.say(
             f"layouts: {found.measured} kernels measured, {found.untuned * 1e6:.1f} us -> "
@@ -128,7 +130,7 @@ def _report(state: State, tuned: Tuned) -> None:
 
 def _row(done: TaskResult) -> str:
     if done.reason:
-        return f"{done.label[:40]:40} cannot be measured: {done.reason}"
+        return f"{done.label[:40]:40} not measured: {done.reason}"
     found = "known" if done.known else f"{done.trials} trials"
     if not done.sure:
         found += ", not surely: the time ended before (a later tuning goes on there)"
