@@ -337,7 +337,11 @@ def finish(
     """
     use, first = state.use, state.untuned
     if first is None or first.status != "ok":
-        reason = "no time was left (a later tuning measures it)" if first is None else f"{first.status}: {first.reason}"
+        reason = (
+            "no time was left (a later tuning measures it)"
+            if first is None
+            else f"{first.status}: {first.reason}"
+        )
         return TaskResult(use.task, use.label, inf, inf, None, state.trials, reason=reason, weight=use.weight)
     decision = decided(state, first, measurer, limits, repeat=repeat)
     if not decision.whole:
