@@ -11,13 +11,13 @@ from tilewright.plan import Flow, assign_layouts
 LANES = HOST.lanes(F32)
 
 
-def between_pointwise(channels, groups):
+def between_pointwise(channels, groups, width=9):
     """Layouts of a pointwise convolution's result and of a grouped one's, between pointwise ones."""
     between = ("first", "grouped", "last")
     programs = [
-        conv_program(1, 16, channels, (9, 9), (1, 1)),
-        conv_program(1, channels, channels, (9, 9), (3, 3), pad=1, groups=groups),
-        conv_program(1, channels, 32, (9, 9), (1, 1)),
+        conv_program(1, 16, channels, (9, width), (1, 1)),
+        conv_program(1, channels, channels, (9, width), (3, 3), pad=1, groups=groups),
+        conv_program(1, channels, 32, (9, width), (1, 1)),
     ]
     flows = []
     for n, program in enumerate(programs):
@@ -30,11 +30,22 @@ def between_pointwise(channels, groups):
     ]
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(8 * LANES, 32), (4 * LANES, 8), (2 * LANES, LANES)])
-def test_groups_of_parts_of_a_block_are_plain(channels, groups):
-    made, read = between_pointwise(channels, groups)
+@pytest.mark.parametrize(
+    ("channels", "groups", "width"),
+    [(8 * LANES, 32, 4 * LANES), (4 * LANES, 8, 3 * LANES), (2 * LANES, LANES, 9), (6 * LANES, 2 * LANES, 9)],
+)
+def test_groups_of_parts_of_a_block_are_plain(channels, groups, width):
+    """Where rows have some vectors, and where groups have fewer channels than any block, or odd ones."""
+    made, read = between_pointwise(channels, groups, width)
     assert made == [None, None]
     assert read == [None, None]
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(8 * LANES, 32), (4 * LANES, 8)])
+def test_groups_of_parts_of_a_block_are_blocks_where_rows_are_short(channels, groups):
+    """A part of a vector at a time: results along short rows would be computed one by one."""
+    made, _ = between_pointwise(channels, groups)
+    assert made[1] is not None and made[1].shape[-1].as_int() == channels // groups
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
