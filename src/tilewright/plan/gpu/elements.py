@@ -15,24 +15,19 @@ from typing import ClassVar, Final
 
 from tilewright.cost import buffer_bytes, nest_seconds
 from tilewright.ir import (
-    DTYPES,
     ONE,
-    AtomicUpdate,
     Program,
     Stage,
-    atomic_update,
-    condition_of,
     fresh_name,
-    loads,
-    stmt_loads,
 )
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.lanes import widest
+from tilewright.plan.gpu.updates import are_atomic
 from tilewright.plan.rule import Context, Rule
 from tilewright.plan.space import Space
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
-from tilewright.target import WIDE_ATOMICS, GpuTarget
+from tilewright.target import GpuTarget
 
 #: Threads of a block that are tried: whole warps, of which a multiprocessor holds enough blocks.
 BLOCKS: Final = (32, 64, 128, 256, 512)
@@ -153,21 +148,6 @@ def elements(stage: Stage) -> int | None:
             return None
         count *= it.extent.const if it.kind == "par" else 1
     return count
-
-
-def are_atomic(stage: Stage, target: GpuTarget) -> bool:
-    """Whether threads do the updates of a stage at once: of integers, at places that data say."""
-    _, body = condition_of(stage.body)
-    update = None if stage.init is not None else atomic_update(body, [it.kind for it in stage.iters])
-    if update is None or not _has_atomics(update, target):
-        return False
-    # where data say nothing, parallel iterators give each element to one thread
-    return any(sum(1 for _ in loads(ld)) > 1 for ld in stmt_loads(body) if ld.buffer == update.buffer)
-
-
-def _has_atomics(update: AtomicUpdate, target: GpuTarget) -> bool:
-    narrow = update.value.dtype.bits == DTYPES["i32"].bits
-    return narrow or target.language != "opencl" or WIDE_ATOMICS in target.features
 
 
 def _instances(stage: Stage, target: GpuTarget) -> int | None:

@@ -140,10 +140,14 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
     """The nest of a product whose result ``root`` takes element by element; ``None`` where it does not."""
     (buffer,) = product.writes
     found = {ld for ld in stmt_loads(root.body) if ld.buffer == buffer}
-    if len(found) != 1 or program.consumers(buffer) != (root,) or any(it.kind != "par" for it in root.iters):
+    if len(found) != 1 or program.consumers(buffer) != (root,):
         return None
     (load,) = found
     axes = tuple(i.as_var() for i in load.indices)
+    # blocks that have parts of sums add to the result at once
+    adds = any(it.kind == "red" and it.name == axes[0] for it in root.iters)
+    if any(it.kind != "par" and not (adds and it.name == axes[0]) for it in root.iters):
+        return None
     if any(axis is None and not i.is_const for axis, i in zip(axes, load.indices, strict=True)):
         return None
     if axes[1] is None or axes[2] is None:
@@ -161,7 +165,7 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
         if width == 1 and _reads_next(program, stage, "k") and not _reads_next(program, stage, along):
             axis = "k"
         copies.append((axis, width))
-    out = widest(program, root, axes[2], reads=False)
+    out = 1 if adds else widest(program, root, axes[2], reads=False)
     return ProductNest(
         root=root.name,
         a=a.name,
@@ -174,6 +178,7 @@ def nest_of(program: Program, root: Stage, a: Stage, b: Stage, product: Stage) -
         copy_a=copies[0],
         copy_b=copies[1],
         store=min(4, out),
+        adds=adds,
     )
 
 

@@ -11,10 +11,13 @@ from math import gcd
 from typing import Final
 
 from tilewright.cost import ACCESS_ELEMENTS, BlockTiles, ProductTiles
+from tilewright.plan.gpu.loops import fused_loops
 from tilewright.schedule import Schedule
 
 #: Rounds of a copy that are under way at once: each holds a register or four until it is stored.
 MOST_ROUNDS: Final = 4
+#: Threads of a block that begins sums.
+BEGUN_THREADS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class ProductNest:
 
     ``single`` are further axes of the result, of one iteration. ``copy_a`` and ``copy_b`` are the axis of the
     matrix (``i``, ``j`` or ``k``) along which its source lies, and the elements of an access; ``store`` those
-    of an access to the result.
+    of an access to the result. ``adds``: the batch is of parts of sums, which blocks add to the result, begun
+    before, at once.
     """
 
     root: str
@@ -37,6 +41,7 @@ class ProductNest:
     copy_a: tuple[str, int]
     copy_b: tuple[str, int]
     store: int
+    adds: bool = False
 
 
 def schedule_product(s: Schedule, nest: ProductNest, plan: ProductTiles) -> Schedule:
@@ -78,6 +83,8 @@ def block_tile(
     axes = (it.name for it in s.block(nest.root).iters)
     loops = dict(zip(axes, s.loops(nest.root), strict=True))
     m, n = loops[nest.rows], loops[nest.columns]
+    if nest.adds and nest.batch is not None:
+        s = _begun(s, nest, loops[nest.batch], [loop for axis, loop in loops.items() if axis != nest.batch])
     s = s.split(m, plan.rows, names=[f"{p}_m_o", f"{p}_m_i"], tail="mask")
     s = s.split(n, plan.columns, names=[f"{p}_n_o", f"{p}_n_i"], tail="mask")
     batch = () if nest.batch is None else (loops[nest.batch],)
@@ -100,6 +107,15 @@ def block_tile(
             s = s.set_layout(name, ("d0", "d2", "d1"))
     ahead = plan.stages > 1 and _steps(s, f"{p}_k_o") >= plan.stages
     return (s.pipeline(f"{p}_k_o", plan.stages) if ahead else s), ahead
+
+
+def _begun(s: Schedule, nest: ProductNest, parts: str, loops: list[str]) -> Schedule:
+    """The result begun by a kernel before."""
+    s = s.reorder(parts, *loops).decompose_init(nest.root, parts)
+    s, first = fused_loops(s, s.loops(f"{nest.root}_init"), f"{nest.root}_begun")
+    block, thread = f"{nest.root}_begun_block", f"{nest.root}_begun_thread"
+    s = s.split(first, BEGUN_THREADS, names=[block, thread])
+    return s.bind(block, "block.x").bind(thread, "thread.x")
 
 
 def tile_nests(

@@ -12,6 +12,7 @@ from tilewright.ir import Program, Stage, stmt_loads
 from tilewright.plan.fallback import fell_back
 from tilewright.plan.gpu.matrix import best_warps, depth_of, unit_of
 from tilewright.plan.gpu.product import MULTIPLES, best_tiles
+from tilewright.plan.gpu.updates import joined_at_once
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from tilewright.target import GpuTarget, Instruction
@@ -75,7 +76,11 @@ def matrix_unit(program: Program, stage: Stage, target: GpuTarget) -> Instructio
 
 
 def make_products(s: Schedule, target: GpuTarget) -> tuple[Schedule, list[MadeProduct]]:
-    """Rewrite all sums that are worth tiles. A stage that alone takes a result does so in registers."""
+    """Rewrite all sums that are worth tiles.
+
+    A stage that alone takes a result does so in registers; parts of sums of integers are joined by the blocks
+    that have them, at once.
+    """
     made: list[MadeProduct] = []
     for stage in s.require_program().stages:
         if matrices_of(s.require_program(), stage) is None:
@@ -102,11 +107,17 @@ def _make(s: Schedule, stage: Stage, target: GpuTarget) -> tuple[Schedule, MadeP
         s = s.as_matrices(stage.name, (*MULTIPLES[:2], depth_of(unit)), name, narrow=True)
     root = stage.name
     names = {it.name: it.name for it in stage.iters}
+    shared = joined_at_once(program, stage, target) if len(roles.batch) == 1 else None
     pars = [it.name for it in stage.iters if it.kind == "par"]
     if reader is not None and stage.writes[0] in temps and len(reader.iters) == len(pars):
         s = s.inline_stage(stage.name)
         root = reader.name
         names = dict(zip(pars, (it.name for it in reader.iters), strict=True))
+    elif shared is not None and pars[:1] == [it.name for it in roles.batch]:
+        joined, read = shared
+        s = s.inline_stage(stage.name)
+        root = joined.name
+        names = dict(zip(pars, (i.as_var() or "" for i in read.indices), strict=True))
     for group in (roles.batch, roles.rows, roles.columns):
         axes = [names[it.name] for it in group]
         while len(axes) > 1:

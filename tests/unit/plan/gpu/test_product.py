@@ -168,3 +168,38 @@ def test_tiles_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ArtefactError, match=reason):
             build_unit(program, with_tiles(program, A100, tiles), Machine(A100, 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target", "rule"),
+    [("i32", A100, "gpu_product"), ("i8", A100, "gpu_matrix"), ("i32", POCL, "gpu_product")],
+)
+def test_parts_of_sums_of_integers_are_joined_at_once(dtype, target, rule):
+    m, n, count = 19, 37, 4096
+    a, b = lang.placeholder((m, count), dtype, name="A"), lang.placeholder((count, n), dtype, name="B")
+    k = lang.reduce_axis(count, "k")
+
+    def factor(e):
+        return lang.cast(e, "i32")
+
+    c = lang.compute((m, n), lambda i, j: lang.sum(factor(a[i, k]) * factor(b[k, j]), axis=k), name="C")
+    planned = plan_unit(lang.program([a, b], [c]), Machine(target, 1))
+    s = planned.schedule
+    assert [(nest.rule, nest.root) for nest in planned.plan.nests] == [(rule, "C")] and not s.notes
+    # nothing but operands and result lies in memory, and a kernel begins the result
+    assert {name for name, buffer in s.buffers().items() if buffer.scope == "global"} == {"A", "B", "C"}
+    assert len(kernel_source(s.func, "cuda").kernels) == 2
+    rng = np.random.default_rng(3)
+    given = {"A": rng.integers(-9, 9, (m, count)), "B": rng.integers(-9, 9, (count, n))}
+    given = {name: array.astype(a.dtype.numpy) for name, array in given.items()}
+    want = given["A"].astype(np.int32) @ given["B"].astype(np.int32)
+    for language in LANGUAGES:
+        np.testing.assert_array_equal(on_device(s.func, language)(given)["C"], want)
+    assert "atomicAdd(" in checked_by_nvrtc(s.func)
+
+
+def test_parts_of_sums_of_floats_are_joined_in_order():
+    a, b = lang.placeholder((19, 4096), name="A"), lang.placeholder((4096, 37), name="B")
+    s = plan_unit(lang.program([a, b], [ops.matmul(a, b)]), Machine(A100, 1)).schedule
+    text = kernel_source(s.func, "cuda").text
+    assert "atomic" not in text and any(name.endswith("_parts") for name in s.buffers())
