@@ -22,7 +22,7 @@ from tilewright.analysis.contraction import (
     row_axis,
     run_length,
 )
-from tilewright.analysis.extrema import Extremum, Order, better, extremum_of
+from tilewright.analysis.extrema import BestPair, Order, best_pair_of, better
 from tilewright.analysis.footprint import footprint, span
 from tilewright.analysis.matrices import Roles, guards_of, narrowed, roles_of, unchanged
 from tilewright.analysis.operator import Operand, Operator, Window, find_operator
@@ -55,10 +55,10 @@ __all__ = [
     "iterator_spans",
     "table_of",
     "Contraction",
-    "Extremum",
+    "BestPair",
     "Order",
     "better",
-    "extremum_of",
+    "best_pair_of",
     "Operand",
     "Operator",
     "Roles",

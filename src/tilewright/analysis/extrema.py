@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tilewright.ir import Binary, Call, Compare, Expr, Load, Select, Store, Unary
+from tilewright.ir import Access, Binary, Call, Compare, Expr, Load, Select, Unary
 
 #: Which of two values is kept: the greater or the lesser.
 Order: TypeAlias = Literal["gt", "lt"]
@@ -14,7 +15,7 @@ ORDERS: Final[tuple[Order, ...]] = ("gt", "lt")
 
 
 @dataclass(frozen=True, slots=True)
-class Extremum:
+class BestPair:
     """``(best, at) = the better one of (best, at) and (value, position)``, each kept in a buffer of its own.
 
     ``buffers`` are those of the value and of the position.
@@ -42,18 +43,15 @@ def better(order: Order, best: Expr, at: Expr, value: Expr, position: Expr) -> t
     return Select(take, value, best), Select(take, position, at)
 
 
-def extremum_of(step: Store) -> Extremum | None:
-    """The extremum that an assignment of two running values keeps; ``None`` of any other assignment."""
-    if len(step.writes) != 2:
+def best_pair_of(writes: Sequence[Access]) -> BestPair | None:
+    """The extremum that two assignments keep; ``None`` of others."""
+    if len(writes) != 2 or writes[0].indices != writes[1].indices:
         return None
-    first, second = step.writes
-    if first.indices != second.indices:
-        return None
-    a, b = first.value, second.value
-    if not (isinstance(a, Select) and isinstance(b, Select)):
-        return None
-    best, at = (Load(w.buffer, w.indices, w.value.dtype) for w in step.writes)
-    for order in ORDERS:
-        if (a, b) == better(order, best, at, a.a, b.a):
-            return Extremum(order, (first.buffer, second.buffer), a.a, b.a)
+    values = tuple(w.value for w in writes)
+    best, at = (Load(w.buffer, w.indices, w.value.dtype) for w in writes)
+    match values:
+        case (Select(_, value, _), Select(_, position, _)):
+            for order in ORDERS:
+                if values == better(order, best, at, value, position):
+                    return BestPair(order, (writes[0].buffer, writes[1].buffer), value, position)
     return None

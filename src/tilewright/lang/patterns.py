@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from tilewright import ir
-from tilewright.analysis import update_of
-from tilewright.ir import Access, Expr, Load, Stage, Store
-from tilewright.lang.reductions import Reduction
+from tilewright.analysis import best_pair_of, update_of
+from tilewright.ir import Access, Expr, Stage, Store
 
 FOLDS: Final = ("add", "mul", "min", "max", "and", "or")
 
@@ -86,19 +85,8 @@ def patterns_of(stage: Stage) -> list[Pattern] | None:
 
 
 def _extremum(writes: tuple[Access, ...], where: ir.Pred) -> Extremum | None:
-    if len(writes) < 2:
+    found = best_pair_of(writes)
+    if found is None:
         return None
-    best, at = writes
-    if not (isinstance(best.value, ir.Select) and isinstance(at.value, ir.Select)):
-        return None
-    values = best.value.a, at.value.a
-    current = tuple(Load(t.buffer, t.indices, v.dtype) for t, v in zip(writes, values, strict=True))
-    kinds: tuple[Literal["argmax", "argmin"], ...] = ("argmax", "argmin")
-    for kind in kinds:
-        if _pair(kind, values).combine(current) == (best.value, at.value):
-            return Extremum(kind, (best, at), values[0], values[1], where)
-    return None
-
-
-def _pair(kind: Literal["argmax", "argmin"], values: tuple[Expr, ...]) -> Reduction:
-    return Reduction(kind, values, (), None, ("", 0), frozenset())
+    kind: Literal["argmax", "argmin"] = "argmax" if found.order == "gt" else "argmin"
+    return Extremum(kind, (writes[0], writes[1]), found.value, found.position, where)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewright.analysis import Order, better, extremum_of
+from tilewright.analysis import Order, best_pair_of, better
 from tilewright.ir import (
     ZERO,
     Access,
@@ -151,7 +151,11 @@ class _Form:
 
 def _form(stage: Stage) -> _Form | str:
     cond, body = condition_of(stage.body)
-    if isinstance(body, Store) and stage.init is not None and (found := extremum_of(body)) is not None:
+    if (
+        isinstance(body, Store)
+        and stage.init is not None
+        and (found := best_pair_of(body.writes)) is not None
+    ):
         pair = (found.value, found.position)
         if not any(ld.buffer in found.buffers for e in pair for ld in loads(e)):
             return _Form(found.buffers, body.writes[0].indices, found.order, pair, cond)
