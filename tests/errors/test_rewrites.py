@@ -42,14 +42,19 @@ def _matmul():
     return Schedule(lang.program([A, B], [C]))
 
 
-def _sums(start=0):
-    """Running sums of rows, of those from ``start``."""
+def _sums(start=0, copies=""):
+    """Running sums of rows, of those from ``start``; or copies of elements, in order or not."""
     X = lang.placeholder((4, 6), name="X")
     S = lang.scan(X.shape, lambda t, i, j: lang.select(j == 0, 0, t[i, j - 1]) + X[i, j], axis=1, name="S")
     program = lang.program([X], [S])
     (stage,) = program.stages
     rows, axis = stage.iters
     iters = (replace(rows, lo=rows.lo + start), axis)
+    if copies:
+        where = (var("j"), var("j")) if copies == "turned" else (var("i"), var("j"))
+        body = store("S", where, Load("X", (var("i"), var("j")), F32))
+        axis = replace(axis, kind="par" if copies == "par" else "ord")
+        stage, iters = replace(stage, body=body), (iters[0], axis)
     return Schedule(replace(program, stages=(replace(stage, iters=iters),)))
 
 
@@ -528,6 +533,32 @@ REFUSALS = {
         lambda: _sums(1),
         ("split_scan", "S", 2, "P"),
         "the ranges of the axes of stage 'S' do not all start at 0",
+    ),
+    "last_writes: in no order": (_matmul, ("last_writes", "C", "L"), "it is not one write"),
+    "last_writes: of what is there": (
+        _sums,
+        ("last_writes", "S", "L"),
+        "its values depend on what it changes",
+    ),
+    "last_writes: element by element": (
+        lambda: _sums(copies="par"),
+        ("last_writes", "S", "L"),
+        "its iterators have no order",
+    ),
+    "last_writes: not from 0": (
+        lambda: _sums(1, copies="ord"),
+        ("last_writes", "S", "L"),
+        "its sizes are not constant",
+    ),
+    "last_writes: an axis apart": (
+        lambda: _sums(copies="turned"),
+        ("last_writes", "S", "L"),
+        "its axis 'i' is no index of what it writes",
+    ),
+    "last_writes: taken name": (
+        lambda: _sums(copies="ord"),
+        ("last_writes", "S", "X"),
+        "the name 'X' is taken",
     ),
     "layout_pad: several tensors": (
         _two_outputs,

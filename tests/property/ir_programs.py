@@ -38,6 +38,7 @@ from tilewright.ir import (
     Stage,
     Store,
     buffer,
+    floordiv,
     imax,
     imin,
     index,
@@ -49,7 +50,7 @@ from tilewright.schedule import Schedule, derived_constants
 TILES = (2, 3, 4)
 KINDS = (
     "pointwise", "clamped", "padded", "window", "rows", "transpose", "prefix", "update", "diamond",
-    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax", "unordered",
+    "rowsum", "matmul", "conv", "strided", "padconv", "triangle", "argmax", "unordered", "replaced",
 )  # fmt: skip
 
 
@@ -208,6 +209,11 @@ def _add_stage(b: _Builder, kind, src: Buffer, tile):
         op = b.draw(st.sampled_from(["add", "max", "min"]), label="op")
         body = store(out.name, (at, j), Binary(op, _ld(out, at, j), _ld(src, i, j)))
         return b.stage(out, _iters((n, m), kinds=("red", b.draw(st.sampled_from(["par", "red"])))), body)
+    if kind == "replaced":  # writes in order, of which later ones replace earlier ones
+        out = b.made((n, m))
+        b.stage(out, _iters((n, m)), store(out.name, (i, j), b.const(1)))
+        body = store(out.name, (floordiv(i, 2), j), b.combine(_ld(src, i, j), b.const(2)))
+        return b.stage(out, _iters((n, m), kinds=("ord", b.draw(st.sampled_from(["par", "ord"])))), body)
     if kind == "argmax":
         best, at = b.made((n, index(1))), b.made((n, index(1)), I32)
         x = _ld(src, i, k)

@@ -132,6 +132,14 @@ def split_scan(draw, s):
     return (chosen, draw(st.sampled_from((1, 2, 3)), label="factor"), f"parts{len(s.trace.steps)}"), {}
 
 
+def last_writes(draw, s):
+    if s.program is None:
+        return None
+    stages = [x.name for x in s.program.stages if any(it.kind == "ord" for it in x.iters)]
+    chosen = pick(draw, stages, "stage")
+    return None if chosen is None else ((chosen, f"last{len(s.trace.steps)}"), {})
+
+
 def _temps(s, most=4):
     return (
         [] if s.program is None else [b for b in s.program.temps if len(b.shape) <= most and b.layout is None]

@@ -78,6 +78,7 @@ START = {
     "clone_stage": (ELEMENTWISE, ("diamond",)),
     "rfactor": (REDUCTIONS[:-2],),
     "split_scan": (("prefix",),),
+    "last_writes": (("replaced",),),
     "skip_padding": (("padconv",),),
     "pad_operand": (("padconv", "conv", "matmul"),),
     "split_phases": (("conv", "strided"),),

@@ -57,6 +57,7 @@ from tilewright.schedule.rewrite.factor_out import factor_out
 from tilewright.schedule.rewrite.flatten_rows import flatten_rows
 from tilewright.schedule.rewrite.fuse_iterators import fuse_iterators
 from tilewright.schedule.rewrite.gather_operand import gather_operand
+from tilewright.schedule.rewrite.last_writes import last_writes
 from tilewright.schedule.rewrite.pad_operand import pad_operand
 from tilewright.schedule.rewrite.shift_factor import shift_factor
 from tilewright.schedule.rewrite.skip_padding import skip_padding
@@ -109,6 +110,7 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     pad_operand,
     split_phases,
     split_scan,
+    last_writes,
     flatten_rows,
     winograd,
     strassen,

@@ -91,6 +91,10 @@ class ProgramMethods(Methods):
         """A scan in parts: :func:`tilewright.schedule.rewrite.split_scan.split_scan`."""
         return self.apply("split_scan", stage, factor, name)
 
+    def last_writes(self, stage: str, name: str) -> Self:
+        """Writes in any order: :func:`tilewright.schedule.rewrite.last_writes.last_writes`."""
+        return self.apply("last_writes", stage, name)
+
     def layout_split(self, tensor: str, dim: int, factors: Sequence[int]) -> Self:
         """Split a tensor's dimension: :func:`tilewright.schedule.layout.split.layout_split`."""
         return self.apply("layout_split", tensor, dim, factors)

@@ -14,6 +14,7 @@ from tilewright.plan.gpu.products import MadeProduct, make_products
 from tilewright.plan.gpu.reductions import split_reductions
 from tilewright.plan.gpu.rows import row_depth, row_members
 from tilewright.plan.gpu.scans import split_scans
+from tilewright.plan.gpu.updates import share_writes
 from tilewright.plan.gpu.windows import window_border, window_of
 from tilewright.plan.inlining import inline_stages, is_padding
 from tilewright.plan.rule import Context, Nest
@@ -29,7 +30,7 @@ def plan_on_gpu(program: Program, machine: Machine) -> Planned:
     ]
     s = inline_stages(Schedule(program, operations=machine.gpu.operations), borders)
     windows = {st.name for st in s.require_program().stages if window_of(s.require_program(), st) is not None}
-    s, ends = split_scans(s, machine.gpu)
+    s, ends = split_scans(share_writes(s), machine.gpu)
     s, parts = split_reductions(s, machine.gpu)
     s, products = make_products(s, machine.gpu)
     context = Context(s.require_program(), machine)
@@ -47,7 +48,7 @@ def groups_on_gpu(
     for name in inlined:
         s = s.inline_stage(name)
     own = {name for nest in groups for name in (*nest.stages, nest.root)}
-    changed, ends = split_scans(s, machine.gpu)
+    changed, ends = split_scans(share_writes(s), machine.gpu)
     changed, parts = split_reductions(changed, machine.gpu)
     parts |= ends
     changed, products = make_products(changed, machine.gpu)

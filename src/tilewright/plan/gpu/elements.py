@@ -33,6 +33,8 @@ from tilewright.target import GpuTarget
 BLOCKS: Final = (32, 64, 128, 256, 512)
 #: Threads of a block by default: four warps, one for each scheduler of a multiprocessor.
 DEFAULT_BLOCK: Final = 128
+#: Iterations of one thread of which notes tell.
+MANY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +187,13 @@ def spread(
     if atomic:
         outer = list(s.loops(name))
     refused: ScheduleError | None = None
+    if not outer:
+        kinds, turns = _loop_kinds(s, name), [s.loop(loop).extent for loop in s.loops(name)]
+        few = all(n.is_const for n in turns) and prod(n.as_int() for n in turns) < MANY
+        ordered = not few and any("ord" in found for found in kinds.values())
+        why = ScheduleError(f"the iterations of {name} follow each other")
+        return (fell_back(s, f"{name} runs in one thread", why) if ordered else s), None
     for loops in (outer, *([loop] for loop in outer if len(outer) > 1)):
-        if not loops:
-            return s, None
         try:
             return _bind(s, loops, plan, wide=loops is outer)
         except ScheduleError as error:

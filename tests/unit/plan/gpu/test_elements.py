@@ -98,6 +98,31 @@ def test_updates_of_integers_get_a_thread_each(dtype, reduction, spread):
     assert "atom_" not in text and ("atomic_" in text) == (spread and dtype != "i64")
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_scatters_that_replace_find_the_last_write_of_each_element(dtype):
+    x, u = lang.placeholder((211, 3), dtype, name="X"), lang.placeholder((1009, 3), dtype, name="U")
+    i = lang.placeholder((1009, 1), "i64", name="I")
+    program = lang.program([x, i, u], [ops.scatter_nd(x, i, u)])
+    for target in (A100, POCL):
+        planned = plan_unit(program, Machine(target, 1))
+        s = planned.schedule
+        assert [step.primitive for step in planned.plan.rewrites.steps] == ["last_writes"] and not s.notes
+        assert all(s.loop(loop).kind.name in ("thread", "vector") for b in s.blocks() for loop in s.loops(b))
+        compare(program, s)
+    assert "atomicMax(" in checked_by_nvrtc(s.func)
+
+
+def test_where_a_scatter_stays_in_order():
+    """Of a few writes, and of floats that are added: why is in the notes where one thread does much."""
+    for count, reduction, noted in ((5, None, False), (1009, "add", True)):
+        x, u = lang.placeholder((211,), name="X"), lang.placeholder((count,), name="U")
+        i = lang.placeholder((count, 1), "i64", name="I")
+        program = lang.program([x, i, u], [ops.scatter_nd(x, i, u, reduction)])
+        notes = plan_unit(program, Machine(A100, 1)).schedule.notes
+        assert len(notes) == noted
+        assert all("runs in one thread" in note and "follow each other" in note for note in notes)
+
+
 def test_many_updates_of_few_elements_have_copies():
     x, i = lang.placeholder((5,), "i32", name="X"), lang.placeholder((100_003,), "i32", name="I")
 
