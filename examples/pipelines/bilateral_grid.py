@@ -9,6 +9,7 @@ import numpy as np
 from application import Application, Array, to_bytes
 from photo import photo
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 CELL = 8  # pixels along each side of a cell
 BINS = 10  # bins of brightness
@@ -83,6 +84,22 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return (found[0] / found[1]).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Cells are filled row by row of cells, blurred in strips, and read by vectors of pixels."""
+    s = Schedule(program).inline_stage("sliced")
+    s = s.reorder("gy", "k", "z", "gx").parallel("gy")
+    s = s.reorder(*(f"grid_update_{axis}" for axis in ("gy", "gx")), "ry", "rx", "grid_update_k")
+    s = s.unroll("grid_update_k").parallel("grid_update_gy")  # sum and count of a cell at once
+    y = "along_y_y"
+    s = s.split(y, 8).reorder(f"{y}_o", "along_y_k", "along_y_z", f"{y}_i").parallel(f"{y}_o")
+    for name in ("along_x", "along_z"):
+        s = s.compute_at(name, "along_y_z")
+    s = s.split("bilateral_grid_y", 8).parallel("bilateral_grid_y_o").split("bilateral_grid_x", 16)
+    for x in ("gx", "along_z_x", "along_x_x", "along_y_x", "bilateral_grid_x_i"):
+        s = s.vectorize(x)
+    return s
+
+
 APPLICATION = Application(
     "bilateral_grid",
     "Bilateral grid",
@@ -90,6 +107,7 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w).mean(axis=0)},
     reference,
     small=(37, 52),
+    schedule=schedule,
     flips=1e-3,
     picture=to_bytes,
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from application import Application, Array, shades
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 BATCH, CHANNELS = 5, 32
 
@@ -42,6 +43,29 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return np.maximum(out, 0).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Tiles of 8 channels and 16 columns are summed in registers, and leave them with bias and ReLU."""
+    s = Schedule(program)
+    s = s.split("conv_layer_oc", 8).split("conv_layer_ow", 16)
+    s = s.reorder(
+        "conv_layer_n",
+        "conv_layer_oh",
+        "conv_layer_oc_o",
+        "conv_layer_ow_o",
+        "conv_layer_oc_i",
+        "conv_layer_ow_i",
+    )
+    s = s.compute_at("conv", "conv_layer_ow_o").set_scope("conv", "register")
+    s = s.reorder("conv_ic", "conv_kh", "conv_kw", "conv_oc", "conv_ow").decompose_init("conv", "conv_ic")
+    for nest in (
+        ("conv_oc_init", "conv_ow_init"),
+        ("conv_oc", "conv_ow"),
+        ("conv_layer_oc_i", "conv_layer_ow_i"),
+    ):
+        s = s.unroll(nest[0]).vectorize(nest[1])
+    return s.fuse("conv_layer_n", "conv_layer_oh", names=["row"]).parallel("row")
+
+
 APPLICATION = Application(
     "conv_layer",
     "Convolution layer",
@@ -50,5 +74,6 @@ APPLICATION = Application(
     reference,
     small=(6, 9),
     large=(80, 100),
+    schedule=schedule,
     picture=lambda out: shades(out[0, 0]),
 )

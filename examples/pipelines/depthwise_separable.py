@@ -8,6 +8,7 @@ import numpy as np
 
 from application import Application, Array, shades
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 BATCH, IN, OUT = 4, 32, 16
 
@@ -48,6 +49,27 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return np.maximum(out, 0).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Four rows of the depthwise convolution in the cache, tiles of the product in registers."""
+    s = Schedule(program).skip_padding("own")
+    n, oc, y, x = (f"depthwise_separable_{axis}" for axis in ("n", "oc", "y", "x"))
+    s = s.split(y, 4).split(oc, 8).split(x, 16)
+    s = s.reorder(n, f"{y}_o", f"{y}_i", f"{x}_o", f"{oc}_o", f"{oc}_i", f"{x}_i")
+    s = s.compute_at("joined", f"{oc}_o").set_scope("joined", "register").compute_at("own", f"{y}_o")
+    s = s.reorder("joined_ic", "joined_oc", "joined_x").decompose_init("joined", "joined_ic")
+    for nest in ("joined_oc_init", "joined_x_init"), ("joined_oc", "joined_x"), (f"{oc}_i", f"{x}_i"):
+        s = s.unroll(nest[0]).vectorize(nest[1])
+    s = s.split("own_x", 16).reorder("own_x_o", "own_kh", "own_kw", "own_x_i")
+    s = s.cache("own", at="own_x_o", scope="register", mode="write", name="sum").decompose_init(
+        "own", "own_kh"
+    )
+    s = s.unroll("own_kh").unroll("own_kw")
+    s = s.vectorize("own_x_i_init").vectorize("own_x_i").vectorize("sum_out_x")
+    # only the first and the last vector of a row reach into the padding
+    s = s.partition("own_x_o", (1, -1))
+    return s.fuse(n, f"{y}_o", names=["strip"]).parallel("strip")
+
+
 APPLICATION = Application(
     "depthwise_separable",
     "Depthwise-separable convolution",
@@ -56,5 +78,6 @@ APPLICATION = Application(
     reference,
     small=(12, 15),
     large=(112, 112),
+    schedule=schedule,
     picture=lambda out: shades(out[0, 0]),
 )

@@ -10,6 +10,7 @@ from application import Application, Array, to_bytes
 from photo import photo
 from tilewright import ir, lang
 from tilewright.lang import Tensor
+from tilewright.schedule import Schedule
 
 ALPHA = 0.25
 
@@ -55,6 +56,25 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return f.astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Stripes of columns down and up, then bands of turned rows, each in the cache."""
+    s = Schedule(program)
+    s = s.split("columns_up_x", 64)
+    s = s.reorder("columns_up_c", "columns_up_x_o", "columns_up_y", "columns_up_x_i")
+    s = s.fuse("columns_up_c", "columns_up_x_o", names=["stripe"]).parallel("stripe")
+    s = s.compute_at("columns_down", "stripe").vectorize("columns_down_x").vectorize("columns_up_x_i")
+
+    s = s.split("iir_blur_y", 16).fuse("iir_blur_c", "iir_blur_y_o", names=["band"]).parallel("band")
+    for name in ("rows_up", "rows_down", "turned"):
+        s = s.compute_at(name, "band")
+    s = s.vectorize("rows_down_x").vectorize("rows_up_x")
+    # squares of 16 x 16 are transposed in registers
+    s = s.split("turned_y", 16).reorder("turned_y_o", "turned_x", "turned_y_i")
+    s = s.split("iir_blur_x", 16).reorder("iir_blur_x_o", "iir_blur_x_i", "iir_blur_y_i")
+    s = s.vectorize("turned_x").unroll("turned_y_i")
+    return s.vectorize("iir_blur_x_i").unroll("iir_blur_y_i")
+
+
 APPLICATION = Application(
     "iir_blur",
     "Recursive blur",
@@ -62,5 +82,6 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w)},
     reference,
     small=(23, 34),
+    schedule=schedule,
     picture=to_bytes,
 )

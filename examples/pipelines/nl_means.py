@@ -9,6 +9,7 @@ import numpy as np
 from application import Application, Array, at, padded, to_bytes
 from photo import photo
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 PATCH, SEARCH = 3, 3  # half sizes of the windows of 7x7
 SIGMA = 0.12
@@ -49,6 +50,23 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return np.clip(colour / total, 0, 1).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Weights of a tile for all shifts in the cache; what they are made of shift by shift."""
+    s = Schedule(program).inline_stage("patch")
+    y, c, x = (f"nl_means_{axis}" for axis in ("y", "c", "x"))
+    s = s.split(y, 16).split(x, 128).reorder(f"{y}_o", f"{x}_o", f"{y}_i", c, f"{x}_i").parallel(f"{y}_o")
+    for name in ("total", "colour", "weight"):
+        s = s.compute_at(name, f"{x}_o")
+    for name in ("rows", "different"):
+        s = s.compute_at(name, "weight_dx")
+    s = s.reorder("total_y", "total_sy", "total_sx", "total_x").decompose_init("total", "total_sy")
+    s = s.reorder("colour_y", "colour_sy", "colour_sx", "colour_c", "colour_x")
+    s = s.decompose_init("colour", "colour_sy")
+    for block in s.blocks():
+        s = s.vectorize(s.loops(block)[-1])
+    return s
+
+
 APPLICATION = Application(
     "nl_means",
     "Non-local means",
@@ -57,5 +75,6 @@ APPLICATION = Application(
     reference,
     small=(13, 21),
     large=(384, 640),
+    schedule=schedule,
     picture=to_bytes,
 )

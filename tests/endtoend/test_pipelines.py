@@ -40,7 +40,14 @@ def test_a_wrong_result_is_noticed():
     assert "not float32" in app.check(found.astype("f8"), want)
 
 
-@pytest.mark.parametrize("name", ["harris", "unsharp", "camera_pipe", "max_filter"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in LONG else ())
+        for n in run.NAMES
+        if run.application(n).schedule is not None
+    ],
+)
 def test_schedules_by_hand(name):
     """Several strips, the last of them ragged, and rows that do not fill vectors."""
     app = run.application(name)

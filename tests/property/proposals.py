@@ -218,8 +218,8 @@ def partition(draw, s):
     if place is None:
         return None
     cuts = sorted(draw(st.sets(st.integers(1, 5), min_size=1, max_size=2), label="cuts"))
-    if draw(st.booleans(), label="from the end"):
-        cuts = sorted(-c for c in cuts)
+    from_end = draw(st.integers(0, len(cuts)), label="from the end")
+    cuts = cuts[from_end:] + sorted(-c for c in cuts[:from_end])
     return (place.node.var, cuts[0] if len(cuts) == 1 else tuple(cuts)), {}
 
 

@@ -260,6 +260,21 @@ def test_vector_loops_have_masked_tails(extent, dtype):
     check(f"for i in vector({extent}):\n    y[i] = x[i]", f"x = {dtype}[{extent}]\ny = {dtype}[{extent}]")
 
 
+@pytest.mark.parametrize("extent", [1, 9, 16, 17, 25, 33])
+@pytest.mark.parametrize(("wide", "narrow"), [("i32", "u8"), ("i32", "i16"), ("i64", "i32")])
+def test_tails_of_narrowed_numbers_leave_their_neighbours_alone(extent, wide, narrow):
+    """The second row is stored before the end of the first: what is stored beyond that would be seen."""
+    check(
+        f"""
+for i in vector({extent}):
+    y[1, i] = cast(x[i], {narrow})
+for i in vector({extent}):
+    y[0, i] = cast(x[i], {narrow})
+""",
+        f"x = {wide}[{extent}]\ny = {narrow}[2, {extent}]",
+    )
+
+
 @pytest.mark.parametrize("n", [1, 15, 16, 33, 200])
 def test_symbolic_vector_loops(n):
     check(

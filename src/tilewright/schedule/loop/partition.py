@@ -30,11 +30,13 @@ def partition(
 ) -> LoopFunction:
     """Cut the range of ``loop`` at the given values: ``lo:at`` and ``at:hi``; negative: from the end.
 
+    Cuts from the start stand before those from the end: ``(1, -1)`` takes the first and the last iteration off.
+
     The first part keeps all names; loops, blocks and allocations of the next ones have ``_1``, ``_2`` …
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides
     disappear, and so do empty parts; cuts outside of the range are moved to its ends.
 
-    Raises ScheduleError for cuts that do not rise, or count from both ends, and for vector and thread loops.
+    Raises ScheduleError for cuts that do not rise, and for vector and thread loops.
 
     >>> from tilewright import lang
     >>> from tilewright.schedule import Schedule
@@ -68,11 +70,11 @@ def partition(
             hint="cut loops of step 1 before they get a kind",
             at=[loop],
         )
-    if not cuts or any((a < 0) != (cuts[0] < 0) for a in cuts) or sorted(set(cuts)) != cuts:
+    if not cuts or sorted(set(cuts), key=lambda a: (a < 0, a)) != cuts:
         raise refusal(
             func,
             f"{loop!r} cannot be cut at {cuts}",
-            hint="cuts rise, and count all from the start or, negative, all from the end",
+            hint="cuts rise; those from the end, negative, follow those from the start",
             at=[loop],
         )
     require_blocks(func, node, "partition")

@@ -28,6 +28,14 @@ def test_cuts_outside_of_the_range_leave_nothing():
     assert check(scheduled(elementwise(3, 2)).partition("i", -8)).blocks() == ("Y_1",)
 
 
+@pytest.mark.parametrize("extent", [1, 2, 3, 10])
+def test_partition_at_both_ends(extent):
+    s = check(scheduled(elementwise(extent, 2)).partition("i", (1, -1)))
+    parts = [(loop, s.loop(loop).extent.as_int()) for loop in map(lambda b: s.loops(b)[0], s.blocks())]
+    want = {1: [("i", 1)], 2: [("i", 1), ("i_2", 1)]}
+    assert parts == want.get(extent, [("i", 1), ("i_1", extent - 2), ("i_2", 1)])
+
+
 def test_partition_of_symbolic_ranges():
     n = lang.param("n")
     for cut in (2, -2, (1, 3)):
