@@ -202,9 +202,9 @@ def reference(arrays: Mapping[str, Array]) -> Array:
 
 
 def schedule(program: ir.Program) -> Schedule:
-    """What is stored: raw values without hot pixels, the missing colours at half size, the curve's result."""
-    inlined = ("value", "g_r", "r_r", "b_b", "g_b", "red", "green", "blue", "colour", "mask")
-    return strips(program, 32, inlined)
+    """Tiles: every colour is found once at half size, woven, and curved once a row."""
+    inlined = ("value", "g_r", "r_r", "b_b", "g_b", "colour", "mask")
+    return strips(program, 64, inlined, ("blurred",), {"curved": 4}, columns=512)
 
 
 APPLICATION = Application(

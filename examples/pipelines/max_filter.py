@@ -8,7 +8,6 @@ import numpy as np
 
 from application import Application, Array, padded, to_bytes
 from photo import photo
-from strips import strips
 from tilewright import ir, lang
 from tilewright.schedule import Schedule
 
@@ -65,8 +64,18 @@ def reference(arrays: Mapping[str, Array], radius: int = RADIUS) -> Array:
 
 
 def schedule(program: ir.Program) -> Schedule:
-    """All columns of a strip, then the result."""
-    return strips(program, 32, ("column1",))
+    """Tiles, channel by channel, with all columns that a tile needs in the cache."""
+    s = Schedule(program).inline_stage("column1")
+    assert s.program is not None
+    *producers, last = [stage.name for stage in s.program.stages]
+    c, y, x = s.loops(last)
+    s = s.split(y, 64).split(x, 256).reorder(c, f"{y}_o", f"{x}_o", f"{y}_i", f"{x}_i")
+    s = s.fuse(c, f"{y}_o", names=["strip"]).parallel("strip")
+    for name in reversed(producers):
+        s = s.compute_at(name, f"{x}_o")
+    for block in s.blocks():
+        s = s.vectorize(s.loops(block)[-1])
+    return s
 
 
 APPLICATION = Application(

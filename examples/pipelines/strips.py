@@ -15,31 +15,34 @@ def strips(
     inlined: Collection[str] = (),
     by_row: Collection[str] = (),
     sliding: Mapping[str, int] = MappingProxyType({}),
-    lanes: int = 16,
+    columns: int | None = None,
 ) -> Schedule:
-    """Strips of ``rows`` rows of the result in parallel, vectors of ``lanes`` pixels.
+    """Strips of ``rows`` rows of the result in parallel, cut into tiles of ``columns`` where that is given.
 
     Stages ``inlined`` are computed where they are read, those ``by_row`` for each row of the result; of those
     ``sliding``, producers first, each row is computed once and kept as long as it is read: for as many rows
-    as given. All others are computed once a strip.
+    as given. All others are computed once a strip, or once a tile.
     """
     s = Schedule(program)
     for name in inlined:
         s = s.inline_stage(name)
     assert s.program is not None
     *producers, last = [stage.name for stage in s.program.stages]
-    loops = s.loops(last)
-    y = loops[-2]
-    if len(loops) > 2:
-        s = s.reorder(y, *loops[:-2])
-    s = s.split(y, rows).parallel(f"{y}_o")
+    *others, y, x = s.loops(last)
+    s = s.split(y, rows)
+    tile = [f"{y}_o"]
+    if columns is not None:
+        s = s.split(x, columns)
+        tile, x = [f"{y}_o", f"{x}_o"], f"{x}_i"
+    s = s.reorder(*tile, f"{y}_i", *others, x).parallel(f"{y}_o")
+    s = s.annotate(f"{y}_o", "nontemporal", last)  # nobody reads the result soon
     for name in reversed(producers):
-        s = s.compute_at(name, f"{y}_i" if name in by_row or name in sliding else f"{y}_o")
+        s = s.compute_at(name, f"{y}_i" if name in by_row or name in sliding else tile[-1])
     for name in sliding:
         s = s.slide(name, f"{y}_i")
     for block in s.blocks():
-        x = s.loops(block)[-1]
-        s = s.split(x, lanes).vectorize(f"{x}_i")
+        s = s.vectorize(s.loops(block)[-1])
     for name, kept in sliding.items():
-        s = s.roll(name, 0, kept)
+        rank = len(program.buffer(name).shape)
+        s = s.roll(name, rank - 2, kept)
     return s

@@ -54,8 +54,8 @@ def reference(arrays: Mapping[str, Array]) -> Array:
 
 
 def schedule(program: ir.Program) -> Schedule:
-    """The blur and the ratio row by row; the seven rows of gray that a row reads are kept for the next."""
-    return strips(program, 32, ("blur_x", "sharpen"), ("blur_y", "ratio"), {"gray": 7})
+    """Gray once a tile, the blur and the ratio row by row."""
+    return strips(program, 64, ("blur_x", "sharpen"), ("blur_y", "ratio"), columns=512)
 
 
 APPLICATION = Application(

@@ -30,7 +30,7 @@ def partition(
 ) -> LoopFunction:
     """Cut the range of ``loop`` at the given values: ``lo:at`` and ``at:hi``; negative: from the end.
 
-    Cuts from the start stand before those from the end: ``(1, -1)`` takes the first and the last iteration off.
+    Cuts from the start stand before those from the end: ``(1, -1)`` takes first and last iteration off.
 
     The first part keeps all names; loops, blocks and allocations of the next ones have ``_1``, ``_2`` …
     appended (``names`` overrides the names of the cut loop in them). Conditions that a part decides

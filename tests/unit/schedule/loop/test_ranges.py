@@ -31,7 +31,7 @@ def test_cuts_outside_of_the_range_leave_nothing():
 @pytest.mark.parametrize("extent", [1, 2, 3, 10])
 def test_partition_at_both_ends(extent):
     s = check(scheduled(elementwise(extent, 2)).partition("i", (1, -1)))
-    parts = [(loop, s.loop(loop).extent.as_int()) for loop in map(lambda b: s.loops(b)[0], s.blocks())]
+    parts = [(loop, s.loop(loop).extent.as_int()) for loop in (s.loops(b)[0] for b in s.blocks())]
     want = {1: [("i", 1)], 2: [("i", 1), ("i_2", 1)]}
     assert parts == want.get(extent, [("i", 1), ("i_1", extent - 2), ("i_2", 1)])
 
