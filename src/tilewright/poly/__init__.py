@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         spaces_as_written,
     )
     from tilewright.poly.in_results import scalars_in_results
-    from tilewright.poly.independent import LoopFacts, loop_facts
+    from tilewright.poly.independent import LoopFacts, loop_facts, meet_apart
     from tilewright.poly.kinds import infer_kinds
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
@@ -94,6 +94,7 @@ _EXPORTS: Final = {
     "check_legal": "legality",
     "LoopFacts": "independent",
     "loop_facts": "independent",
+    "meet_apart": "independent",
     "infer_kinds": "kinds",
     "is_black_box": "black_box",
     "list_function": "legality",
@@ -135,6 +136,7 @@ __all__ = [
     "import_tree",
     "LoopFacts",
     "loop_facts",
+    "meet_apart",
     "infer_kinds",
     "is_black_box",
     "lift",

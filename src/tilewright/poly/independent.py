@@ -6,7 +6,7 @@ loops over space of a stencil are independent inside of the loop over time, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import islpy as isl
@@ -60,6 +60,28 @@ def _facts(func: LoopFunction) -> LoopFacts:
                     ordered.add(a)
             same = equal
     return LoopFacts(frozenset(every - carrying), frozenset(carrying - ordered))
+
+
+def meet_apart(model: Model, one: tuple[Collection[str], str], two: tuple[Collection[str], str]) -> bool:
+    """Whether different iterations of two neighbouring loops touch one element, one of them writing.
+
+    Each loop is the names of its blocks and its variable; loops around both are at equal values.
+    """
+    for s in model.statements:
+        for t in model.statements:
+            if s.block.name not in one[0] or t.block.name not in two[0]:
+                continue
+            n = s.dims.index(one[1])
+            pairs = [(a, b) for a in s.writes for b in (*t.reads, *t.writes)]
+            pairs += [(a, b) for a in s.reads for b in t.writes]
+            for a, b in pairs:
+                if a.buffer == b.buffer:
+                    both = a.relation.apply_range(b.relation.reverse())
+                    for k in range(n):
+                        both = both.equate(DIM.in_, k, DIM.out, k)
+                    if not both.is_subset(both.equate(DIM.in_, n, DIM.out, n)):
+                        return True
+    return False
 
 
 def _at_fixed(count: int) -> Callable[[isl.Map], isl.Map]:

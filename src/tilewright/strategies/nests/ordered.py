@@ -9,8 +9,11 @@ from typing import Final
 from tilewright.cost import Machine
 from tilewright.ir import (
     F32,
+    GLOBAL,
     PARALLEL,
+    REGISTER,
     VECTOR,
+    Alloc,
     Block,
     For,
     LoopFunction,
@@ -25,9 +28,12 @@ from tilewright.ir import (
     loop_env,
     map_stmt,
     stmt_children,
+    stmt_loads,
+    stmt_writes,
 )
 from tilewright.poly import LoopFacts, infer_kinds, is_black_box, loop_facts
 from tilewright.schedule import Schedule
+from tilewright.strategies.nests.joined import join_loops
 from tilewright.strategies.nests.sums import sum_in_lanes
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -39,7 +45,8 @@ STATEMENT_CYCLES: Final = 4.0
 def ordered_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     """A nest, its outermost independent loops parallel, its innermost ones vectors."""
     func = infer_kinds(func)
-    return on_machine(func, loop_facts(func), machine)
+    facts = loop_facts(func)
+    return on_machine(join_loops(func, facts), facts, machine)
 
 
 def on_machine(func: LoopFunction, facts: LoopFacts, machine: Machine) -> LoopFunction:
@@ -53,7 +60,21 @@ def on_machine(func: LoopFunction, facts: LoopFacts, machine: Machine) -> LoopFu
         for loop in list(_innermost(func.body)):
             if loop.var in facts.free or (loop.var in facts.sums and _one_sum(loop)):
                 func = _in_lanes(func, loop, loop.var in facts.sums, target)
+        func = func.with_body(map_stmt(func.body, _in_register))
     return func
+
+
+def _in_register(s: Stmt) -> Stmt:
+    """A scalar that one thread uses alone is in a register: steps of a recurrence would wait for memory."""
+    if not isinstance(s, Alloc) or s.buffer.shape or s.buffer.scope != GLOBAL:
+        return s
+    loops = (p.node for p in locate(s.body, For) if p.node.kind.name != "serial")
+    if any(
+        s.buffer.name in {name for name, _ in stmt_writes(f)} | {ld.buffer for ld in stmt_loads(f)}
+        for f in loops
+    ):
+        return s
+    return replace(s, buffer=s.buffer.with_(scope=REGISTER))
 
 
 def _marked(func: LoopFunction, names: Collection[str], kind: LoopKind) -> LoopFunction:
