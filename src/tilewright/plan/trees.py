@@ -155,11 +155,21 @@ def _access(
                     found += [Term(by * s, loops, q, m) for s, loops, q, m in moved]
         if below is not None:
             # storage of its own: it begins where the loops around it are
-            found = [term for term in found if any(name in below for _, name in term[1])]
+            found = _moved_by(found, below)
             if not found:
                 continue
         places.append(tuple(found))
     return access(t.buffer, places, t.width, t.writes, t.buffer in kept)
+
+
+def _moved_by(terms: Sequence[Term], loops: frozenset[str]) -> list[Term]:
+    out: list[Term] = []
+    for term in terms:
+        for _, name in term[1]:
+            if name in loops:
+                out.append(term)
+                break
+    return out
 
 
 def _divided(term: Term, binding: Mapping[str, Place], extents: Mapping[str, int]) -> list[Term]:
