@@ -402,7 +402,7 @@ class Judge:
                     raise RuntimeError(done.stdout + done.stderr)
                 if done.returncode:
                     text = (done.stdout + done.stderr).splitlines()
-                    return f"{what} {failed[0] if failed else ''}".strip()
+                    failed = [s for s in text if s.startswith(("FAILED", "ERROR"))] or text[-1:]
                     return f"{what} {failed[0] if failed else ''}".strip()
         return None
 
