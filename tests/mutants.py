@@ -426,6 +426,9 @@ def main():
             sys.stdout.write(json.dumps({"file": fault.name, "fault": fault.what}) + "\n")
         return
     os.chdir(ROOT)
+    # these sources, whatever is installed
+    sys.path.insert(0, str(SOURCES.parent))
+    os.environ["PYTHONPATH"] = str(SOURCES.parent)
     # hypothesis is imported before its plugin
     quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-qsp", "no:cacheprovider"]
     sys.exit(pytest.main([*quiet, "--hypothesis-seed=1", *TESTS], plugins=[Judge(chosen, given)]))
