@@ -151,6 +151,13 @@ def readers() -> Program:
     return lang.program([x], [c, lang.compute((8,), lambda i: b[i] + 2, name="D")])
 
 
+def scan() -> Program:
+    """Sums of the elements up to each."""
+    x = lang.placeholder((64,), name="X")
+    sums = lang.scan((64,), lambda s, t: lang.select(t == 0, x[0], s[t - 1] + x[t]), name="S")
+    return lang.program([x], [sums])
+
+
 def bytes_of_three() -> Program:
     """A sum of products of signed bytes, one factor of which the sum does not move."""
     a, b, v = (lang.placeholder(s, "i8", name=n) for s, n in (((4, 8), "A"), ((8, 6), "B"), ((6,), "v")))
@@ -257,6 +264,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "cooperative_copy": (tiles.bind("i_o", "block.x"), ("T", (32,)), {}),
         "clone_stage": (shared, ("B", "C"), {}),
         "import_tree": (shared, (("C", "D"), TREE), {}),
+        "split_scan": (Schedule(scan()), ("S", 16, "P"), {}),
         "factor_out": (Schedule(bytes_of_three()), ("C", (2,), "F"), {}),
         "shift_factor": (Schedule(bytes_of_two()), ("C", 0, "V"), {}),
         "fuse_iterators": (p, ("conv", "kh", "kw"), {}),
