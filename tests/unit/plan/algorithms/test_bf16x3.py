@@ -119,7 +119,7 @@ def test_products(m, n, k, threads, constant, epilogue, always):
         (32, 32, 8, 1),
         (64, 32, 7, 3),
         (32, 48, 9, 3, 2),
-        (64, 16, 5, 5),
+        (64, 16, 3, 5),
         (36, 32, 14, 1),
     ],
     ids=lambda sizes: "-".join(map(str, sizes)),

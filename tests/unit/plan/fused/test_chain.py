@@ -99,7 +99,7 @@ def test_heads_and_threads(heads, threads):
     ("mask", "causal", "transposed"), [(False, True, True), (True, False, False), (True, True, True)]
 )
 def test_masks_and_layouts_of_keys(mask, causal, transposed):
-    program = attention(2, 30, 48, 32, mask=mask, causal=causal, transposed=transposed, batch=2)
+    program = attention(2, 30, 48, 16, mask=mask, causal=causal, transposed=transposed, batch=2)
     assert chain_of(program) is not None
     s = check(program, 2)
     assert is_one_nest(s)
@@ -145,7 +145,7 @@ def test_rows_that_threads_cannot_share_are_no_chain(caplog):
 def test_heads_that_threads_cannot_share_evenly(heads, rows, threads, transposed, caplog):
     """Tiles are shared instead; the rows that none divides have a nest of their own."""
     with caplog.at_level("INFO", "tilewright"):
-        s = check(attention(heads, rows, 70, 16, transposed=transposed), threads, interpret=rows < 60)
+        s = check(attention(heads, rows, 38, 16, transposed=transposed), threads, interpret=rows < 60)
     assert "step by step" not in caplog.text
     assert {"rows", "rows_1"} <= {loop for name in s.blocks() for loop in s.loops(name)}
 
