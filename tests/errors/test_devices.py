@@ -43,11 +43,13 @@ def test_languages_that_nobody_takes():
 
 def test_packages_that_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyopencl", None)
-    with pytest.raises(InstallationError, match="pyopencl cannot be imported"):
+    with pytest.raises(InstallationError, match="pyopencl cannot be imported") as caught:
         pyopencl()
+    assert caught.value.hint == "pip install 'tilewright[opencl]'"
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-    with pytest.raises(InstallationError, match="cuda-bindings cannot be imported"):
+    with pytest.raises(InstallationError, match="cuda-bindings cannot be imported") as caught:
         compile_cuda("", "sm_90")
+    assert caught.value.hint == "pip install 'tilewright[cuda]'"
 
 
 class _NoLibrary:

@@ -516,6 +516,13 @@ REFUSALS = {
         ("bf16x3", "C", "", (3, 2)),
         r"panels of 3 columns in groups of 2 do not divide a matrix of \[\d+, \d+\]",
     ),
+    "store_as: no type": (
+        _matmul,
+        ("store_as", "B", "f7"),
+        "there is no element type 'f7'",
+        "the types",
+    ),
+    "store_as: no argument": (_matmul, ("store_as", "D", "bf16"), "'D'", "the arguments are A, B, C"),
     "rfactor: dependent range": (
         _triangle,
         ("rfactor", "C", "k", 2),
@@ -637,10 +644,11 @@ REFUSALS = {
 
 @pytest.mark.parametrize("what", REFUSALS)
 def test_refusal(what):
-    make, (name, *args), message = REFUSALS[what]
+    make, (name, *args), message, *hints = REFUSALS[what]
     s = make()
     kwargs = {"tail": args.pop()} if name == "split" else {}
     text = str(s)
-    with pytest.raises(ScheduleError, match=message):
+    with pytest.raises(ScheduleError, match=message) as caught:
         s.apply(name, *args, **kwargs)
     assert str(s) == text
+    assert all(hint in (caught.value.hint or "") for hint in hints)

@@ -14,6 +14,7 @@ from typing import Final
 
 import islpy as isl
 
+from tilewright.analysis import operands_of
 from tilewright.ir import (
     I64,
     ZERO,
@@ -376,16 +377,10 @@ def _terms(e: Expr, negative: bool) -> list[tuple[bool, Expr]]:
 
 def _split(e: Expr, red: Sequence[str]) -> tuple[list[Expr], list[Expr]]:
     """The factors of a term that move along the reducing loops, and the others."""
-    factors = _factors(e)
+    factors = operands_of(e, "mul")
     inside = [f for f in factors if f.vars & set(red)]
     outside = [f for f in factors if not f.vars & set(red)]
     return (inside, outside) if inside else ([e], [])
-
-
-def _factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Binary) and e.op == "mul":
-        return [*_factors(e.a), *_factors(e.b)]
-    return [e]
 
 
 def _neutral(op: str) -> float | None:
