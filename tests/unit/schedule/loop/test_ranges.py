@@ -68,6 +68,15 @@ def test_peel_of_a_loop_that_may_be_empty_keeps_a_loop(which):
         check(s, {"n": size})
 
 
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_peel_of_a_loop_with_one_iteration_at_least_keeps_none(which):
+    n = lang.param("n", 1, 9)
+    s = scheduled(elementwise(n, 2)).peel("i", which)
+    assert f"i_{which}" not in s.loops()
+    for size in range(1, 4):
+        check(s, {"n": size})
+
+
 def test_the_epilogue_of_the_last_reduction_step():
     A = lang.placeholder((4, 6), name="A")
     k = lang.reduce_axis(6, "k")
