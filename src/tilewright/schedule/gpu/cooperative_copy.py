@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir import For, LoopFunction, Stmt
+from tilewright.ir import For, LoopFunction
 from tilewright.schedule.common import find_block, refusal
 from tilewright.schedule.loop.bind import bind
 from tilewright.schedule.loop.fuse import fuse
@@ -61,7 +61,7 @@ def cooperative_copy(
     Raises ScheduleError where the loops around the block are not serial or of constant extents, where rows
     are no whole number of vectors, and where :func:`~tilewright.schedule.loop.bind.bind` refuses.
     """
-    place, node = find_block(func, block)
+    place, _ = find_block(func, block)
     if not 1 <= len(threads) <= len(AXES) or any(n < 1 for n in threads) or vector < 1:
         raise refusal(
             func,
@@ -70,12 +70,11 @@ def cooperative_copy(
             at=[block],
         )
     loops: list[For] = []
-    inside: Stmt = node
+    # what a loop has beside the block is in a sequence, which is an ancestor, too
     for above in reversed(place.ancestors):
-        if not isinstance(above, For) or above.kind.name != "serial" or above.body is not inside:
+        if not isinstance(above, For) or above.kind.name != "serial":
             break
         loops.insert(0, above)
-        inside = above
     if not loops:
         raise refusal(
             func, f"no serial loops are around {block!r} alone", hint="cache a tile first", at=[block]
