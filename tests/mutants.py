@@ -62,6 +62,8 @@ TESTS = (
     "tests/errors/test_storage.py",
     "tests/errors/test_rewrites.py",
     "tests/errors/test_trees.py",
+    "tests/errors/test_written_out.py",
+    "tests/errors/test_devices.py",
     "tests/property/test_schedules.py",
     "tests/property/test_storage.py",
     "tests/property/test_legality.py",

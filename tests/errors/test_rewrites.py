@@ -479,6 +479,12 @@ REFUSALS = {
         ("strassen", "C", 1, "Q", 3),
         "panels of 3 rows do not divide half of the rows",
     ),
+    "strassen: negative height": (
+        _constant_matmul,
+        ("strassen", "C", 1, "Q", -1),
+        "panels of -1 rows do not divide half of the rows",
+        "give a divisor, or 0",
+    ),
     "strassen: taken stage": (
         _two_products,
         ("strassen", "C", 1, "Q"),
@@ -572,7 +578,7 @@ REFUSALS = {
         ("layout_pad", "Y", 0, 0, 2),
         "defines several tensors",
     ),
-    "set_layout: no buffer": (_matmul, ("set_layout", "D", ("d0", "d1")), "there is no buffer 'D'"),
+    "set_layout: no buffer": (_matmul, ("set_layout", "D", ("d0", "d1")), "there is no buffer 'D'", "A, B, C"),
     "set_layout: twice": (
         lambda: _matmul().set_layout("B", ("d1//2", "d0", "d1%2")),
         ("set_layout", "B", ("d0", "d1")),

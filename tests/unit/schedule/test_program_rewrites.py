@@ -296,6 +296,19 @@ def test_clone_stage_gives_one_reader_a_copy():
     assert_same(p, s.compute_at("V_C", s.loops("C")[0]).func)
 
 
+def test_a_copied_sum_starts_itself():
+    X = lang.placeholder((5, 4), name="X")
+    k = lang.reduce_axis(4, "k")
+    T = lang.compute((5,), lambda i: lang.sum(X[i, k], axis=k), name="T")
+    B = lang.compute((5,), lambda i: T[i] + 1, name="B")
+    C = lang.compute((5,), lambda i: T[i] * B[i], name="C")
+    p = lang.program([X], [C])
+    s = Schedule(p).clone_stage("T", "C")
+    assert [w.buffer for w in s.program.stage("T_C").init.writes] == ["T_C"]
+    assert [w.buffer for w in s.program.stage("T").init.writes] == ["T"]
+    assert_same(p, s.func)
+
+
 def test_a_copied_scan_reads_itself():
     X = lang.placeholder((6,), "i32", name="X")
     T = lang.scan((6,), lambda t, i: lang.select(i >= 1, t[i - 1], 0) + X[i], name="T", dtype="i32")
