@@ -578,7 +578,12 @@ REFUSALS = {
         ("layout_pad", "Y", 0, 0, 2),
         "defines several tensors",
     ),
-    "set_layout: no buffer": (_matmul, ("set_layout", "D", ("d0", "d1")), "there is no buffer 'D'", "A, B, C"),
+    "set_layout: no buffer": (
+        _matmul,
+        ("set_layout", "D", ("d0", "d1")),
+        "there is no buffer 'D'",
+        "A, B, C",
+    ),
     "set_layout: twice": (
         lambda: _matmul().set_layout("B", ("d1//2", "d0", "d1%2")),
         ("set_layout", "B", ("d0", "d1")),
