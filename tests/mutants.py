@@ -58,6 +58,7 @@ TESTS = (
     "tests/unit/schedule",
     "tests/unit/lower",
     "tests/unit/codegen",
+    "tests/unit/plan/algorithms/test_winograd_parts.py",
     "tests/errors/test_schedule.py",
     "tests/errors/test_storage.py",
     "tests/errors/test_rewrites.py",

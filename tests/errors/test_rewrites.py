@@ -437,6 +437,7 @@ REFUSALS = {
         _matmul,
         ("gather_operand", "C", 0, ("i", "j"), "P"),
         r"A\[i, k\] depends on i, k, not on i, j",
+        "name each of its iterators once",
     ),
     "gather: dependent range": (
         _triangle,

@@ -296,6 +296,13 @@ def test_clone_stage_gives_one_reader_a_copy():
     assert_same(p, s.compute_at("V_C", s.loops("C")[0]).func)
 
 
+def test_pieces_in_panels_of_one_column():
+    A, B = lang.placeholder((3, 4), name="A"), lang.placeholder((4, 5), name="B")
+    s = Schedule(lang.program([A, B], [lang.ops.matmul(A, B, name="C")])).bf16x3("C", "", (1, 2))
+    (factors,) = (b for b in s.program.temps if b.name == "C_factors")
+    assert [n.as_int() for n in factors.physical_shape][:1] == [5]
+
+
 def test_a_copied_sum_starts_itself():
     X = lang.placeholder((5, 4), name="X")
     k = lang.reduce_axis(4, "k")
