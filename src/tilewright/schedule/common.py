@@ -37,12 +37,16 @@ def refusal(
 
     A name in ``at`` that no loop or block has is taken for a buffer's.
     """
-    text = print_function(func)
-    names = [(_STATEMENT if name in func.body.names else _BUFFER, name) for name in at]
-    names += [(_BUFFER, name) for name in buffers]
-    wanted = [re.compile(pattern.format(re.escape(name))) for pattern, name in names]
-    marked = [n for n, line in enumerate(text.splitlines()) if any(w.match(line) for w in wanted)]
-    return ScheduleError(what, hint=hint, program=text, marked=marked)
+    statements, named = list(at), list(buffers)
+
+    def shown() -> tuple[str, list[int]]:
+        text = print_function(func)
+        names = [(_STATEMENT if name in func.body.names else _BUFFER, name) for name in statements]
+        names += [(_BUFFER, name) for name in named]
+        wanted = [re.compile(pattern.format(re.escape(name))) for pattern, name in names]
+        return text, [n for n, line in enumerate(text.splitlines()) if any(w.match(line) for w in wanted)]
+
+    return ScheduleError(what, hint=hint, shown=shown)
 
 
 def find_loop(func: LoopFunction, name: str) -> tuple[Location, For]:

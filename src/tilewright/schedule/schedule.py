@@ -152,8 +152,7 @@ class Schedule(LoopMethods, StorageMethods, ProgramMethods, GpuMethods):
                     error.what,
                     where=f"step {n}: {step}",
                     hint=error.hint,
-                    program=error.program,
-                    marked=error.marked,
+                    shown=error.shown,
                 ) from error
         return out
 

@@ -21,7 +21,7 @@ raised on purpose; a command line shows the first kind without a traceback.
         └── VerificationError           the verifier found an invariant broken
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.support.pretty import counted, mark_lines, quoted
@@ -114,6 +114,8 @@ class ScheduleError(UserError):
     """A schedule primitive was refused.
 
     `program` is the program as it stood, printed, and `marked` the offending lines of it, counted from 0.
+    Given ``shown`` in their place, which makes both, they are made when they are asked for: a search reads
+    none.
     """
 
     def __init__(
@@ -124,10 +126,31 @@ class ScheduleError(UserError):
         hint: str | None = None,
         program: str = "",
         marked: Sequence[int] = (),
+        shown: Callable[[], tuple[str, Sequence[int]]] | None = None,
     ) -> None:
         super().__init__(what, where=where, hint=hint)
-        self.program = program
-        self.marked = tuple(marked)
+        self._shown = (program, tuple(marked)) if shown is None else shown
+
+    def shown(self) -> tuple[str, Sequence[int]]:
+        """The program, printed, and the lines of it that are marked."""
+        if callable(self._shown):
+            text, marked = self._shown()
+            self._shown = text, tuple(marked)
+        return self._shown
+
+    @property
+    def program(self) -> str:
+        """The program as it stood, printed."""
+        return self.shown()[0]
+
+    @property
+    def marked(self) -> Sequence[int]:
+        """The offending lines of it, counted from 0."""
+        return self.shown()[1]
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        self.shown()  # what makes it stays here
+        return super().__reduce__()
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -49,6 +49,20 @@ def test_schedule_error_marks_the_lines():
     assert str(error) == "cannot split `i`\n>> for i:\n       S(i)"
 
 
+def test_schedule_errors_are_printed_when_they_are_read():
+    printed = []
+
+    def shown():
+        printed.append(1)
+        return "for i:\n    S(i)", [1]
+
+    error = ScheduleError("cannot split `i`", shown=shown)
+    assert not printed
+    assert (error.program, error.marked) == ("for i:\n    S(i)", (1,))
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) == "cannot split `i`\n   for i:\n>>     S(i)"
+    assert len(printed) == 1
+
+
 def test_internal_error_says_so():
     assert str(VerificationError("a loop is empty")) == "internal error: a loop is empty"
 
@@ -58,9 +72,10 @@ def test_internal_error_says_so():
     [
         UnsupportedOperatorError.of([(NodeLocation("a", "Loop"), "no such operator")]),
         ScheduleError("no", where="split", hint="do", program="for i:", marked=[0]),
+        ScheduleError("no", shown=lambda: ("for i:", [0])),
         InternalError("broken", where=SourceLocation("a.py", 1)),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=["nodes", "schedule", "schedule that nobody read", "internal"],
 )
 def test_errors_cross_processes(error):
     copy = pickle.loads(pickle.dumps(error))

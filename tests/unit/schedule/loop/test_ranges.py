@@ -14,6 +14,12 @@ def test_partition_decides_conditions():
     check(s)
 
 
+def test_a_cut_at_the_first_iteration_leaves_nothing_before_it():
+    s = check(scheduled(elementwise(10, 2)).partition("i", 0))
+    assert s.blocks() == ("Y_1",)
+    assert s.loops("Y_1") == ("i_1", "j_1")
+
+
 def test_partition_at_several_places():
     s = check(scheduled(elementwise(10, 2)).partition("i", (2, 7), names=("mid", "end")))
     assert [(s.loop(v).lo.const, s.loop(v).hi.const) for v in ("i", "mid", "end")] == [
