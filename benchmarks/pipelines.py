@@ -442,7 +442,7 @@ def _blur(h: int, w: int) -> ir.Program:
 
 #: Pipelines that are no applications: a blur of 16-bit integers, and a chain of eight stencils.
 OWN = {
-    "blur": replace(stencil_chain.APPLICATION, name="blur", program=_blur),
+    "blur": replace(stencil_chain.APPLICATION, name="blur", program=_blur, schedule=None),
     "chain8": replace(
         stencil_chain.APPLICATION, name="chain8", program=lambda h, w: stencil_chain.program(h, w, 8)
     ),

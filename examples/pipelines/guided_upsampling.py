@@ -13,6 +13,7 @@ import numpy as np
 from application import Application, Array, to_bytes
 from photo import photo
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 CELL = 8  # pixels of the small images along each side of a cell
 BINS = 8  # bins of brightness
@@ -162,6 +163,21 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return np.clip(np.einsum("yxic,iyx->cyx", model, rgb1), 0, 1).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Cells of the grid in parallel, models by rows of cells, all three colours of a pixel together."""
+    s = Schedule(program)
+    k, _, _, x = s.loops("grid")
+    s = s.parallel(k).vectorize(x)
+    s = s.fuse("grid_update_z", "grid_update_gy", names=["cells"]).parallel("cells")
+    z, y, x = s.loops("model11")
+    s = s.reorder(y, z, x).parallel(y).vectorize(x)
+    for name in ("blur_x", "blur_y", "blur_z"):
+        s = s.compute_at(name, y).vectorize(f"{name}_x")
+    c, y, x = s.loops("guided_upsampling")
+    s = s.split(y, 32).reorder(f"{y}_o", f"{y}_i", c, x).parallel(f"{y}_o").unroll(c).vectorize(x)
+    return s.compute_at("gray", f"{y}_i").vectorize("gray_x")
+
+
 APPLICATION = Application(
     "guided_upsampling",
     "Bilateral guided upsampling",
@@ -169,6 +185,7 @@ APPLICATION = Application(
     inputs,
     reference,
     small=(44, 60),
+    schedule=schedule,
     tolerance=5e-3,
     flips=1e-3,
     picture=to_bytes,

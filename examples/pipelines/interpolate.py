@@ -8,7 +8,9 @@ import numpy as np
 
 from application import Application, Array, to_bytes
 from photo import photo
+from strips import strip, vectors
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 LEVELS = 8
 
@@ -87,6 +89,19 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return (filled[:3] / filled[3:]).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Each level in strips, resized along x in the cache just before it is along y."""
+    s = Schedule(program)
+    for n in range(LEVELS - 1):
+        s = s.inline_stage(f"up{n}")
+    s = strip(s, "known", 16)
+    for n in range(1, LEVELS):
+        s = strip(s, f"down{n}", 16, [f"across{n}"])
+    for n in reversed(range(1, LEVELS - 1)):
+        s = strip(s, f"filled{n}", 16, [f"wider{n}"])
+    return vectors(strip(s, "interpolate", 16, ["filled0", "wider0"]))
+
+
 APPLICATION = Application(
     "interpolate",
     "Interpolation of missing pixels",
@@ -94,5 +109,6 @@ APPLICATION = Application(
     inputs,
     reference,
     small=(20, 36),
+    schedule=schedule,
     picture=to_bytes,
 )

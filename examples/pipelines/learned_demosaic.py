@@ -13,7 +13,9 @@ import numpy as np
 
 from application import Application, Array, to_bytes
 from photo import photo
+from strips import strip
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 LAYERS, WIDTH = 3, 16
 CHANNELS = [4, *[WIDTH] * (LAYERS - 1), 12]
@@ -107,6 +109,45 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return np.clip(near + residual, 0, 1).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Layers in tiles of channels and columns that are summed in registers; the mosaic in strips."""
+    s = Schedule(program).inline_stage("raw")
+    c, y, x = s.loops("packed")
+    s = s.reorder(y, c, x).parallel(y).unroll(c).vectorize(x)
+    for conv, layer, channels, columns in (
+        ("conv0", "layer0", 8, 48),
+        ("conv1", "layer1", 8, 48),
+        ("conv2", "residual", 4, 80),
+    ):
+        c, y, x = s.loops(layer)
+        s = (
+            s.split(c, channels)
+            .split(x, columns)
+            .reorder(y, f"{x}_o", f"{c}_o", f"{c}_i", f"{x}_i")
+            .parallel(y)
+        )
+        s = s.compute_at(conv, f"{c}_o").set_scope(conv, "register")
+        s = s.reorder(*(f"{conv}_{axis}" for axis in ("ic", "kh", "kw", "c", "x")))
+        s = s.decompose_init(conv, f"{conv}_ic")
+        for nest in (
+            (f"{conv}_c_init", f"{conv}_x_init"),
+            (f"{conv}_c", f"{conv}_x"),
+            (f"{c}_i", f"{x}_i"),
+        ):
+            s = s.unroll(nest[0]).vectorize(nest[1])
+    s = strip(s, "learned_demosaic", 8, ["near", "plane"], plane=True)
+    for block in ("plane", "near", "learned_demosaic"):
+        s = s.vectorize(s.loops(block)[-1])
+    return s
+
+
 APPLICATION = Application(
-    "learned_demosaic", "Learned demosaicking", program, inputs, reference, small=(12, 20), picture=to_bytes
+    "learned_demosaic",
+    "Learned demosaicking",
+    program,
+    inputs,
+    reference,
+    small=(12, 20),
+    schedule=schedule,
+    picture=to_bytes,
 )

@@ -9,7 +9,9 @@ import numpy as np
 from application import Application, Array, Grid
 from photo import photo
 from pyramids import doubled, down, halved, levels_for, up
+from strips import strip, vectors
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 SLICES = 32  # depths, each of two pixels of disparity
 FOCUS = 13  # the depth that is sharp
@@ -175,6 +177,31 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return (colour / total).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Costs and the pyramid in strips, slice by slice; samples of the aperture in tiles."""
+    s = Schedule(program)
+    assert s.program is not None
+    levels = sum(stage.name.startswith("pull") for stage in s.program.stages) + 1
+    for name in ("filtered", *(f"up{n}" for n in range(levels - 1))):
+        s = s.inline_stage(name)
+    s = strip(s, "push0", 4, ["sure", "sure_sum_1", "sure_sum", "cost"])
+    for n in range(1, levels):
+        s = strip(s, f"push{n}", 8, [f"push{n}_x"], plane=True)
+    for n in reversed(range(levels - 1)):
+        s = strip(s, f"pull{n}", 8, [f"up{n}_x"])
+    y, x, k = s.loops("depth")
+    s = strip(s.reorder(y, k, x).parallel(y), "radius", 8)
+    s = strip(s, "worst", 32, ["worst_x"])
+    c, y, x = s.loops("lens_blur")
+    s = s.split(y, 8).split(x, 128).reorder(f"{y}_o", f"{x}_o", f"{y}_i", c, f"{x}_i").parallel(f"{y}_o")
+    for name in ("total", "colour", "weight", "dx", "dy"):
+        s = s.compute_at(name, f"{x}_o")
+    for name, loops in (("colour", "yscx"), ("total", "ysx"), ("sure_sum", "ykx"), ("sure_sum_1", "ykx")):
+        order = [f"{name}_{axis}" for axis in loops]
+        s = s.reorder(*order).decompose_init(name, order[1])
+    return vectors(s)
+
+
 APPLICATION = Application(
     "lens_blur",
     "Lens blur",
@@ -183,6 +210,7 @@ APPLICATION = Application(
     reference,
     small=(12, 18),
     large=(384, 640),
+    schedule=schedule,
     flips=0.02,
     picture=lambda out: np.clip(out + 0.5, 0, 255).astype(np.uint8),
 )

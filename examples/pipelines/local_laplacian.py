@@ -9,7 +9,9 @@ import numpy as np
 from application import Application, Array, Grid, to_bytes
 from photo import photo
 from pyramids import doubled, down, halved, levels_for, up
+from strips import strip, vectors
 from tilewright import ir, lang
+from tilewright.schedule import Schedule
 
 LEVELS = 8  # of the pyramid, at most
 TONES = 8  # brightnesses for which a pyramid is made
@@ -108,6 +110,22 @@ def reference(arrays: Mapping[str, Array]) -> Array:
     return (ratio * (image + EPS)).astype(np.float32)
 
 
+def schedule(program: ir.Program) -> Schedule:
+    """Each level of each pyramid in strips; on the way back a strip has what it is mixed from."""
+    s = Schedule(program)
+    assert s.program is not None
+    levels = sum(stage.name.startswith("wanted") for stage in s.program.stages)
+    s = strip(strip(s, "gray", 16), "tones0", 16)
+    for n in range(1, levels):
+        for pyramid in ("tones", "plain"):
+            s = strip(s, f"{pyramid}{n}", 16, [f"{pyramid}{n}_x"], plane=True)
+    mixed = ("out_up{}", "out_up{}_x", "wanted{}", "detail{}", "tones_up{}", "tones_up{}_x")
+    s = strip(s, f"wanted{levels - 1}", 16)
+    for n in reversed(range(1, levels - 1)):
+        s = strip(s, f"out{n}", 16, [name.format(n) for name in mixed])
+    return vectors(strip(s, "local_laplacian", 16, ["out0", *(name.format(0) for name in mixed)]))
+
+
 APPLICATION = Application(
     "local_laplacian",
     "Local Laplacian filter",
@@ -115,6 +133,7 @@ APPLICATION = Application(
     lambda h, w: {"image": photo(h, w)},
     reference,
     small=(18, 24),
+    schedule=schedule,
     tolerance=2e-5,
     flips=1e-2,
     picture=to_bytes,

@@ -37,7 +37,7 @@ def reference(arrays: Mapping[str, Array]) -> Array:
 def schedule(program: ir.Program) -> Schedule:
     """Strips of 64 rows go through four stages in the cache: more would repeat too much at their borders."""
     s = Schedule(program).inline_stage("f0")
-    for n in range(4, STAGES + 1, 4):
+    for n in range(4, len(program.stages), 4):
         y = s.loops(f"f{n}")[0]
         s = s.split(y, 64).parallel(f"{y}_o")
         for before in (n - 1, n - 2, n - 3):

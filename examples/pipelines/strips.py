@@ -1,4 +1,7 @@
-"""Schedules by hand: strips of rows in parallel, with the stages that a strip needs computed where it is."""
+"""Schedules by hand: strips of rows in parallel, with the stages that a strip needs computed where it is.
+
+``strips`` does a whole pipeline; ``strip`` one stage of it with its producers, ``vectors`` what remains.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,28 @@ def strips(
         s = s.compute_at(name, f"{y}_i" if name in by_row or name in sliding else tile[-1])
     for name in sliding:
         s = s.slide(name, f"{y}_i")
-    for block in s.blocks():
-        s = s.vectorize(s.loops(block)[-1])
+    s = vectors(s)
     for name, kept in sliding.items():
         rank = len(program.buffer(name).shape)
         s = s.roll(name, rank - 2, kept)
+    return s
+
+
+def strip(
+    s: Schedule, last: str, rows: int, producers: Collection[str] = (), plane: bool = False
+) -> Schedule:
+    """Strips of ``rows`` rows of the stage ``last`` in parallel, plane by plane; ``producers``, its readers
+    first, are computed once a strip, or with ``plane`` once a plane of it.
+    """
+    *planes, y, x = s.loops(last)
+    s = s.split(y, rows).reorder(f"{y}_o", *planes, f"{y}_i", x).parallel(f"{y}_o")
+    for name in producers:
+        s = s.compute_at(name, planes[-1] if plane and planes else f"{y}_o")
+    return s
+
+
+def vectors(s: Schedule) -> Schedule:
+    """The innermost loop of every block in vectors."""
+    for block in s.blocks():
+        s = s.vectorize(s.loops(block)[-1])
     return s

@@ -41,12 +41,7 @@ def test_a_wrong_result_is_noticed():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=pytest.mark.slow if n in LONG else ())
-        for n in run.NAMES
-        if run.application(n).schedule is not None
-    ],
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in run.NAMES]
 )
 def test_schedules_by_hand(name):
     """Several strips, the last of them ragged, and rows that do not fill vectors."""
