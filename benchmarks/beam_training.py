@@ -165,8 +165,11 @@ def main() -> None:
             "pick_before": round(before[1], 3), "pick": round(after[1], 3),
         }  # fmt: skip
         print(json.dumps(line), flush=True)
-    means = [round(float(v), 3) for v in np.mean(table, 0)]
     every = [s for found in known.values() for s in found]
+    if not every:
+        raise SystemExit(f"nothing was measured: give it more --minutes, or samples in {options.samples}")
+    # no application, no error of one that is held out
+    means = [round(float(v), 3) for v in np.mean(table, 0)] if table else [None] * 4
     network = fitted(every)
     summary = {
         "command": f"python benchmarks/beam_training.py --random {options.random} "

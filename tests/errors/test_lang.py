@@ -42,6 +42,13 @@ def _nested_triangle(u, i):
 CASES = [
     # indices
     (lambda u: u.A[0], "A has 2 dimensions and is indexed with 1", "its shape is (4, 6)"),
+    (lambda u: len(u.s), "s is a scalar: it has no len", "rank is 0"),
+    (lambda u: len(u.S), "len of S: its first extent is no number yet", "shape[0]"),
+    (
+        lambda u: len(lang.stage(lambda i: u.S[i], name="F")),
+        "len of F: its first",
+        "when the program is made",
+    ),
     (lambda u: u.A[0, 1, 2], "A has 2 dimensions and is indexed with 3", "its shape"),
     (lambda u: u.A[0, 1.5], "index 1 of A is float 1.5, not an integer", "axes and integers"),
     (lambda u: u.A[:, 0], "index 0 of A is a slice", "one element"),

@@ -141,6 +141,20 @@ class Tensor:
     def __iter__(self) -> Iterator[Any]:
         raise problem(f"{self.label} cannot be iterated over", "index its elements: A[i, j]")
 
+    def __len__(self) -> int:
+        """The first extent, as of arrays; ``ProgramError`` where it is not a number."""
+        if not self.rank:
+            raise problem(f"{self.label} is a scalar: it has no len", "its rank is 0")
+        if self.inferred or not self.extents[0].is_const:
+            raise problem(
+                f"len of {self.label}: its first extent is no number yet",
+                "take shape[0] of a symbolic size; an inferred one is known when the program is made",
+            )
+        return self.extents[0].as_int()
+
+    def __bool__(self) -> bool:
+        return True  # not whether it has elements, which may be inferred
+
     def __repr__(self) -> str:
         return f"Tensor({self.label}, ({'inferred' if self.inferred else self._sizes()}), {self.dtype})"
 

@@ -214,3 +214,10 @@ def test_empty_extents():
     T = lang.compute((n, 4), lambda i, j: A[i, j] + 1)
     np.testing.assert_array_equal(run([A], S, np.zeros((0, 4), np.float32)), np.zeros(4))
     assert run([A], T, np.zeros((0, 4), np.float32)).shape == (0, 4)
+
+
+def test_len_is_the_first_extent():
+    assert len(lang.placeholder((4, 6), name="A")) == 4
+    assert lang.placeholder((0,), name="E") is not None and bool(
+        lang.placeholder((lang.param("n"),), name="S")
+    )
