@@ -44,6 +44,7 @@ from tilewright.ir import (
     blocks,
     buffers_of,
     locate,
+    spread_updates,
     stmt_children,
 )
 from tilewright.schedule import Schedule
@@ -258,7 +259,9 @@ def parallel(draw, s):
 
 
 def bind(draw, s):
-    options = [p for p in _independent(s) if not any(f.kind.name == "thread" for f in p.loops)]
+    updates = [p for p in _serial(s) if spread_updates(p.node)]  # of integers, which blocks may do at once
+    loops = [*_independent(s), *(p for p in updates if not any(f.kind.name == "vector" for f in p.loops))]
+    options = [p for p in loops if not any(f.kind.name == "thread" for f in p.loops)]
     place = pick(draw, options, "loop")
     if place is None or any(f.node.kind.name == "thread" for f in locate(place.node, For)):
         return None

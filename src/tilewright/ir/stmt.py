@@ -121,6 +121,7 @@ class _Stmt:
     _inner: frozenset[str] | None = field(init=False, default=None, compare=False, repr=False)
     _allocated: tuple[Buffer, ...] | None = field(init=False, default=None, compare=False, repr=False)
     _threads: bool | None = field(init=False, default=None, compare=False, repr=False)
+    _spread: bool | None = field(init=False, default=None, compare=False, repr=False)
 
     @property
     def names(self) -> frozenset[str]:
@@ -175,6 +176,17 @@ class _Stmt:
             for child in stmt_children(self):  # type: ignore[arg-type]  # subclasses are all in `Stmt`
                 found = found or child.has_threads
             object.__setattr__(self, "_threads", found)
+        return found
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether a loop over blocks or threads is in this subtree (cached)."""
+        found = self._spread
+        if found is None:
+            found = isinstance(self, For) and self.kind.name == "thread"
+            for child in stmt_children(self):  # type: ignore[arg-type]  # as above
+                found = found or child.is_spread
+            object.__setattr__(self, "_spread", found)
         return found
 
 

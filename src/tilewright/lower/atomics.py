@@ -9,7 +9,7 @@ from tilewright.ir import ATOMIC_UPDATES, For, LoopFunction, Stmt, map_stmt, spr
 
 def mark_atomic(func: LoopFunction) -> LoopFunction:
     """Name at loops over threads and blocks the buffers that their iterations update in no order."""
-    if not func.body.has_threads:
+    if not func.body.is_spread:
         return func
 
     def visit(s: Stmt) -> Stmt:

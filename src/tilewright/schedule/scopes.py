@@ -8,6 +8,7 @@ from math import prod
 from tilewright.analysis import update_of
 from tilewright.ir import (
     GLOBAL,
+    ONE,
     PRIVATE,
     SHARED,
     TILE,
@@ -24,6 +25,7 @@ from tilewright.ir import (
     Stmt,
     Store,
     Window,
+    block_update,
     blocks,
     buffers_of,
     is_thread,
@@ -34,6 +36,7 @@ from tilewright.ir import (
     substitute_index,
 )
 from tilewright.schedule.common import refusal
+from tilewright.schedule.nests import fed
 from tilewright.schedule.owners import ownerless
 from tilewright.target import (
     BUILT_IN,
@@ -82,8 +85,14 @@ def check_threads(func: LoopFunction, shown: LoopFunction) -> None:
     threads.
 
     A shared buffer below such a loop would hold one thread's box, and be all threads' memory; an element
-    of a buffer of one thread must have one thread, the same in all loops. Errors show ``shown``.
+    of a buffer of one thread must have one thread, the same in all loops; what such a loop reduces must be
+    updates that threads may do at once. Errors show ``shown``.
     """
+    if not func.body.is_spread:
+        return
+    for place in locate(func.body, For):
+        if place.node.kind.name == "thread":
+            _check_updates(place, shown)
     if not func.body.has_threads:
         return
     for alloc in locate(func.body, Alloc):
@@ -103,6 +112,22 @@ def check_threads(func: LoopFunction, shown: LoopFunction) -> None:
             buf.scope in PRIVATE or any(is_thread(f.kind) for f in alloc.loops)
         ):
             _check_owned(alloc, shown)
+
+
+def _check_updates(place: Located[For], shown: LoopFunction) -> None:
+    loop = place.node
+    if simplify(loop.extent, loop_env(place.loops)) == ONE:
+        return
+    for block, it, _ in fed(loop.body, loop.var):
+        if it.kind == "red" and block_update(block) is None:
+            written = ", ".join(sorted({name for name, _ in block.writes}))
+            raise refusal(
+                shown,
+                f"block {block.name!r} would not update {written} at once, though {loop.kind.axis} runs its "
+                f"{it.name!r}",
+                hint="threads share updates of integers one by one: bind the loop after this step",
+                at=[loop.var, block.name],
+            )
 
 
 def _check_owned(alloc: Located[Alloc], shown: LoopFunction) -> None:

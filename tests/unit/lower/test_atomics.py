@@ -113,6 +113,15 @@ def test_sums_of_integers_that_have_begun_are_shared_by_blocks():
     assert "atomicAdd(" in checked_by_nvrtc(t.func, registers=64)
 
 
+def test_what_threads_update_stays_so():
+    s = Schedule(program("i32", "add")).split("n", 4)
+    bound = s.bind("n_o", "block.x")
+    # blocks alone update at once as well
+    assert "atomicAdd(" in kernel_source(bound.func, "cuda").text
+    with pytest.raises(ScheduleError, match=r"'n_i_block' would not update H at once, though block\.x runs"):
+        bound.blockize("n_i")
+
+
 MIXED = """
 function("f", outputs=[H], inouts=[H])
 U = i32[8]
