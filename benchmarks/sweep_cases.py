@@ -747,6 +747,22 @@ def windows() -> Iterator[Case]:
             frozenset("wb" if fixed else ""),
             tolerance=1e-3,
         )
+    # groups of few channels, on images of half a vector, of one and of more, read one by one and apart
+    for (made, read), (size, stride), kernel in itertools.product(
+        ((1, 2), (1, 8), (2, 1), (2, 2), (3, 3), (4, 4), (4, 16), (6, 6), (8, 8), (12, 12), (24, 24)),
+        ((7, 1), (14, 2), (28, 1), (56, 2)),
+        (1, 3, 5),
+    ):
+        x, w = drawn("gx", (1, 16 * read, size, size)), drawn("gw", (16 * made, read, kernel, kernel))
+        yield Case(
+            "Conv",
+            11,
+            f"groups of {read} to {made} {size} s{stride} k{kernel}",
+            (("x", x), ("w", w)),
+            {"strides": [stride] * 2, "group": 16, "pads": [kernel // 2] * 4},
+            frozenset("w"),
+            tolerance=1e-3,
+        )
     for stride, dilation, group, padding, extra in itertools.product(
         (1, 2, 3), (1, 2), (1, 2), ([0, 0], [1, 1], [0, 2]), (0, 1)
     ):

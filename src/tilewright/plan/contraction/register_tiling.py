@@ -29,7 +29,7 @@ SHOWN: Final = 0.5
 PARTIAL_TILE_FACTOR: Final = 1.02
 #: How many of a panel's lines that have left the second cache level the model counts.
 LEFT: Final = 1 / 32
-#: Elements that lanes may lie apart in a reduction of one operand.
+#: Elements that lanes may lie apart in a reduction of one operand, or of groups.
 MOST_APART: Final = 4
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
@@ -162,8 +162,9 @@ def is_tileable(
             continue
         run = run_length(ld, c.vector)
         alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
+        alone = alone or (ld is c.b and c.rows is not None)
         if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
-            # a strided window: lanes picked from whole vectors
+            # a strided window, of one operand or of small groups: lanes picked from whole vectors
             continue
         if run is not None and run % lanes:
             return None
@@ -185,7 +186,7 @@ def vector_width(c: Contraction, target: Target) -> int:
     lanes = target.lanes(c.write.value.dtype)
     if c.run is not None:
         return min(lanes, c.run)
-    columns = math.prod(c.extent(axis) for axis in c.axes("n")) if c.rows is None else 0
+    columns = math.prod(c.extent(axis) for axis in c.axes("n"))
     if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and columns >= lanes:
         # half a vector at a time, of more columns than that, as of a transposed convolution's phases
         return lanes // 2

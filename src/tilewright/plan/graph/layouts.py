@@ -41,10 +41,8 @@ from tilewright.target import Target
 
 #: A block holds this part of a vector register at least; smaller blocks waste lanes.
 SMALLEST_PART: Final = 2
-#: The same where channels of one group are no more: otherwise their results would be computed one by one.
-SMALLEST_OF_GROUPS: Final = 3
 #: Vectors of a row from which on less than a vector of channels a group is best computed along rows (Zen 4, 8
-#: channels a group, along rows and in blocks: 112 520, 658 us; 56 151, 177; 28 84, 73; 14 42, 37; 7 843, 11).
+#: channels a group, 3x3, along rows and in blocks: 112 520, 658 us; 56 151, 177; 28 76, 72; 7 13, 10).
 GROUP_ROW_VECTORS: Final = 3
 #: Sums of fewer terms are computed in the order in which they are stored: a copy costs as much as they do.
 MIN_TERMS: Final = 32
@@ -241,7 +239,7 @@ def _group_block(stage: Stage, channels: int, lanes: int) -> int | None:
 
     Those of less than a vector are, where rows are read one by one and have some vectors.
     """
-    size = next((lanes >> k for k in range(SMALLEST_OF_GROUPS) if channels % (lanes >> k) == 0), None)
+    size = _largest_block(channels, lanes)
     last = [it for it in stage.iters if it.kind == "par"][-1]
     apart = {ld.indices[-1].coefficient(last.name) for ld in stmt_loads(stage.body) if ld.indices} - {0}
     rows = apart == {1} and last.extent.is_const and last.extent.as_int() >= GROUP_ROW_VECTORS * lanes
@@ -389,10 +387,9 @@ def preferred_block(
     lanes = target.lanes(output.dtype if output.dtype.bytes > F32.bytes else F32)
     sizes = [lanes >> k for k in range(SMALLEST_PART)]
     sizes[:0] = [n for n in matrix_runs(output.dtype, target) if n > lanes]
-    sizes += [lanes >> k for k in range(SMALLEST_PART, SMALLEST_OF_GROUPS)]
     if wanted.size in sizes and extent.as_int() % wanted.size == 0:
         return wanted
-    size = next((n for n in sizes if n >= lanes >> (SMALLEST_PART - 1) and extent.as_int() % n == 0), None)
+    size = next((n for n in sizes if extent.as_int() % n == 0), None)
     return Block(wanted.dim, size) if size else None
 
 

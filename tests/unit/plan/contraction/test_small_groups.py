@@ -2,11 +2,13 @@
 
 import pytest
 from tests.native_kernel import HOST
-from tests.unit.strategies.test_default import conv_program
+from tests.unit.strategies.test_default import check, conv_program
 
 from tilewright import lang
+from tilewright.cost import Machine
 from tilewright.ir import F32
-from tilewright.plan import Flow, assign_layouts
+from tilewright.plan import EXACT, Flow, assign_layouts
+from tilewright.strategies import Task
 
 LANES = HOST.lanes(F32)
 
@@ -32,18 +34,18 @@ def between_pointwise(channels, groups, width=9):
 
 @pytest.mark.parametrize(
     ("channels", "groups", "width"),
-    [(8 * LANES, 32, 4 * LANES), (4 * LANES, 8, 3 * LANES), (2 * LANES, LANES, 9), (6 * LANES, 2 * LANES, 9)],
+    [(8 * LANES, 32, 9), (4 * LANES, 8, 3 * LANES), (2 * LANES, LANES, 9), (6 * LANES, 2 * LANES, 9)],
 )
 def test_groups_of_parts_of_a_block_are_plain(channels, groups, width):
-    """Where rows have some vectors, and where groups have fewer channels than any block, or odd ones."""
+    """Where rows have some vectors, and where groups have fewer channels than half a vector, or odd ones."""
     made, read = between_pointwise(channels, groups, width)
     assert made == [None, None]
     assert read == [None, None]
 
 
-@pytest.mark.parametrize(("channels", "groups"), [(8 * LANES, 32), (4 * LANES, 8)])
+@pytest.mark.parametrize(("channels", "groups"), [(8 * LANES, 16), (4 * LANES, 8)])
 def test_groups_of_parts_of_a_block_are_blocks_where_rows_are_short(channels, groups):
-    """A part of a vector at a time: results along short rows would be computed one by one."""
+    """Half a vector at a time: those along short rows would waste more."""
     made, _ = between_pointwise(channels, groups)
     assert made[1] is not None and made[1].shape[-1].as_int() == channels // groups
 
@@ -101,3 +103,32 @@ def test_windows_of_single_channels_keep_blocks():
         Flow(last, {"X": "between"}, {"Y": "output"}),
     ]
     assert assign_layouts(flows, {"input", "output"}, HOST)[0].outputs[0].layout is not None
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize(
+    ("n", "ic", "oc", "groups", "size", "window", "stride"),
+    [
+        (1, 12, 18, 6, 7, 3, 1),  # 3 channels of 2 a group
+        (2, 24, 24, 4, 13, 3, 2),  # 6 of 6, every second element
+        (1, 32, 8, 4, 14, 5, 2),  # 2 of 8
+        (1, 20, 10, 10, 8, 3, 1),  # one of 2: rows of a whole half
+        (1, 16, 48, 4, 15, 1, 2),  # 12 of 4, pointwise
+        (1, 9, 9, 3, 21, 3, 3),  # every third element
+        (1, 10, 10, 5, 25, 3, 4),
+        (1, 6, 6, 3, 29, 1, 5),  # too far apart to be picked from vectors
+        (1, 8, 40, 4, 5, 3, 1),  # rows of less than half a vector
+    ],
+)
+def test_results_of_small_groups(n, ic, oc, groups, size, window, stride, epilogue):
+    options = {"pad": window // 2, "groups": groups, "stride": stride, "epilogue": epilogue}
+    program = conv_program(n, ic, oc, (size, size), (window, window), **options)
+    check(program, accuracy=EXACT, interpret=n == 1)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(7, 1), (14, 2), (9, 1), (30, 2), (24, 3)])
+def test_small_groups_fill_register_tiles(size, stride):
+    """Neither results one by one, nor sums of less than what a tile of rows holds."""
+    program = conv_program(1, 48, 48, (size, size), (3, 3), pad=1, groups=8, stride=stride, epilogue=False)
+    nests = Task(program, Machine(HOST, 1)).default().plan.nests
+    assert [nest.rule for nest in nests] == ["contraction"] and nests[0].plan.rows == 6
