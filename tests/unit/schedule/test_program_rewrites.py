@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import If, Store, run_function, to_function
+from tilewright.ir import CONST, If, Store, run_function, to_function
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule, replay
 from tilewright.support import ScheduleError
@@ -294,6 +294,14 @@ def test_clone_stage_gives_one_reader_a_copy():
     assert set(s.program.stage("B").reads) == {"T", "V"}
     assert_same(p, s.func)
     assert_same(p, s.compute_at("V_C", s.loops("C")[0]).func)
+
+
+def test_strassen_takes_panels_of_a_height_that_divides_half_of_the_rows():
+    A, B = lang.placeholder((8, 6), name="A"), lang.placeholder((6, 8), name="B")
+    program = lang.program([A, B], [lang.ops.matmul(A, B, name="C")])
+    constant = replace(program, inputs=(program.inputs[0], program.inputs[1].with_(scope=CONST)))
+    s = Schedule(constant).strassen("C", 1, "Q", 2)
+    assert len(s.program.stages) > len(program.stages)
 
 
 def test_pieces_in_panels_of_one_column():
