@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import click
@@ -14,12 +16,13 @@ from tilewright.cli.arrays import read_feeds, write_archive
 from tilewright.cli.files import write_text
 from tilewright.cli.options import CompileOptions, parse_assignments
 from tilewright.cli.state import State
-from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo
+from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, tune_nest
 from tilewright.frontend import c
 from tilewright.ir import evaluate_index
-from tilewright.strategies import DEFAULT
+from tilewright.strategies import DEFAULT, NestPlan
 from tilewright.support import counted, quoted
 from tilewright.target import CpuTarget, find_target
+from tilewright.tune import OFF
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int]
@@ -42,7 +45,7 @@ def open_nest(text: str, options: CompileOptions) -> tuple[Nest, Sizes]:
     target = find_target(options.target)
     if not isinstance(target, CpuTarget):
         raise click.UsageError(f"nests are compiled for CPUs, {target.name} is none")
-    nest = Nest(func, target, options.threads, strategy)
+    nest = Nest(func, target, options.threads, strategy, options.records)
     names = [p.name for p in func.params]
     sizes: Sizes = {}
     for name, size in options.shapes.items():
@@ -115,6 +118,41 @@ def compile_nest(state: State, text: str, options: CompileOptions, emit: str, ou
     state.say(f"    time  {seconds:.2f} s")
     if output is not None:
         state.note(f"written to {output}")
+
+
+def tune_nest_file(
+    state: State, text: str, options: CompileOptions, budget: str, trials: int, seed: int
+) -> None:
+    """``tilewright tune FILE.c``: sizes of tiles by measuring, kept in the database."""
+    nest, sizes = open_nest(text, replace(options, records=OFF))
+    found = tune_nest(nest, sizes, budget=budget, trials=trials, seed=seed, database=options.records)
+    if state.json:
+        state.print_json(
+            {
+                "command": "tune",
+                "model": text,
+                "plan": None if found.plan is None else list(found.plan.tiles),
+                "untuned": found.times.untuned if found.plan is not None else None,
+                "best": found.times.best if found.plan is not None else None,
+                "trials": [
+                    {"tiles": list(plan.tiles), "seconds": seconds if isfinite(seconds) else None}
+                    for plan, seconds in found.trials.items()
+                ],
+            }
+        )
+        return
+    for plan, seconds in sorted(found.trials.items(), key=lambda trial: trial[1]):
+        took = f"{seconds * 1e3:.3f} ms" if isfinite(seconds) else "failed"
+        state.say(f"{_tiles(plan):>24}  {took}")
+    if found.plan is None:
+        state.say("nothing is surely faster: the default stays")
+    else:
+        before, after = found.times.untuned * 1e3, found.times.best * 1e3
+        state.say(f"{_tiles(found.plan)}: {before:.3f} ms -> {after:.3f}")
+
+
+def _tiles(plan: NestPlan) -> str:
+    return "tiles of " + " x ".join(map(str, plan.tiles)) if plan.tiles else "as written"
 
 
 def run_nest(

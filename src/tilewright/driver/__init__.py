@@ -19,6 +19,7 @@ from tilewright.driver.load import OtherLoad
 from tilewright.driver.measuring import LocalMeasurer
 from tilewright.driver.model import CompiledModel, GroupInfo
 from tilewright.driver.nest_times import nest_times
+from tilewright.driver.nest_tuning import TunedNest, tune_nest
 from tilewright.driver.nests import NEST_STRATEGIES, Nest, scop
 from tilewright.driver.network import network_of, tasks_of
 from tilewright.driver.peak import dot_gops, peak_gflops, peak_meter
@@ -78,6 +79,8 @@ __all__ = [
     "with_tuned_layouts",
     "Tuned",
     "tune_model",
+    "TunedNest",
+    "tune_nest",
     "NEST_STRATEGIES",
     "Nest",
     "scop",

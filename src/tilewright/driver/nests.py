@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.runtime import aligned_copy
 from tilewright.strategies import ScheduledNest, schedule_nest
 from tilewright.support import InputError, known_names, quoted, read_settings
 from tilewright.target import Target, detect
+from tilewright.tune import records_at
 
 AS_WRITTEN: Final = "as-written"
 """The name of the strategy that leaves nests in their order, on one thread."""
@@ -38,6 +40,8 @@ class Nest:
     numbers. Sizes are read off shapes; those that no shape shows are given by name. Arrays that are written
     must be arrays of the right type that may be written; those that are not row-major and aligned to 64 bytes
     are copied to and fro. Raises InputError for other arguments.
+
+    ``records`` is the database that sizes of tiles are taken from, as in :func:`tilewright.compile`.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Nest:
         target: Target | None = None,
         threads: int | None = None,
         strategy: str = NEST_STRATEGIES[0],
+        records: Path | str | None = None,
     ) -> None:
         if strategy not in NEST_STRATEGIES:
             hint = known_names(strategy, NEST_STRATEGIES, "strategies of nests")
@@ -53,6 +58,7 @@ class Nest:
         self.func = func
         self.strategy = strategy
         self._target, self._threads = target, threads
+        self._records = records_at(records, read_settings())
         self._kernels: OrderedDict[tuple[int, ...], Kernel] = OrderedDict()
         self._checked: set[tuple[tuple[str, int], ...]] = set()
 
@@ -66,8 +72,8 @@ class Nest:
         """Threads that a run uses."""
         return chosen_threads(self._threads, read_settings())
 
-    def scheduled(self, sizes: Mapping[str, int]) -> ScheduledNest:
-        """The nest at given sizes, in the order that its strategy finds.
+    def at(self, sizes: Mapping[str, int]) -> LoopFunction:
+        """The nest at given sizes, as it is written.
 
         Raises InputError for sizes that are missing, strange, out of range or make arrays too large.
         """
@@ -85,9 +91,19 @@ class Nest:
                 raise InputError(
                     f"the array {quoted(b.name)} would have {nbytes} bytes", hint="give other sizes"
                 )
+        return func
+
+    def scheduled(self, sizes: Mapping[str, int]) -> ScheduledNest:
+        """The nest at given sizes, in the order that its strategy finds, or that records have.
+
+        Raises InputError as :meth:`at` does.
+        """
+        func = self.at(sizes)
         if self.strategy == AS_WRITTEN:
             return ScheduledNest(func, ("as it is written",))
-        return schedule_nest(func, Machine(self.target, self.threads))
+        machine = Machine(self.target, self.threads)
+        plan = None if self._records is None else self._records.nest(func, machine)
+        return schedule_nest(func, machine, plan)
 
     def c_source(self, sizes: Mapping[str, int]) -> str:
         """The nest at given sizes as C99 with pragmas of OpenMP: one function, on arrays in place.

@@ -96,16 +96,17 @@ def compared(default: CompiledModel, tuned: CompiledModel, rounds: int = ROUNDS)
             done = subprocess.run(
                 [*command, json.dumps(request)], capture_output=True, timeout=TIMEOUT, check=True
             )
-            return _comparison(json.loads(done.stdout), fresh=True)
+            return comparison(json.loads(done.stdout), fresh=True)
     except (InstallationError, subprocess.SubprocessError, ValueError) as error:
         _log.warning("models are compared in this process: %s", error)
     feeds = default.sample_feeds()
-    return _comparison(
+    return comparison(
         timed_rounds([m.bind(feeds).run for m in (default, tuned)], rounds, SECONDS), fresh=False
     )
 
 
-def _comparison(times: Sequence[Sequence[float]], *, fresh: bool) -> Comparison:
+def comparison(times: Sequence[Sequence[float]], *, fresh: bool) -> Comparison:
+    """What the default's and another's times in the same rounds say."""
     old, new = times
     won = sum(b < a for a, b in zip(old, new, strict=True))
     ratio = median(b / a for a, b in zip(old, new, strict=True))

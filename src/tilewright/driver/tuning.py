@@ -140,7 +140,7 @@ def tune_model(
     default = recompile(None)
     uses = tasks_of(default)
     (untuned,) = timed_in_turns([default.bind(default.sample_feeds()).run], 1)
-    with Database(_path(database, settings)) as records, measurer_of(cluster) as measurer:
+    with Database(database_path(database, settings)) as records, measurer_of(cluster) as measurer:
         around = _Around()
         base = default
         if given is None and not isinstance(model, Program):
@@ -188,7 +188,7 @@ def find_tuner(strategy: str | Strategy) -> Strategy:
     return chosen
 
 
-def _path(database: Path | str | None, settings: Settings | None) -> Path | str:
+def database_path(database: Path | str | None, settings: Settings | None) -> Path | str:
     """The file of a database, its folder made where it is the settings' one."""
     if database is not None:
         return MEMORY if database == OFF else database

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tilewright.poly.ast_import import import_tree
-    from tilewright.poly.black_box import is_black_box
+    from tilewright.poly.black_box import data_decides, is_black_box
     from tilewright.poly.budget import bounded
     from tilewright.poly.dependences import Dependence, Dependences, all_dependences
     from tilewright.poly.entry import contents_that_count
@@ -96,6 +96,7 @@ _EXPORTS: Final = {
     "loop_facts": "independent",
     "meet_apart": "independent",
     "infer_kinds": "kinds",
+    "data_decides": "black_box",
     "is_black_box": "black_box",
     "list_function": "legality",
 }
@@ -138,6 +139,7 @@ __all__ = [
     "loop_facts",
     "meet_apart",
     "infer_kinds",
+    "data_decides",
     "is_black_box",
     "lift",
     "list_function",

@@ -188,8 +188,18 @@ class _Importer:
         A first value that is a maximum stays where it is: moved into the body it would make every index
         there one that is not affine.
         """
+        init = node.for_get_init()
+        if _kind(init) == "select":
+            # an index cannot be one of two: there are two loops
+            which, *firsts = _operands(init)
+            then, orelse = (self.loop_from(first, node, at) for first in firsts)
+            return If(self.pred(which, at.env), then, orelse)
+        return self.loop_from(init, node, at)
+
+    def loop_from(self, init: isl.AstExpr, node: isl.AstNode, at: _Place) -> Stmt:
+        """A loop whose first value is another one than its own."""
         iterator = node.for_get_iterator().get_id().get_name()
-        low = simplify(self.index(node.for_get_init(), at.env), at.ranges)
+        low = simplify(self.index(init, at.env), at.ranges)
         if node.for_is_degenerate():
             return self.visit(node.for_get_body(), at.inside(iterator, low))
         step = self.index(node.for_get_inc(), at.env).as_int()

@@ -35,10 +35,10 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tiled:
-    """A schedule in tiles, ``bands`` of them."""
+    """A schedule in tiles; ``bands`` are the numbers of loops of its bands."""
 
     schedule: isl.Schedule
-    bands: int
+    bands: tuple[int, ...]
     _facts: _Facts
 
     def facts(self, func: LoopFunction) -> LoopFacts:
@@ -59,29 +59,29 @@ class Tiled:
         return LoopFacts(frozenset(free), frozenset(sums))
 
 
-def tiled(dependences: Dependences, schedule: isl.Schedule, size: int, *, parallel: bool) -> Tiled:
-    """A schedule whose outermost permutable bands of two loops or more run in tiles of ``size`` a loop.
+def tiled(dependences: Dependences, schedule: isl.Schedule, sizes: Sequence[int], *, parallel: bool) -> Tiled:
+    """A schedule whose outermost permutable bands of two loops or more run in tiles.
 
+    ``sizes`` are points of a tile in each loop of a band; the last is that of further loops, too.
     With ``parallel`` a loop over tiles of each such band is marked parallel.
     """
     facts = _Facts()
-    bands = 0
+    bands: list[int] = []
 
     def visit(node: isl.ScheduleNode) -> isl.ScheduleNode:
-        nonlocal bands
         if type_of(node) == "band" and node.band_n_member() > 1 and node.band_get_permutable():
-            bands += 1
-            return _tiled_band(dependences, node, size, parallel, facts)
+            bands.append(node.band_n_member())
+            return _tiled_band(dependences, node, sizes, parallel, facts)
         for n in range(node.n_children()):
             node = visit(node.child(n)).parent()
         return node
 
     done = visit(schedule.get_root()).get_schedule()
-    return Tiled(done, bands, facts)
+    return Tiled(done, tuple(bands), facts)
 
 
 def _tiled_band(
-    dependences: Dependences, node: isl.ScheduleNode, size: int, parallel: bool, facts: _Facts
+    dependences: Dependences, node: isl.ScheduleNode, sizes: Sequence[int], parallel: bool, facts: _Facts
 ) -> isl.ScheduleNode:
     partial = node.band_get_partial_schedule()
     members = [partial.get_at(n) for n in range(node.band_n_member())]
@@ -94,8 +94,8 @@ def _tiled_band(
         points[-2:] = [points[-2].add(points[-1]), points[-2]]
         carried = {}
     facts.carried |= carried
-    width = isl.Val.int_from_si(CONTEXT, size)
-    tiles = [m.scale_down_val(width).floor() for m in members]
+    widths = [isl.Val.int_from_si(CONTEXT, sizes[min(n, len(sizes) - 1)]) for n in range(len(members))]
+    tiles = [m.scale_down_val(width).floor() for m, width in zip(members, widths, strict=True)]
     node = _insert(node.delete(), points)
     mark = isl.Id(PARALLEL_MARK, context=CONTEXT)
     if True in coincident:

@@ -5,7 +5,7 @@ from tilewright.strategies.catalog import DEFAULT, ON_DEVICES, STRATEGIES, best_
 from tilewright.strategies.default import default_schedule
 from tilewright.strategies.joint.settings import NETWORK, OPERATOR, QUICK, JointSettings
 from tilewright.strategies.joint.strategy import JointStrategy
-from tilewright.strategies.nests import ScheduledNest, schedule_nest
+from tilewright.strategies.nests import RULE, NestPlan, ScheduledNest, schedule_nest
 from tilewright.strategies.pricing import Prices
 from tilewright.strategies.search import AnyTime, Candidate, History, Search, Status, Strategy, Task, Trial
 
@@ -18,9 +18,11 @@ __all__ = [
     "JointSettings",
     "JointStrategy",
     "NETWORK",
+    "NestPlan",
     "OPERATOR",
     "Prices",
     "QUICK",
+    "RULE",
     "ON_DEVICES",
     "STRATEGIES",
     "ScheduledNest",

@@ -1,7 +1,16 @@
 """Tuning: measuring candidates within a budget, and remembering what was found."""
 
 from tilewright.tune.auto import AUTO, AutoStrategy
-from tilewright.tune.database import MEMORY, STATUSES, Database, GraphRecord, Record, TaskRow, TrialRow
+from tilewright.tune.database import (
+    MEMORY,
+    STATUSES,
+    Database,
+    GraphRecord,
+    NestRecord,
+    Record,
+    TaskRow,
+    TrialRow,
+)
 from tilewright.tune.decide import LOADED
 from tilewright.tune.events import EVENTS_VERSION, Event
 from tilewright.tune.exchange import exported, imported
@@ -16,7 +25,7 @@ from tilewright.tune.measure import (
     TrialLimits,
 )
 from tilewright.tune.network import Link, Network, Step
-from tilewright.tune.records import OFF, Records, records_at
+from tilewright.tune.records import OFF, Records, nest_key, records_at
 from tilewright.tune.session import Budget, tune_task, tune_tasks
 from tilewright.tune.share import Pulled, Pushed, pull, push
 from tilewright.tune.start import start_database
@@ -37,6 +46,7 @@ __all__ = [
     "MEMORY",
     "Link",
     "Measurer",
+    "NestRecord",
     "Network",
     "OFF",
     "Pulled",
@@ -55,6 +65,7 @@ __all__ = [
     "exported",
     "fitted",
     "imported",
+    "nest_key",
     "pull",
     "push",
     "records_at",

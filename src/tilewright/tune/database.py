@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from tilewright.ir import print_program
 from tilewright.plan import GraphPlan, UnitPlan, graph_plan_from_data, plan_from_json
 from tilewright.schedule import Trace, load_trace
-from tilewright.strategies import Candidate, Status, Task, Trial
+from tilewright.strategies import Candidate, NestPlan, Status, Task, Trial
 from tilewright.support import ArtefactError, get_logger
 from tilewright.tune.network import Network, network_from_json
 
@@ -61,8 +61,12 @@ CREATE TABLE records (
 CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT NULL, untuned REAL NOT NULL);
 CREATE INDEX trials_of_task ON trials(task);
 """
-#: Networks came later: a file without them is as good as one that has none.
-_NETWORKS: Final = "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)"
+#: Networks and nests came later: a file without them is as good as one that has none.
+_LATER: Final = (
+    "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS nests (key TEXT PRIMARY KEY, tiles TEXT NOT NULL, seconds REAL NOT NULL, "
+    "untuned REAL NOT NULL)",
+)
 #: The columns of each table, as they are exported.
 COLUMNS: Final = {
     "tasks": ("key", "label", "program", "target", "threads", "finished"),
@@ -105,6 +109,15 @@ class GraphRecord:
     """The decisions about a model's graph that were kept, seconds of a run with them and by default."""
 
     plan: GraphPlan
+    seconds: float
+    untuned: float
+
+
+@dataclass(frozen=True, slots=True)
+class NestRecord:
+    """The plan that was kept for a nest, its seconds, and those of the default plan beside it."""
+
+    plan: NestPlan
     seconds: float
     untuned: float
 
@@ -156,7 +169,8 @@ class Database:
                 self._connection.commit()
                 version = VERSION
             if version == VERSION and not read_only:
-                self._connection.execute(_NETWORKS)
+                for statement in _LATER:
+                    self._connection.execute(statement)
         if version != VERSION:
             self._connection.close()
             raise ArtefactError(
@@ -269,6 +283,14 @@ class Database:
         with self._reading(), self._connection:
             self._connection.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?)", row)
 
+    def keep_nest(self, key: str, record: NestRecord | None) -> None:
+        """Keep the plan of a nest in place of an earlier one, or none."""
+        with self._reading(), self._connection:
+            self._connection.execute("DELETE FROM nests WHERE key = ?", (key,))
+            if record is not None:
+                row = (key, json.dumps(record.plan.tiles), record.seconds, record.untuned)
+                self._connection.execute("INSERT INTO nests VALUES (?, ?, ?, ?)", row)
+
     def keep_network(self, network: Network, *, compared: bool) -> None:
         """Keep what tasks make up, in place of what was kept of the same network.
 
@@ -340,15 +362,28 @@ class Database:
             raise ArtefactError(f"the decisions about a graph are not JSON: {error}") from None
         return GraphRecord(plan, seconds, untuned)
 
+    def nest(self, key: str) -> NestRecord | None:
+        """The plan that was kept for a nest. Raises ArtefactError where it was edited."""
+        if not self._has("nests"):
+            return None
+        rows = self._all("SELECT tiles, seconds, untuned FROM nests WHERE key = ?", key)
+        if not rows:
+            return None
+        text, seconds, untuned = rows[0]
+        try:
+            return NestRecord(NestPlan(tuple(json.loads(text))), seconds, untuned)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(f"the tiles of a nest are not JSON: {error}") from None
+
     def networks(self) -> tuple[Network, ...]:
         """What was tuned. Raises ArtefactError where the text of one was edited."""
-        if not self._has_networks():
+        if not self._has("networks"):
             return ()
         rows = self._all("SELECT network FROM networks ORDER BY rowid")
         return tuple(network_from_json(str(text)) for (text,) in rows)
 
-    def _has_networks(self) -> bool:
-        return bool(self._all("SELECT 1 FROM sqlite_master WHERE name = 'networks'"))
+    def _has(self, table: str) -> bool:
+        return bool(self._all("SELECT 1 FROM sqlite_master WHERE name = ?", table))
 
     def trials(self, task: str) -> Iterator[TrialRow]:
         """The trials of a task in the order in which they were made."""
@@ -412,7 +447,7 @@ class Database:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a table: its :data:`COLUMNS`."""
-        if table == "networks" and not self._has_networks():
+        if table == "networks" and not self._has("networks"):
             return
         yield from self._all(f"SELECT {', '.join(COLUMNS[table])} FROM {table} ORDER BY rowid")
 

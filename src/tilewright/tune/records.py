@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.ir import canonical_program, structural_hash
+from tilewright.cost import Machine
+from tilewright.ir import LoopFunction, canonical_program, structural_hash
 from tilewright.plan import GraphPlan, Planned, build_unit, renamed_plan
 from tilewright.schedule import ALGORITHMS
-from tilewright.strategies import Task
+from tilewright.strategies import NestPlan, Task
 from tilewright.support import ArtefactError, InputError, ScheduleError, Settings, get_logger
 from tilewright.tune.database import Database
 
@@ -73,6 +74,23 @@ class Records:
             _log.warning("records are not used: %s", error)
             return None
         return None if found is None else found.plan
+
+    def nest(self, func: LoopFunction, machine: Machine) -> NestPlan | None:
+        """The plan of a nest of fixed sizes that was found faster."""
+        try:
+            with Database(self.path, read_only=True) as database:
+                found = database.nest(nest_key(func, machine))
+        except ArtefactError as error:
+            if self.named:
+                raise
+            _log.warning("records are not used: %s", error)
+            return None
+        return None if found is None else found.plan
+
+
+def nest_key(func: LoopFunction, machine: Machine) -> str:
+    """What the plan of a nest of fixed sizes is found by: a digest but for names, and the machine."""
+    return f"{structural_hash(func)}/{machine.on.fingerprint[:16]}/{machine.threads}"
 
 
 def records_at(given: Path | str | None, settings: Settings) -> Records | None:

@@ -180,3 +180,30 @@ def test_sizes_must_be_given_and_macros_are_for_nests(files, call):
     assert "give --shape n=N" in call("compile", files / "open.c")[2]
     assert "-D is for nests in C" in call("compile", "zoo:resnet18:small", "-D", "N=3")[2]
     assert "--profile is for models" in call("run", files / "gemver.c", "--profile")[2]
+
+
+SEIDEL = """
+void seidel(double A[N][N])
+{
+#pragma scop
+  for (int t = 0; t < 4; t++)
+    for (int i = 1; i < N - 1; i++)
+      for (int j = 1; j < N - 1; j++)
+        A[i][j] = (A[i-1][j] + A[i][j-1] + A[i][j] + A[i][j+1] + A[i+1][j]) / 5.0;
+#pragma endscop
+}
+"""
+
+
+def test_tiles_of_a_nest_are_tuned(files, call):
+    (files / "seidel.c").write_text(SEIDEL)
+    told = ("tune", files / "seidel.c", "-D", "N=50", "--budget", "30s", "--trials", "2", "--threads", "1")
+    result = call(*told, "--records", files / "r.db", "--json")
+    assert result[0] == 0, result
+    data = json.loads(result[1])
+    assert [trial["tiles"] for trial in data["trials"]] == [[32], []]
+    assert all(trial["seconds"] > 0 for trial in data["trials"])
+    text = call(*told, "--records", "off")[1]
+    assert "tiles of 32" in text and "as written" in text
+    assert "are for models" in call(*told, "-o", files / "x")[2]
+    assert "has no tiles to tune" in call("tune", files / "gemver.c", "--records", "off")[2]

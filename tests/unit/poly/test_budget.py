@@ -42,7 +42,7 @@ def test_what_stays_below_the_count_is_ended():
     """Skewed tiles of seidel-2d: isl pivots tables for minutes between few operations."""
     func = infer_kinds(function_at(scop(KERNELS["seidel_2d"]).func, {"N": 400, "T": 10}))
     dependences = Dependences(extract_model(func))
-    found = tiled(dependences, isl_schedule(dependences, "min"), 32, parallel=True)
+    found = tiled(dependences, isl_schedule(dependences, "min"), (32,), parallel=True)
     made = import_tree(dependences.model, found.schedule, func.body.names)
     with pytest.raises(
         ResourceError, match="dependences of seidel_2d are too many: isl was ended after 1 sec"

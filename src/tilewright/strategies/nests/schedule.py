@@ -30,6 +30,7 @@ from tilewright.poly import (
 )
 from tilewright.strategies.nests.lifted import lifted_nest
 from tilewright.strategies.nests.ordered import ordered_nest
+from tilewright.strategies.nests.plan import RULE, NestPlan
 from tilewright.strategies.nests.tiled import tiled_nest
 from tilewright.support import ProgramError, ResourceError, ScheduleError
 from tilewright.target import CpuTarget
@@ -41,21 +42,26 @@ have bounds that are dearer, and the estimate knows lanes and threads alone."""
 
 @dataclass(frozen=True, slots=True)
 class ScheduledNest:
-    """A nest as it will run, and in ``notes`` how it came about."""
+    """A nest as it will run, and in ``notes`` how it came about.
+
+    ``loops`` is the most loops that a band of tiles has, or would have; none where there is no such band.
+    """
 
     func: LoopFunction
     notes: tuple[str, ...]
+    loops: int = 0
 
 
-def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
+def schedule_nest(func: LoopFunction, machine: Machine, plan: NestPlan | None = None) -> ScheduledNest:
     """A fast order for a nest of fixed sizes: same arguments, same results but for rounding of sums.
 
-    What stands before and after a black box is scheduled by itself, and so are outermost nests that cannot
-    be lifted together.
+    A ``plan`` says whether what may run in tiles does, and in which; without one it does in those of the rule
+    where lanes and threads gain by it. What stands before and after a black box is scheduled by itself,
+    and so are outermost nests that cannot be lifted together.
     """
     boxes = any(is_black_box(place.node) for place in locate(func.body, Block))
     if boxes and len(parts := _apart(func, allocations_inside(func).body)) > 1:
-        return _one_after_another(func, [schedule_nest(part, machine) for part in parts])
+        return _one_after_another(func, [schedule_nest(part, machine, plan) for part in parts])
     notes: list[str] = []
     try:
         return ScheduledNest(lifted_nest(func, machine), ("lifted to a program",))
@@ -64,21 +70,28 @@ def schedule_nest(func: LoopFunction, machine: Machine) -> ScheduledNest:
     try:
         private = scalars_in_results(allocations_inside(func))
         if not boxes and len(parts := _apart(func, private.body)) > 1:
-            return _one_after_another(func, [schedule_nest(part, machine) for part in parts])
+            return _one_after_another(func, [schedule_nest(part, machine, plan) for part in parts])
         made = ordered_nest(private, machine)
     except ResourceError as error:
         return ScheduledNest(func, (*notes, f"nothing known of loops: {error.what}", "as it is written"))
     try:
         # trees have no storage inside of loops
-        tiles = tiled_nest(func if private.body.allocated else private, machine)
+        within = func if private.body.allocated else private
+        tiles, loops = tiled_nest(within, machine, (plan or RULE).tiles or RULE.tiles)
     except (ScheduleError, ProgramError, ResourceError) as error:
+        loops = 0
         notes.append(f"not in tiles: {error.what}")
     else:
-        here, there = (_instances(func, f, machine) for f in (made, tiles))
-        if there < MARGIN * here:
-            return ScheduledNest(tiles, (*notes, "in tiles"))
-        notes.append("tiles would not run wider")
-    return ScheduledNest(made, (*notes, "in the order in which it is written"))
+        if plan is None:
+            here, there = (_instances(func, f, machine) for f in (made, tiles))
+            taken = there < MARGIN * here
+        else:
+            taken = bool(plan.tiles)
+        if taken:
+            sizes = " x ".join(map(str, (plan or RULE).tiles))
+            return ScheduledNest(tiles, (*notes, f"in tiles of {sizes}"), loops)
+        notes.append("tiles would not run wider" if plan is None else "tiles were measured to be slower")
+    return ScheduledNest(made, (*notes, "in the order in which it is written"), loops)
 
 
 def _apart(func: LoopFunction, body: Stmt) -> list[LoopFunction]:
@@ -109,7 +122,7 @@ def _one_after_another(func: LoopFunction, parts: Sequence[ScheduledNest]) -> Sc
     for part in parts:
         bodies.append(rename_loops(_with_own_buffers(part.func.body, taken), taken))
     notes = tuple(f"part {n}: {note}" for n, part in enumerate(parts, 1) for note in part.notes)
-    return ScheduledNest(func.with_body(seq(*bodies)), notes)
+    return ScheduledNest(func.with_body(seq(*bodies)), notes, max(part.loops for part in parts))
 
 
 def _with_own_buffers(body: Stmt, taken: set[str]) -> Stmt:

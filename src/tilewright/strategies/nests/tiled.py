@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.cost import Machine
@@ -19,15 +20,14 @@ from tilewright.poly import (
 from tilewright.strategies.nests.ordered import on_machine
 from tilewright.support import ScheduleError
 
-TILE: Final = 32
-"""Points of a tile in each loop, as Pluto has it: three arrays of two loops in f64 fit the first level."""
-
 SECONDS: Final = 2
 """Seconds of a processor for isl's scheduler: what of PolyBench it finds at all it finds in 0.3."""
 
 
-def tiled_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
+def tiled_nest(func: LoopFunction, machine: Machine, sizes: Sequence[int]) -> tuple[LoopFunction, int]:
     """A nest in the order of isl's scheduler, which looks for loops that may be permuted, in tiles of these.
+
+    ``sizes`` are points of a tile in each of these loops, of which the most in a band are returned, too.
 
     Raises ScheduleError where there are none, ProgramError for storage inside of loops, ResourceError where
     isl needs too long.
@@ -44,10 +44,10 @@ def tiled_nest(func: LoopFunction, machine: Machine) -> LoopFunction:
     schedule = isl_schedule(dependences, "min", seconds=SECONDS)
 
     def imported() -> tuple[Tiled, LoopFunction]:
-        found = tiled(dependences, schedule, TILE, parallel=machine.threads > 1)
+        found = tiled(dependences, schedule, sizes, parallel=machine.threads > 1)
         if not found.bands:
             raise ScheduleError(f"no two loops of {func.name} may be permuted")
         return found, import_tree(dependences.model, found.schedule, func.body.names)
 
     found, made = bounded(imported, what)
-    return on_machine(made, found.facts(made), machine.with_threads(1))
+    return on_machine(made, found.facts(made), machine.with_threads(1)), max(found.bands)
