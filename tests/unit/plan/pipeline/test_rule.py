@@ -100,6 +100,22 @@ def test_every_plan_that_is_drawn_is_right(name):
         check_schedule(program, build_unit(program, other, machine))
 
 
+@pytest.mark.parametrize("copies", [3, 1])
+def test_channels_are_unrolled_inside_of_tiles(copies):
+    """A few channels share what they read: the default unrolls them around the lanes, other plans may not."""
+    program, machine = unsharp(1029, 1040), Machine(HOST, 2)
+    unit = plan_unit(program, machine).plan
+    (chosen,) = unit.nests
+    assert chosen.plan.tile == (0, chosen.plan.tile[1], 0) and chosen.plan.tile[1] > 1
+    assert chosen.plan.expand == (3, 1, 1)
+    plan = replace(chosen.plan, expand=(copies, 1, 1))
+    s = build_unit(program, replace(unit, nests=(replace(chosen, plan=plan),)), machine)
+    kinds = [(loop, s.loop(loop).kind.name) for loop in s.loops("out")]
+    channel = next((kind, n) for n, (loop, kind) in enumerate(kinds) if loop.startswith("c"))
+    assert channel == (("unroll", 3) if copies == 3 else ("serial", 2))
+    assert kinds[0][1] == "parallel" and kinds[-1][1] == "vector"
+
+
 def test_a_strip_that_no_cache_holds_is_refused():
     program = chain(2, 300, 6000)
     plan = plan_unit(program, Machine(HOST, 2)).plan
