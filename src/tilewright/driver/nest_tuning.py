@@ -46,8 +46,9 @@ ROUNDS: Final = 3
 LAST_ROUNDS: Final = 9
 #: Seconds of one plan in a round, after one run.
 ROUND_SECONDS: Final = 0.02
-#: Part of the time that is left in which a process may build what it is to measure.
+#: Parts of the time that is left in which a process may build what it is to measure, and in which it ends.
 BUILD_SHARE: Final = 0.6
+RUN_SHARE: Final = 0.9
 #: Part of the budget that the decision between the best and the default may take.
 LAST_SHARE: Final = 0.2
 #: Seconds after which the decision is given up at the latest.
@@ -110,7 +111,8 @@ def tune_nest(
     request = {"func": print_function(func), "threads": nest.threads, "seed": seed}
     found: dict[NestPlan, float] = {}
     best: NestPlan | None = None
-    batch = [RULE, NestPlan(())]
+    first = NestPlan(RULE.tiles * made.loops)
+    batch = [first, NestPlan(())][:trials]
     while batch and time.monotonic() < last:
         plans = [None, *([best] if best else []), *batch]
         told = _told(request, plans, ROUNDS, last - time.monotonic())
@@ -125,12 +127,12 @@ def tune_nest(
             best = None  # it was so by chance
             break
         best = fastest
-        around = (best or RULE).neighbours(made.loops)
-        batch = [plan for plan in around if plan not in found][: trials - len(found)]
+        near = best if best is not None and best.tiles else first
+        batch = [plan for plan in near.neighbours(made.loops) if plan not in found][: trials - len(found)]
     times = Comparison(inf, inf, faster=False, fresh=True)
     if best is not None:
         told = _told(request, [None, best], LAST_ROUNDS, max(LAST_SECONDS, until - time.monotonic()))
-        if told and all(told):
+        if told and all(len(each) == LAST_ROUNDS for each in told):
             times = comparison(told, fresh=True)
     plan = best if times.faster else None
     with Database(database_path(database, settings)) as records:
@@ -148,7 +150,7 @@ def _told(
         **request,
         "plans": [None if plan is None else plan.tiles for plan in plans],
         "rounds": rounds,
-        "seconds": seconds * BUILD_SHARE,
+        "seconds": seconds,
     }
     try:
         done = subprocess.run(
@@ -162,18 +164,19 @@ def _told(
 
 def measured(request: Mapping[str, Any]) -> list[list[float]]:
     """Seconds of each plan of a request in each round, all taking turns; none of what fails or is wrong."""
-    end = time.monotonic() + request["seconds"]
+    begin, seconds = time.monotonic(), float(request["seconds"])
     func, rng = parse_function(request["func"]), np.random.default_rng(request["seed"])
     machine = Machine(detect(), request["threads"])
     given = [_drawn(b, rng) for b in func.buffers]
+    table = [aligned_copy(a) for a in given]
     expected: list[Array] | None = None
-    ready: list[tuple[Kernel, list[Array]] | None] = []
+    ready: list[Kernel | None] = []
     known: dict[str, int] = {}
     same: list[int] = []
     for tiles in request["plans"]:
         same.append(len(ready))
         ready.append(None)
-        if expected is not None and time.monotonic() > end:
+        if expected is not None and time.monotonic() - begin > BUILD_SHARE * seconds:
             continue
         plan = None if tiles is None else NestPlan(tuple(tiles))
         try:
@@ -184,18 +187,23 @@ def measured(request: Mapping[str, Any]) -> list[list[float]]:
             kernel = build(made, target=machine.target, threads=machine.threads)
         except TilewrightError:
             continue
-        table = [aligned_copy(a) for a in given]
+        _restore(func, table, given)
         kernel.run(table)
         if expected is None:
             expected = [a.copy() for a in table]
         elif not _equal(func, table, expected):
             continue
-        ready[-1] = kernel, table
+        ready[-1] = kernel
     times: list[list[float]] = [[] for _ in ready]
+    longest = 0.0
     for _ in range(request["rounds"]):
+        start = time.monotonic()
+        if longest and start + longest - begin > RUN_SHARE * seconds:
+            break
         for n, each in enumerate(ready):
             if each is not None:
-                times[n].append(_round(func, *each, given))
+                times[n].append(_round(func, each, table, given))
+        longest = max(longest, time.monotonic() - start)
     return [times[n] for n in same]
 
 
@@ -203,13 +211,18 @@ def _round(func: LoopFunction, kernel: Kernel, table: Sequence[Array], given: Se
     """The shortest run in some time, each on the arrays that were given."""
     best, begun = inf, time.perf_counter()
     while best == inf or time.perf_counter() - begun < ROUND_SECONDS:
-        for b, array, first in zip(func.buffers, table, given, strict=True):
-            if b.name in func.outputs:
-                np.copyto(array, first)
+        _restore(func, table, given)
         start = time.perf_counter()
         kernel.run(table)
         best = min(best, time.perf_counter() - start)
     return best
+
+
+def _restore(func: LoopFunction, table: Sequence[Array], given: Sequence[Array]) -> None:
+    """Let the arrays that a nest writes be as they were."""
+    for b, array, first in zip(func.buffers, table, given, strict=True):
+        if b.name in func.outputs:
+            np.copyto(array, first)
 
 
 def _drawn(b: Buffer, rng: np.random.Generator) -> Array:

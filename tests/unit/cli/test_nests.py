@@ -201,9 +201,9 @@ def test_tiles_of_a_nest_are_tuned(files, call):
     result = call(*told, "--records", files / "r.db", "--json")
     assert result[0] == 0, result
     data = json.loads(result[1])
-    assert [trial["tiles"] for trial in data["trials"]] == [[32], []]
+    assert [trial["tiles"] for trial in data["trials"]] == [[32, 32, 32], []]
     assert all(trial["seconds"] > 0 for trial in data["trials"])
     text = call(*told, "--records", "off")[1]
-    assert "tiles of 32" in text and "as written" in text
+    assert "tiles of 32 x 32 x 32" in text and "as written" in text
     assert "are for models" in call(*told, "-o", files / "x")[2]
     assert "has no tiles to tune" in call("tune", files / "gemver.c", "--records", "off")[2]
