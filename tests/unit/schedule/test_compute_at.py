@@ -306,6 +306,20 @@ def test_a_decomposed_reduction_follows_with_its_initialisation():
     assert_same(p, s.func)
 
 
+@pytest.mark.parametrize("columns", [20, 22])
+def test_a_consumer_in_parts_follows_as_a_whole(columns):
+    """Full parts and tails of strips of columns, under the strips' loop, which is around both places."""
+    X = lang.placeholder((3, columns), name="X")
+    R = lang.compute((3,), lambda y: X[y, 0] + 1, name="R")
+    p = lang.program([X], [lang.compute((3, columns), lambda y, x: R[y] * X[y, x], name="C")])
+    s = Schedule(p).split("x", 10).reorder("x_o", "C_y").compute_at("R", "x_o")
+    s = s.split("x_i", 4, tail="peel")
+    assert s.blocks() == ("R", "C", "C_t")
+    s = s.reverse_compute_at("C", "R_y")
+    assert s.blocks() == ("R", "C") and s.loops("C") == ("x_o", "R_y", "C_y", "C_x")
+    assert_same(p, s.func)
+
+
 @pytest.mark.parametrize(
     ("axis", "loop", "message"),
     [
