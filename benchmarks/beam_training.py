@@ -8,8 +8,10 @@ states of its beam search: the best by the model as it is, and random ones of al
 are measured like candidates of tuning: what crashes or computes something else is counted and left out.
 Printed is, for each application, how a network that was trained on all others ranks its states (Spearman's
 coefficient), and how much slower its pick is than the fastest one measured; both also for the model without a
-network. With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``,
-from which another run goes on.
+network. Of every pipeline held out, random ones too, what the pick was to gain over each other state is held
+against what it gained: how far that is off on the whole is what a plan must promise to be taken unmeasured.
+With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``, from
+which another run goes on.
 """
 
 import argparse
@@ -17,9 +19,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +36,9 @@ from tilewright.strategies import Candidate, Task
 from tilewright.strategies.beam.cost import CostModel
 from tilewright.strategies.beam.emit import to_plan
 from tilewright.strategies.beam.network import NAMES as NETWORK
-from tilewright.strategies.beam.network import Network, Sample, error, predicted, train
+from tilewright.strategies.beam.network import Network, Sample, error, gains_off, pick, predicted, train
 from tilewright.strategies.beam.search import Pricer, Settings, batch
-from tilewright.strategies.beam.weights import fresh, to_json
+from tilewright.strategies.beam.weights import GainErrors, fresh, to_json
 from tilewright.support import ScheduleError
 from tilewright.target import detect
 
@@ -116,10 +121,57 @@ def ranks(values: list[float]) -> list[int]:
 def judged(network: Network, samples: list[Sample]) -> tuple[float, float]:
     """Spearman's coefficient, and what the pick takes in times of the fastest."""
     by_model, seconds = [predicted(network, s) for s in samples], [s.seconds for s in samples]
-    pick = seconds[by_model.index(min(by_model))] / min(seconds)
+    taken = seconds[pick(network, samples)] / min(seconds)
     if len(samples) < 3:
-        return 1.0, pick
-    return float(np.corrcoef(ranks(by_model), ranks(seconds))[0, 1]), pick
+        return 1.0, taken
+    return float(np.corrcoef(ranks(by_model), ranks(seconds))[0, 1]), taken
+
+
+def fit(
+    known: dict[str, list[Sample]], fitted: Callable[[list[Sample]], Network], where: Path
+) -> tuple[Network, GainErrors, dict[str, Any]]:
+    """The network of all samples, the errors of gains on each pipeline by one of all others, and a summary.
+
+    Means of ranks and picks are of applications only: ``None`` where none was measured.
+    """
+    untrained, table = fresh(), []
+    off: dict[str, list[float]] = {"untrained": [], "trained": []}
+    for name, found in known.items():
+        network = fitted([s for other, each in known.items() if other != name for s in each])
+        off["untrained"] += gains_off(untrained, found)
+        off["trained"] += gains_off(network, found)
+        if name.startswith(RANDOM):
+            continue
+        before, after = judged(untrained, found), judged(network, found)
+        spread = max(s.seconds for s in found) / min(s.seconds for s in found)
+        table.append((*before, *after))
+        line = {
+            "held_out": name, "samples": len(found), "slowest_by_fastest": round(spread, 2),
+            "rank_before": round(before[0], 3), "rank": round(after[0], 3),
+            "pick_before": round(before[1], 3), "pick": round(after[1], 3),
+        }  # fmt: skip
+        print(json.dumps(line), flush=True)
+    if not off["trained"]:
+        raise SystemExit(
+            f"two states of a pipeline were measured nowhere: more --minutes, or samples in {where}"
+        )
+    every = [s for found in known.values() for s in found]
+    means = [round(float(v), 3) for v in np.mean(table, 0)] if table else [None] * 4
+    network = fitted(every)
+    # the root of the mean square, of logarithms
+    rms = {kind: round(float(np.exp(np.sqrt(np.mean(np.square(each))))), 3) for kind, each in off.items()}
+    return (
+        network,
+        GainErrors(**rms),
+        {
+            "samples": {name: len(found) for name, found in known.items()},
+            "squared_log_error": {
+                "untrained": round(error(untrained, every), 4),
+                "trained": round(error(network, every), 4),
+            },
+            "held_out": dict(zip(("rank_before", "pick_before", "rank", "pick"), means, strict=True)),
+        },
+    )
 
 
 def main() -> None:
@@ -151,26 +203,7 @@ def main() -> None:
     def fitted(samples: list[Sample]) -> Network:
         return train(fresh(options.seed), samples, options.steps, options.rate, options.decay, names)
 
-    untrained, table = fresh(), []
-    for name, found in known.items():
-        if name.startswith(RANDOM):
-            continue
-        network = fitted([s for other, each in known.items() if other != name for s in each])
-        before, after = judged(untrained, found), judged(network, found)
-        spread = max(s.seconds for s in found) / min(s.seconds for s in found)
-        table.append((*before, *after))
-        line = {
-            "held_out": name, "samples": len(found), "slowest_by_fastest": round(spread, 2),
-            "rank_before": round(before[0], 3), "rank": round(after[0], 3),
-            "pick_before": round(before[1], 3), "pick": round(after[1], 3),
-        }  # fmt: skip
-        print(json.dumps(line), flush=True)
-    every = [s for found in known.values() for s in found]
-    if not every:
-        raise SystemExit(f"nothing was measured: give it more --minutes, or samples in {options.samples}")
-    # no application, no error of one that is held out
-    means = [round(float(v), 3) for v in np.mean(table, 0)] if table else [None] * 4
-    network = fitted(every)
+    network, errors, found = fit(known, fitted, options.samples)
     summary = {
         "command": f"python benchmarks/beam_training.py --random {options.random} "
         f"--best {options.best} --others {options.others} "
@@ -178,16 +211,11 @@ def main() -> None:
         + (" --layers" if options.layers else ""),
         "machine": detect().name,
         "threads": len(os.sched_getaffinity(0)),
-        "samples": {name: len(found) for name, found in known.items()},
-        "squared_log_error": {
-            "untrained": round(error(untrained, every), 4),
-            "trained": round(error(network, every), 4),
-        },
-        "held_out": dict(zip(("rank_before", "pick_before", "rank", "pick"), means, strict=True)),
+        **found,
     }
-    print(json.dumps(summary))
+    print(json.dumps(summary | {"gain_errors": asdict(errors)}))
     if options.out is not None:
-        options.out.write_text(to_json(network, summary))
+        options.out.write_text(to_json(network, errors, summary))
 
 
 if __name__ == "__main__":

@@ -98,6 +98,22 @@ def error(network: Network, samples: Sequence[Sample]) -> float:
     return float(np.mean(np.square(found))) if found else 0.0
 
 
+def pick(network: Network, samples: Sequence[Sample]) -> int:
+    """The sample that the model takes."""
+    prices = [predicted(network, s) for s in samples]
+    return prices.index(min(prices))
+
+
+def gains_off(network: Network, samples: Sequence[Sample]) -> list[float]:
+    """Of samples of one program logarithms of what the pick gains by the model, by what it gains measured.
+
+    One for each other sample, over which it gains.
+    """
+    off = [float(np.log(predicted(network, s) / s.seconds)) for s in samples]
+    taken = pick(network, samples)
+    return [each - off[taken] for n, each in enumerate(off) if n != taken]
+
+
 def train(
     network: Network,
     samples: Sequence[Sample],

@@ -26,7 +26,7 @@ from tilewright.strategies.beam.neighbours import neighbours
 from tilewright.strategies.beam.network import Network, Sample
 from tilewright.strategies.beam.search import Found, Pricer, Settings, batch, varied
 from tilewright.strategies.beam.state import State, kernels
-from tilewright.strategies.beam.weights import shipped
+from tilewright.strategies.beam.weights import gain_errors, shipped
 from tilewright.strategies.search import Candidate, History, Search, Task, Trial
 from tilewright.support import ScheduleError
 from tilewright.target import CpuTarget
@@ -41,10 +41,6 @@ NEAR: Final = 3
 #: Candidates of a batch that are measured before the network is trained again, and steps of that.
 MEASURED: Final = 12
 STEPS: Final = 200
-#: How many times faster than the default plan the model must say that another one is, for it to be taken
-#: unmeasured. Of the chain of stencils it foresaw 1.05, measured was 0.71; of unsharp 1.25 and 0.82; of
-#: non-local means 1.89 and 1.35 (decision 0293). Of unsharp the network of decision 0324 foresees 1.40.
-MARGIN: Final = 1.45
 #: Part of the time that is left which one batch may take.
 BATCH_SHARE: Final = 0.25
 
@@ -83,6 +79,9 @@ class BeamTaskSearch:
             network = shipped(on)
         model = model_of(self.graph, task.machine, network)
         self._network = network or model.fresh()
+        errors = gain_errors(on)
+        # what is taken unmeasured must promise more than such promises are off (decision 0356)
+        self._margin = errors.untrained if network is None else errors.trained
         self.pricer = Pricer(model, strategy.settings.memoising)
         self._states: dict[UnitPlan, State] = {}
         self._samples: list[Sample] = []
@@ -126,7 +125,7 @@ class BeamTaskSearch:
         default = task.default().plan
         state = from_plan(self.graph, default, like=True)
         if not self._fixed or (state is not None and keeps(state, self._fixed)):
-            price = None if state is None else self.pricer.seconds(state) / MARGIN
+            price = None if state is None else self.pricer.seconds(state) / self._margin
             yield Candidate("beam", default, price)
         if not any(n.plain for n in self.graph.nodes):
             return

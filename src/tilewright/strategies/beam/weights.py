@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.resources import files
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -13,14 +15,33 @@ from tilewright.strategies.beam.cost import TERMS
 from tilewright.strategies.beam.features import ALGORITHM, FEATURES
 from tilewright.strategies.beam.network import Network, new_network
 from tilewright.support import ArtefactError
-from tilewright.target import Target
+from tilewright.target import GpuTarget, Target
 
 FORMAT: Final = "tilewright-beam-network"
-VERSION: Final = 1
+VERSION: Final = 2
 #: Longest text that is read.
 MAX_BYTES: Final = 1 << 20
 #: Significant digits of a weight in a file.
 DIGITS: Final = 6
+#: The file whose errors are taken for targets that have none.
+MEASURED: Final = "x86_64"
+
+
+@dataclass(frozen=True, slots=True)
+class GainErrors:
+    """How many times gains by a model are off, on pipelines that it was not trained on (at least 1).
+
+    ``trained``: with the network of the file; ``untrained``: the coefficients of the machine alone.
+    """
+
+    untrained: float
+    trained: float
+
+    def __post_init__(self) -> None:
+        """Raises ArtefactError for what is no error of a gain."""
+        for name, value in asdict(self).items():
+            if not isinstance(value, float | int) or not isfinite(value) or value < 1:
+                raise ArtefactError(f"the {name} network's error of gains is no number of at least 1")
 
 
 def fresh(seed: int = 0) -> Network:
@@ -30,14 +51,29 @@ def fresh(seed: int = 0) -> Network:
 
 def shipped(target: Target) -> Network | None:
     """The network that comes with the package for targets like this one, ``None`` where there is none."""
-    triple = getattr(target, "llvm_triple", "")
-    folder = files("tilewright.strategies.beam") / "weights"
-    file = folder / f"{triple.partition('-')[0]}.json"
-    return network_from_json(file.read_text()) if triple and file.is_file() else None
+    text = _text(_family(target))
+    return None if text is None else network_from_json(text)[0]
 
 
-def to_json(network: Network, made: Mapping[str, Any]) -> str:
-    """The versioned text of a network; ``made`` says how it was made, and how well it predicts."""
+def gain_errors(target: Target | GpuTarget) -> GainErrors:
+    """The errors of models for targets like this one; where none were measured, those of :data:`MEASURED`."""
+    text = _text(_family(target)) or _text(MEASURED)
+    assert text is not None
+    return network_from_json(text)[1]
+
+
+def _family(target: Target | GpuTarget) -> str:
+    triple: str = getattr(target, "llvm_triple", "")
+    return triple.partition("-")[0]
+
+
+def _text(family: str) -> str | None:
+    file = files("tilewright.strategies.beam") / "weights" / f"{family}.json"
+    return file.read_text() if family and file.is_file() else None
+
+
+def to_json(network: Network, errors: GainErrors, made: Mapping[str, Any]) -> str:
+    """The versioned text of a network with its errors; ``made`` says how it was made and predicts."""
     weights = {
         name: np.array([f"{v:.{DIGITS}g}" for v in w.ravel()], float).reshape(w.shape).tolist()
         for name, w in network.weights.items()
@@ -46,6 +82,7 @@ def to_json(network: Network, made: Mapping[str, Any]) -> str:
         "format": FORMAT,
         "version": VERSION,
         "made": dict(made),
+        "gain_errors": asdict(errors),
         "features": list(FEATURES),
         "terms": list(TERMS),
         "weights": weights,
@@ -54,8 +91,8 @@ def to_json(network: Network, made: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in data.items()) + "\n}\n"
 
 
-def network_from_json(text: str) -> Network:
-    """Read a network. Raises ArtefactError for anything but this version's format, features and terms."""
+def network_from_json(text: str) -> tuple[Network, GainErrors]:
+    """Read a network and its errors. Raises ArtefactError for other formats, versions, features and terms."""
     if len(text) > MAX_BYTES:
         raise ArtefactError(f"the network has {len(text)} bytes; at most {MAX_BYTES} are read")
     try:
@@ -66,6 +103,9 @@ def network_from_json(text: str) -> Network:
         raise ArtefactError(f"not a network: its format is not {FORMAT!r}, version {VERSION}")
     if data.get("features") != list(FEATURES) or data.get("terms") != list(TERMS):
         raise ArtefactError("the network was trained on other features or terms", hint="train it again")
+    errors = data.get("gain_errors")
+    if not isinstance(errors, dict) or set(errors) != {"untrained", "trained"}:
+        raise ArtefactError("the network must have its errors of gains, untrained and trained")
     expected, given = fresh().weights, data.get("weights")
     if not isinstance(given, dict) or set(given) != set(expected):
         raise ArtefactError(f"the network must have the weights {', '.join(expected)}")
@@ -80,4 +120,4 @@ def network_from_json(text: str) -> Network:
                 f"the network's weights {name!r} are not finite numbers of shape {like.shape}"
             )
         weights[name] = array
-    return Network(weights)
+    return Network(weights), GainErrors(**errors)

@@ -12,6 +12,7 @@ from tilewright.cost import Machine
 from tilewright.strategies import History, Task, Trial
 from tilewright.strategies.beam.search import Settings
 from tilewright.strategies.beam.strategy import MEASURED, BeamStrategy
+from tilewright.strategies.beam.weights import fresh, gain_errors
 
 TASK = Task(harris(300, 400), Machine(HOST, 2))
 STRATEGY = BeamStrategy(settings=Settings(beam=4, passes=2), samples=4, batches=3, trained=False)
@@ -50,6 +51,18 @@ def test_the_default_plan_is_priced_like_others():
     default, *others = STRATEGY.start(TASK, History(), Random(0)).propose(3)
     assert default.plan == TASK.default().plan
     assert default.predicted is not None and all(c.predicted is not None for c in others)
+
+
+def test_other_plans_must_promise_more_than_the_model_is_off():
+    """A network that was not trained says what the machine's coefficients say, but has another error."""
+    errors = gain_errors(HOST)
+    price = {
+        network: BeamStrategy(network=network, trained=False).start(TASK, History(), Random(0)).propose(1)[0]
+        for network in (None, fresh())
+    }
+    by_machine, by_network = (each.predicted for each in price.values())
+    assert by_machine * errors.untrained == pytest.approx(by_network * errors.trained)
+    assert errors.untrained != errors.trained
 
 
 @pytest.mark.parametrize("looks", [0, 5, 60])
