@@ -41,6 +41,7 @@ Tag: TypeAlias = Literal["affine", "clamp", "quotient", "data"]
 UNKNOWN: Final = 64
 #: Stands for no bound.
 FAR: Final = 1 << 40
+ANYWHERE: Final = (-FAR, FAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +225,14 @@ def _sum(
     terms: tuple[tuple[Atom, int], ...], lo: Any, hi: Any, env: Mapping[str, Span], ops: Arithmetic
 ) -> Span:
     for atom, c in terms:
-        a, b = _atom(atom, env, ops)
+        # most are iterators
+        a, b = env.get(atom.name, ANYWHERE) if isinstance(atom, Var) else _atom(atom, env, ops)
         lo, hi = (lo + c * a, hi + c * b) if c > 0 else (lo + c * b, hi + c * a)
     return lo, hi
 
 
 def _atom(atom: Atom, env: Mapping[str, Span], ops: Arithmetic) -> Span:
     match atom:
-        case Var():
-            return env.get(atom.name, (-FAR, FAR))
         case FloorDiv() | Mod():
             a, b = _sum(atom.arg.terms, atom.arg.const, atom.arg.const, env, ops)
             d = atom.divisor
@@ -250,4 +250,4 @@ def _atom(atom: Atom, env: Mapping[str, Span], ops: Arithmetic) -> Span:
         case Param():
             return atom.lo, atom.hi
         case _:
-            return -FAR, FAR
+            return ANYWHERE

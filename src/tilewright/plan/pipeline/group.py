@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from tilewright.analysis import AccessTable, table_of
-from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads, var
+from tilewright.ir import Index, Load, Program, Stage, Store, Var, stmt_loads
 
 #: Where a producer is computed: in its readers' expressions; ahead of the nest, in full; at the innermost
 #: loop over tiles; at the outermost loop inside of a tile, anew in each iteration or only what is new in it.
@@ -190,10 +190,10 @@ def _window(reader: Stage, window: Window, ld: Load) -> Window | None:
     """The rows that a load reads for a window of its reader; ``None`` where they do not move one by one."""
     row = [it.name for it in reader.iters if it.kind == "par"][window.axis]
     along = [n for n, i in enumerate(ld.indices) if row in i.vars]
-    offset = ld.indices[along[0]] - var(row) if len(along) == 1 else None
-    if offset is None or not offset.is_const:
+    if len(along) != 1 or ld.indices[along[0]].terms != ((Var(row), 1),):
         return None
-    return Window(along[0], window.first + offset.as_int(), window.last + offset.as_int())
+    offset = ld.indices[along[0]].const
+    return Window(along[0], window.first + offset, window.last + offset)
 
 
 def _readers(g: Group, places: Mapping[str, Placement]) -> dict[str, set[str]]:
