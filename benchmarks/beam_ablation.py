@@ -210,7 +210,8 @@ def model(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if options.samples is not None:
         others = beam_training.load(options.samples)
         held = [s for other, found in others.items() if other != name for s in found]
-        networks["held_out"] = train(fresh(), held, STEPS)
+        recipe = beam_training.STEPS, beam_training.RATE, beam_training.DECAY, beam_training.FACTORS
+        networks["held_out"] = train(fresh(), held, *recipe)
     networks["retrained"] = train(networks.get("held_out", networks.get("ships", fresh())), samples, STEPS)
     yield {"measured": len(samples), **{kind: ranked(n, samples) for kind, n in networks.items()}}
 

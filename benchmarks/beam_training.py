@@ -51,6 +51,9 @@ from run import NAMES, application
 FIELDS = ("algorithm", "schedule", "terms")
 #: Seconds after which a search for states is given up.
 SEARCH = 20.0
+#: How the network that ships is trained: factors of terms alone, steps, their rate, the pull of what it was.
+FACTORS = ("o0",)
+STEPS, RATE, DECAY = 200, 2e-2, 1e-2
 #: Names of random pipelines begin so, their seed follows.
 RANDOM = "random"
 
@@ -183,9 +186,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=inf, help="after which no pipeline is begun")
     parser.add_argument("--best", type=int, default=8)
     parser.add_argument("--others", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=2e-2)
-    parser.add_argument("--decay", type=float, default=1e-2)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--decay", type=float, default=DECAY)
     parser.add_argument("--layers", action="store_true", help="train all layers, not factors of terms alone")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -198,7 +201,7 @@ def main() -> None:
     # states that differ in nothing that can be timed teach nothing about ranks
     known = {name: found for name, found in known.items() if found}
 
-    names = NETWORK if options.layers else ("o0",)
+    names = NETWORK if options.layers else FACTORS
 
     def fitted(samples: list[Sample]) -> Network:
         return train(fresh(options.seed), samples, options.steps, options.rate, options.decay, names)
