@@ -158,6 +158,13 @@ def scan() -> Program:
     return lang.program([x], [sums])
 
 
+def replacing() -> Program:
+    """A scatter that replaces elements, in order."""
+    x, u = lang.placeholder((64,), name="X"), lang.placeholder((16,), name="U")
+    at = lang.placeholder((16,), "i32", name="I")
+    return lang.program([x, at, u], [lang.scatter(x, at, u, name="S")])
+
+
 def bytes_of_three() -> Program:
     """A sum of products of signed bytes, one factor of which the sum does not move."""
     a, b, v = (lang.placeholder(s, "i8", name=n) for s, n in (((4, 8), "A"), ((8, 6), "B"), ((6,), "v")))
@@ -265,6 +272,7 @@ def primitive_cases() -> dict[str, tuple[Schedule, tuple[object, ...], dict[str,
         "clone_stage": (shared, ("B", "C"), {}),
         "import_tree": (shared, (("C", "D"), TREE), {}),
         "split_scan": (Schedule(scan()), ("S", 16, "P"), {}),
+        "last_writes": (Schedule(replacing()), ("S_update", "L"), {}),
         "factor_out": (Schedule(bytes_of_three()), ("C", (2,), "F"), {}),
         "shift_factor": (Schedule(bytes_of_two()), ("C", 0, "V"), {}),
         "fuse_iterators": (p, ("conv", "kh", "kw"), {}),
