@@ -10,7 +10,7 @@ from tilewright.plan.pipeline.graph import graph_of
 from tilewright.plan.pipeline.group import find_group
 from tilewright.plan.pipeline.group_plan import held_bytes
 from tilewright.plan.pipeline.grouping import Choice, Fuser, has_own_rule, plan_of
-from tilewright.plan.pipeline.price import FusionModel, Growth
+from tilewright.plan.pipeline.price import STORE_CYCLES, FusionModel, Growth
 
 MACHINE = Machine(HOST, 2)
 
@@ -54,3 +54,24 @@ def test_sums_that_read_their_elements_once_join_others():
     rows = lang.compute((64,), lambda i: lang.sum(a[i, n], axis=n), name="rows")
     graph = graph_of(lang.program([a, b], [product, rows]))
     assert {n.name: has_own_rule(n) for n in graph.nodes} == {"product": True, "rows": False}
+
+
+def horner(x):
+    return (((x * 0.5 + 0.25) * x + 2.0) * x - 3.0) * x + 4.0
+
+
+def twice(x):
+    product = x * 0.5
+    return (product + 0.25) * (product - 3.0) * 7.0
+
+
+@pytest.mark.parametrize(
+    ("made", "dtype", "instructions"),
+    # a product is part of the sum that alone reads it; of integers, and where two read it, none is
+    [(horner, "f32", 4), (twice, "f32", 5), (lambda x: (x * 5 + 3) * x + 4, "i32", 4)],
+)
+def test_products_are_part_of_sums_that_alone_read_them(made, dtype, instructions):
+    image = lang.placeholder((64, 80), dtype, name="image")
+    program = lang.program([image], [lang.compute((64, 80), lambda y, x: made(image[y, x]), name="out")])
+    found = FusionModel(graph_of(program), MACHINE).facts(0).vector_cycles - STORE_CYCLES
+    assert found == instructions / HOST.fma_per_cycle
