@@ -29,7 +29,9 @@ MEASURED: Final = "x86_64"
 
 @dataclass(frozen=True, slots=True)
 class GainErrors:
-    """How many times gains by a model are off, on pipelines that it was not trained on (at least 1).
+    """By how many times gains by a model are off at most, on pipelines that it was not trained on.
+
+    Of 19 of 20 gains of its picks over other states, at least 1.
 
     ``trained``: with the network of the file; ``untrained``: the coefficients of the machine alone.
     """

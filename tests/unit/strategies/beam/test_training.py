@@ -49,9 +49,8 @@ def test_without_applications_errors_are_those_of_random_pipelines(capsys):
     _, errors, found = beam_training.fit(known, fitted, NOWHERE)
     # each pipeline by a network of the other's samples, then one of all
     assert asked == [2, 2, 4]
-    # a gain of two that was none, and one that was foreseen: the root of the mean square of logarithms
-    expected = exp((log(2) ** 2 / 2) ** 0.5)
-    assert errors.trained == errors.untrained == pytest.approx(expected, abs=1e-3)
+    # a gain of two that was none, and one that was foreseen: 0.95 of the way from one to the other
+    assert errors.trained == errors.untrained == pytest.approx(exp(0.95 * log(2)), abs=1e-3)
     assert set(found["held_out"].values()) == {None}
     assert found["samples"] == {"random0": 2, "random1": 2}
     assert capsys.readouterr().out == ""
@@ -65,7 +64,8 @@ def test_an_application_is_judged_by_a_network_of_the_others(capsys):
     _, errors, found = beam_training.fit(known, lambda _: fresh(), NOWHERE)
     assert '"held_out": "harris"' in capsys.readouterr().out
     assert found["held_out"] == {"rank_before": 1.0, "pick_before": 1.0, "rank": 1.0, "pick": 1.0}
-    assert errors.trained > 1
+    # gains that were larger than promised leave no margin
+    assert errors.trained == 1.0
 
 
 @pytest.mark.parametrize("known", [{}, {"harris": [sample(1.0, 1.0)]}])
