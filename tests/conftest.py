@@ -1,9 +1,11 @@
 """Set-up of the whole suite: the hypothesis profiles, and the switch that rewrites expected texts."""
 
+import json
 import os
 import random
 import shutil
 import tempfile
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, Verbosity, settings
@@ -63,3 +65,26 @@ def pytest_addoption(parser):
 def update_golden(request):
     """Whether a golden test should write what it expects."""
     return request.config.getoption("--update-golden")
+
+
+@pytest.fixture
+def same_text(request, update_golden):
+    """Compare a refusal's words, hint and marked lines with ``golden/MODULE.json`` beside the test.
+
+    So no hint and no mark is lost, and a change of what users read is seen when it is reviewed.
+    """
+    path = request.path.parent / "golden" / f"{request.path.stem}.json"
+    number = count(1)
+
+    def compare(error):
+        key = f"{request.node.name} {next(number)}"
+        rows = error.program.splitlines()
+        found = [error.what, error.hint, *(rows[n].strip() for n in error.marked)]
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if update_golden:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps({**known, key: found}, indent=1, sort_keys=True) + "\n")
+        else:
+            assert found == known.get(key), "pytest --update-golden where this is meant"
+
+    return compare

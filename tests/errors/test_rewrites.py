@@ -437,7 +437,6 @@ REFUSALS = {
         _matmul,
         ("gather_operand", "C", 0, ("i", "j"), "P"),
         r"A\[i, k\] depends on i, k, not on i, j",
-        "name each of its iterators once",
     ),
     "gather: dependent range": (
         _triangle,
@@ -484,7 +483,6 @@ REFUSALS = {
         _constant_matmul,
         ("strassen", "C", 1, "Q", -1),
         "panels of -1 rows do not divide half of the rows",
-        "give a divisor, or 0",
     ),
     "strassen: taken stage": (
         _two_products,
@@ -527,9 +525,8 @@ REFUSALS = {
         _matmul,
         ("store_as", "B", "f7"),
         "there is no element type 'f7'",
-        "the types",
     ),
-    "store_as: no argument": (_matmul, ("store_as", "D", "bf16"), "'D'", "the arguments are A, B, C"),
+    "store_as: no argument": (_matmul, ("store_as", "D", "bf16"), "'D'"),
     "rfactor: dependent range": (
         _triangle,
         ("rfactor", "C", "k", 2),
@@ -583,7 +580,6 @@ REFUSALS = {
         _matmul,
         ("set_layout", "D", ("d0", "d1")),
         "there is no buffer 'D'",
-        "A, B, C",
     ),
     "set_layout: twice": (
         lambda: _matmul().set_layout("B", ("d1//2", "d0", "d1%2")),
@@ -655,12 +651,12 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_refusal(what):
-    make, (name, *args), message, *hints = REFUSALS[what]
+def test_refusal(what, same_text):
+    make, (name, *args), message = REFUSALS[what]
     s = make()
     kwargs = {"tail": args.pop()} if name == "split" else {}
     text = str(s)
     with pytest.raises(ScheduleError, match=message) as caught:
         s.apply(name, *args, **kwargs)
     assert str(s) == text
-    assert all(hint in (caught.value.hint or "") for hint in hints)
+    same_text(caught.value)

@@ -592,7 +592,7 @@ NOWHERE = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_refusal(what):
+def test_refusal(what, same_text):
     action, message, hint = REFUSALS[what]
     with pytest.raises(ScheduleError) as caught:
         action()
@@ -601,6 +601,7 @@ def test_refusal(what):
     assert hint in (error.hint or "")
     assert str(error).startswith(error.what)
     assert error.marked or what in NOWHERE
+    same_text(error)
 
 
 def test_the_program_is_printed_with_the_place_marked():

@@ -288,10 +288,11 @@ NOWHERE = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_refusal(what):
+def test_refusal(what, same_text):
     action, message, hint = REFUSALS[what]
     with pytest.raises(ScheduleError) as caught:
         action()
     assert message in caught.value.what
     assert hint in (caught.value.hint or "")
     assert caught.value.marked or what in NOWHERE
+    same_text(caught.value)

@@ -315,7 +315,7 @@ def _marked(error):
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_refusal(what):
+def test_refusal(what, same_text):
     action, message, hint, marked = REFUSALS[what]
     with pytest.raises(ScheduleError) as caught:
         action()
@@ -328,6 +328,7 @@ def test_refusal(what):
             name,
             lines,
         )
+    same_text(error)
 
 
 # ---- programs ----

@@ -390,11 +390,12 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_refusals(case, same_text):
     text, head, message = REFUSALS[case]
     with pytest.raises(ScheduleError) as caught:
         text_of(function(text, head=head))
     assert message in str(caught.value)
+    same_text(caught.value)
 
 
 def test_operands_in_registers():

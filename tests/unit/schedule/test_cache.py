@@ -115,21 +115,26 @@ def _refused(text, make):
     return e.value
 
 
-def test_refusals():
+def test_refusals(same_text):
+    def refused(text, make):
+        error = _refused(text, make)
+        same_text(error)
+        return error
+
     s = _tiled(4, 6, 5)
-    _refused("there is no buffer 'Q'", lambda: s.cache("Q", "j_o"))
-    _refused("nothing inside loop 'j_o' writes 'A'", lambda: s.cache("A", "j_o", mode="write"))
-    _refused("no dimension 'q'", lambda: s.cache("B", "j_o", layout=("k", "q")))
-    _refused("is no dimension of a layout", lambda: s.cache("B", "j_o", layout=("k", "j*2")))
-    _refused("several elements of dimension 'j'", lambda: s.cache("B", "j_o", layout=("k", "j//2")))
-    _refused("several elements of dimension 'k'", lambda: s.cache("B", "j_o", layout=("j",)))
-    _refused("does not fit buffer 'B'", lambda: s.cache("B", "j_o", pad=(4,)))
-    _refused("pad is for mode 'read'", lambda: s.cache("C", "j_o", mode="write", pad=(4, 4)))
-    _refused("taken or no identifier", lambda: s.cache("B", "j_o", name="A"))
-    _refused("divides by zero", lambda: s.cache("B", "j_o", layout=("k//0", "j")))
-    error = _refused("first defined inside", lambda: s.decompose_init("C", "k").cache("C", "k", mode="write"))
+    refused("there is no buffer 'Q'", lambda: s.cache("Q", "j_o"))
+    refused("nothing inside loop 'j_o' writes 'A'", lambda: s.cache("A", "j_o", mode="write"))
+    refused("no dimension 'q'", lambda: s.cache("B", "j_o", layout=("k", "q")))
+    refused("is no dimension of a layout", lambda: s.cache("B", "j_o", layout=("k", "j*2")))
+    refused("several elements of dimension 'j'", lambda: s.cache("B", "j_o", layout=("k", "j//2")))
+    refused("several elements of dimension 'k'", lambda: s.cache("B", "j_o", layout=("j",)))
+    refused("does not fit buffer 'B'", lambda: s.cache("B", "j_o", pad=(4,)))
+    refused("pad is for mode 'read'", lambda: s.cache("C", "j_o", mode="write", pad=(4, 4)))
+    refused("taken or no identifier", lambda: s.cache("B", "j_o", name="A"))
+    refused("divides by zero", lambda: s.cache("B", "j_o", layout=("k//0", "j")))
+    error = refused("first defined inside", lambda: s.decompose_init("C", "k").cache("C", "k", mode="write"))
     assert error.marked
-    _refused("would race with other iterations of loop 'i_i'", _racing)
+    refused("would race with other iterations of loop 'i_i'", _racing)
 
 
 def _racing():

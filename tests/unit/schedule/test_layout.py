@@ -372,9 +372,10 @@ def test_random_sequences_leave_results_unchanged(s):
         ("layout_adopt", lambda s: s.layout_place("T", ("d1", "d0")).layout_pad("T", 0, 1, 1)),
     ],
 )
-def test_refusals(text, make):
-    with pytest.raises(ScheduleError, match=text):
+def test_refusals(text, make, same_text):
+    with pytest.raises(ScheduleError, match=text) as caught:
         make(Schedule(_copy((3, 10))))
+    same_text(caught.value)
 
 
 TWICE = tuple(f(var("a") * 6 + var("b"), 4) for f in (floordiv, mod))

@@ -125,11 +125,12 @@ def ranged():
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_refusals(case, same_text):
     steps, message = REFUSALS[case]
     with pytest.raises(ScheduleError) as caught:
         steps()
     assert message in str(caught.value)
+    same_text(caught.value)
 
 
 def test_factors_are_told_by_elements():

@@ -180,7 +180,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_refusals(case, same_text):
     steps, message, hint = REFUSALS[case]
     with pytest.raises(ScheduleError) as caught:
         steps()
@@ -188,3 +188,4 @@ def test_refusals(case):
     assert hint in caught.value.hint
     # the buffer's line is marked in the program that is shown
     assert any(line.startswith(">>") and ("T = alloc" in line) for line in str(caught.value).splitlines())
+    same_text(caught.value)

@@ -122,6 +122,7 @@ def test_kernels_of_models_take_it():
         ("may read both parts of 'W' at k", lambda s: s.decouple_at("W", 0, "V", "v")),
     ],
 )
-def test_refusals(text, make):
-    with pytest.raises(ScheduleError, match=text):
+def test_refusals(text, make, same_text):
+    with pytest.raises(ScheduleError, match=text) as caught:
         make(Schedule(biased()))
+    same_text(caught.value)

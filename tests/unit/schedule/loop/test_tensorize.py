@@ -258,8 +258,9 @@ def _strided():
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_refusals(case, same_text):
     steps, message = REFUSALS[case]
     with pytest.raises(ScheduleError) as caught:
         steps()
     assert message in str(caught.value)
+    same_text(caught.value)
