@@ -112,7 +112,7 @@ class Expressions(Accesses):
 
     def _compare(self, e: Compare, memo: Memo) -> Val:
         b = self.b
-        if isinstance(e.a, OfIndex) and isinstance(e.b, OfIndex | Const) and e.a.dtype.name in ("i32", "i64"):
+        if isinstance(e.a, OfIndex) and isinstance(e.b, OfIndex | Const) and e.a.dtype.holds_indices:
             right = e.b.index if isinstance(e.b, OfIndex) else index(int(e.b.value))
             diff = self.resolve(e.a.index - right)
             forms = {

@@ -36,6 +36,14 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def holds_indices(self) -> bool:
+        """Whether indices of this type compare and add as indices do: in others they may wrap.
+
+        Those of 32 bits, too: what is counted in them is no larger, as in C, where they come from.
+        """
+        return self.kind == "int" and self.bits >= 32
+
+    @property
     def numpy(self) -> np.dtype[np.generic]:
         """The numpy dtype with the same storage."""
         storage: np.dtype[np.generic] = _NUMPY[self.name]

@@ -57,15 +57,17 @@ def truth(e: Expr, space: Domain, scope: Mapping[str, Index]) -> isl.Set | None:
 
 
 def integer(e: Expr, scope: Mapping[str, Index]) -> Index | None:
-    """An integer expression as an index over the loops, ``None`` where it is not quasi-affine."""
+    """An integer expression as an index over the loops, ``None`` where it may wrap or is not quasi-affine."""
     match e:
         case Const() if isinstance(e.value, int):
             return index(int(e.value))
         case OfIndex():
-            return None if is_opaque(e.index) else substitute_index(e.index, scope)
-        case Cast() if e.dtype.is_integer and e.mode == "wrap":
+            return (
+                substitute_index(e.index, scope) if e.dtype.holds_indices and not is_opaque(e.index) else None
+            )
+        case Cast() if e.dtype.holds_indices and e.mode == "wrap":
             return integer(e.a, scope)
-        case Binary(op="add" | "sub" | "mul") if e.dtype.is_integer:
+        case Binary(op="add" | "sub" | "mul") if e.dtype.holds_indices:
             a, b = integer(e.a, scope), integer(e.b, scope)
             if a is None or b is None or (e.op == "mul" and a.terms and b.terms):
                 return None

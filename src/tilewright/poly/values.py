@@ -87,7 +87,7 @@ def scalar(e: Expr, env: Mapping[str, Ints | int]) -> Ints | Bools | int | bool 
         case Const() if isinstance(e.value, int):
             return e.value
         case OfIndex():
-            return None if is_opaque(e.index) else evaluate(e.index, env)
+            return evaluate(e.index, env) if e.dtype.holds_indices and not is_opaque(e.index) else None
         case Compare():
             a, b = scalar(e.a, env), scalar(e.b, env)
             if a is None or b is None:
@@ -101,12 +101,12 @@ def scalar(e: Expr, env: Mapping[str, Ints | int]) -> Ints | Bools | int | bool 
             if a is None or b is None:
                 return None
             return np.logical_and(a, b) if e.op == "and" else np.logical_or(a, b)
-        case Binary(op="add" | "sub" | "mul") if e.dtype.is_integer:
+        case Binary(op="add" | "sub" | "mul") if e.dtype.holds_indices:
             a, b = scalar(e.a, env), scalar(e.b, env)
             if a is None or b is None:
                 return None
             return a + b if e.op == "add" else a - b if e.op == "sub" else a * b
-        case Cast() if e.dtype.is_integer and e.mode == "wrap":
+        case Cast() if e.dtype.holds_indices and e.mode == "wrap":
             return scalar(e.a, env)
         case _:
             return None

@@ -1,15 +1,22 @@
 """The loads of a store, with the instances that execute them."""
 
+import pytest
+
 from tilewright.ir import (
     F32,
     I32,
+    I64,
+    U8,
+    U64,
     Compare,
     Const,
+    Iter,
     OfIndex,
     Program,
     Select,
     Stage,
     buffer,
+    index,
     store,
     to_function,
 )
@@ -53,3 +60,18 @@ def test_data_dependent_conditions_make_loads_unsure():
     value = Select(positive, ld("B", x), ld("A", x))
     found = executed_loads(store("D", (x,), value), "all", lambda cond, region: None)
     assert [(load.buffer, sure) for load, _, sure in found] == [("A", True), ("B", False), ("A", False)]
+
+
+@pytest.mark.parametrize("mode", ["list", "isl"])
+@pytest.mark.parametrize(("dtype", "legal"), [(I64, True), (I32, True), (U8, False), (U64, False)])
+def test_comparisons_that_wrap_are_none_of_indices(mode, dtype, legal):
+    """``u8[x - 3] >= 4`` holds of 0: elements below 7 must be there, too."""
+
+    def function(least):
+        made = Stage("T", (Iter("x", index(least), index(12), "par"),), store("T", (x,), ld("X", x)))
+        far = Compare("ge", OfIndex(x - 3, dtype), Const(4, dtype))
+        read = Stage("Y", (it("x", 12),), store("Y", (x,), Select(far, ld("T", x), Const(0.0, F32))))
+        given, out, temp = (buffer(name, (12,), F32) for name in "XYT")
+        return to_function(Program("p", (), (given,), (out,), (temp,), (made, read)))
+
+    assert (check_legal(function(0), function(7), mode=mode) == []) == legal

@@ -16,8 +16,10 @@ from tilewright.ir import (
     floordiv,
     imin,
     mod,
+    parse_program,
     run_function,
     stmt_loads,
+    stmt_writes,
     to_function,
     var,
     verify,
@@ -185,6 +187,51 @@ def test_unpad_and_fold_are_the_inverses_of_pad_and_unfold():
         assert back.program.buffer(t).shape == s.program.buffer(t).shape
         assert_same_packed(unfolded)
         assert_same_packed(back)
+
+
+def test_zeros_of_both_dimensions_can_be_taken_away_from_one():
+    s = Schedule(_copy((3, 10)))
+    back = s.layout_pad("Y", 0, 0, 2).layout_pad("Y", 1, 1, 0).layout_unpad("Y", 0, 0, 2)
+    assert back.program.buffer("Y").shape == s.layout_pad("Y", 1, 1, 0).program.buffer("Y").shape
+    assert_same_packed(back)
+
+
+def test_elements_at_an_index_that_wraps_may_be_read():
+    """``i8[k] < 5`` holds of 200 as well: it says nothing about the element that is read."""
+    X = lang.placeholder((250,), name="X")
+    T = lang.compute((250,), lambda i: X[i] * 2, name="T")
+    Y = lang.compute(
+        (250,), lambda i: lang.select(lang.to_scalar(i, "i8") < lang.to_scalar(i * 0 + 5, "i8"), T[i], 0.0)
+    )
+    with pytest.raises(ScheduleError, match="reads 'T' at i in dimension 0"):
+        Schedule(lang.program([X], [Y])).layout_unpad("T", 0, 0, 50)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("f16", 0.0), ("i32", 0), ("u8", 0), ("bool", False)])
+def test_zeros_of_padding_are_of_the_type(dtype, zero):
+    X = lang.placeholder((4,), dtype, name="X")
+    s = Schedule(lang.program([X], [lang.compute((4,), lambda i: X[i], name="Y")])).layout_pad("Y", 0, 1, 2)
+    (value,) = (w.value for w in s.program.stage("Y").body.writes)
+    assert type(value.b.value) is type(zero) and value.b.value == zero
+    assert_same_packed(s)
+
+
+def test_both_branches_of_a_stage_follow_the_layout():
+    text = """
+program("p")
+X = input(f32[6, 4])
+Y = output(f32[6, 4])
+with stage("Y"):
+    i = par(0, 6)
+    j = par(0, 4)
+    if i - 2 >= 0:
+        Y[i, j] = X[i, j]
+    else:
+        Y[i, j] = X[i, j] * f32(2.0)
+"""
+    s = Schedule(parse_program(text)).layout_reorder("Y", (1, 0))
+    assert [w for w, _ in stmt_writes(s.program.stage("Y").body)] == ["Y", "Y"]
+    assert_same_packed(s)
 
 
 def test_a_fuse_after_a_split_that_does_not_divide_and_its_padding_taken_away():
@@ -380,6 +427,7 @@ def test_refusals(text, make, same_text):
 
 TWICE = tuple(f(var("a") * 6 + var("b"), 4) for f in (floordiv, mod))
 OVERLAPPING = tuple(f(var("a") * 4 + var("b"), 12) for f in (floordiv, mod))
+MIXED = tuple(f(floordiv(var("a"), 2) + 3 * var("b"), 6) for f in (floordiv, mod))
 
 
 @pytest.mark.parametrize(
@@ -390,6 +438,10 @@ OVERLAPPING = tuple(f(var("a") * 4 + var("b"), 12) for f in (floordiv, mod))
         ("digits of .* overlap", IndexMap(("a", "b"), (var("a") * 4 + var("b"),), (Index(26),))),
         ("padding inside", IndexMap(("a",), (floordiv(var("a"), 3), mod(var("a"), 3)), (Index(2), Index(4)))),
         ("is no digit of an index", IndexMap(("a",), (imin(var("a"), 3),), (Index(4),))),
+        (
+            "is no digit of an index",
+            IndexMap(("a", "b"), (*MIXED, mod(var("a"), 2)), tuple(map(Index, (3, 6, 2)))),
+        ),
         ("leave out a part", IndexMap(("a",), (floordiv(var("a"), 3),), (Index(2),))),
         ("leave out a part", IndexMap(("a",), (mod(var("a"), 3),), (Index(3),))),
         ("every index once", IndexMap(("a", "b"), (var("a"), *TWICE), (Index(6), Index(9), Index(4)))),

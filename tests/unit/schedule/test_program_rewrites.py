@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import CONST, If, Store, run_function, to_function
+from tilewright.ir import CONST, F32, Compare, Const, If, Store, dtype_of, run_function, to_function
 from tilewright.poly import check_legal
 from tilewright.schedule import Schedule, replay
+from tilewright.schedule.rewrite.skip_padding import conditions
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import arguments, assert_same, conv, gemm
 
@@ -294,6 +295,31 @@ def test_clone_stage_gives_one_reader_a_copy():
     assert set(s.program.stage("B").reads) == {"T", "V"}
     assert_same(p, s.func)
     assert_same(p, s.compute_at("V_C", s.loops("C")[0]).func)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "u64"])
+def test_indices_that_wrap_are_no_padding(dtype):
+    """``u8[k - 3] >= 4`` holds of 0, too: such a comparison is none of indices."""
+    X, k = lang.placeholder((140,), name="X"), lang.reduce_axis(140, "k")
+
+    def term(i):
+        at, most = (lang.to_scalar(x, dtype) for x in (k - 3, k * 0 + 4))
+        return lang.sum(lang.select(at >= most, X[k], 0.0), axis=k)
+
+    p = lang.program([X], [lang.compute((1,), term, name="Y")])
+    with pytest.raises(ScheduleError, match="no term that padding makes neutral"):
+        Schedule(p).skip_padding("Y")
+    arrays = arguments(to_function(p))
+    expected = run_function(to_function(p), arrays)["Y"]
+    wanted = arrays["X"][np.arange(-3, 137).astype(dtype_of(dtype).numpy) >= 4].sum()
+    np.testing.assert_array_equal(expected, [wanted])
+    for judged in ("list", "isl"):
+        assert not check_legal(to_function(p), Schedule(p).split("k", 7).func, mode=judged)
+
+
+def test_numbers_are_no_indices():
+    """A comparison that is the same everywhere."""
+    assert conditions(Compare("lt", Const(0.5, F32), Const(0.75, F32))) is None
 
 
 def test_strassen_takes_panels_of_a_height_that_divides_half_of_the_rows():

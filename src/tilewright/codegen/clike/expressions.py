@@ -169,7 +169,7 @@ class Expressions(Indices):
 
     def _as_index(self, e: Expr) -> str | None:
         """An index, or a number that is no larger, in the type of indices; ``None`` of other expressions."""
-        if isinstance(e, OfIndex) and e.dtype.bits >= I64.bits:
+        if isinstance(e, OfIndex) and e.dtype == I64:
             return self.index(e.index)
         if isinstance(e, Const) and e.dtype.is_integer and abs(int(e.value)) < 1 << 31:
             return str(int(e.value))

@@ -242,7 +242,7 @@ def bounds_of(e: Expr, *, whole: bool = True) -> tuple[Index, ...] | None:
         case Binary(op="and", a=a, b=b):
             parts = [bounds_of(x, whole=whole) for x in (a, b)]
             return None if None in parts else tuple(x for part in parts for x in part or ())
-        case Compare(op=op, a=OfIndex(index=x), b=OfIndex(index=y)):
+        case Compare(op=op, a=OfIndex(index=x, dtype=t), b=OfIndex(index=y)) if t.holds_indices:
             found = {"ge": x - y, "gt": x - y - 1, "le": y - x, "lt": y - x - 1}
             if op in found:
                 return (found[op],)

@@ -126,7 +126,7 @@ def conditions(e: Expr) -> Pred | None:
 
 def _as_index(e: Expr) -> Index | None:
     if isinstance(e, OfIndex):
-        return e.index
+        return e.index if e.dtype.holds_indices else None
     if isinstance(e, Const) and e.dtype.is_integer:
         return Index(int(e.value))
     return None

@@ -238,6 +238,21 @@ def test_indices_divide_towards_minus_infinity():
     )
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_indices_are_compared_in_their_type(dtype):
+    """Below zero an unsigned one is large."""
+    limits = (OfIndex(index(4), dtype), Const(4, dtype))
+    check(
+        [
+            lambda a, op=op, at=at, limit=limit: Compare(op, OfIndex(at, dtype), limit)
+            for op in ("lt", "ge", "eq")
+            for at in (AT - 3, AT * 40)
+            for limit in limits
+        ],
+        (np.zeros(9, np.float32),),
+    )
+
+
 def test_entry_functions_are_never_called_main():
     func = LoopFunction("main", (), (buffer("y", (1,), F32),), ("y",), store("y", (ZERO,), Const(1.5, F32)))
     assert CKernel(func)({})["y"][0] == 1.5
