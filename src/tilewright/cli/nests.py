@@ -19,7 +19,7 @@ from tilewright.cli.state import State
 from tilewright.driver import NEST_STRATEGIES, Nest, TensorInfo, tune_nest
 from tilewright.frontend import c
 from tilewright.ir import evaluate_index
-from tilewright.strategies import DEFAULT, NestPlan
+from tilewright.strategies import DEFAULT
 from tilewright.support import counted, quoted
 from tilewright.target import CpuTarget, find_target
 from tilewright.tune import OFF
@@ -143,16 +143,12 @@ def tune_nest_file(
         return
     for plan, seconds in sorted(found.trials.items(), key=lambda trial: trial[1]):
         took = f"{seconds * 1e3:.3f} ms" if isfinite(seconds) else "failed"
-        state.say(f"{_tiles(plan):>24}  {took}")
+        state.say(f"{plan!s:>24}  {took}")
     if found.plan is None:
         state.say("nothing is surely faster: the default stays")
     else:
         before, after = found.times.untuned * 1e3, found.times.best * 1e3
-        state.say(f"{_tiles(found.plan)}: {before:.3f} ms -> {after:.3f}")
-
-
-def _tiles(plan: NestPlan) -> str:
-    return "tiles of " + " x ".join(map(str, plan.tiles)) if plan.tiles else "as written"
+        state.say(f"{found.plan}: {before:.3f} ms -> {after:.3f}")
 
 
 def run_nest(

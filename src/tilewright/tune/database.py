@@ -62,11 +62,11 @@ CREATE TABLE graphs (key TEXT PRIMARY KEY, plan TEXT NOT NULL, seconds REAL NOT 
 CREATE INDEX trials_of_task ON trials(task);
 """
 #: Networks and nests came later: a file without them is as good as one that has none.
-_LATER: Final = (
-    "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS nests (key TEXT PRIMARY KEY, tiles TEXT NOT NULL, seconds REAL NOT NULL, "
-    "untuned REAL NOT NULL)",
-)
+_LATER: Final = {
+    "networks": "CREATE TABLE IF NOT EXISTS networks (key TEXT PRIMARY KEY, network TEXT NOT NULL)",
+    "nests": "CREATE TABLE IF NOT EXISTS nests (key TEXT PRIMARY KEY, tiles TEXT NOT NULL, "
+    "seconds REAL NOT NULL, untuned REAL NOT NULL)",
+}
 #: The columns of each table, as they are exported.
 COLUMNS: Final = {
     "tasks": ("key", "label", "program", "target", "threads", "finished"),
@@ -87,6 +87,7 @@ COLUMNS: Final = {
     "records": ("task", "rank", "plan", "func", "seconds", "untuned"),
     "graphs": ("key", "plan", "seconds", "untuned"),
     "networks": ("key", "network"),
+    "nests": ("key", "tiles", "seconds", "untuned"),
 }
 
 
@@ -169,7 +170,7 @@ class Database:
                 self._connection.commit()
                 version = VERSION
             if version == VERSION and not read_only:
-                for statement in _LATER:
+                for statement in _LATER.values():
                     self._connection.execute(statement)
         if version != VERSION:
             self._connection.close()
@@ -367,13 +368,11 @@ class Database:
         if not self._has("nests"):
             return None
         rows = self._all("SELECT tiles, seconds, untuned FROM nests WHERE key = ?", key)
-        if not rows:
-            return None
-        text, seconds, untuned = rows[0]
-        try:
-            return NestRecord(NestPlan(tuple(json.loads(text))), seconds, untuned)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArtefactError(f"the tiles of a nest are not JSON: {error}") from None
+        return nest_record(*rows[0]) if rows else None
+
+    def nests(self) -> Iterator[tuple[str, NestRecord]]:
+        """The key and the record of every nest. Raises ArtefactError where one was edited."""
+        yield from ((key, nest_record(*row)) for key, *row in self.rows("nests"))
 
     def networks(self) -> tuple[Network, ...]:
         """What was tuned. Raises ArtefactError where the text of one was edited."""
@@ -447,7 +446,7 @@ class Database:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a table: its :data:`COLUMNS`."""
-        if table == "networks" and not self._has("networks"):
+        if table in _LATER and not self._has(table):
             return
         yield from self._all(f"SELECT {', '.join(COLUMNS[table])} FROM {table} ORDER BY rowid")
 
@@ -464,9 +463,24 @@ def _record(row: tuple[Any, ...]) -> Record:
     plan = _plan(text)
     if not isinstance(plan, UnitPlan) or not isinstance(func, str):
         raise ArtefactError("a record is of a plan and of a function's digest")
-    times = (seconds, untuned)
-    if not all(isinstance(t, float) and isfinite(t) and t > 0 for t in times):
-        raise ArtefactError(f"seconds of a record are more than none, not {seconds!r} and {untuned!r}")
+    _check_times(seconds, untuned)
+    return Record(task, plan, func, seconds, untuned)
+
+
+def nest_record(tiles: object, seconds: object, untuned: object) -> NestRecord:
+    """A record of a nest from its columns. Raises ArtefactError where it was edited."""
+    try:
+        plan = NestPlan(tuple(json.loads(str(tiles))))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArtefactError(f"the tiles of a nest are not JSON: {error}") from None
+    return NestRecord(plan, *_check_times(seconds, untuned))
+
+
+def _check_times(seconds: object, untuned: object) -> tuple[float, float]:
+    for each in (seconds, untuned):
+        if not isinstance(each, float) or not isfinite(each) or each <= 0:
+            raise ArtefactError(f"seconds of a record are more than none, not {seconds!r} and {untuned!r}")
+    assert isinstance(seconds, float) and isinstance(untuned, float)
     if untuned / seconds > MOST_GAIN:
         raise ArtefactError(f"nothing is {untuned / seconds:.3g} times faster than by default")
-    return Record(task, plan, func, seconds, untuned)
+    return seconds, untuned

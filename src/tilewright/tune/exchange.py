@@ -9,14 +9,14 @@ from typing import Any, Final
 from tilewright.ir import parse_program
 from tilewright.plan import PLAN_BYTES
 from tilewright.support import ArtefactError, UserError
-from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database
+from tilewright.tune.database import COLUMNS, STATUSES, VERSION, Database, nest_record
 from tilewright.tune.network import network_from_json
 
 FORMAT: Final = "tilewright-records"
 #: In the order in which they are written: what others refer to comes first.
-TABLES: Final = ("tasks", "trials", "records", "graphs", "networks")
+TABLES: Final = ("tasks", "trials", "records", "graphs", "networks", "nests")
 #: Those whose rows are of no task of their own.
-_WHOLE: Final = frozenset({"graphs", "networks"})
+_WHOLE: Final = frozenset({"graphs", "networks", "nests"})
 #: Numbers are below this: SQLite's integers are.
 MOST_NUMBER: Final = 1 << 63
 #: Columns that are numbers, and those that may be missing; others are text.
@@ -127,6 +127,11 @@ def _check(number: int, table: str, data: dict[str, Any]) -> None:
         raise ArtefactError(f"line {number}: seconds of a record are more than none")
     if table == "trials" and data["status"] not in STATUSES:
         raise ArtefactError(f"line {number}: a status is one of {', '.join(STATUSES)}")
+    if table == "nests":
+        try:
+            nest_record(data["tiles"], float(data["seconds"]), float(data["untuned"]))
+        except ArtefactError as error:
+            raise ArtefactError(f"line {number}: {error.what}") from None
     if table == "networks":
         found = network_from_json(data["network"])
         if found != found.without_schedules() or found.key != data["key"]:

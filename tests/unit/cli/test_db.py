@@ -1,11 +1,14 @@
 """``tilewright db``: lists, shows, moves and prunes; what is not there is said."""
 
 import json
+import re
 
 import pytest
 from tests.unit.tune.test_database import filled
 
 from tilewright.cli import main
+from tilewright.strategies import NestPlan
+from tilewright.tune import Database, NestRecord
 
 
 @pytest.fixture
@@ -27,6 +30,18 @@ def test_tasks_are_listed(path, capsys):
     assert "2 trials   2000000.0 us ->  1000000.0  MatMul" in said(capsys, "list", "--records", path)
     data = json.loads(said(capsys, "list", "--records", path, "--json"))
     assert data["tasks"][0] | {"task": "a", "best": 1.0, "untuned": 2.0} == data["tasks"][0]
+
+
+def test_tiles_of_nests_are_listed_and_moved(path, tmp_path, capsys):
+    with Database(path) as database:
+        database.keep_nest("0123456789abcdef", NestRecord(NestPlan((8, 64)), 1.0, 2.0))
+    text = said(capsys, "list", "--records", path)
+    assert re.search(r"^0123456789ab +2000000.0 us -> +1000000.0  a nest, tiles of 8 x 64$", text, re.M)
+    lines, other = str(tmp_path / "r.jsonl"), str(tmp_path / "o.db")
+    said(capsys, "export", "--records", path, "-o", lines)
+    assert "1 nests" in said(capsys, "import", lines, "--records", other)
+    (row,) = json.loads(said(capsys, "list", "--records", other, "--json"))["nests"]
+    assert row == {"nest": "0123456789abcdef", "tiles": [8, 64], "untuned": 2.0, "best": 1.0}
 
 
 def test_a_task_is_shown(path, capsys):

@@ -197,7 +197,7 @@ void seidel(double A[N][N])
 
 def test_tiles_of_a_nest_are_tuned(files, call):
     (files / "seidel.c").write_text(SEIDEL)
-    told = ("tune", files / "seidel.c", "-D", "N=50", "--budget", "30s", "--trials", "2", "--threads", "1")
+    told = ("tune", files / "seidel.c", "-D", "N=50", "--budget", "10m", "--trials", "2", "--threads", "1")
     result = call(*told, "--records", files / "r.db", "--json")
     assert result[0] == 0, result
     data = json.loads(result[1])

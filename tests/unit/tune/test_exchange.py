@@ -5,8 +5,9 @@ import json
 import pytest
 from tests.unit.tune.test_database import filled
 
+from tilewright.strategies import NestPlan
 from tilewright.support import ArtefactError
-from tilewright.tune import Database, exported, imported
+from tilewright.tune import Database, NestRecord, exported, imported
 from tilewright.tune.network import Network, Step
 
 NETWORK = Network("model", (Step("a", "m", "MatMul", func="f", schedule="import os"),))
@@ -69,6 +70,41 @@ def test_other_lines_are_refused_by_number(tmp_path, lines, number, change, mess
 def test_networks_of_others_bring_no_schedules(tmp_path, lines, row, message):
     fine = {"table": "networks", "key": NETWORK.key, "network": NETWORK.without_schedules().to_json()}
     lines.append(json.dumps(fine | row))
+    with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
+        imported(database, lines)
+
+
+NEST = {"table": "nests", "key": "n", "tiles": "[8, 64]", "seconds": 1.0, "untuned": 2.0}
+
+
+def test_tiles_of_nests_go_along(tmp_path, lines):
+    record = NestRecord(NestPlan((8, 64)), 1.0, 2.0)
+    with Database(tmp_path / "o.db") as database:
+        database.keep_nest("n", record)
+        lines = list(exported(database))
+        assert json.loads(lines[-1]) == NEST
+    with Database(tmp_path / "p.db") as database:
+        assert imported(database, lines)["nests"] == 1
+        assert database.nest("n") == record
+        # what it has already stays
+        imported(database, [lines[0], json.dumps(NEST | {"tiles": "[16]"})])
+        assert database.nest("n") == record
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"tiles": "[7]"}, r"line 6: a nest has no tiles of \(7,\)"),
+        ({"tiles": "["}, "line 6: the tiles of a nest are not JSON"),
+        ({"tiles": "8"}, "line 6: the tiles of a nest are not JSON"),
+        ({"tiles": [8]}, "line 6: 'tiles' is text"),
+        ({"seconds": 0}, "line 6: seconds of a record are more than none"),
+        ({"seconds": 1e-9}, "line 6: nothing is 2e\\+09 times faster"),
+        ({"func": "f"}, "line 6 is no row of"),
+    ],
+)
+def test_tiles_that_cannot_be_are_refused(tmp_path, lines, row, message):
+    lines[5:] = [json.dumps(NEST | row)]
     with Database(tmp_path / "o.db") as database, pytest.raises(ArtefactError, match=message):
         imported(database, lines)
 

@@ -32,6 +32,10 @@ class NestPlan:
                 f"a nest has no tiles of {self.tiles!r}", hint=f"give sizes from {LEAST} to {MOST}"
             )
 
+    def __str__(self) -> str:
+        """What a user reads: ``tiles of 8 x 64``, or ``as written``."""
+        return f"tiles of {' x '.join(map(str, self.tiles))}" if self.tiles else "as written"
+
     def neighbours(self, loops: int) -> Iterator[NestPlan]:
         """For bands of at most so many loops: all sizes doubled or halved, then those of one loop alone."""
         sizes = [self.tiles[min(n, len(self.tiles) - 1)] for n in range(loops)] if self.tiles else []
