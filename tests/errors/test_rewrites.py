@@ -92,6 +92,14 @@ def _triangle():
     return Schedule(program.with_stages((replace(stage, iters=(i, replace(k, hi=var(i.name) + 1))),)))
 
 
+def _differences():
+    """``C[i] = C[i] - A[i, k] B[k, j]``."""
+    stage = _matmul().program.stages[0]
+    (write,) = stage.body.writes
+    body = store(write.buffer, write.indices, replace(write.value, op="sub"))
+    return Schedule(_matmul().program.with_stages((replace(stage, body=body),)))
+
+
 def _padded():
     X = lang.placeholder((8,), name="X")
     inside = lang.compute((10,), lambda i: lang.select((i >= 1) & (i < 9), X[i - 1], 0.0), name="P")
@@ -531,6 +539,11 @@ REFUSALS = {
         _triangle,
         ("rfactor", "C", "k", 2),
         "the bounds of axis 'k' depend on other axes",
+    ),
+    "rfactor: differences": (
+        _differences,
+        ("rfactor", "C", "k", 2),
+        "it is none of add, mul, max, min",
     ),
     "split_scan: no scan": (
         _matmul,

@@ -88,6 +88,36 @@ _NARROW = (
 REFUSALS = {
     # steps
     "fuse in steps": (lambda: _strided().fuse("h", "j"), "only loops of step 1 are fused", "", ["h", "j"]),
+    "compute what nobody reads": (
+        lambda: _text(copy("T", "T", "X[i]", "h") + copy("C", "C", "X[i]", "j")).compute_at("T", "j"),
+        "nothing inside loop 'j' reads what 'T' computes",
+        "",
+        ["T", "j"],
+    ),
+    "compute what decides how far it goes": (
+        lambda: _text(
+            """
+for h in range(4):
+    with block("S"):
+        i = par(0, 4, h)
+        T[i] = i32(2)
+for i in range(4):
+    for k in range(3):
+        with block("T"):
+            i = par(0, 4, i)
+            k = ord(0, int(T[i]), k)
+            T[i] = T[i] - i32(1)
+for j in range(4):
+    with block("C"):
+        j = par(0, 4, j)
+        C[j] = X[j + int(T[j])]
+""",
+            "T = alloc(i32[4])\n",
+        ).compute_at("T", "j"),
+        "the domain of 'T' depends on what it changes",
+        "at an outer loop",
+        ["T", "j"],
+    ),
     "blockize in steps": (lambda: _strided().blockize("j"), "'h' has step 2", "", ["h", "j"]),
     # decompose_init
     "decompose an ordered block": (

@@ -55,7 +55,7 @@ def _whole(w: Window, lanes: dict[str, int]) -> Window:
         start = substitute_index(offset, first)
         moved = simplify(offset - start, env)
         low, high = int_range(moved, env)
-        if not moved.vars <= lanes.keys() or low != 0 or high is None:
+        if low is None or high is None:
             return w
-        offsets[d], extents[d] = start, w.extents[d] + high
+        offsets[d], extents[d] = start + low, w.extents[d] + high - low
     return replace(w, offsets=tuple(offsets), extents=tuple(extents), axes=())

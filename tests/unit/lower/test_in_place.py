@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import LOWERED, SCHEDULED, For, run_function, stmt_children, verify
+from tilewright.ir import LOWERED, SCHEDULED, For, parse_function, run_function, stmt_children, verify
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 
@@ -114,3 +114,27 @@ def test_two_stages_share_no_memory_with_a_result_of_another_type():
     y = lang.compute((6, 10), lambda i, j: lang.cast(e[i, j], "f16"), name="Y")
     s = Schedule(lang.program([x], [y])).compute_at("E", "Y_i")
     check(s.annotate("Y_j", "in_place", "E"), False)
+
+
+def test_what_writes_elements_of_other_tiles_has_memory_of_its_own():
+    """Five elements are made for each four results: the fifth, or the first, is a result of another tile."""
+
+    def function(first, count):
+        return parse_function(f"""
+function("f", outputs=[Y])
+X = f32[8]
+Y = f32[8]
+for t in range(2):
+    E = alloc(f32[8])
+    for a in range({count}):
+        with block("E"):
+            i = par(0, 8, {first} + a)
+            E[i] = X[i]
+    for b in range(4, hints={{"in_place": "E"}}):
+        with block("Y"):
+            i = par(0, 8, 4*t + b)
+            Y[i] = E[i] * f32(2.0)
+""")
+
+    for first, count, kept in (("4*t", 4, True), ("3*t", 5, False), ("4*t - t", 5, False)):
+        check(Schedule(function(first, count)), kept)

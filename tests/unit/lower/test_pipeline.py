@@ -5,6 +5,7 @@ import numpy as np
 from tilewright.ir import LOWERED, SCHEDULED, LoopFunction, print_function, run_function, verify
 from tilewright.lower import PIPELINE, lower
 from tilewright.schedule import Schedule
+from unit.schedule.gpu_programs import shared_matmul, threaded
 from unit.schedule.loop_programs import matmul
 
 
@@ -37,3 +38,16 @@ def test_every_pass_gives_a_valid_function_with_the_same_results():
     verify(last, LOWERED)
     assert [name for name, _ in seen] == [p.name for p in PIPELINE]
     assert seen[-1][1] == print_function(last)
+
+
+def test_threads_one_after_another_share_a_buffer():
+    """Loops over threads that become plain loops: what a thread has to itself stays a part of one buffer."""
+
+    def sums(**options):
+        lowered = lower(threaded(shared_matmul(8, 8, 4, block=8, depth=4), 2).func, **options)
+        verify(lowered, LOWERED)
+        (acc,) = (b for b in lowered.body.allocated if b.name == "acc")
+        return [n.as_int() for n in acc.physical_shape]
+
+    assert sums() == [2, 2]
+    assert sums(one_by_one=True) == [8, 8]

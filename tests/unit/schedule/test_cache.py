@@ -1,9 +1,10 @@
 """cache: packed panels, register accumulators, copies in and out."""
 
+import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import buffers_of
+from tilewright.ir import buffers_of, parse_function, run_function
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import assert_same, blur, conv, gemm
@@ -144,3 +145,25 @@ def _racing():
     C = lang.compute((8,), lambda i: lang.sum(A[i] * 2, axis=k), name="C")
     s = Schedule(lang.program([A], [C])).split("i", 2).reorder("i_i", "i_o", "k").parallel("i_i")
     return s.decompose_init("C", "k").cache("C", "i_i", mode="accumulate")
+
+
+def test_ranges_that_data_give_are_read_from_the_copy():
+    func = parse_function("""
+function("f", outputs=[C])
+X = f32[16]
+N = i32[4]
+C = f32[4]
+for i in range(4):
+    with block("Z"):
+        i = par(0, 4, i)
+        C[i] = f32(0.0)
+    for k in range(int(N[i])):
+        with block("C"):
+            i = par(0, 4, i)
+            k = ord(0, int(N[i]), k)
+            C[i] = C[i] + X[k]
+""")
+    s = Schedule(func).cache("N", "i")
+    assert str(s.loop("k").hi) == "int(N_local[i])"
+    given = {"X": np.arange(16, dtype=np.float32), "N": np.array([0, 3, 16, 5], np.int32)}
+    np.testing.assert_array_equal(run_function(s.func, given)["C"], run_function(func, given)["C"])

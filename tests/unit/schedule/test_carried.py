@@ -15,6 +15,7 @@ from tilewright.ir import (
     floordiv,
     index,
     mod,
+    parse_function,
     store,
     var,
 )
@@ -150,3 +151,23 @@ def test_remainders_of_quotients_that_were_reduced():
 
     assert not carrying(digits)
     assert carrying((floordiv(x, 20), mod(floordiv(x, 4), 4), mod(x, 4))) == {"b", "t"}
+
+
+@pytest.mark.parametrize(("limit", "carried"), [("3", False), ("int(D[0])", True)])
+def test_what_data_say_is_no_fact(limit, carried):
+    """Rows overlap but for one element of each, which is in one place or moves as the data change."""
+    func = parse_function(f"""
+function("f", outputs=[A])
+X = f32[16]
+D = i64[1]
+A = f32[24]
+for o in range(2):
+    for i in range(16):
+        with block("A"):
+            o = ord(0, 2, o)
+            i = ord(0, 16, i)
+            where(i - {limit} >= 0, {limit} - i >= 0)
+            A[8*o + i] = X[i]
+""")
+    found = conflicts(func.body, {}, {b.name: b for b in func.buffers}, frozenset({"o"}))
+    assert any("o" in c.loops for c in found) == carried

@@ -1,9 +1,10 @@
 """compute_at, reverse_compute_at: tiles of producers and consumers, at sizes that leave tails."""
 
+import numpy as np
 import pytest
 
 from tilewright import lang
-from tilewright.ir import buffers_of
+from tilewright.ir import buffers_of, parse_function, run_function
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
 from unit.schedule.storage_programs import assert_same, blur, conv, gemm, stencil
@@ -342,3 +343,38 @@ def test_an_order_is_not_followed_along_itself(axis, loop, message):
     )
     with pytest.raises(ScheduleError, match=message):
         Schedule(lang.program([X], [S])).reverse_compute_at("S", loop)
+
+
+def test_a_consumer_written_as_an_opaque_block_needs_a_tile():
+    p = stencil(6, 9)
+    s = Schedule(p)
+    _, x, r, _ = s.loops("C")
+    s = s.decompose_init("C", r).blockize(r).compute_at("T", x)
+    assert [str(n) for n in buffers_of(s.func)["T"].physical_shape] == ["3", "3"]
+    assert_same(p, s.func)
+
+
+def test_a_consumer_that_changes_what_was_there_before_may_move():
+    """Where ``C`` starts stands before the loops that are joined."""
+    func = parse_function("""
+function("f", outputs=[C])
+X = f32[8]
+C = f32[8]
+S = alloc(f32[8])
+for z in range(8):
+    with block("Z"):
+        i = par(0, 8, z)
+        C[i] = f32(1.0)
+for i in range(8):
+    with block("S"):
+        i = par(0, 8, i)
+        S[i] = X[i] * f32(2.0)
+for j in range(8):
+    with block("C"):
+        i = par(0, 8, j)
+        C[i] = C[i] + S[i]
+""")
+    s = Schedule(func).reverse_compute_at("C", "i")
+    assert s.loops("C")[0] == "i"
+    given = {"X": np.arange(8, dtype=np.float32)}
+    np.testing.assert_array_equal(run_function(s.func, given)["C"], 1 + 2 * given["X"])

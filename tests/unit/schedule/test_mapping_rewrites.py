@@ -96,7 +96,11 @@ REFUSALS = {
     ),
     "taken": (lambda: Schedule(FLOATS).factor_out("C", (2,), "A"), "the name 'A' is taken"),
     "a range": (
-        lambda: Schedule(ranged()).factor_out("C", (1,), "T"),
+        lambda: Schedule(ranged("hi")).factor_out("C", (1,), "T"),
+        "the range of an axis of stage 'C' depends",
+    ),
+    "where a range begins": (
+        lambda: Schedule(ranged("lo")).factor_out("C", (1,), "T"),
         "the range of an axis of stage 'C' depends",
     ),
     "no bytes": (lambda: Schedule(FLOATS).shift_factor("C", 0, "U"), "is no factor of signed bytes"),
@@ -114,13 +118,13 @@ REFUSALS = {
 }
 
 
-def ranged():
+def ranged(end):
     """A sum with a factor that its inner axis does not move, and a range of that axis by another."""
     a, b = lang.placeholder((4, 8), name="A"), lang.placeholder((4,), name="B")
     k = lang.reduce_axis(8, "k")
     program = lang.program([a, b], [lang.compute((4,), lambda i: lang.sum(a[i, k] * b[i], k), name="C")])
     stage = program.stages[0]
-    iters = tuple(Iter(it.name, it.lo, var("i"), it.kind) if it.name == "k" else it for it in stage.iters)
+    iters = tuple(replace(it, **{end: var("i")}) if it.name == "k" else it for it in stage.iters)
     return replace(program, stages=(replace(stage, iters=iters),))
 
 

@@ -271,8 +271,9 @@ def test_short_lines_are_one(multiple, consumed, order):
     C = lang.compute(
         (4, 4, 4), lambda n, y, x: lang.sum(X[c, y + r, x + q] * W[n, c, r, q], (c, r, q)), name="C"
     )
-    outs = lang.compute((4, 4, 4), lambda n, y, x: lang.maximum(C[n, y, x], 0) + C[n, x, y], name="D")
-    p = lang.program([X, W], [outs if consumed else C])
+    b = lang.placeholder((4,), name="b")
+    outs = lang.compute((4, 4, 4), lambda n, y, x: lang.maximum(C[n, y, x], 0) + C[n, x, y] + b[n], name="D")
+    p = lang.program([X, W, b] if consumed else [X, W], [outs if consumed else C])
     s = Schedule(p).pad_operand("C", 0, "Q", order).flatten_rows("C", "y", "x", multiple, "R")
     rows = [n.as_int() for n in s.program.buffer("R").shape]
     # three lines of six, of which four are results, and the last line

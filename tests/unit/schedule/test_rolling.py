@@ -107,6 +107,13 @@ def test_slide_needs_operands_that_slide():
         both.roll("T", 0, 2)
 
 
+def test_a_dimension_that_does_not_move_may_be_rolled_as_a_whole():
+    s = Schedule(lines(7, 4)).compute_at("b", "out_y").compute_at("c", "out_y").compute_at("a", "out_y")
+    s = s.slide("a", "out_y").slide("b", "out_y").roll("b", 1, 6)
+    assert _rows(s, "b") == ["9", "6"]
+    assert_same(s.source, s.func)
+
+
 def lines(h, w):
     """A diamond of stencils: two stages read one, and are read together."""
     X = lang.placeholder((h + 4, w + 3), "i32", name="X")

@@ -3,8 +3,8 @@
 import pytest
 
 from tilewright import lang
-from tilewright.ir import TILE
-from tilewright.schedule import Schedule
+from tilewright.ir import TILE, Alloc, locate, parse_function
+from tilewright.schedule import Schedule, ownerless
 from tilewright.support import ScheduleError
 from unit.schedule.loop.test_tensorize_tiles import arrays, check, grouped, nest, product, tiled
 from unit.schedule.loop_programs import chain, scheduled
@@ -189,3 +189,17 @@ def test_refusals(case, same_text):
     # the buffer's line is marked in the program that is shown
     assert any(line.startswith(">>") and ("T = alloc" in line) for line in str(caught.value).splitlines())
     same_text(caught.value)
+
+
+def test_reads_alone_show_no_element_of_several_threads():
+    func = parse_function("""
+function("f", outputs=[C])
+C = f32[4]
+T = alloc(f32[2], scope="local")
+for t in thread("thread.x", 4):
+    with block("C"):
+        i = par(0, 4, t)
+        C[i] = T[i//2]
+""")
+    (place,) = locate(func.body, Alloc)
+    assert ownerless(place.node, {}) is None

@@ -8,8 +8,9 @@ import pytest
 from native_kernel import HOST, Native
 from tilewright import lang
 from tilewright.build import pack
-from tilewright.ir import F32, Binary, Const, parse_function, print_function, run_function
+from tilewright.ir import F32, Binary, Const, Unary, parse_function, print_function, run_function
 from tilewright.schedule import Schedule, load_trace, replay
+from tilewright.schedule.loop.tensorize import tensorize
 from tilewright.support import ArtefactError, ScheduleError
 from tilewright.target import (
     BUILT_IN,
@@ -264,3 +265,17 @@ def test_refusals(case, same_text):
         steps()
     assert message in str(caught.value)
     same_text(caught.value)
+
+
+def test_operations_of_one_operand_are_told_apart():
+    s, t = (element(name, ("m",), F32) for name in "st")
+    negated = Instruction(name="negated", stage=stage_of("t", (("m", 4),), t, Unary("neg", s)))
+
+    def tensorized(operation):
+        X = lang.placeholder((4,), name="X")
+        func = Schedule(lang.program([X], [lang.compute((4,), lambda i: operation(X[i]), name="Y")])).func
+        return tensorize(func, "i", "negated", operations={"negated": negated})
+
+    assert 'execute("negated"' in print_function(tensorized(lambda x: -x))
+    with pytest.raises(ScheduleError, match=r"t\[m\] = neg\(s\[m\]\) is needed"):
+        tensorized(abs)
