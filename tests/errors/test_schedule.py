@@ -166,7 +166,11 @@ REFUSALS = {
         "before",
     ),
     "split of lowered code": (lambda: S(_bare()).split("i", 2), "statements outside of blocks", "before"),
-    "peel of lowered code": (lambda: S(_bare()).peel("i"), "peel: 'i' holds statements outside", "before"),
+    "peel of lowered code": (
+        lambda: S(_bare()).peel("i", "first"),
+        "peel: 'i' holds statements outside",
+        "before",
+    ),
     "shift of a reduction": (
         lambda: S(matmul()).split("k", 2, tail="shift"),
         "it feeds the reduction iterator 'k'",
