@@ -343,8 +343,16 @@ def _congruent(x: Index, y: Index, divisor: int) -> bool:
     """Whether two indices are seen to differ by multiples of a divisor."""
     if all(n % divisor == 0 for n in _coefficients(x - y)):
         return True
-    # remainders of larger divisors in them, by multiples of this one
-    return mod(x, divisor) == mod(y, divisor)
+    # remainders in them that drop multiples of this divisor alone
+    return all(n % divisor == 0 for n in _coefficients(_unwrapped(x, divisor) - _unwrapped(y, divisor)))
+
+
+def _unwrapped(x: Index, divisor: int) -> Index:
+    """An index that differs by multiples of a divisor: ``c*(y % m)`` is ``c*y`` where these divide ``c*m``."""
+    for atom, c in x.terms:
+        if isinstance(atom, Mod) and c * atom.divisor % divisor == 0:
+            return _unwrapped(x + (atom.arg - Index(0, ((atom, 1),))) * c, divisor)
+    return x
 
 
 def _coefficients(x: Index) -> tuple[int, ...]:

@@ -79,6 +79,13 @@ RULES = [
     (lambda: 2 * floordiv(mod(3 * i + j, 6), 2) + mod(mod(3 * i + j, 6), 2), "(3*i + j)%6"),
     (lambda: 2 * floordiv(mod(i + 2 * j, 6), 2) + mod(i, 2), "(i + 2*j)%6"),
     (lambda: 4 * floordiv(mod(i, 6), 4) + mod(i, 4), "4*((i%6)//4) + i%4"),
+    # blocks of 32 in lines of 56: as flat as they lie
+    (lambda: 56 * floordiv(32 * mod(i, 98) + j, 56) + mod(32 * i + j, 56), "j + 32*(i%98)"),
+    (
+        lambda: 3136 * floordiv(i, 98) + 56 * floordiv(32 * mod(i, 98) + j, 56) + mod(32 * i + j, 56),
+        "32*i + j",
+    ),
+    (lambda: 4 * floordiv(3 * mod(i, 6), 4) + mod(3 * i, 4), "4*((3*(i%6))//4) + (3*i)%4"),
     # min and max
     (lambda: imin(i), "i"),
     (lambda: imin(i, i), "i"),
