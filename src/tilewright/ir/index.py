@@ -348,7 +348,7 @@ def _congruent(x: Index, y: Index, divisor: int) -> bool:
 
 
 def _unwrapped(x: Index, divisor: int) -> Index:
-    """An index that differs by multiples of a divisor: ``c*(y % m)`` is ``c*y`` where these divide ``c*m``."""
+    """An index that differs by multiples of a divisor: ``c*(y%m)`` becomes ``c*y`` where ``c*m`` is one."""
     for atom, c in x.terms:
         if isinstance(atom, Mod) and c * atom.divisor % divisor == 0:
             return _unwrapped(x + (atom.arg - Index(0, ((atom, 1),))) * c, divisor)

@@ -13,11 +13,13 @@ from typing import Final, Literal
 import islpy as isl
 
 from tilewright.ir import index
+from tilewright.poly.budget import SECONDS, bounded
 from tilewright.poly.extract import Model, PolyAccess, PolyStatement
 from tilewright.poly.spaces import DIM, Domain, maps_of, union_map
 
 DependenceKind = Literal["flow", "anti", "output"]
 DEPENDENCE_KINDS: Final[tuple[DependenceKind, ...]] = ("flow", "anti", "output")
+_HINT: Final = "ask about a smaller nest, or one in fewer tiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,27 +178,34 @@ class Dependences:
     """The dependences of a model, each access analysed when it is first asked for.
 
     ``flow``: a read and the last writers of what it gets; ``anti``: a read and the next write of what it
-    read; ``output``: a write and the next one of the same element.
+    read; ``output``: a write and the next one of the same element. What asks about them raises ResourceError
+    where isl needs more than ``seconds`` of a processor for an access, or its usual count of operations.
     """
 
-    __slots__ = ("_found", "model")
+    __slots__ = ("_found", "_seconds", "model")
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, seconds: int = SECONDS) -> None:
         self.model = model
+        self._seconds = seconds
         self._found: dict[tuple[DependenceKind, str, int], tuple[Dependence, ...]] = {}
 
     def of_access(self, kind: DependenceKind, sink: PolyStatement, slot: int) -> tuple[Dependence, ...]:
         """The dependences of one kind whose sink is one access of a statement."""
         key = kind, sink.name, slot
         if key not in self._found:
-            if kind == "flow":
-                found = _flow(self.model, sink, slot)
-            else:
-                buffer = sink.writes[slot].buffer
-                others = readers_of(self.model, buffer) if kind == "anti" else writers_of(self.model, buffer)
-                found = _before(self.model, kind, sink, slot, others)
-            self._found[key] = tuple(found)
+            buffer = (sink.reads if kind == "flow" else sink.writes)[slot].buffer
+            what = f"the dependences of {sink.name} on {buffer} are too many"
+            self._found[key] = bounded(
+                lambda: tuple(self._of_access(kind, sink, slot)), what, _HINT, seconds=self._seconds
+            )
         return self._found[key]
+
+    def _of_access(self, kind: DependenceKind, sink: PolyStatement, slot: int) -> Iterator[Dependence]:
+        if kind == "flow":
+            return _flow(self.model, sink, slot)
+        buffer = sink.writes[slot].buffer
+        others = readers_of(self.model, buffer) if kind == "anti" else writers_of(self.model, buffer)
+        return _before(self.model, kind, sink, slot, others)
 
     def among(
         self, names: Collection[str] | None = None, kinds: Iterable[DependenceKind] = DEPENDENCE_KINDS
@@ -221,7 +230,10 @@ class Dependences:
 
 
 def all_dependences(model: Model, kinds: Iterable[DependenceKind] = DEPENDENCE_KINDS) -> list[Dependence]:
-    """All dependences of the given kinds, per pair of statements and access."""
+    """All dependences of the given kinds, per pair of statements and access.
+
+    Raises ResourceError where isl needs too long.
+    """
     return Dependences(model).among(None, kinds)
 
 

@@ -48,6 +48,11 @@ def test_what_stays_below_the_count_is_ended():
         ResourceError, match="dependences of seidel_2d are too many: isl was ended after 1 sec"
     ):
         loop_facts(made, seconds=1)
+    # asked for directly, without any question around
+    with pytest.raises(
+        ResourceError, match="dependences of S0_1 on A are too many: isl was ended after 1 sec"
+    ):
+        Dependences(extract_model(made), seconds=1).among()
 
 
 def test_answers_that_take_many_operations_are_the_same(monkeypatch):
