@@ -3,7 +3,7 @@
     python benchmarks/beam_ablation.py --json                              # all of it, small
     python benchmarks/beam_ablation.py --json --parts search --seeds 20 harris unsharp
     python benchmarks/beam_ablation.py --json --parts modes --seeds 20 --budget 5m
-    python benchmarks/beam_ablation.py --json --parts model --samples samples.npz
+    python benchmarks/beam_ablation.py --json --parts model --samples samples.jsonl
 
 ``search``: states, kernels whose features were computed, seconds and memory of one beam search with sampling,
 freezing and memoisation on and off, medians over seeds (Tables 1 to 3 and 5); a search that does not end
@@ -201,7 +201,9 @@ def ranked(network: Network, samples: list[Sample]) -> dict[str, float]:
 
 def model(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Fig. 8: prices beside times, before and after training on them."""
-    samples = beam_training.measured(name, options.states // 2, options.states - options.states // 2, 0)
+    half = options.states // 2
+    timed = beam_training.measured(name, half, options.states - half, 0)
+    samples = beam_training.samples_of(name, timed)
     if len(samples) < 3:
         yield {"measured": len(samples)}
         return

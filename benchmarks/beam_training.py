@@ -1,7 +1,7 @@
 """Trains the cost model of the beam search on this machine: plans of pipelines, measured; a network, fitted.
 
     W=src/tilewright/strategies/beam/weights/x86_64.json
-    python benchmarks/beam_training.py --samples samples.npz --random 60 --out $W
+    python benchmarks/beam_training.py --samples samples.jsonl --random 60 --out $W
 
 Each application of ``examples/pipelines`` and each of ``--random`` pipelines (``random_images.py``) gives
 states of its beam search: the best by the model as it is, and random ones of all that a beam ended with. They
@@ -10,8 +10,8 @@ Printed is, for each application, how a network that was trained on all others r
 coefficient), and how much slower its pick is than the fastest one measured; both also for the model without a
 network. Of every pipeline held out, random ones too, what the pick was to gain over each other state is held
 against what it gained: what 19 of 20 are off by at most is what a plan must promise to be taken unmeasured.
-With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``, from
-which another run goes on.
+With ``--minutes`` no pipeline is begun after that time; what was measured is kept in ``--samples``, plans
+with their seconds, from which another run goes on: whatever the features are then.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
@@ -31,10 +31,10 @@ import numpy as np
 from tilewright.cost import Machine
 from tilewright.driver import LocalMeasurer
 from tilewright.ir import Program
-from tilewright.plan import graph_of
+from tilewright.plan import UnitPlan, graph_of, plan_from_json
 from tilewright.strategies import Candidate, Task
 from tilewright.strategies.beam.cost import CostModel
-from tilewright.strategies.beam.emit import to_plan
+from tilewright.strategies.beam.emit import from_plan, to_plan
 from tilewright.strategies.beam.network import NAMES as NETWORK
 from tilewright.strategies.beam.network import Network, Sample, error, gains_off, pick, predicted, train
 from tilewright.strategies.beam.search import Pricer, Settings, batch
@@ -48,7 +48,6 @@ from random_images import random_images
 
 from run import NAMES, application
 
-FIELDS = ("algorithm", "schedule", "terms")
 #: Seconds after which a search for states is given up.
 SEARCH = 20.0
 #: How the network that ships is trained: factors of terms alone, steps, their rate, the pull of what it was.
@@ -68,8 +67,8 @@ def program_of(name: str) -> Program:
     return app.program(*app.large)
 
 
-def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
-    """States of a pipeline with the seconds that they took."""
+def measured(name: str, best: int, others: int, seed: int) -> list[tuple[UnitPlan, float]]:
+    """Plans of states of a pipeline with the seconds that they took."""
     task = Task(program_of(name), Machine(detect(), len(os.sched_getaffinity(0))))
     g = graph_of(task.program)
     pricer = Pricer(CostModel(g, task.machine))
@@ -78,44 +77,47 @@ def measured(name: str, best: int, others: int, seed: int) -> list[Sample]:
     searched = time.perf_counter() - start
     rest = found[best:]
     chosen = [*found[:best], *Random(seed).sample(rest, min(others, len(rest)))]
-    samples, counts = list[Sample](), dict[str, int]()
-    plans = {}
+    timed, counts = list[tuple[UnitPlan, float]](), dict[str, int]()
+    plans = list[UnitPlan]()
     for each in chosen:
         try:
-            plans[to_plan(g, each.state, task.machine).plan] = each.state
+            plans.append(to_plan(g, each.state, task.machine).plan)
         except ScheduleError:
             counts["refused"] = counts.get("refused", 0) + 1
     with LocalMeasurer() as measurer:
         trials = measurer.measure(task, [Candidate("beam", plan) for plan in plans])
-    for trial, state in zip(trials, plans.values(), strict=True):
+    for trial, plan in zip(trials, plans, strict=True):
         counts[trial.status] = counts.get(trial.status, 0) + 1
         if trial.status == "ok":
-            samples.append(pricer.sample(state, trial.best))
+            timed.append((plan, trial.best))
         else:
             print(name, trial.status, trial.reason, file=sys.stderr)
     line = {"pipeline": name, "states": len(found), "search_s": round(searched, 2), **counts}
     print(json.dumps(line), flush=True)
-    return samples
+    return timed
 
 
-def save(path: Path, samples: dict[str, list[Sample]]) -> None:
-    arrays = {}
-    for name, found in samples.items():
-        for n, s in enumerate(found):
-            arrays |= {f"{name}/{n}/{field}": getattr(s, field) for field in FIELDS}
-            arrays[f"{name}/{n}/seconds"] = np.array(s.seconds)
-    np.savez_compressed(path, **arrays)
+def samples_of(name: str, timed: Sequence[tuple[UnitPlan, float]]) -> list[Sample]:
+    """What a network learns from plans of a pipeline that were measured."""
+    g = graph_of(program_of(name))
+    pricer = Pricer(CostModel(g, Machine(detect(), len(os.sched_getaffinity(0)))))
+    states = ((from_plan(g, plan, like=True), seconds) for plan, seconds in timed)
+    return [pricer.sample(state, seconds) for state, seconds in states if state is not None]
+
+
+def save(path: Path, name: str, timed: Sequence[tuple[UnitPlan, float]]) -> None:
+    with path.open("a") as file:
+        for plan, seconds in timed:
+            file.write(json.dumps({"pipeline": name, "seconds": seconds, "plan": plan.to_json()}) + "\n")
 
 
 def load(path: Path) -> dict[str, list[Sample]]:
-    out: dict[str, list[Sample]] = {}
-    with np.load(path) as arrays:
-        keys = dict.fromkeys(k.rpartition("/")[0] for k in arrays.files)
-        for key in keys:
-            fields = [arrays[f"{key}/{field}"] for field in FIELDS]
-            seconds = float(arrays[f"{key}/seconds"])
-            out.setdefault(key.partition("/")[0], []).append(Sample(*fields, seconds))
-    return out
+    """The samples of each pipeline in a file."""
+    known: dict[str, list[tuple[UnitPlan, float]]] = {}
+    for line in path.read_text().splitlines():
+        each = json.loads(line)
+        known.setdefault(each["pipeline"], []).append((plan_from_json(each["plan"]), each["seconds"]))
+    return {name: samples_of(name, timed) for name, timed in known.items()}
 
 
 def ranks(values: list[float]) -> list[int]:
@@ -198,8 +200,9 @@ def main() -> None:
     until = time.monotonic() + 60 * options.minutes
     for name in [*(f"{RANDOM}{n}" for n in range(options.random)), *(options.names or NAMES)]:
         if name not in known and time.monotonic() < until:
-            known[name] = measured(name, options.best, options.others, options.seed)
-            save(options.samples, known)
+            timed = measured(name, options.best, options.others, options.seed)
+            save(options.samples, name, timed)
+            known[name] = samples_of(name, timed)
     # states that differ in nothing that can be timed teach nothing about ranks
     known = {name: found for name, found in known.items() if found}
 

@@ -124,7 +124,7 @@ def test_beam_features_of_plans_are_those_of_scheduled_loops(kind, seed):
     planned = to_plan(graph, state, machine)
     kernel = (root, tiling, tuple((n, places[n]) for n in range(root)))
     for f in model_of(graph, machine).features(kernel):
-        name, values = graph.nodes[f.node].name, f.values
+        name, values = f.node.name, f.values
         instances, nbytes, times = counted(planned.schedule.func, name)
         if nbytes is None or kind == "gpu":
             # turns of all threads of a block are rounded up: those past the tile do nothing
@@ -137,7 +137,7 @@ def test_beam_features_of_plans_are_those_of_scheduled_loops(kind, seed):
             assert values["bytes_at_realization"] == nbytes
             assert values["num_realizations"] == times
         else:
-            mine = "shared_bytes_at_task" if places[f.node] == "tile" else "register_bytes_at_task"
+            mine = "shared_bytes_at_task" if places[f.node.index] == "tile" else "register_bytes_at_task"
             assert values[mine] == nbytes
             assert values["num_blocks"] == (64 // 8) * (256 // 32)
             assert values["num_realizations"] in (times, times * values["num_threads_per_block"])

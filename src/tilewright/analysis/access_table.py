@@ -161,7 +161,7 @@ def table_of(program: Program) -> AccessTable:
         for name in stage.writes:
             makers.setdefault(name, []).append(stage.name)
     alone = {name: found[0] for name, found in makers.items() if len(found) == 1}
-    accesses = {stage.name: _accesses(program, stage, alone) for stage in program.stages}
+    accesses = {stage.name: accesses_of(program, stage, alone) for stage in program.stages}
     stages = {stage.name: stage for stage in program.stages}
     return AccessTable(MappingProxyType(stages), MappingProxyType(accesses))
 
@@ -188,7 +188,8 @@ def extent_of(n: Index) -> int:
     return UNKNOWN if n.terms else max(1, n.const)
 
 
-def _accesses(program: Program, stage: Stage, makers: Mapping[str, str]) -> tuple[Access, ...]:
+def accesses_of(program: Program, stage: Stage, makers: Mapping[str, str]) -> tuple[Access, ...]:
+    """What a stage reads of each buffer; ``makers`` are the stages that make a buffer alone."""
     by_buffer: dict[str, list[Load]] = {}
     for ld in dict.fromkeys(stmt_loads(stage.body)):
         if ld.buffer not in stage.writes:

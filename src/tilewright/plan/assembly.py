@@ -37,6 +37,7 @@ from tilewright.plan.rows.reduction import LaneReduction, split_reductions
 from tilewright.plan.rows.split_rows import share_rows
 from tilewright.plan.rows.split_updates import share_updates
 from tilewright.plan.rule import Context, Nest
+from tilewright.plan.scans.match import find_stripes
 from tilewright.plan.streaming_stores import store_past_caches, streamed_results
 from tilewright.schedule import Schedule
 from tilewright.support import ScheduleError
@@ -300,6 +301,11 @@ def _cluster_of(
     if producers:
         each = tuple(Cluster("elementwise", name) for name in (*producers, stage.name))
         return Cluster("pipeline", stage.name, producers, each)
+    scans = find_stripes(program, stage, context.machine, {*done, *choices, *along, *parts} - {stage.name})
+    if scans is not None:
+        before = tuple(m.stage.name for m in scans.members)
+        each = tuple(Cluster("elementwise", name) for name in (*before, stage.name))
+        return Cluster("scans", stage.name, before, each)
     rows = rows_before(program, stage, {*done, *along}, target)
     if any(member.name in parts for member in rows) or not shared_depth(rows, stage):
         return alone

@@ -21,6 +21,7 @@ from tilewright.plan.gpu.windows import GpuWindowsRule
 from tilewright.plan.pipeline.rule import PipelineRule
 from tilewright.plan.rows.rule import LanesRule, PartsRule, RowsRule
 from tilewright.plan.rule import Rule
+from tilewright.plan.scans.rule import ScansRule
 
 RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
     {
@@ -33,6 +34,7 @@ RULES: Final[Mapping[str, Rule[Any, Any]]] = MappingProxyType(
             LanesRule(),
             PartsRule(),
             PipelineRule(),
+            ScansRule(),
             ElementwiseRule(),
             FusedRule(),
             WinogradRule(),

@@ -127,6 +127,9 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
     for c in consumers:
         # a reduction reads each element many times: only free movement is repeated there
         ordered = any(it.kind == "ord" for it in c.iters)
+        if ordered and moves_only and _turns(program, stage):
+            # step by step it would gather
+            return False
         if (
             (c.is_reduction or ordered)
             and not moves_only
@@ -144,6 +147,13 @@ def _worth_inlining(program: Program, stage: Stage) -> bool:
         # an epilogue, whose operand is in registers
         return False
     return moves_only or uses <= 1 or (operations <= CHEAP_OPERATIONS and not _looks_up(program, stage))
+
+
+def _turns(program: Program, stage: Stage) -> bool:
+    """Whether elements that lie together in a stage's result come from different rows of what it reads."""
+    last = stage.body.writes[0].indices[-1].vars if isinstance(stage.body, Store) else frozenset()
+    read = [physical(program, ld).indices for ld in stmt_loads(stage.body)]
+    return any(last & i.vars for indices in read for i in indices[:-1] if not last & indices[-1].vars)
 
 
 def _looks_up(program: Program, stage: Stage) -> bool:

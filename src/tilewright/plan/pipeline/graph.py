@@ -5,13 +5,13 @@ Made once a program; states refer to stages by their number, in the program's or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from tilewright.analysis import Access, AccessTable, extent_of, table_of
+from tilewright.analysis import Access, AccessTable, accesses_of, extent_of, table_of
 from tilewright.ir import (
     Binary,
     Call,
@@ -19,13 +19,17 @@ from tilewright.ir import (
     Compare,
     DType,
     Expr,
+    Load,
+    Numbering,
     Program,
     Select,
     Stage,
+    Store,
     Unary,
     children,
+    map_loads,
     stmt_exprs,
-    walk,
+    substitute_body,
 )
 from tilewright.plan.pipeline.group import is_plain
 
@@ -58,7 +62,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A stage: its axes, what it reads, operations an instance. Only ``plain`` ones are decided about."""
+    """A stage: its axes, what it reads, operations an instance. Only ``plain`` ones are decided about.
+
+    ``work`` counts instructions as they are executed: what occurs twice once, and no product that the sum
+    which alone reads it takes along. ``inlined`` are elements of other stages that an instance computes.
+    """
 
     index: int
     stage: Stage
@@ -72,6 +80,7 @@ class Node:
     operations: Mapping[str, int]
     work: float
     branching: int
+    inlined: int = 0
 
     @property
     def points(self) -> int:
@@ -102,6 +111,7 @@ class StageGraph:
     table: AccessTable
     nodes: tuple[Node, ...]
     readers: tuple[tuple[int, ...], ...]
+    _merged: dict[tuple[int, frozenset[int]], Node] = field(default_factory=dict, repr=False)
 
     @property
     def order(self) -> Iterator[int]:
@@ -118,6 +128,50 @@ class StageGraph:
             return False
         found = [i.as_var() for i in reads[0].access.loads[0].indices]
         return None not in found and len({*found}) == len(found) == len(reader.names)
+
+    def merged(self, index: int, inlined: frozenset[int]) -> Node:
+        """A stage with others ``inlined``: elements that are read several times are computed once."""
+        used, waiting = set[int](), [index]
+        while waiting:
+            new = {r.node for r in self.nodes[waiting.pop()].reads} & inlined - used
+            used |= new
+            waiting += new
+        if not used:
+            return self.nodes[index]
+        key = index, frozenset(used)
+        if key not in self._merged:
+            self._merged[key] = self._with(self.nodes[index], used)
+        return self._merged[key]
+
+    def _with(self, node: Node, inlined: set[int]) -> Node:
+        makers = {self.nodes[n].stage.writes[0]: self.nodes[n] for n in inlined}
+        known: dict[Load, Expr] = {}
+
+        def element(ld: Load) -> Expr:
+            maker = makers.get(ld.buffer)
+            if maker is None:
+                return ld
+            if ld not in known:
+                at = dict(zip(maker.names, ld.indices, strict=True))
+                made = map_loads(substitute_body(maker.stage.body, at), element)
+                assert isinstance(made, Store)
+                known[ld] = made.writes[0].value
+            return known[ld]
+
+        stage = replace(node.stage, body=map_loads(node.stage.body, element))
+        alone = {n.stage.writes[0]: n.name for n in self.nodes if n.plain}
+        number = {n.name: n.index for n in self.nodes}
+        counts, work, branching = _computed(stage)
+        reads = _reads(accesses_of(self.program, stage, alone), number, node.names)
+        return replace(
+            node,
+            stage=stage,
+            reads=reads,
+            operations=counts,
+            work=work,
+            branching=branching,
+            inlined=len(known),
+        )
 
 
 def graph_of(program: Program) -> StageGraph:
@@ -142,32 +196,52 @@ def _node(
 ) -> Node:
     plain = is_plain(program, stage)
     own = [it for it in stage.iters if it.kind != "red"]
-    sums = prod(extent_of(it.extent) for it in stage.iters if it.kind == "red")
-    reads = tuple(
-        Read(a, number.get(a.maker, -1), {it.name: a.steps(it.name, inside=True) for it in own})
-        for a in table.accesses[stage.name]
-    )
-    counts = dict.fromkeys(OPERATIONS, 0)
-    for root in stmt_exprs(stage.body):
-        for e in walk(root):
-            kind = kind_of(e)
-            if kind:
-                counts[kind] += 1
-    work = max(1.0, sum(WEIGHTS[k] * c for k, c in counts.items()))
+    names = tuple(it.name for it in own)
+    counts, work, branching = _computed(stage)
     return Node(
         n,
         stage,
         plain,
         not outputs.isdisjoint(stage.writes),
-        tuple(it.name for it in own),
+        names,
         tuple(extent_of(it.extent) for it in own),
-        sums,
+        prod(extent_of(it.extent) for it in stage.iters if it.kind == "red"),
         program.buffer(stage.writes[0]).dtype,
-        reads,
-        MappingProxyType(counts),
+        _reads(table.accesses[stage.name], number, names),
+        counts,
         work,
-        max((strahler(e) for e in stmt_exprs(stage.body)), default=1),
+        branching,
     )
+
+
+def _reads(accesses: Sequence[Access], number: Mapping[str, int], names: Sequence[str]) -> tuple[Read, ...]:
+    return tuple(
+        Read(a, number.get(a.maker, -1), {name: a.steps(name, inside=True) for name in names})
+        for a in accesses
+    )
+
+
+def _computed(stage: Stage) -> tuple[Mapping[str, int], float, int]:
+    """Of an instance of a stage the different operations by kind, what they take, and Strahler's number."""
+    roots = tuple(stmt_exprs(stage.body))
+    distinct = Numbering(roots)
+    counts = dict.fromkeys(OPERATIONS, 0)
+    for e in distinct.nodes:
+        kind = kind_of(e)
+        if kind:
+            counts[kind] += 1
+    work = sum(WEIGHTS[k] * c for k, c in counts.items()) - WEIGHTS["mul"] * _fused(distinct)
+    return MappingProxyType(counts), work, max((strahler(e) for e in roots), default=1)
+
+
+def _fused(distinct: Numbering) -> int:
+    """Products that one instruction adds to something: those that a sum or a difference alone reads."""
+    count = 0
+    for e in distinct.nodes:
+        if isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
+            sides = (side for side in (e.a, e.b) if isinstance(side, Binary) and side.op == "mul")
+            count += any(distinct.uses[distinct.number_of[id(side)]] == 1 for side in sides)
+    return count
 
 
 def strahler(e: Expr, known: dict[int, int] | None = None) -> int:

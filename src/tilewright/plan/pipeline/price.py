@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from tilewright.analysis import ARRAYS, Access, Box, around, iterator_spans
 from tilewright.cost import SWEPT_SHARE, Machine, bandwidth, goes_past_caches
-from tilewright.ir import Binary, Index, Numbering, Var, stmt_exprs
+from tilewright.ir import Index, Var
 from tilewright.plan.pipeline.boxes import Numbers, points
-from tilewright.plan.pipeline.graph import WEIGHTS, Node, StageGraph, kind_of
+from tilewright.plan.pipeline.graph import Node, StageGraph
 from tilewright.plan.pipeline.group import Placement, Window
 from tilewright.plan.pipeline.group_plan import GroupPlan
 
@@ -137,21 +137,8 @@ def _facts(node: Node, machine: Machine) -> Facts:
             each = LOAD_CYCLES if steps == 1 else LOAD_CYCLES / 2
         loads += each * read.count
         rows[access.buffer] = prod(sum(r.last - r.first + 1 for r in dim) for dim in access.dims[:-1])
-    # what occurs more than once in a stage is computed once
-    distinct = Numbering(stmt_exprs(node.stage.body))
-    work = sum(WEIGHTS.get(kind_of(e), 0.0) for e in distinct.nodes) - WEIGHTS["mul"] * _fused(distinct)
-    cycles = max(work / target.fma_per_cycle, loads) + STORE_CYCLES / node.sums
+    cycles = max(node.work / target.fma_per_cycle, loads) + STORE_CYCLES / node.sums
     return Facts(lanes, cycles * node.sums, rows)
-
-
-def _fused(distinct: Numbering) -> int:
-    """Products that one instruction adds to something: those that a sum or a difference alone reads."""
-    count = 0
-    for e in distinct.nodes:
-        if isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float:
-            sides = (side for side in (e.a, e.b) if isinstance(side, Binary) and side.op == "mul")
-            count += any(distinct.uses[distinct.number_of[id(side)]] == 1 for side in sides)
-    return count
 
 
 @dataclass(slots=True, eq=False)

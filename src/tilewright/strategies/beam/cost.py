@@ -8,7 +8,7 @@ a network, once. Sums are over the stages of all nests: nests do not overlap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar, Final
 
@@ -76,7 +76,6 @@ class CostModel:
     graph: StageGraph
     machine: Machine
     network: Network | None = None
-    _known: dict[int, Floats] = field(default_factory=dict, repr=False)
     #: Names of the terms, and of the features of stages.
     names: ClassVar[tuple[str, ...]] = TERMS
     described: ClassVar[tuple[str, ...]] = FEATURES
@@ -92,17 +91,10 @@ class CostModel:
     def seen(self, stages: Sequence[StageFeatures]) -> Seen:
         """What is known of a nest before the network is asked."""
         return Seen(
-            np.array([self._algorithm(f.node) for f in stages]),
+            np.log1p(np.array([algorithm_features(f.node) for f in stages])),
             np.log1p(np.array([f.vector() for f in stages])),
             np.array([self.terms(f) for f in stages]),
         )
-
-    def _algorithm(self, node: int) -> Floats:
-        # the same in every nest
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = np.log1p(np.array(algorithm_features(self.graph.nodes[node])))
-        return found
 
     def seconds(self, stages: Sequence[StageFeatures]) -> float:
         """The time of a nest. Nests do not overlap, and do not look at one another."""
@@ -115,7 +107,7 @@ class CostModel:
         """The time of each stage of a nest, by its number."""
         seen = self.seen(stages)
         factors = 1.0 if self.network is None else self.network.factors(seen.algorithm, seen.schedule)
-        return dict(zip((f.node for f in stages), (seen.terms * factors).sum(1).tolist(), strict=True))
+        return dict(zip((f.node.index for f in stages), (seen.terms * factors).sum(1).tolist(), strict=True))
 
     def sample(self, nests: Iterable[Sequence[StageFeatures]], seconds: float) -> Sample:
         """What the network learns from a schedule that was measured: all of its nests, and its time."""
@@ -129,7 +121,7 @@ class CostModel:
 
     def terms(self, f: StageFeatures) -> list[float]:
         """The terms of a stage in seconds, each with the coefficient of the machine."""
-        node, v, target = self.graph.nodes[f.node], f.values, self.machine.target
+        node, v, target = f.node, f.values, self.machine.target
         hz = self.machine.clock_hz
         cores = self.machine.threads
         tasks = max(1.0, v["inner_parallelism"] * v["outer_parallelism"])
@@ -139,15 +131,15 @@ class CostModel:
         lanes = target.lanes(node.dtype)
         full = max(v["lane_utilization"], 1 / lanes)
         rate = hz * speed / waste
-        work = v["num_scalars"] * node.work / lanes / full / target.fma_per_cycle
         # copies of the expression side by side: what no register holds is stored and loaded again
-        work *= max(1.0, v["unrolled_loop_extent"] * node.branching / (HELD_SHARE * target.vector_registers))
+        live = v["unrolled_loop_extent"] * node.branching
+        cycles = max(1.0, live / (HELD_SHARE * target.vector_registers)) / lanes / full / target.fma_per_cycle
         levels = target.memory
         bandwidths = [levels[min(n, len(levels) - 1)].bandwidth for n in (1, 2, 3)]
         shared = v["innermost_bytes_at_task"] < 64 and v["inner_parallelism"] > 1
         return [
-            0.0 if f.inlined else work / rate,
-            work / rate if f.inlined else 0.0,
+            (v["num_scalars"] * node.work - v["inlined_work"]) * cycles / rate,
+            v["inlined_work"] * cycles / rate,
             (v["loop_turns"] * TURN_CYCLES + v["num_productions"] * PRODUCTION_CYCLES) / rate,
             v["vector_loads"] / full / LOADS_PER_CYCLE / rate,
             v["scattered_loads"] / SCATTERED_PER_CYCLE / rate,

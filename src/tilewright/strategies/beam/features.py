@@ -2,7 +2,8 @@
 
 Vector lanes stand for the lanes of a warp, cache lines for transactions, the first, second and last cache
 level and memory for registers, shared and global memory, iterations of the parallel loop for tasks. Counts
-are those of the whole run, unless the name says of what.
+are those of the whole run, unless the name says of what. A stage has what is inlined into it: that has no
+features of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ FEATURES: Final = (
     "tasks_per_core",
     "lane_utilization",
     "inlined_calls",
+    "inlined_work",
     "bytes_at_realization",
     "bytes_at_production",
     "bytes_at_root",
@@ -62,10 +64,9 @@ FEATURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StageFeatures:
-    """Of one stage in a nest: its schedule's features by name, and whether it is inlined."""
+    """Of one stage in a nest, with what is inlined into it: its schedule's features by name."""
 
-    node: int
-    inlined: bool
+    node: Node
     values: Mapping[str, float]
     names: tuple[str, ...] = FEATURES
 
@@ -113,22 +114,19 @@ class _Nest:
 
 def features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[StageFeatures, ...]:
     """The features of each stage of a nest, the root's first."""
-    root, _, members = kernel
     nest = _nest(g, kernel, machine)
-    out = []
-    for n in sorted({root, *nest.places}, reverse=True):
-        if nest.places.get(n) == "inline":
-            nest.calls[n] = sum(
-                r.count * nest.calls[reader] * g.nodes[reader].sums
-                for reader in g.readers[n]
-                if reader in nest.calls
-                for r in g.nodes[reader].reads
-                if r.node == n
-            )
-        values = _computing(g, n, nest, machine) | _reading(g, n, nest, machine)
-        out.append(StageFeatures(n, nest.places.get(n) == "inline", values))
-    assert len(out) == len(members) + 1
-    return tuple(out)
+    return tuple(
+        StageFeatures(node, _computing(g, node, nest, machine) | _reading(node, nest, machine))
+        for node in stages_of(g, kernel)
+    )
+
+
+def stages_of(g: StageGraph, kernel: Kernel) -> list[Node]:
+    """The stages of a nest that are stored, its root first, each with what is inlined into it."""
+    root, _, members = kernel
+    inlined = frozenset(n for n, place in members if place == "inline")
+    stored = sorted({root, *(n for n, _ in members)} - inlined, reverse=True)
+    return [g.merged(n, inlined) for n in stored]
 
 
 def _nest(g: StageGraph, kernel: Kernel, machine: Machine) -> _Nest:
@@ -215,15 +213,16 @@ def _inner(n: int, nest: _Nest) -> tuple[int, int]:
     box = nest.tile[n]
     place = nest.places.get(n, "own")
     axis = nest.vector if place == "own" and nest.vector < len(box) else len(box) - 1
-    if place == "inline" or not box:
-        return axis, nest.own[nest.vector] if nest.own else 1
+    if not box:
+        return axis, 1
     return axis, nest.own[axis] if place == "own" else box[axis][1] - box[axis][0] + 1
 
 
-def _computing(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _computing(g: StageGraph, node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is computed, how often, and where it is stored."""
-    node, place = g.nodes[n], nest.places.get(n, "own")
-    inlined, rooted = place == "inline", place == "own"
+    n = node.index
+    place = nest.places.get(n, "own")
+    rooted = place == "own"
     computed = nest.calls[n]
     productions = 1 if rooted else nest.tiles * (nest.turns if place in ("row", "slide") else 1)
     realizations = 1 if rooted else nest.tiles * (nest.turns if place == "row" else 1)
@@ -235,30 +234,31 @@ def _computing(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str
         "points_computed_total": computed,
         "points_computed_minimum": float(node.points),
         "points_computed_per_production": per_production,
-        "num_realizations": 0.0 if inlined else float(realizations),
-        "num_productions": 0.0 if inlined else float(productions),
+        "num_realizations": float(realizations),
+        "num_productions": float(productions),
         "innermost_loop_extent": float(inner),
-        "unrolled_loop_extent": float(nest.expanded if rooted or inlined else 1),
+        "unrolled_loop_extent": float(nest.expanded if rooted else 1),
         "inner_parallelism": float(nest.tasks if rooted else 1),
         "outer_parallelism": float(1 if rooted else nest.tasks),
         "tasks_per_core": nest.tasks / machine.threads,
         "lane_utilization": inner / (ceil(inner / lanes) * lanes),
-        "inlined_calls": computed if inlined else 0.0,
+        "inlined_calls": computed * node.sums * node.inlined,
+        "inlined_work": computed * node.sums * max(0.0, node.work - g.nodes[n].work),
         "bytes_at_realization": float(node.bytes if rooted else nest.held.get(n, 0)),
         "bytes_at_production": per_production * node.width,
         "bytes_at_root": float(node.bytes),
         "innermost_bytes_at_task": float(inner * node.width),
-        "vector_stores": 0.0 if inlined else computed / lanes,
-        "bytes_stored": 0.0 if inlined else computed * node.width,
-        "loop_turns": 0.0 if inlined else computed / max(1, inner) * node.sums,
+        "vector_stores": computed / lanes,
+        "bytes_stored": computed * node.width,
+        "loop_turns": computed / max(1, inner) * node.sums,
         "working_set_at_tile": nest.working,
         "expr_branching": float(node.branching),
     }
 
 
-def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, float]:
+def _reading(node: Node, nest: _Nest, machine: Machine) -> dict[str, float]:
     """Features of what is read: loads, and bytes and runs by the level that they come from."""
-    node = g.nodes[n]
+    n = node.index
     lanes = machine.target.lanes(node.dtype)
     axis, _ = _inner(n, nest)
     along = node.names[axis] if node.names else ""
@@ -269,8 +269,6 @@ def _reading(g: StageGraph, n: int, nest: _Nest, machine: Machine) -> dict[str, 
     inside = _level(nest.working, machine, True)
     for read in node.reads:
         where = nest.places.get(read.node)
-        if where == "inline":
-            continue
         if read.steps.get(along, 0) is None:
             scattered += instances * read.count
         else:

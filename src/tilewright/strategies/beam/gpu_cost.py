@@ -57,7 +57,7 @@ class GpuCostModel(CostModel):
 
     def terms(self, f: StageFeatures) -> list[float]:
         """The terms of a stage in seconds, each with the coefficient of the device."""
-        target, v, node = self.machine.gpu, f.values, self.graph.nodes[f.node]
+        target, v, node = self.machine.gpu, f.values, f.node
         hz = target.clock_hz or 1e9
         blocks = v["num_blocks"]
         # of so many blocks each multiprocessor has as many, but for what is left over: real division
@@ -66,15 +66,15 @@ class GpuCostModel(CostModel):
         resident = max(1.0, v["max_block_occupancy"] * target.blocks_per_unit)
         hidden = min(1.0, resident * v["num_warps_per_block"] / HIDING)
         rate = hz * units / waste * max(hidden, LEAST)
-        lanes = 1.0 if f.inlined else max(1 - v["idle_lane_wastage"], v["warp_lane_utilization"], LEAST)
-        compute = v["num_scalars"] * node.work / target.fma_per_cycle / lanes / rate
+        lanes = max(1 - v["idle_lane_wastage"], v["warp_lane_utilization"], LEAST)
+        cycles = 1 / target.fma_per_cycle / lanes / rate
         first, memory = target.memory[0], target.memory[-1]
         loaded = blocks * v["num_global_mem_loads_per_block"] * TRANSACTION
         stored = blocks * v["num_global_mem_stores_per_block"] * TRANSACTION
         fed = v["unique_global_bytes_read_per_realization"] if v["inner_parallelism"] > 1 else 0.0
         return [
-            0.0 if f.inlined else compute,
-            compute if f.inlined else 0.0,
+            (v["num_scalars"] * node.work - v["inlined_work"]) * cycles,
+            v["inlined_work"] * cycles,
             loaded / max(v["global_mem_load_efficiency"], LEAST) / (4 * memory.bandwidth) / rate,
             blocks * v["num_shared_mem_loads_per_block"] / rate,
             stored / max(v["global_mem_store_efficiency"], LEAST) / memory.bandwidth / rate,
@@ -82,7 +82,7 @@ class GpuCostModel(CostModel):
             (self._read(f) + stored) / memory.bandwidth / (hz * units),
             fed * blocks / max(1.0, first.bandwidth) / rate,
             v["num_realizations"] * KEPT_CYCLES / rate,
-            LAUNCH_SECONDS if v["num_productions"] == 1 and not f.inlined else 0.0,
+            LAUNCH_SECONDS if v["num_productions"] == 1 else 0.0,
             v["num_productions"] * BARRIER_CYCLES / rate if 1 < v["num_productions"] <= blocks else 0.0,
             v["working_set_at_thread"]
             * v["num_threads_per_block"]
@@ -95,7 +95,7 @@ class GpuCostModel(CostModel):
     def _read(self, f: StageFeatures) -> float:
         """Bytes that come from memory at least: whole buffers that no stage of the kernel keeps."""
         loads = f.values["num_blocks"] * f.values["num_global_mem_loads_per_block"] * TRANSACTION
-        whole = sum(r.access.bytes for r in self.graph.nodes[f.node].reads)
+        whole = sum(r.access.bytes for r in f.node.reads)
         return min(loads, float(whole))
 
 

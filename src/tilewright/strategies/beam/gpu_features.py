@@ -19,7 +19,7 @@ from tilewright.analysis import Box, flat_index
 from tilewright.cost import Machine, occupancy
 from tilewright.ir import Index, Load, stmt_writes
 from tilewright.plan import Node, StageGraph
-from tilewright.strategies.beam.features import StageFeatures, tile_spans
+from tilewright.strategies.beam.features import StageFeatures, stages_of, tile_spans
 from tilewright.strategies.beam.state import Kernel, Place, Tiling, held
 from tilewright.target import GpuTarget
 
@@ -45,6 +45,7 @@ GPU_FEATURES: Final = (
     "inner_parallelism",
     "outer_parallelism",
     "inlined_calls",
+    "inlined_work",
     "unrolled_loop_extent",
     "unique_global_bytes_read_per_realization",
     "unique_shared_bytes_read_per_realization",
@@ -156,21 +157,13 @@ def gpu_features(g: StageGraph, kernel: Kernel, machine: Machine) -> tuple[Stage
         elif place == "row":
             calls[n] = float(_points(thread[n]) * blocks * threads)
     out = []
-    for n in sorted({root, *places}, reverse=True):
-        place = places.get(n, "own")
-        if place == "inline":
-            calls[n] = sum(
-                r.count * calls[reader] * g.nodes[reader].sums
-                for reader in g.readers[n]
-                if reader in calls
-                for r in g.nodes[reader].reads
-                if r.node == n
-            )
-        whole = _whole(g, n, place, calls[n], blocks, threads, tile, thread)
+    for stage in stages_of(g, kernel):
+        n, place = stage.index, places.get(stage.index, "own")
+        whole = _whole(g, stage, place, calls[n], blocks, threads, tile, thread)
         lanes = _lanes(g, n, place, tiling, tile, thread, threads)
-        accessed = _accesses(g, n, places, tiling, lanes, calls[n] / blocks, threads, target)
-        values = whole | _held(g, n, places, tile, thread, shared, threads, blocks, target) | accessed
-        out.append(StageFeatures(n, place == "inline", MappingProxyType(values), GPU_FEATURES))
+        accessed = _accesses(g, stage, places, tiling, lanes, calls[n] / blocks, threads, target)
+        values = whole | _held(g, stage, places, tile, thread, shared, threads, blocks, target) | accessed
+        out.append(StageFeatures(stage, MappingProxyType(values), GPU_FEATURES))
     return tuple(out)
 
 
@@ -180,7 +173,7 @@ def _points(box: Box) -> int:
 
 def _whole(
     g: StageGraph,
-    n: int,
+    node: Node,
     place: Place,
     computed: float,
     blocks: int,
@@ -189,8 +182,8 @@ def _whole(
     thread: Mapping[int, Box],
 ) -> dict[str, float]:
     """How much is computed, how often, by how many."""
-    node = g.nodes[n]
-    per = {"own": 1, "tile": blocks, "row": blocks * threads, "inline": 0}[place]
+    n = node.index
+    per = {"own": 1, "tile": blocks, "row": blocks * threads}[place]
     box = thread if place in ("row", "own") else tile
     return {
         "num_scalars": computed * node.sums,
@@ -203,7 +196,8 @@ def _whole(
         "num_productions": float(per),
         "inner_parallelism": float({"own": blocks, "tile": threads}.get(place, 1)),
         "outer_parallelism": float({"own": 1, "tile": blocks}.get(place, blocks * threads)),
-        "inlined_calls": computed if place == "inline" else 0.0,
+        "inlined_calls": computed * node.sums * node.inlined,
+        "inlined_work": computed * node.sums * max(0.0, node.work - g.nodes[n].work),
         "unrolled_loop_extent": float(_points(box[n])) if place == "own" and n in box else 1.0,
         "expr_branching": float(node.branching),
     }
@@ -211,7 +205,7 @@ def _whole(
 
 def _held(
     g: StageGraph,
-    n: int,
+    node: Node,
     places: Mapping[int, Place],
     tile: Mapping[int, Box],
     thread: Mapping[int, Box],
@@ -221,7 +215,7 @@ def _held(
     target: GpuTarget,
 ) -> dict[str, float]:
     """What is kept where, and how many blocks and warps a multiprocessor then holds."""
-    node, place = g.nodes[n], places.get(n, "own")
+    n, place = node.index, places.get(node.index, "own")
     kept = [_points(thread[m]) * g.nodes[m].width for m, p in places.items() if p == "row" and m in thread]
     registers = min(target.registers_per_thread, OTHER_REGISTERS + node.branching + sum(kept) // WORD)
     found = occupancy(target, threads, registers, shared)
@@ -276,7 +270,7 @@ def _lanes(
 
 def _accesses(
     g: StageGraph,
-    n: int,
+    node: Node,
     places: Mapping[int, Place],
     tiling: Tiling | None,
     lanes: Lanes,
@@ -285,7 +279,7 @@ def _accesses(
     target: GpuTarget,
 ) -> dict[str, float]:
     """Loads and stores of a block, in transactions, and how much of what they move is used."""
-    node, place = g.nodes[n], places.get(n, "own")
+    place = places.get(node.index, "own")
     warp, banks = target.warp, target.banks
     serial = tiling.expand if tiling is not None and place == "own" else (1,) * len(node.names)
     turns = computed / threads / prod(serial) * node.sums
@@ -295,8 +289,6 @@ def _accesses(
     unique = {"global": 0.0, "shared": 0.0, "register": 0.0}
     for read in node.reads:
         where = places.get(read.node)
-        if where == "inline":
-            continue
         scope = {"tile": "shared", "row": "register"}.get(where or "", "global")
         width = read.access.width
         different = _different(g, node, read.access.loads, serial)
@@ -353,7 +345,7 @@ def _stores(
     g: StageGraph, node: Node, place: Place, lanes: Lanes, each: float, target: GpuTarget
 ) -> tuple[float, float]:
     """Transactions of a block's stores, and the part of what they move that is stored."""
-    if place in ("row", "inline"):
+    if place == "row":
         return 0.0, 1.0
     ((name, indices), *_) = stmt_writes(node.stage.body)
     flat = flat_index(g.program, name, indices)

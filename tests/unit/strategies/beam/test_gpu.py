@@ -117,7 +117,7 @@ def of(place, tile, serial, vector=1):
     tiling = GpuTiling(tile, (0, 1), vector, serial, 2)
     found = gpu_features(g, (1, tiling, ((0, place),) if place else ()), MACHINE)
     assert all(tuple(f.vector()) == tuple(f.values[n] for n in GPU_FEATURES) for f in found)
-    return {g.nodes[f.node].name: f.values for f in found}
+    return {f.node.name: f.values for f in found}
 
 
 def test_a_block_by_hand():

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
 
 import beam_training
 
-NOWHERE = Path("samples.npz")
+NOWHERE = Path("samples.jsonl")
 
 
 def sample(predicted, seconds):
@@ -70,5 +70,5 @@ def test_an_application_is_judged_by_a_network_of_the_others(capsys):
 
 @pytest.mark.parametrize("known", [{}, {"harris": [sample(1.0, 1.0)]}])
 def test_nothing_is_learned_where_nothing_can_be_compared(known):
-    with pytest.raises(SystemExit, match=r"two states of a pipeline were measured nowhere.*samples\.npz"):
+    with pytest.raises(SystemExit, match=r"two states of a pipeline were measured nowhere.*samples\.jsonl"):
         beam_training.fit(known, lambda _: fresh(), NOWHERE)
