@@ -81,7 +81,9 @@ class Native:
         func, rng = self.func, random.Random(seed)
         table = []
         for b in func.buffers:
-            shape = tuple(evaluate_index(e, params) for e in b.physical_shape)
+            around = b.halo or ((0, 0),) * len(b.physical_shape)
+            ends = zip(b.physical_shape, around, strict=True)
+            shape = tuple(evaluate_index(e, params) + before + after for e, (before, after) in ends)
             a = _poisoned(shape, b.dtype.numpy, at_end)
             if b.name not in func.outputs:
                 a[...] = arrays[b.name]

@@ -368,7 +368,7 @@ class VectorLoops(Expressions):
         loop = For(f"{s.var}$", ZERO, whole, Seq(()))
         self.serial_loop(loop, ZERO, whole, 1, vector)
         rest = extent - whole * lanes
-        if rest != ZERO and not prove_ge0(-rest, self.state.ranges):
+        if rest != ZERO:
             active = rest.as_int() if rest.is_const else rest
             self.chunk(s, lo + whole * lanes, lanes, active, emit)
 

@@ -50,10 +50,11 @@ def test_groups_apart():
         emitted(s.set_layout("A", ("d1", "d0")))
 
 
-def test_lanes_apart():
+def test_lanes_apart(same_text):
     s = plain().set_layout("B", ("d1", "d0")).tensorize("k_i", "vdpbf16ps")
-    with pytest.raises(ScheduleError, match="lanes of B do not lie side by side"):
+    with pytest.raises(ScheduleError, match="lanes of B do not lie side by side") as caught:
         emitted(s)
+    same_text(caught.value)
 
 
 def test_operands_in_registers():

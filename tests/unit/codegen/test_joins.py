@@ -5,6 +5,7 @@ import pytest
 
 from native_kernel import Native
 from tilewright import lang
+from tilewright.ir import parse_function
 from tilewright.schedule import Schedule
 
 
@@ -80,3 +81,31 @@ def test_results_of_two_axes_lie_in_one_vector():
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((8, 32), (4, 32)))
     np.testing.assert_array_equal(run({"A": a, "B": b})["C"], a @ b.T)
     assert "scatter" not in run.text.text and "vector.reduce" not in run.text.text
+
+
+def test_registers_of_rows_that_are_written_out():
+    """What is joined at the end must be known to the check of code generation, too: all rows of registers."""
+    func = parse_function("""
+function("f", outputs=[Y])
+X = f32[4, 16]
+Y = f32[4]
+P = alloc(f32[2, 2, 16], scope="register")
+for i in unroll(4):
+    for lane in vector(16):
+        with block("P"):
+            i = par(0, 4, i)
+            lane = par(0, 16, lane)
+            P[i//2, i%2, lane] = X[i, lane]
+for z in vector(4):
+    with block("Z"):
+        i = par(0, 4, z)
+        Y[i] = f32(0.0)
+for row in vector(4):
+    for k in unroll(16):
+        with block("Y"):
+            i = par(0, 4, row)
+            k = red(0, 16, k)
+            Y[i] = Y[i] + P[i//2, i%2, k]
+""")
+    x = np.arange(64, dtype=np.float32).reshape(4, 16)
+    np.testing.assert_array_equal(Native(func)({"X": x})["Y"], x.sum(1))

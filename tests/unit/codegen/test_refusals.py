@@ -9,7 +9,7 @@ from tilewright import lang
 from tilewright.codegen import check, emit_kernel
 from tilewright.codegen.statements import Emitter
 from tilewright.cost import Machine
-from tilewright.ir import PARALLEL, SERIAL, UNROLL, VECTOR, For, map_stmt
+from tilewright.ir import PARALLEL, SERIAL, UNROLL, VECTOR, Exec, For, map_stmt
 from tilewright.lang import ops
 from tilewright.lower import lower
 from tilewright.plan import EXACT, RULES, Nest, UnitPlan, build_unit, rewritten
@@ -17,6 +17,8 @@ from tilewright.schedule import Trace
 from tilewright.strategies import Task
 from tilewright.support import InternalError, ScheduleError, TargetError, UserError
 from tilewright.target import find_target, x86_amx
+from unit.schedule.loop.test_tensorize import grouped
+from unit.schedule.loop.test_tensorize import product as bytes_product
 
 
 def product(dtype="f32"):
@@ -136,6 +138,20 @@ def test_no_plan_of_a_space_is_refused(name, target):
     made = [refused(func, TARGETS[target]) for func in functions(name, TARGETS[target])]
     assert made
     assert set(made) == {None}
+
+
+def test_instructions_are_those_of_the_target():
+    """A row that no table of this project has."""
+    row = replace(AVX512.instruction("vpdpbusd"), name="bytes")
+    target = replace(AVX512, instructions=(row,))
+    func = lower(grouped(bytes_product(1, 16, 8, "vpdpbusd"), "vpdpbusd").tensorize("k_i", "vpdpbusd").func)
+
+    def renamed(s):
+        return replace(s, instr="bytes") if isinstance(s, Exec) else s
+
+    func = replace(func, body=map_stmt(func.body, renamed))
+    assert refused(func, target) is None
+    assert "no instruction 'bytes'" in refused(func, AVX512)[1]
 
 
 def with_other_loops(func, rng):

@@ -1,0 +1,64 @@
+"""Vector loops: which run in lanes, and what is left after whole vectors."""
+
+import numpy as np
+import pytest
+
+from native_kernel import Native
+from tilewright.codegen import emit_kernel
+from tilewright.ir import parse_function, run_function
+from tilewright.lower import lower
+from tilewright.target import X86_AVX512
+
+
+@pytest.mark.parametrize("inner", ["i + 1", "i, 40"])
+def test_loops_whose_ranges_depend_on_the_lane_run_one_after_the_other(inner):
+    func = parse_function(f"""
+function("f", outputs=[Y])
+X = f32[40]
+Y = f32[40]
+for i in vector(40):
+    with block("Z"):
+        i = par(0, 40, i)
+        Y[i] = f32(0.0)
+    for k in range({inner}):
+        with block("Y"):
+            i = par(0, 40, i)
+            k = red(0, 40, k)
+            Y[i] = Y[i] + X[k]
+""")
+    given = {"X": np.arange(40, dtype=np.float32)}
+    np.testing.assert_array_equal(Native(func)(given)["Y"], run_function(func, given)["Y"])
+
+
+@pytest.mark.parametrize(("least", "left"), [(100, False), (90, True)])
+def test_nothing_is_left_where_vectors_are_known_to_be_whole(least, left):
+    """The last of six rows has 100 - 80 elements at most, or 90 - 80: more than 16, or fewer."""
+    func = parse_function(f"""
+function("f", outputs=[Y])
+X = f32[96]
+Y = f32[96]
+for i in range(6):
+    for j in vector(min(16, {least} - 16*i)):
+        with block("Y"):
+            x = par(0, 96, 16*i + j)
+            Y[x] = X[x] * f32(2.0)
+""")
+    text = emit_kernel(lower(func), triple=X86_AVX512.llvm_triple, vector_bits=512).text
+    assert ("masked.store" in text) == left
+
+
+def test_elements_around_a_buffer():
+    """One before each row, and one after."""
+    func = parse_function("""
+function("f", outputs=[Y])
+X = buffer(f32[3, 6], halo=[(0, 0), (1, 1)])
+Y = f32[3, 6]
+for i in range(3):
+    for j in vector(6):
+        with block("Y"):
+            i = par(0, 3, i)
+            j = par(0, 6, j)
+            Y[i, j] = X[i, j - 1] + X[i, j + 1]
+""")
+    x = np.arange(24, dtype=np.float32).reshape(3, 8)
+    np.testing.assert_array_equal(Native(func)({"X": x})["Y"], x[:, :-2] + x[:, 2:])
