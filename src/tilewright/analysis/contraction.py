@@ -194,7 +194,7 @@ def _operands(term: Expr, vector: str) -> tuple[Load | None, Load | None]:
     factors = two_factors(term)
     if factors is not None:
         left, right = (list(loads(f)) for f in factors)
-        if len(left) == 1 and len(right) == 1:
+        if len(left) == 1 and len(right) == 1 and left != right:
             a, b = left[0], right[0]
             return (b, a) if _moves(a, vector) and not _moves(b, vector) else (a, b)
     found = list(dict.fromkeys(loads(term)))

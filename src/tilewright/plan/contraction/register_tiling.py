@@ -31,6 +31,8 @@ PARTIAL_TILE_FACTOR: Final = 1.02
 LEFT: Final = 1 / 32
 #: Elements that lanes may lie apart in a reduction of one operand, or of groups.
 MOST_APART: Final = 4
+#: Lanes of a vector that holds a whole short row, at least.
+FEWEST_LANES: Final = 4
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
 #: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
@@ -162,7 +164,7 @@ def is_tileable(
             continue
         run = run_length(ld, c.vector)
         alone = c.vector in c.axes("batch") and (c.b is None or c.vector not in _moving(c.b))
-        alone = alone or (ld is c.b and c.rows is not None)
+        alone = alone or (ld is c.b and c.rows is not None) or _short_row(c, lanes)
         if alone and 1 < ld.indices[-1].coefficient(c.vector) <= MOST_APART:
             # a strided window, of one operand or of small groups: lanes picked from whole vectors
             continue
@@ -178,6 +180,16 @@ def _moving(ld: Load) -> frozenset[str]:
     return frozenset(v for i in ld.indices for v in i.vars)
 
 
+def _short_row(c: Contraction, lanes: int) -> bool:
+    """Whether vectors run along a row of at most one of ``lanes``, which the second operand does not have.
+
+    As where each group of a convolution makes one result: nothing but the row itself has columns.
+    """
+    return (
+        bool(c.axes("k")) and c.vector not in c.axes("n") and c.b is not None and c.extent(c.vector) <= lanes
+    )
+
+
 def vector_width(c: Contraction, target: Target) -> int:
     """Lanes of the vectors along the contiguous axis of the result; columns of a matrix."""
     matrix = tile_of(c)
@@ -190,6 +202,9 @@ def vector_width(c: Contraction, target: Target) -> int:
     if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and columns >= lanes:
         # half a vector at a time, of more columns than that, as of a transposed convolution's phases
         return lanes // 2
+    if _short_row(c, lanes):
+        while lanes > FEWEST_LANES and c.extent(c.vector) <= lanes // 2:
+            lanes //= 2
     return lanes
 
 

@@ -2,11 +2,12 @@
 
 import pytest
 from tests.native_kernel import HOST
-from tests.unit.strategies.test_default import check, t
+from tests.unit.strategies.test_default import check, conv_program, t
 
 from tilewright import lang
+from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan.contraction.register_tiling import MOST_APART, is_tileable
+from tilewright.plan.contraction.register_tiling import FEWEST_LANES, MOST_APART, is_tileable, vector_width
 
 
 def program(shape, window, stride, pad, op=ops.max_pool):
@@ -43,3 +44,52 @@ def test_strides_that_have_tiles(stride):
     made = program((1, 3, 3 * stride, 40 * stride), (stride, stride), stride, 0)
     found = is_tileable(made, made.stage("Y"), HOST)
     assert (found is not None) == (stride <= MOST_APART)
+
+
+#: Images with as many channels a group as groups, each of which makes one result: size, window, stride, padding.
+LONE = {
+    "5x5 of 7x7": ((7, 7), (5, 5), 1, 2),
+    "every second of 14x14": ((14, 14), (3, 3), 2, 1),
+    "4x4": ((4, 4), (3, 3), 1, 1),
+    "3 of a row": ((5, 3), (1, 3), 1, 0),
+    "1x1 in steps": ((15, 15), (1, 1), 2, 0),
+    "a row as long as a vector": ((3, HOST.lanes(F32)), (3, 3), 1, 1),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("case", LONE)
+def test_groups_of_one_result_in_short_rows(case, threads):
+    """A vector, or a part of one, holds the row: nothing else has columns."""
+    size, window, stride, pad = LONE[case]
+    p = conv_program(2, 32, 4, size, window, stride=stride, pad=pad, groups=4)
+    s = check(p, threads=threads, interpret=False)
+    assert "vectorize" in str(s.trace)
+
+
+def test_the_vector_of_a_short_row():
+    """It is the smallest part of one that holds the row, of no fewer than four lanes."""
+    lanes = HOST.lanes(F32)
+    for extent in range(1, 2 * lanes + 1):
+        p = conv_program(1, 8, 4, (3, extent), (1, 1), groups=4)
+        found = is_tileable(p, p.stages[0], HOST)
+        if extent <= lanes and found is not None:
+            width = vector_width(found, HOST)
+            assert extent <= width
+            assert width == FEWEST_LANES or extent > width // 2
+
+
+@pytest.mark.parametrize("size", [4, 7])
+def test_roots_of_sums_of_squares(size):
+    """The square of an element is one operand, not two: an LpPool of 64 channels ended in a KeyError."""
+    x = t(1, 4 * HOST.lanes(F32), size, size, name="X")
+    r, q = lang.reduce_axis(3, "r"), lang.reduce_axis(3, "q")
+
+    def squares(n, c, h, w):
+        return lang.sum(abs(x[n, c, h + r, w + q]) * abs(x[n, c, h + r, w + q]), axis=[r, q])
+
+    total = lang.compute((1, x.shape[1], size - 2, size - 2), squares, name="S")
+    check(
+        lang.program([x], [lang.compute(total.shape, lambda *i: lang.sqrt(total[i]), name="Y")]),
+        interpret=False,
+    )
