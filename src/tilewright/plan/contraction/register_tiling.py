@@ -183,11 +183,13 @@ def _moving(ld: Load) -> frozenset[str]:
 def _short_row(c: Contraction, lanes: int) -> bool:
     """Whether vectors run along a row of at most one of ``lanes``, which the second operand does not have.
 
-    As where each group of a convolution makes one result: nothing but the row itself has columns.
+    As where each group of a convolution makes one result. Where images may lie side by side, as in depthwise
+    convolutions, they are columns beside the row: blocks of channels take those.
     """
-    return (
-        bool(c.axes("k")) and c.vector not in c.axes("n") and c.b is not None and c.extent(c.vector) <= lanes
-    )
+    if c.b is None or c.vector in c.axes("n") or c.extent(c.vector) > lanes:
+        return False
+    images = [a for a in c.axes("batch") if a != c.vector]
+    return not any(i.as_var() in images for i in c.a.indices)
 
 
 def vector_width(c: Contraction, target: Target) -> int:
