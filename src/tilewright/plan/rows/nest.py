@@ -147,6 +147,10 @@ def schedule_elementwise(
                 for piece in pieces[1:]:
                     s = s.vectorize(piece)
         s = s.vectorize(inner)
+    elif choosing:
+        s = s.reorder(*(loop for loop in loops if loop not in choosing), *choosing)
+        for loop in choosing:
+            s = s.unroll(loop)
     return parallelise(s, pars, total, machine, plan.share)
 
 
@@ -176,10 +180,14 @@ def schedule_copy_at(s: Schedule, program: Program, stage: Stage, loop: str) -> 
 
 
 def choosing_axes(stage: Stage) -> frozenset[str]:
-    """Short axes of the result along which no operand moves: what is read is used for all their elements."""
+    """Short axes of the result along which no operand moves: what is read is used for all their elements.
+
+    What a stage reads of its own result moves as that does.
+    """
     if stage.is_reduction:
         return frozenset()
-    moved = {v for ld in stmt_loads(stage.body) for i in ld.indices for v in i.vars}
+    others = (ld for ld in stmt_loads(stage.body) if ld.buffer not in stage.writes)
+    moved = {v for ld in others for i in ld.indices for v in i.vars}
     return frozenset(
         it.name for it in stage.iters if it.kind == "par" and it.name not in moved and it.extent in CHOICES
     )

@@ -191,3 +191,23 @@ def test_several_sums_of_one_row_are_shared_by_threads():
     turned = lang.compute((1, 2, 400), lambda n, j, i: sums[n, i, j] + 1, name="Y")
     s = check(lang.program([x, w], [turned]), interpret=False)
     assert s.loops("S")[0] not in s.loops("Y")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_scatters_find_a_place_once_for_all_that_they_write_there(threads):
+    """Sum and count of each bin: the bin is looked up once an element, and both are written."""
+    x = t(24, 40, name="X")
+
+    def splat(grid, k, y, i):
+        cell = (k, y, lang.clamp(lang.cast(x[y, i] + 4, "i32"), 0, 8))
+        return lang.write(cell, grid[cell] + lang.select(k == 0, x[y, i], 1.0))
+
+    empty = lang.stage(lambda k, y, b: lang.const(0, "f32"), name="empty")
+    grid = lang.update(
+        empty, [lang.axis(2, "k"), lang.axis(24, "y"), lang.ordered_axis(40, "i")], splat, name="grid"
+    )
+    out = lang.stage(lambda k, y, b: grid[k, y, b] * 1.0, name="out")
+    s = check(lang.program([x], out, region=[2, 24, 9], name="bins"), threads=threads)
+    loops = s.loops("grid_update")
+    assert s.loop(loops[-1]).kind.name == "unroll" and s.loop(loops[-1]).extent.as_int() == 2
+    assert loops[-2].startswith("i")
