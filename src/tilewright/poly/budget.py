@@ -7,6 +7,7 @@ its own (:mod:`tilewright.poly.child`), which is ended after some seconds of a p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -19,7 +20,12 @@ from tilewright.support import ResourceError
 OPERATIONS: Final = 200_000_000
 """Limit on isl's operations of one question (ten seconds where they are quick)."""
 AT_ONCE: Final = 2_000_000
-"""Operations that are tried at once (0.1 seconds, six where they are slow): few questions take more."""
+"""Operations that are tried at once (0.1 seconds in the rule): few questions take more."""
+FIRST: Final = 20_000
+STEP: Final = 4
+"""So many are tried first, then so many times as many: how long they take grows without limit."""
+AT_ONCE_SECONDS: Final = 2.0
+"""Seconds that the next try at once may be expected to take: after these the process of its own is better."""
 SECONDS: Final = 20
 """Seconds of a processor of one question."""
 
@@ -59,17 +65,30 @@ def bounded(
     if CONTEXT.get_max_operations() and operations > AT_ONCE:
         return question()
     try:
+        if operations <= AT_ONCE:
+            return counted(question, operations)
         try:
-            return counted(question, min(operations, AT_ONCE))
+            return _at_once(question)
         except SpentError:
-            if operations <= AT_ONCE:
-                raise
-        asked_apart(lambda: counted(lambda: _answered(question), operations), seconds)
+            asked_apart(lambda: counted(lambda: _answered(question), operations), seconds)
         return counted(question, operations)
     except SpentError:
         raise ResourceError(f"{what}: isl gave up after {operations} operations", hint=hint) from None
     except EndedError:
         raise ResourceError(f"{what}: {ended_after(seconds)}", hint=hint) from None
+
+
+def _at_once(question: Callable[[], T]) -> T:
+    """The answer within :data:`AT_ONCE` operations, or SpentError, also where they turn out to be slow."""
+    operations = min(FIRST, AT_ONCE)
+    while True:
+        begin = time.thread_time()
+        try:
+            return counted(question, operations)
+        except SpentError:
+            if operations == AT_ONCE or STEP * (time.thread_time() - begin) > AT_ONCE_SECONDS:
+                raise
+        operations = min(STEP * operations, AT_ONCE)
 
 
 def ended_after(seconds: int) -> str:

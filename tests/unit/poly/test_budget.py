@@ -5,8 +5,9 @@ import time
 import islpy as isl
 import pytest
 
+from tilewright import lang
 from tilewright.frontend.nests import scop
-from tilewright.ir import function_at
+from tilewright.ir import function_at, to_function
 from tilewright.poly import (
     Dependences,
     bounded,
@@ -38,6 +39,20 @@ def boxes(count):
     return len(out.get_basic_sets())
 
 
+def digits(depth):
+    """What is read at an index of so many quotients of quotients and remainders."""
+
+    def at(i, j):
+        a = i
+        for k in range(depth):
+            a = (a * (k + 2) + j * 3 + k) // (k + 3) + (a + j) % (k + 5)
+        return a % 300
+
+    x = lang.placeholder((300, 300), name="x")
+    a = lang.compute((300, 300), lambda i, j: x[at(i, j), at(j, i)], name="a")
+    return lang.program([x], [lang.compute((200, 200), lambda i, j: a[at(i, j), at(j, i)] + 1, name="b")])
+
+
 def test_what_stays_below_the_count_is_ended():
     """Skewed tiles of seidel-2d: isl pivots tables for minutes between few operations."""
     func = infer_kinds(function_at(scop(KERNELS["seidel_2d"]).func, {"N": 400, "T": 10}))
@@ -63,6 +78,21 @@ def test_answers_that_take_many_operations_are_the_same(monkeypatch):
     assert not asked
     assert bounded(lambda: boxes(60), "boxes") == 60
     assert asked == [""]
+
+
+def test_operations_that_are_slow_are_not_many_at_once(monkeypatch):
+    """Digits of digits: the first 20,000 operations take 0.1 seconds, two million would take minutes."""
+    counts = []
+    monkeypatch.setattr(budget, "AT_ONCE", 2_000_000)
+    monkeypatch.setattr(budget, "AT_ONCE_SECONDS", 0.001)
+    monkeypatch.setattr(budget, "counted", lambda q, n, ask=budget.counted: counts.append(n) or ask(q, n))
+    with pytest.raises(ResourceError, match="of b on a are too many: isl was ended after 1 seconds"):
+        Dependences(extract_model(to_function(digits(3))), seconds=1).among()
+    assert counts == [20_000]
+    counts.clear()
+    monkeypatch.setattr(budget, "AT_ONCE_SECONDS", 1e9)
+    assert bounded(lambda: boxes(100), "boxes") == 100
+    assert counts[:2] == [20_000, 80_000]
 
 
 def test_operations_that_are_spent_in_the_process_of_its_own():
