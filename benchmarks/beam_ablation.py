@@ -251,8 +251,8 @@ def own_process(part: str, name: str, options: argparse.Namespace, on: str = "")
     if time.monotonic() >= options.until:
         return None
     command = [sys.executable, __file__, "--own", part, name, "--on", on, "--json"]
-    for key in ("seeds", "budget", "limit", "beam", "passes", "states"):
-        command += [f"--{key}", str(getattr(options, key))]
+    for option in ("seeds", "budget", "limit", "beam", "passes", "states"):
+        command += [f"--{option}", str(getattr(options, option))]
     command += ["--samples", str(options.samples)] if options.samples is not None else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found: dict[str, Any] = {"part": part, "pipeline": name, "failed": done.stderr.strip()[-300:]}

@@ -4,6 +4,7 @@
     python benchmarks/pipelines.py --against halide --json
     python benchmarks/pipelines.py --against halide --beam 60s --json
     python benchmarks/pipelines.py harris unsharp --hand --size 384 640
+    python benchmarks/pipelines.py --against halide --store rows.jsonl      (again, where it was ended)
 
 Both compute the same from the same arrays; results are compared. Ours run under the default schedule, or that
 written by hand; with ``--beam`` also under the beam search's, by its model alone (``one_shot``) and measured
@@ -581,6 +582,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each of Halide's schedulers")
     parser.add_argument("--try", nargs=2, dest="tried", metavar=("NAME", "SCHEDULER"), help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--store", type=Path, metavar="FILE", help="rows go there; known ones are not run")
     parser.add_argument("--json", action="store_true", help="one JSON line a pipeline")
     options = parser.parse_args()
     halide = Halide(len(os.sched_getaffinity(0))) if options.against or options.tried else None
@@ -592,19 +594,33 @@ def main() -> None:
         halide.compiled(name, arrays, tuple(shape), scheduler)
         return
     gains: dict[str, list[float]] = {}
+    asked = {
+        "hand": options.hand, "beam": options.beam, "against": options.against, "limit": options.limit,
+        "schedulers": [*options.schedulers], "turns": options.turns,
+    }  # fmt: skip
+    known: list[dict[str, Any]] = []
+    if options.store is not None and options.store.exists():
+        known = [json.loads(line) for line in options.store.read_text().splitlines()]
     for name in options.names or (IN_HALIDE if options.beam is None else (*NAMES, *OWN)):
         size = tuple(options.size) if options.size else application(name).large
-        line = measure(
-            name,
-            size,
-            options.hand,
-            options.turns,
-            halide,
-            options.beam,
-            options.trials,
-            options.schedulers,
-            options.limit,
-        )
+        # rows of other options are other rows
+        row = {"name": name, "size": [*size], **asked}
+        line = next((each["line"] for each in known if each["row"] == row), None)
+        if line is None:
+            line = measure(
+                name,
+                size,
+                options.hand,
+                options.turns,
+                halide,
+                options.beam,
+                options.trials,
+                options.schedulers,
+                options.limit,
+            )
+            if options.store is not None:
+                with options.store.open("a") as file:
+                    file.write(json.dumps({"row": row, "line": line}) + "\n")
         for key in AGAINST:
             gains.setdefault(key, []).extend([line[key]] if key in line else [])
         shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in line.items()}

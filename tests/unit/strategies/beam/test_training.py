@@ -1,8 +1,11 @@
 """How far gains by the model are off, and the training command where few pipelines were measured."""
 
+import json
 import sys
-from math import exp, log
+from argparse import Namespace
+from math import exp, inf, log
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from tilewright.strategies.beam.weights import fresh
 # the command's own directory, where its modules import one another
 sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
 
+import beam_ablation
 import beam_training
 
 NOWHERE = Path("samples.jsonl")
@@ -72,3 +76,26 @@ def test_an_application_is_judged_by_a_network_of_the_others(capsys):
 def test_nothing_is_learned_where_nothing_can_be_compared(known):
     with pytest.raises(SystemExit, match=r"two states of a pipeline were measured nowhere.*samples\.jsonl"):
         beam_training.fit(known, lambda _: fresh(), NOWHERE)
+
+
+def test_lines_of_an_ablation_are_made_once(tmp_path, monkeypatch):
+    made = []
+
+    def run(command, **_):
+        made.append(command[command.index("--own") + 2])
+        return CompletedProcess(command, 0, stdout='{"part": "search", "states": 3}\n', stderr="")
+
+    monkeypatch.setattr(beam_ablation.subprocess, "run", run)
+    numbers = dict.fromkeys(("seeds", "budget", "limit", "beam", "passes", "states"), 1)
+    file = tmp_path / "lines.jsonl"
+    for _ in range(2):
+        known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        options = Namespace(known=known, until=inf, samples=None, to=file, **numbers)
+        assert beam_ablation.own_process("search", "harris", options, "sampling")["states"] == 3
+    assert made == ["harris"]
+    assert beam_ablation.own_process("search", "unsharp", over(options), "") is None
+
+
+def over(options):
+    """The options of a run whose time is over."""
+    return Namespace(**vars(options) | {"until": 0.0})
