@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilewright.poly.kinds_judge import check_kinds
     from tilewright.poly.legality import Listing, check_legal, list_function
     from tilewright.poly.lifting import Lifted, lift
-    from tilewright.poly.one_tile import OneTile, one_tile
+    from tilewright.poly.one_tile import OneTile, TileByTile, tile_by_tile
     from tilewright.poly.privatise import allocations_inside
     from tilewright.poly.symbolic import check_bounds
     from tilewright.poly.symbolic_races import (
@@ -84,7 +84,8 @@ _EXPORTS: Final = {
     "Lifted": "lifting",
     "lift": "lifting",
     "OneTile": "one_tile",
-    "one_tile": "one_tile",
+    "TileByTile": "one_tile",
+    "tile_by_tile": "one_tile",
     "Listing": "legality",
     "SymbolicRace": "symbolic_races",
     "outside_of_threads": "symbolic_races",
@@ -147,7 +148,8 @@ __all__ = [
     "lift",
     "list_function",
     "OneTile",
-    "one_tile",
+    "TileByTile",
+    "tile_by_tile",
     "outside_of_threads",
     "scalars_in_results",
     "settles_at_barriers",

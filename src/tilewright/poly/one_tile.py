@@ -1,4 +1,4 @@
-"""One tile whose origin and sizes are parameters: tile sizes become arguments of what is compiled.
+"""Tiles whose origins and sizes are parameters: tile sizes become arguments of what is compiled.
 
 Loops over tiles of a size that is not known have bounds that isl has no sets for (products of parameters).
 One tile has: of the live-out space ``o <= x < o + T``, of producers what follows from that (formula 6).
@@ -6,19 +6,33 @@ One tile has: of the live-out space ``o <= x < o + T``, of producers what follow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import islpy as isl
 
-from tilewright.ir import LoopFunction, Param, fresh_name, ge0, index, var
+from tilewright.ir import (
+    GLOBAL,
+    Alloc,
+    Buffer,
+    LoopFunction,
+    Param,
+    Seq,
+    Stmt,
+    fresh_name,
+    ge0,
+    index,
+    seq,
+    stmt_writes,
+    var,
+)
 from tilewright.poly.ast_import import import_tree
 from tilewright.poly.budget import OPERATIONS, bounded
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import scratch_mark
 from tilewright.poly.extract import Model, extract_model
-from tilewright.poly.fusion import construct, fuse
+from tilewright.poly.fusion import Group, compose, construct, fuse
 from tilewright.poly.groups import Space, conservative_fusion
 from tilewright.poly.spaces import Domain
 from tilewright.support import ScheduleError
@@ -32,7 +46,8 @@ class OneTile:
     """A function of one tile; ``origins`` and ``sizes`` are its parameters, ``extents`` those of the space.
 
     A call computes the points from an origin on, as many as its size says, which must not reach beyond
-    ``extents``; calls do not wait for each other.
+    ``extents``; calls do not wait for each other. A space without parallel loops has no parameters: one call
+    computes all of it.
     """
 
     func: LoopFunction
@@ -41,25 +56,69 @@ class OneTile:
     extents: tuple[int, ...]
 
 
-def one_tile(func: LoopFunction, dims: int = 2, *, operations: int = OPERATIONS) -> OneTile:
-    """The function that computes one tile of a function's only live-out space, producers inside.
+@dataclass(frozen=True, slots=True)
+class TileByTile:
+    """What computes a function tile by tile: all tiles of the first space, then those of the next.
 
-    ``func`` has fixed sizes. Up to ``dims`` leading parallel loops are tiled. Raises ScheduleError where
-    there are several live-out spaces, a producer cannot be fused, or no loop is parallel; ResourceError where
-    isl needs more than ``operations``.
+    ``between`` are arrays that one space makes for later ones: arguments after those of the function.
+    """
+
+    spaces: tuple[OneTile, ...]
+    between: tuple[Buffer, ...]
+
+
+def tile_by_tile(func: LoopFunction, dims: int = 2, *, operations: int = OPERATIONS) -> TileByTile:
+    """A function of one tile for each live-out space of a function, producers inside where they can be.
+
+    ``func`` has fixed sizes. Up to ``dims`` leading parallel loops are tiled. Raises ScheduleError where no
+    loop is parallel, ProgramError for storage inside of loops, ResourceError where isl needs more than
+    ``operations``.
     """
     if func.params:
         raise ScheduleError(f"the sizes of {func.name} are open", hint="settle them first")
     what = f"the tile of {func.name} is too large"
-    return bounded(lambda: _one_tile(func, dims), what, "tile a smaller function", operations=operations)
+    return bounded(lambda: _tile_by_tile(func, dims), what, "tile a smaller function", operations=operations)
 
 
-def _one_tile(func: LoopFunction, dims: int) -> OneTile:
-    live = conservative_fusion(Dependences(extract_model(func)))[-1]
-    extents = _extents(live, min(dims, live.parallel))
-    count = len(extents)
-    if not count:
+def _tile_by_tile(func: LoopFunction, dims: int) -> TileByTile:
+    dependences = Dependences(extract_model(func))
+    groups = compose(dependences, conservative_fusion(dependences), ())
+    inside = {name for group in groups for name in group.storage}
+    # storage inside of loops stays there
+    apart = {b.name for b in func.body.allocated} - {b.name for b in _without(func.body, None).allocated}
+    between = tuple(
+        b.with_(scope=GLOBAL)
+        for b in func.body.allocated
+        if len(groups) > 1 and b.name in apart and b.name not in inside
+    )
+    names = {b.name for b in between}
+    whole = replace(
+        func,
+        buffers=(*func.buffers, *between),
+        outputs=(*func.outputs, *(b.name for b in between)),
+        body=_without(func.body, names),
+    )
+    spaces = tuple(_one_tile(whole, group, dims) for group in groups)
+    if not any(space.sizes for space in spaces):
         raise ScheduleError(f"{func.name} has no parallel loops to tile")
+    return TileByTile(spaces, between)
+
+
+def _without(s: Stmt, names: Collection[str] | None) -> Stmt:
+    """A body without the outermost allocations of these names (``None``: without any)."""
+    match s:
+        case Alloc():
+            body = _without(s.body, names)
+            return body if names is None or s.buffer.name in names else replace(s, body=body)
+        case Seq():
+            return seq(*(_without(each, names) for each in s.stmts))
+    return s
+
+
+def _one_tile(func: LoopFunction, group: Group, dims: int) -> OneTile:
+    """The function of one tile of a group, whose statements are in ``func``, too."""
+    extents = _extents(group.live, min(dims, group.live.parallel))
+    count = len(extents)
     taken = {*func.body.names, *(b.name for b in func.buffers)}
     origins = tuple(fresh_name(f"o{n}", taken) for n in range(count))
     sizes = tuple(fresh_name(f"T{n}", taken) for n in range(count))
@@ -68,16 +127,21 @@ def _one_tile(func: LoopFunction, dims: int) -> OneTile:
     # a tile writes a part of the outputs: the rest is kept
     model = extract_model(replace(func, params=params, inouts=func.outputs, assumes=(*func.assumes, *inside)))
     dependences = Dependences(model)
-    *others, last = conservative_fusion(dependences)
-    group = construct(dependences, _part(model, last, params), others, ())
-    if len(group.producers) != len(others):
-        raise ScheduleError(
-            f"{func.name} is not one group: it has several results, or sums that its tiles would repeat"
-        )
-    schedule = fuse(model, [group])
-    if group.storage:
-        schedule = schedule.get_root().child(0).insert_mark(scratch_mark(group.storage)).get_schedule()
-    return OneTile(import_tree(model, schedule), origins, sizes, extents)
+    spaces = {space.names: space for space in conservative_fusion(dependences)}
+    live = _part(model, spaces[group.live.names], params)
+    found = construct(dependences, live, [spaces[p.names] for p in group.producers], ())
+    # whether a producer can be fused does not depend on the tile
+    assert len(found.producers) == len(group.producers)
+    schedule = fuse(model, [found])
+    if found.storage:
+        schedule = schedule.get_root().child(0).insert_mark(scratch_mark(found.storage)).get_schedule()
+    made = import_tree(model, schedule)
+    written = {name for name, _ in stmt_writes(made.body)}
+    # storage of other groups
+    unused = {b.name for b in made.body.allocated} - written
+    made = made.with_body(_without(made.body, unused))
+    outputs = tuple(name for name in func.outputs if name in written)
+    return OneTile(replace(made, outputs=outputs, inouts=outputs), origins, sizes, extents)
 
 
 def _values(live: Space) -> isl.UnionMap:
@@ -101,6 +165,8 @@ def _extents(live: Space, count: int) -> tuple[int, ...]:
 
 def _part(model: Model, live: Space, params: Sequence[Param]) -> Space:
     """The space cut to one tile, which is not tiled further."""
+    if not params:
+        return live
     count = len(params) // 2
     values = _values(live)
     rank = live.schedule.get_root().child(0).band_n_member()

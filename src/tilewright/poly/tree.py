@@ -206,8 +206,9 @@ def extension(needed: isl.UnionMap, writes: isl.UnionMap) -> isl.UnionMap:
 
 def box(m: isl.Map) -> isl.Map:
     """The box hull of a map's range, per point of its domain: bounds of every dimension by itself."""
-    out: isl.Map | None = None
     n = m.dim(DIM.out)
+    # what runs once has no dimension
+    out = m if n == 0 else None
     for k in range(n):
         one = m.project_out(DIM.out, k + 1, n - k - 1).project_out(DIM.out, 0, k)
         one = one.coalesce().remove_divs_involving_dims(DIM.out, 0, 1).simple_hull().to_map()

@@ -99,6 +99,21 @@ def test_a_nest_runs_on_files(files, strategy, call):
             np.testing.assert_allclose(out[name], want, rtol=1e-12)
 
 
+def compiled_tiles(path):
+    """What runs all tiles: takes arrays, then the sizes, of which ``sizes`` is the number."""
+    flags = ["-O2", "-fopenmp", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, path, "-o", path.with_suffix(".so"), "-lm"], check=True)
+    name, listed = re.findall(r"int32_t (\w+_tiles)\((.*)\)", path.read_text())[0]
+    function = getattr(ctypes.CDLL(str(path.with_suffix(".so"))), name)
+
+    def run(*arguments):
+        arrays = [ctypes.c_void_p(a.ctypes.data) for a in arguments if isinstance(a, np.ndarray)]
+        return function(*arrays, *map(ctypes.c_int64, arguments[len(arrays) :]))
+
+    run.sizes = listed.count("int64_t T")
+    return run
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
 def test_sizes_of_tiles_are_arguments_of_emitted_c(files, call):
     (files / "blur.py").write_text(
@@ -109,22 +124,46 @@ def test_sizes_of_tiles_are_arguments_of_emitted_c(files, call):
     )
     result = call("compile", f"{files / 'blur.py'}:blur", "--emit", "c-tiles", "-o", files / "b.c")
     assert result[0] == 0, result
-    flags = ["-O2", "-fopenmp", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, files / "b.c", "-o", files / "b.so", "-lm"], check=True)
+    run = compiled_tiles(files / "b.c")
     x = aligned_copy(np.random.default_rng(0).uniform(size=(40, 50)).astype(np.float32))
     r = x[:-2] + x[2:]
-    (name,) = re.findall(r"int32_t (\w+_tiles)\(", (files / "b.c").read_text())
-    run = getattr(ctypes.CDLL(str(files / "b.so")), name)
     for sizes in ((8, 16), (1, 48), (64, 7)):
         out = aligned_copy(np.zeros((38, 48), np.float32))
-        table = [ctypes.c_void_p(a.ctypes.data) for a in (x, out)]
-        assert run(*table, *map(ctypes.c_int64, sizes)) == 0
+        assert run(x, out, *sizes) == 0
         np.testing.assert_array_equal(out, r[:, :-2] - r[:, 2:])
-    assert run(*table, ctypes.c_int64(0), ctypes.c_int64(4)) == -2
+    assert run(x, out, 0, 4) == -2
     refused = call("compile", "zoo:resnet18:small", "--emit", "c-tiles", "-o", files / "n.c")
     assert "is for programs and nests" in refused[2]
-    nest = call("compile", files / "gemver.c", "-D", "N=9", "--emit", "c-tiles", "-o", files / "n.c")
-    assert nest[0] == 2 and "is not one group" in nest[2]
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
+def test_sizes_of_tiles_of_several_groups(files, call):
+    """Both nests of gemver, and a program with two results that need the same sums."""
+    assert call("compile", files / "gemver.c", "--emit", "c-tiles", "-o", files / "n.c")[0] == 0
+    text = (files / "n.c").read_text()
+    assert "/* a1: T0 of 40, T1 of 40 */" in text and "/* a4: T2 of 40 */" in text
+    given = values(40)
+    arrays = {n: aligned_copy(a) for n, a in given.items()}
+    run = compiled_tiles(files / "n.c")
+    assert run(*arrays.values(), 7, 16, 11) == 0
+    for name, want in expected(given).items():
+        np.testing.assert_allclose(arrays[name], want, rtol=1e-12)
+    (files / "mean.py").write_text(
+        "from tilewright import lang\n\n\ndef mean():\n    x = lang.placeholder((30, 44), 'f64', name='x')\n"
+        "    j = lang.reduce_axis(44)\n"
+        "    rows = lang.compute((30,), lambda i: lang.sum(x[i, j], j), name='rows')\n"
+        "    o = lang.compute((30, 44), lambda i, j: x[i, j] - rows[29 - i], name='o')\n"
+        "    p = lang.compute((30,), lambda i: rows[i] / 44, name='p')\n"
+        "    return lang.program([x], [o, p])\n"
+    )
+    assert call("compile", f"{files / 'mean.py'}:mean", "--emit", "c-tiles", "-o", files / "m.c")[0] == 0
+    assert "aligned_alloc(64, 256)" in (files / "m.c").read_text()
+    x, out = aligned_copy(np.random.default_rng(0).random((30, 44))), aligned_copy(np.zeros((30, 44)))
+    mean = aligned_copy(np.zeros(30))
+    run = compiled_tiles(files / "m.c")
+    assert run(x, out, mean, *range(5, 5 + run.sizes)) == 0
+    np.testing.assert_allclose(out, x - x.sum(1)[::-1, None], rtol=1e-12)
+    np.testing.assert_allclose(mean, x.mean(1), rtol=1e-12)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")

@@ -9,9 +9,17 @@ from tests.random_pipelines import random_program
 from tilewright import lang
 from tilewright.frontend.nests import scop
 from tilewright.ir import Alloc, function_at, locate, run_function, to_function, verify
-from tilewright.poly import infer_kinds, one_tile
+from tilewright.poly import infer_kinds, tile_by_tile
 from tilewright.support import ProgramError, ResourceError, ScheduleError
 from unit.frontend.nests.polybench import KERNELS, arguments
+
+
+def one_tile(func, dims=2):
+    """The tile of a function that is one group."""
+    made = tile_by_tile(func, dims)
+    assert not made.between
+    (tile,) = made.spaces
+    return tile
 
 
 def run_tiles(tile, given, sizes):
@@ -30,6 +38,17 @@ def run_tiles(tile, given, sizes):
 
     visit(())
     return {n: arrays[n] for n in tile.func.outputs}
+
+
+def run_all(made, given, size):
+    """All groups of a function, each in tiles of sizes that ``size`` draws."""
+    arrays = dict(given)
+    for b in made.between:
+        arrays[b.name] = np.full([e.as_int() for e in b.shape], 99, b.dtype.numpy)
+    for tile in made.spaces:
+        verify(tile.func)
+        arrays.update(run_tiles(tile, arrays, [size() for _ in tile.sizes]))
+    return arrays
 
 
 def blur(h=17, w=22):
@@ -61,25 +80,25 @@ def test_storage_is_that_of_a_tile():
 
 
 def test_random_pipelines():
-    """Whatever is one group: shared producers, borders, sums and other rates among them."""
-    done = 0
+    """Shared producers, borders, sums and other rates among them, in one group and in several."""
+    done = several = 0
     for seed in range(40):
         rng = Random(seed)
         func = to_function(random_program(rng, 4))
         try:
-            tile = one_tile(func, rng.randint(1, 2))
+            made = tile_by_tile(func, rng.randint(1, 2))
         except (ScheduleError, ProgramError):
             continue
-        verify(tile.func)
         arrays = np.random.default_rng(seed)
         shapes = {b.name: tuple(e.as_int() for e in b.shape) for b in func.buffers}
         given = {n: arrays.integers(0, 5, shape).astype(np.int32) for n, shape in shapes.items()}
         want = run_function(func, given)
-        sizes = [rng.randint(1, 5) for _ in tile.sizes]
-        for name, got in run_tiles(tile, given, sizes).items():
-            np.testing.assert_array_equal(got, want[name], err_msg=f"{seed}: {name}")
+        got = run_all(made, given, lambda rng=rng: rng.randint(1, 5))
+        for name in func.outputs:
+            np.testing.assert_array_equal(got[name], want[name], err_msg=f"{seed}: {name}")
         done += 1
-    assert done > 10
+        several += len(made.spaces) > 1
+    assert done > 30 and several > 5
 
 
 def test_a_nest():
@@ -105,7 +124,7 @@ def test_refusals():
     y = lang.placeholder((8,), name="y")
     a = lang.compute((8,), lambda i: y[i] + 1.0, name="a")
     b = lang.compute((8,), lambda i: y[i] * a[7 - i], name="b")
-    with pytest.raises(ScheduleError, match="is not one group"):
-        one_tile(to_function(lang.program([y], [a, b])))
+    made = tile_by_tile(to_function(lang.program([y], [a, b])))
+    assert [tile.func.outputs for tile in made.spaces] == [("a",), ("b",)]
     with pytest.raises(ResourceError, match="the tile of main is too large"):
-        one_tile(to_function(blur()), operations=100)
+        tile_by_tile(to_function(blur()), operations=100)
