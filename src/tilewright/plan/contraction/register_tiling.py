@@ -200,13 +200,14 @@ def vector_width(c: Contraction, target: Target) -> int:
     lanes = target.lanes(c.write.value.dtype)
     if c.run is not None:
         return min(lanes, c.run)
+    part = lanes
+    while part > FEWEST_LANES and c.extent(c.vector) <= part // 2:
+        part //= 2
     columns = math.prod(c.extent(axis) for axis in c.axes("n"))
-    if c.vector in c.axes("n") and c.extent(c.vector) <= lanes // 2 and columns >= lanes:
-        # half a vector at a time, of more columns than that, as of a transposed convolution's phases
-        return lanes // 2
-    if _short_row(c, lanes):
-        while lanes > FEWEST_LANES and c.extent(c.vector) <= lanes // 2:
-            lanes //= 2
+    if _short_row(c, lanes) or (c.vector in c.axes("n") and columns >= 2 * part):
+        # the part of a vector that holds the row: there are more columns, as of a transposed convolution's
+        # phases, or nothing besides
+        return part
     return lanes
 
 

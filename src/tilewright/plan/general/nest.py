@@ -20,18 +20,14 @@ from math import prod
 from typing import Final
 
 from tilewright.analysis import physical, run_length
-from tilewright.cost import Machine
+from tilewright.cost import Machine, operations_of
 from tilewright.ir import (
     Binary,
-    Call,
     DType,
-    Expr,
     Load,
     Program,
-    Select,
     Stage,
     Store,
-    Unary,
     condition_of,
     loads,
 )
@@ -135,7 +131,7 @@ def match_reduction(
     )
     if not found or any(_strided(ld, vector) for ld in found):
         return None
-    operations = max(1, _operations(write.value))
+    operations = max(1, operations_of(write.value))
     if prod(it.extent.as_int() for it in stage.iters) * operations < MIN_OPERATIONS:
         return None
     made = {ld.buffer for ld in found}
@@ -159,22 +155,6 @@ def strided_operands(program: Program, stage: Stage) -> tuple[Load, ...]:
 
 def _strided(ld: Load, vector: str) -> bool:
     return any(vector in i.vars for i in ld.indices) and run_length(ld, vector) is not None
-
-
-def _operations(e: Expr) -> int:
-    """Scalar operations of an expression."""
-    if isinstance(e, Binary):
-        both = _operations(e.a) + _operations(e.b)
-        # a product that is added is one instruction
-        fused = e.op == "add" and any(isinstance(x, Binary) and x.op == "mul" for x in (e.a, e.b))
-        return both + (0 if fused and e.dtype.is_float else 1)
-    if isinstance(e, Unary):
-        return _operations(e.a) + 1
-    if isinstance(e, Select):
-        return _operations(e.a) + _operations(e.b) + 2
-    if isinstance(e, Call):
-        return sum(map(_operations, e.args)) + 20
-    return 0
 
 
 def default_general(r: Reduction, machine: Machine) -> GeneralPlan:
