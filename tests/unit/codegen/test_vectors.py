@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from native_kernel import Native
+from tilewright import lang
 from tilewright.codegen import emit_kernel
 from tilewright.ir import parse_function, run_function
 from tilewright.lower import lower
+from tilewright.schedule import Schedule
 from tilewright.target import X86_AVX512
 
 
@@ -62,3 +64,42 @@ for i in range(3):
 """)
     x = np.arange(24, dtype=np.float32).reshape(3, 8)
     np.testing.assert_array_equal(Native(func)({"X": x})["Y"], x[:, :-2] + x[:, 2:])
+
+
+@pytest.mark.parametrize("before", ["Y[k] = C[0]", "C[1] = X[k]", "Y[k] = X[k]"])
+def test_what_stands_before_a_sum_may_read_it(before):
+    func = parse_function(f"""
+function("f", outputs=[C, Y])
+X = f32[20]
+Y = f32[20]
+C = f32[2]
+for y in range(20):
+    with block("T"):
+        k = par(0, 20, y)
+        Y[k] = f32(7.0)
+for z in range(2):
+    with block("Z"):
+        i = par(0, 2, z)
+        C[i] = f32(0.0)
+for k in vector(20):
+    with block("B"):
+        k = ord(0, 20, k)
+        {before}
+    with block("C"):
+        k = red(0, 20, k)
+        C[0] = C[0] + X[k]
+""")
+    given = {"X": np.arange(20, dtype=np.float32)}
+    found, wanted = Native(func)(given), run_function(func, given)
+    for name in ("C", "Y"):
+        np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "i32"])
+def test_indices_that_are_numbers(dtype):
+    """Unrolled, they are constants of the type: -200 wraps in i8."""
+    Y = lang.compute((4,), lambda i: lang.to_scalar(i * 125 - 200, dtype), name="Y")
+    run = Native(Schedule(lang.program([], [Y])).unroll("i").func)
+    np.testing.assert_array_equal(
+        run({})["Y"], (np.arange(4) * 125 - 200).astype(run.func.buffers[0].dtype.numpy)
+    )

@@ -378,3 +378,25 @@ for j in range(8):
     assert s.loops("C")[0] == "i"
     given = {"X": np.arange(8, dtype=np.float32)}
     np.testing.assert_array_equal(run_function(s.func, given)["C"], 1 + 2 * given["X"])
+
+
+def test_a_producer_under_the_same_condition_may_move():
+    func = parse_function("""
+function("f", outputs=[C])
+X = f32[8]
+C = f32[8]
+T = alloc(f32[8])
+for q in range(2):
+    if 1 - q >= 0:
+        for h in range(4):
+            with block("T"):
+                i = par(0, 8, 4*q + h)
+                T[i] = X[i] + f32(1.0)
+        for j in range(4):
+            with block("C"):
+                i = par(0, 8, 4*q + j)
+                C[i] = T[i] * f32(2.0)
+""")
+    s = Schedule(func).compute_at("T", "j")
+    given = {"X": np.arange(8, dtype=np.float32)}
+    np.testing.assert_array_equal(run_function(s.func, given)["C"], 2 * given["X"] + 2)

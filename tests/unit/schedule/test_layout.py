@@ -455,16 +455,16 @@ def test_maps_that_do_not_read_backwards(text, found):
 
 
 @pytest.mark.parametrize(
-    ("text", "hint", "found"),
+    ("text", "found"),
     [
-        ("primitive 'unfold' has no index map", "those that have one", (("unfold", 0, 3, 2),)),
-        ("takes elements away", "", (("pad", 0, 1, 1), ("unpad", 0, 2, 0))),
+        ("primitive 'unfold' has no index map", (("unfold", 0, 3, 2),)),
+        ("takes elements away", (("pad", 0, 1, 1), ("unpad", 0, 2, 0))),
     ],
 )
-def test_sequences_without_a_map(text, hint, found):
+def test_sequences_without_a_map(text, found, same_text):
     with pytest.raises(ScheduleError, match=text) as caught:
         index_map((Index(6), Index(4)), found)
-    assert hint in (caught.value.hint or "")
+    same_text(caught.value)
 
 
 def test_what_several_stages_make_keeps_its_padding():
