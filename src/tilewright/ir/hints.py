@@ -17,7 +17,7 @@ ASYNCHRONOUS: Final = "asynchronous"
 """Set by lowering: what a loop copies to shared memory may arrive at the next barrier."""
 ATOMIC_UPDATES: Final = "atomic"
 """Set by lowering: the buffers, by commas, whose elements threads of this loop update at once."""
-#: Hints that a user may give; ``split`` sets ``mask``, where predicates are to become masks.
+#: Hints that a user may give.
 HINTS: Final = ("in_place", "nontemporal", "outline", "pipeline", "prefetch", "reload", "unroll")
 _NAME: Final = re.compile(r"\A\w+")
 _COUNT: Final = re.compile(r"[1-9]\d{0,8}")

@@ -20,6 +20,7 @@ from tilewright.ir import (
     Block,
     Buffer,
     Const,
+    Expr,
     For,
     Index,
     Iter,
@@ -43,6 +44,23 @@ from tilewright.ir import (
 )
 
 
+def _summed(s: Stmt) -> tuple[Block, Load, str, Expr] | None:
+    """A block that adds to one element or subtracts: the element, which of the two, and what is added."""
+    if not isinstance(s, Block) or s.init is not None or s.where:
+        return None
+    if not isinstance(s.body, Store) or len(s.body.writes) != 1:
+        return None
+    (w,) = s.body.writes
+    own = Load(w.buffer, w.indices, w.value.dtype)
+    if not isinstance(w.value, Binary) or w.value.op not in ("add", "sub") or not own.dtype.is_float:
+        return None
+    if w.value.a == own:
+        return s, own, w.value.op, w.value.b
+    if w.value.b == own and w.value.op == "add":
+        return s, own, w.value.op, w.value.a
+    return None
+
+
 def sum_in_lanes(
     func: LoopFunction, loop: For, around: list[For], lanes: int, vectors: int
 ) -> LoopFunction | None:
@@ -51,27 +69,16 @@ def sum_in_lanes(
     ``loop`` holds one statement alone, ``x = x + e`` or ``x = x - e``, on one element ``x`` that ``e`` does
     not read; ``around`` are the loops around it. At most ``vectors`` of ``lanes`` each add up in turn.
     """
-    b = loop.body
-    if not isinstance(b, Block) or b.init is not None or b.where:
+    found = _summed(loop.body)
+    if found is None:
         return None
-    if not isinstance(b.body, Store) or len(b.body.writes) != 1:
-        return None
-    (w,) = b.body.writes
-    own = Load(w.buffer, w.indices, w.value.dtype)
-    if not isinstance(w.value, Binary) or w.value.op not in ("add", "sub") or not own.dtype.is_float:
-        return None
-    if w.value.a == own:
-        added = w.value.b
-    elif w.value.b == own and w.value.op == "add":
-        added = w.value.a
-    else:
-        return None
+    b, own, op, added = found
     taken = {*func.body.inner_names, *(x.name for x in (*func.buffers, *func.body.allocated))}
 
     def name(base: str) -> str:
-        found = fresh_name(base, taken)
-        taken.add(found)
-        return found
+        fresh = fresh_name(base, taken)
+        taken.add(fresh)
+        return fresh
 
     def nest(count: int | Index, body: Callable[[Index], Stmt], kind: LoopKind = SERIAL) -> Stmt:
         loop_name = name(f"{loop.var}_s")
@@ -115,7 +122,7 @@ def sum_in_lanes(
     zero = store(sums, (var(lane),), Const(0.0, own.dtype))
     other = part(var(group) * lanes + var(lane))
     more = store(sums, (var(lane),), Binary("add", part(var(lane)), other))
-    total = store(w.buffer, w.indices, Binary(w.value.op, own, part(var(lane))))
+    total = store(own.buffer, own.indices, Binary(op, own, part(var(lane))))
     full = floordiv(extent, wide)
     rest = loop.lo + full * wide
     parts = [
