@@ -128,3 +128,25 @@ def test_refusals():
     assert [tile.func.outputs for tile in made.spaces] == [("a",), ("b",)]
     with pytest.raises(ResourceError, match="the tile of main is too large"):
         tile_by_tile(to_function(blur()), operations=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "groups"),
+    [
+        ("gemver", {"N": 7}, 3),
+        ("2mm", {"NI": 4, "NJ": 5, "NK": 3, "NL": 6}, 2),
+        ("covariance", {"M": 4, "N": 5}, 3),
+        # scalars that run once
+        ("deriche", {"W": 3, "H": 3}, 6),
+    ],
+)
+def test_nests_of_several_groups(name, sizes, groups):
+    func = infer_kinds(function_at(scop(KERNELS[name]).func, sizes))
+    made = tile_by_tile(func)
+    assert len(made.spaces) == groups
+    given, _ = arguments(func, sizes)
+    want = run_function(func, {n: a.copy() for n, a in given.items()})
+    rng = Random(0)
+    got = run_all(made, given, lambda: rng.randint(1, 5))
+    for output in func.outputs:
+        np.testing.assert_allclose(got[output], want[output], rtol=1e-9, err_msg=output)
