@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final, TypeVar
 
 import islpy as isl
@@ -38,8 +39,10 @@ T = TypeVar("T")
 
 def is_spent(error: isl.Error) -> bool:
     """Whether isl gave up because the budget around is spent: then nothing else works either."""
-    if _SPENT in str(error):
-        return True
+    return _SPENT in str(error) or _nothing_works()
+
+
+def _nothing_works() -> bool:
     try:
         isl.Val.int_from_si(CONTEXT, 1).add(isl.Val.int_from_si(CONTEXT, 1))
         isl.Set.universe(isl.Space.set_alloc(CONTEXT, 0, 1)).subtract(isl.Set("{ [i] : i > 0 }"))
@@ -101,20 +104,34 @@ def counted(question: Callable[[], T], operations: int) -> T:
 
     The count of a question around begins anew.
     """
-    around = CONTEXT.get_max_operations()
-    CONTEXT.reset_operations()
-    CONTEXT.set_max_operations(operations)
-    try:
+    with _Count(operations):
         return question()
-    except isl.Error as error:
-        if _NO_MEMORY in str(error):
-            raise MemoryError from error
-        if not is_spent(error):
-            raise
-        raise SpentError from error
-    finally:
-        CONTEXT.set_max_operations(around)
+
+
+class _Count:
+    """A count of operations: once it is spent, whatever came of the question after that does not count.
+
+    Some wrappers then return nothing in place of raising, on which Python ends with errors of its own.
+    """
+
+    def __init__(self, operations: int) -> None:
+        self._operations = operations
+        self._around = CONTEXT.get_max_operations()
+
+    def __enter__(self) -> None:
         CONTEXT.reset_operations()
+        CONTEXT.set_max_operations(self._operations)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        spent = (kind is None or issubclass(kind, Exception)) and _nothing_works()
+        CONTEXT.set_max_operations(self._around)
+        CONTEXT.reset_operations()
+        if isinstance(error, isl.Error) and _NO_MEMORY in str(error):
+            raise MemoryError from error
+        if spent:
+            raise SpentError from error
 
 
 def _answered(question: Callable[[], object]) -> str:

@@ -1,6 +1,7 @@
 """Budgets of isl: counted operations, and a process of its own behind them, which is ended."""
 
 import time
+from contextlib import suppress
 
 import islpy as isl
 import pytest
@@ -98,6 +99,19 @@ def test_operations_that_are_slow_are_not_many_at_once(monkeypatch):
 def test_operations_that_are_spent_in_the_process_of_its_own():
     with pytest.raises(ResourceError, match="boxes: isl gave up after 6000 operations"):
         bounded(lambda: boxes(60), "boxes", operations=6_000)
+
+
+@pytest.mark.parametrize("then", [lambda: int(None), lambda: None, lambda: {}["nothing"]])
+def test_nothing_counts_that_is_done_after_operations_are_spent(then):
+    """Wrappers return nothing then: what Python makes of that is no answer, and no error of the question."""
+
+    def question():
+        with suppress(isl.Error):
+            boxes(60)
+        return then()
+
+    with pytest.raises(ResourceError, match="boxes: isl gave up after 4000 operations"):
+        bounded(question, "boxes", operations=4_000)
 
 
 def test_other_errors_of_a_long_question_are_its_own():
