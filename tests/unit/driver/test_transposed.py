@@ -59,6 +59,9 @@ CASES = {
     "3-D": ((1, 4, 8), (2, 3, 4), (2, 3, 2), (2, 1, 2), {}),
     "groups": ((1, 8, 12), (5, 4), (3, 4), (2, 2), {"groups": 4}),
     "groups of few channels": ((1, 6, 6), (5, 4), (3, 4), (2, 2), {"groups": 6}),
+    "groups of vectors": ((1, 6, 32), (5, 4), (3, 4), (2, 2), {"groups": 2}),
+    "groups of no whole vectors": ((2, 6, 21), (4, 9), (5, 3), (3, 3), {"groups": 3, "before": (2, 0)}),
+    "one channel a group": ((1, 24, 24), (7, 7), (4, 4), (2, 2), {"groups": 24, "before": (1, 1)}),
     "dilated": ((1, 4, 8), (5, 4), (3, 2), (2, 2), {"dilation": 2}),
 }
 
@@ -110,6 +113,18 @@ def test_phases_compute_no_zeros():
     (kernel,) = tilewright.compile(model, threads=1).explain()
     assert kernel["algorithm"] == "direct" and kernel["register_tile"][1] % 4 == 0
     assert kernel["flops"] < 1.2 * 2 * 64 * 32 * 16 * 16 * 16
+
+
+@pytest.mark.parametrize(("outputs", "groups"), [(64, 64), (32, 4), (112, 16), (64, 2)])
+def test_phases_of_groups_have_register_tiles(outputs, groups):
+    """Vectors do not cross groups: along rows where the channels of one are no whole vectors."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4, group=groups)
+    w = np.zeros((64, outputs // groups, 4, 4), np.float32)
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 64, 14, 14))], [tiny.tensor("y", (1, outputs, 28, 28))], {"w": w}
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert kernel["register_tile"] is not None
 
 
 def test_phases_are_put_in_order_without_gathers():

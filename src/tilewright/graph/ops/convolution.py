@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 #: From so many output channels on a transposed convolution computes them side by side.
 MANY_CHANNELS: Final = 8
+#: The same in groups, which a vector must not cross: where a group's channels are a multiple of this.
+GROUP_CHANNELS: Final = 16
 AUTO_PAD: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -241,9 +243,9 @@ def _by_phases(
     """A transposed convolution without dilation: results by phase, then in their places.
 
     Result ``q * stride + r`` receives input ``q - u`` through tap ``r + pad + u * stride``, for every ``u``
-    that makes it one. Where there are enough channels for vectors they come last, and phases lie beside each
-    other as in the result, which is then a transposition of them. Else channels and phases are one axis, all
-    of which read the same rows of inputs: vectors lie along these.
+    that makes it one. Where there are enough channels for vectors (in each group, if there are any) they come
+    last, and phases lie beside each other as in the result, which is then a transposition of them. Else
+    channels and phases are one axis, all of which read the same rows of inputs: vectors lie along these.
     """
     batch, channels, *_ = x.shape
     _, per_group, *kernel = w.shape
@@ -260,7 +262,7 @@ def _by_phases(
     source = bounded(x, 0)
 
     outputs = per_group * group
-    channels_last = outputs >= MANY_CHANNELS
+    channels_last = outputs >= MANY_CHANNELS if group == 1 else per_group % GROUP_CHANNELS == 0
     # how far apart the phases along each axis are where they are one axis with the channels
     turns = [prod(strides[axis:]) for axis in range(rank + 1)]
 
