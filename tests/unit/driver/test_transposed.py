@@ -63,6 +63,24 @@ CASES = {
     "groups of no whole vectors": ((2, 6, 21), (4, 9), (5, 3), (3, 3), {"groups": 3, "before": (2, 0)}),
     "one channel a group": ((1, 24, 24), (7, 7), (4, 4), (2, 2), {"groups": 24, "before": (1, 1)}),
     "dilated": ((1, 4, 8), (5, 4), (3, 2), (2, 2), {"dilation": 2}),
+    "dilated by less than the stride": ((2, 4, 8), (5, 4), (3, 2), (4, 6), {"dilation": 2, "before": (3, 1)}),
+    "dilated by more than the stride": ((1, 4, 3), (5, 4), (3, 4), (2, 2), {"dilation": 4, "before": (1, 2)}),
+    "dilated by what no stride shares": (
+        (1, 4, 8),
+        (5, 4),
+        (4, 3),
+        (2, 1),
+        {"dilation": 3, "before": (2, 1), "extra": (1, 0)},
+    ),
+    "dilated, one axis shares": ((1, 3, 2), (5, 9), (3, 3), (2, 3), {"dilation": 2, "before": (1, 3)}),
+    "dilated groups": ((1, 8, 8), (6, 7), (3, 3), (2, 2), {"dilation": 2, "groups": 2}),
+    "no result receives any": (
+        (1, 2, 3),
+        (1, 1),
+        (1, 1),
+        (2, 2),
+        {"dilation": 2, "before": (1, 0), "extra": (2, 0)},
+    ),
 }
 
 
@@ -125,6 +143,21 @@ def test_phases_of_groups_have_register_tiles(outputs, groups):
     )
     (kernel,) = tilewright.compile(model, threads=1).explain()
     assert kernel["register_tile"] is not None
+
+
+@pytest.mark.parametrize(("stride", "dilation", "share"), [(2, 2, 1), (4, 2, 1), (2, 4, 1), (3, 2, 2)])
+def test_dilation_has_register_tiles(stride, dilation, share):
+    """No more products than taps meet elements where strides and dilations share what they are."""
+    strides, dilations, out = [stride] * 2, [dilation] * 2, 13 * stride + 2 * dilation + 1
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=strides, dilations=dilations)
+    w = np.zeros((64, 32, 3, 3), np.float32)
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 64, 14, 14))], [tiny.tensor("y", (1, 32, out, out))], {"w": w}
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert kernel["register_tile"] is not None
+    # borders of zeros are added up, too, and a result of a stride's phase has taps of its own number
+    assert kernel["flops"] < 4 * share**2 * 2 * 64 * 32 * 9 * 14 * 14
 
 
 def test_phases_are_put_in_order_without_gathers():

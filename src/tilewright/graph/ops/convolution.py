@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Final, TypeVar
 
 import numpy as np
@@ -198,8 +198,8 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
     """The transposed convolution, written as a sum over the inputs that reach an output.
 
     `w` is [channels, output channels / group, *kernel]. Output o receives input i through kernel place k
-    where i * stride + k * dilation - pad == o. Without dilation these are every stride-th place, from the
-    phase (o + pad) % stride on: each phase is a convolution of its own, and all are one stage.
+    where i * stride + k * dilation - pad == o. What stride and dilation share divides o + pad of each output
+    that receives any: these are a transposed convolution without that factor, spread among zeros.
     """
     ctx.require(len(x.shape) >= 3 and len(x.shape) == len(w.shape), "input and weights differ in rank")
     group = ctx.integer("group", 1)
@@ -209,43 +209,74 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
         group > 0 and channels % group == 0 and w.shape[0] == channels, "weights do not fit the channels"
     )
     out_sizes, window = _transposed_window(ctx, kernel, sizes)
-    if all(size > 0 for size in out_sizes) and set(window.dilations) == {1} and max(window.strides) > 1:
-        return _with_bias(ctx, _by_phases(ctx, x, w, window, out_sizes, group), bias, x.dtype)
-    depth = channels // group
-    inner = wide(x.dtype)
+    shared = [gcd(s, d) for s, d in zip(window.strides, window.dilations, strict=True)]
+    if max(shared) == 1 or not all(size > 0 for size in out_sizes):
+        return _with_bias(ctx, _transposed(ctx, x, w, window, out_sizes, group), bias, x.dtype)
+    first = tuple(-(-pad // f) for pad, f in zip(window.before, shared, strict=True))
+    dense = Window(
+        window.kernel,
+        tuple(s // f for s, f in zip(window.strides, shared, strict=True)),
+        tuple(d // f for d, f in zip(window.dilations, shared, strict=True)),
+        first,
+        window.after,
+    )
+    reached = tuple(
+        # one where none receives any: it is not read
+        max(1, (size - 1 + pad) // f - lo + 1)
+        for size, pad, f, lo in zip(out_sizes, window.before, shared, first, strict=True)
+    )
+    source = bounded(_transposed(ctx, x, w, dense, reached, group), 0)
+
+    def spread(n: Ix, oc: Ix, *o: Ix) -> Scalar:
+        reach = [at + pad for at, pad in zip(o, window.before, strict=True)]
+        place = [at // f - lo for at, f, lo in zip(reach, shared, first, strict=True)]
+        value = source[(n, oc, *place)]
+        for at, f in zip(reach, shared, strict=True):
+            if f > 1:
+                value = lang.select(at % f == 0, value, 0)
+        return value
+
+    result = compute((batch, per_group * group, *out_sizes), spread, name=f"{stem(ctx)}_spread")
+    return _with_bias(ctx, result, bias, x.dtype)
+
+
+def _transposed(
+    ctx: Context, x: Operand, w: Operand, window: Window, out_sizes: tuple[int, ...], group: int
+) -> Operand:
+    """A transposed convolution's sums: by phases where an axis has more than one, else as it is written."""
+    if all(size > 0 for size in out_sizes) and max(window.strides) > 1:
+        return _by_phases(ctx, x, w, window, out_sizes, group)
+    batch, channels, *_ = x.shape
+    _, per_group, *kernel = w.shape
+    depth, inner = channels // group, wide(x.dtype)
     reduced = [lang.reduce_axis(size, f"k{axis}") for axis, size in enumerate(kernel)]
     deep = lang.reduce_axis(depth, "ic")
     source = bounded(x, 0)
 
     def of(n: Ix, oc: Ix, *o: Ix) -> Scalar:
         channel = deep if group == 1 else (oc // per_group) * depth + deep
-        reach = [
+        place = [
             at + window.before[axis] - reduced[axis] * window.dilations[axis] for axis, at in enumerate(o)
         ]
-        meets = None
-        for axis, at in enumerate(reach):
-            if window.strides[axis] > 1:
-                hit = at % window.strides[axis] == 0
-                meets = hit if meets is None else meets & hit
-        place = [at // window.strides[axis] for axis, at in enumerate(reach)]
         column = oc if group == 1 else oc % per_group
         value = cast(source[(n, channel, *place)], x.dtype, inner)
         weight = cast(w[(channel, column, *reduced)], w.dtype, inner)
-        return lang.sum(value * weight, axis=[deep, *reduced], where=meets)
+        return lang.sum(value * weight, axis=[deep, *reduced])
 
-    total = compute((batch, per_group * group, *out_sizes), of, name=stem(ctx))
-    return _with_bias(ctx, total, bias, x.dtype)
+    return compute((batch, per_group * group, *out_sizes), of, name=stem(ctx))
 
 
 def _by_phases(
     ctx: Context, x: Operand, w: Operand, window: Window, out_sizes: tuple[int, ...], group: int
 ) -> Operand:
-    """A transposed convolution without dilation: results by phase, then in their places.
+    """A transposed convolution whose strides and dilations share no factor: by phase, then in place.
 
-    Result ``q * stride + r`` receives input ``q - u`` through tap ``r + pad + u * stride``, for every ``u``
-    that makes it one. Where there are enough channels for vectors (in each group, if there are any) they come
-    last, and phases lie beside each other as in the result, which is then a transposition of them. Else
-    channels and phases are one axis, all of which read the same rows of inputs: vectors lie along these.
+    Result ``q * stride + r`` receives input ``q - u`` through the tap whose distance from the first, in
+    elements, is ``r + pad + u * stride``, for every ``u`` that makes it one: along an axis of one phase every
+    dilation-th. Each phase is a convolution of its own, all are one stage. Where there are enough channels
+    for vectors (in each group, if there are any) they come last, and phases lie beside each other as in the
+    result, which is then a transposition of them. Else channels and phases are one axis, all of which read
+    the same rows of inputs: vectors lie along these.
     """
     batch, channels, *_ = x.shape
     _, per_group, *kernel = w.shape
@@ -253,10 +284,11 @@ def _by_phases(
     strides, before = window.strides, window.before
     counts = [-(-out // s) for out, s in zip(out_sizes, strides, strict=True)]
     nearest = [-((s - 1 + pad) // s) for pad, s in zip(before, strides, strict=True)]
-    farthest = [(k - 1 - pad) // s for k, pad, s in zip(kernel, before, strides, strict=True)]
+    farthest = [(window.span(axis) - 1 - before[axis]) // strides[axis] for axis in range(rank)]
+    steps = [d if s == 1 else 1 for d, s in zip(window.dilations, strides, strict=True)]
     taps = [
-        lang.reduce_axis(max(0, hi - lo + 1), f"t{axis}")
-        for axis, (lo, hi) in enumerate(zip(nearest, farthest, strict=True))
+        lang.reduce_axis(max(0, (hi - lo) // step + 1), f"t{axis}")
+        for axis, (lo, hi, step) in enumerate(zip(nearest, farthest, steps, strict=True))
     ]
     deep = lang.reduce_axis(depth, "ic")
     source = bounded(x, 0)
@@ -274,13 +306,17 @@ def _by_phases(
             phase = [at[0] // step % s for step, s in zip(turns[1:], strides, strict=True)]
         channel = deep if group == 1 else (oc // per_group) * depth + deep
         column = oc if group == 1 else oc % per_group
-        apart = [t + lo for t, lo in zip(taps, nearest, strict=True)]
+        apart = [t * step + lo for t, step, lo in zip(taps, steps, nearest, strict=True)]
         reach = [q - u for q, u in zip(place, apart, strict=True)]
-        tap = [r + pad + u * s for r, pad, u, s in zip(phase, before, apart, strides, strict=True)]
+        along = [r + pad + u * s for r, pad, u, s in zip(phase, before, apart, strides, strict=True)]
+        tap = []
         inside = None
-        for i, size, stride, pad, lo, hi in zip(tap, kernel, strides, before, nearest, farthest, strict=True):
-            bounds = [i >= 0] if pad + lo * stride < 0 else []
-            bounds += [i < size] if pad + hi * stride + stride > size else []
+        for axis, (i, stride, pad) in enumerate(zip(along, strides, before, strict=True)):
+            dilation, span = window.dilations[axis], window.span(axis)
+            bounds = [i >= 0] if pad + nearest[axis] * stride < 0 else []
+            bounds += [i < span] if pad + farthest[axis] * stride + stride > span else []
+            bounds += [i % dilation == 0] if steps[axis] < dilation else []
+            tap.append(i // dilation if dilation > 1 else i)
             for bound in bounds:
                 inside = bound if inside is None else inside & bound
         value = cast(source[(n, channel, *reach)], x.dtype, inner)
