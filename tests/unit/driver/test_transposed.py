@@ -14,6 +14,7 @@ from tilewright.driver.graph_plan import choose_graph_plan
 from tilewright.driver.units import UnitMaker, make_units
 from tilewright.frontend import import_onnx
 from tilewright.graph import fuse, simplify
+from tilewright.ir import F32
 from tilewright.plan import EXACT
 from tilewright.plan.contraction import nest as contraction
 from tilewright.strategies import default_schedule
@@ -62,6 +63,8 @@ CASES = {
     "groups of vectors": ((1, 6, 32), (5, 4), (3, 4), (2, 2), {"groups": 2}),
     "groups of no whole vectors": ((2, 6, 21), (4, 9), (5, 3), (3, 3), {"groups": 3, "before": (2, 0)}),
     "one channel a group": ((1, 24, 24), (7, 7), (4, 4), (2, 2), {"groups": 24, "before": (1, 1)}),
+    "rows of two": ((2, 6, 3), (17, 2), (7, 1), (2, 2), {"before": (1, 0)}),
+    "rows of two in groups": ((1, 16, 8), (9, 2), (3, 3), (1, 1), {"groups": 2, "before": (1, 1)}),
     "dilated": ((1, 4, 8), (5, 4), (3, 2), (2, 2), {"dilation": 2}),
     "dilated by less than the stride": ((2, 4, 8), (5, 4), (3, 2), (4, 6), {"dilation": 2, "before": (3, 1)}),
     "dilated by more than the stride": ((1, 4, 3), (5, 4), (3, 4), (2, 2), {"dilation": 4, "before": (1, 2)}),
@@ -158,6 +161,17 @@ def test_dilation_has_register_tiles(stride, dilation, share):
     assert kernel["register_tile"] is not None
     # borders of zeros are added up, too, and a result of a stride's phase has taps of its own number
     assert kernel["flops"] < 4 * share**2 * 2 * 64 * 32 * 9 * 14 * 14
+
+
+def test_rows_of_two_have_register_tiles():
+    """Half of the smallest part of a vector: sums made one by one took three times as long."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 0, 1, 0])
+    w = np.zeros((24, 3, 7, 1), np.float32)
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 24, 17, 2))], [tiny.tensor("y", (1, 3, 37, 3))], {"w": w}
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert (kernel["register_tile"] is not None) == (HOST.lanes(F32) > 4)
 
 
 def test_phases_are_put_in_order_without_gathers():

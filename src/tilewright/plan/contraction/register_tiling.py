@@ -172,7 +172,11 @@ def is_tileable(
             return None
         if run == 0:
             return None
-    return c if min(c.extent(c.vector), c.run or lanes) * 2 > lanes else None
+    filled = min(c.extent(c.vector), c.run or lanes)
+    # half of the smallest part of a vector may be empty where there are columns beside a row of two; where
+    # nothing else has columns, blocks of channels are faster for small images
+    part = lanes == FEWEST_LANES < target.lanes(total) and c.vector in c.axes("n")
+    return c if filled * 2 > lanes or (part and filled * 2 == lanes) else None
 
 
 def _moving(ld: Load) -> frozenset[str]:
