@@ -33,6 +33,8 @@ LEFT: Final = 1 / 32
 MOST_APART: Final = 4
 #: Lanes of a vector that holds a whole short row, at least.
 FEWEST_LANES: Final = 4
+#: Vectors of a reduction, over all its axes, from which on it pays to sum up in lanes.
+VECTORS_OF_SUMS: Final = 2
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
 #: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
@@ -208,9 +210,12 @@ def vector_width(c: Contraction, target: Target) -> int:
     while part > FEWEST_LANES and c.extent(c.vector) <= part // 2:
         part //= 2
     columns = math.prod(c.extent(axis) for axis in c.axes("n"))
-    if _short_row(c, lanes) or (c.vector in c.axes("n") and columns >= 2 * part):
+    summed = math.prod(c.extent(axis) for axis in c.axes("k", "window"))
+    if _short_row(c, lanes) or (
+        c.vector in c.axes("n") and (columns >= 2 * part or summed < VECTORS_OF_SUMS * lanes)
+    ):
         # the part of a vector that holds the row: there are more columns, as of a transposed convolution's
-        # phases, or nothing besides
+        # phases, or nothing besides, and sums too short to be in lanes
         return part
     return lanes
 

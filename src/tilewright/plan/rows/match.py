@@ -15,7 +15,7 @@ from tilewright.analysis import pointwise_reader, reduction_of
 from tilewright.ir import Index, Load, Program, Stage, loads
 from tilewright.plan.contraction.output_order import blocks_of
 from tilewright.plan.contraction.packing import panel_layout
-from tilewright.plan.contraction.register_tiling import is_tileable
+from tilewright.plan.contraction.register_tiling import VECTORS_OF_SUMS, is_tileable
 from tilewright.plan.far_prefetch import stride
 from tilewright.target import Target
 
@@ -27,8 +27,6 @@ MAX_GATHERED_ROWS: Final = 8
 #: copied along the reduction first. Copied, picked, ms: 64x4x100000 0.52, 0.39; 512x2x4096 0.058, 0.069;
 #: 512x3x4096 0.065, 0.094; 512x4x20000 0.68, 0.73.
 MAX_PICKED_APART, MAX_PICKED_ROWS = 4, 64
-#: Vectors of a reduction, over all its axes, from which on this pays.
-MIN_VECTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +112,11 @@ def match_lanes(
         return None
     extent, lanes = dict(reds)[axis], target.lanes(write.value.dtype)
     # vectors, or half ones, of the axis itself or of the axes around it, unless windows slide along it
-    if extent < MIN_VECTORS * lanes and any(
+    if extent < VECTORS_OF_SUMS * lanes and any(
         len(i.vars) > 1 for ld in terms for i in ld.indices if axis in i.vars
     ):
         return None
-    if extent < max(2, lanes // 2) or prod(n for _, n in reds) < MIN_VECTORS * lanes:
+    if extent < max(2, lanes // 2) or prod(n for _, n in reds) < VECTORS_OF_SUMS * lanes:
         return None
     if not _suits(program, stage, target, constants):
         return None
@@ -156,7 +154,7 @@ def _in_blocks(
     vector = min(size, lanes)
     if size % vector or vector < max(2, lanes // 2) or dict(reds)[axis] % size:
         return None
-    if prod(n for _, n in reds) < MIN_VECTORS * lanes:
+    if prod(n for _, n in reds) < VECTORS_OF_SUMS * lanes:
         return None
     return LaneMatch(axis, tuple(terms), (), 1, False, pars, reds, vector)
 

@@ -7,7 +7,13 @@ from tests.unit.strategies.test_default import check, conv_program, t
 from tilewright import lang
 from tilewright.ir import F32
 from tilewright.lang import ops
-from tilewright.plan.contraction.register_tiling import FEWEST_LANES, MOST_APART, is_tileable, vector_width
+from tilewright.plan.contraction.register_tiling import (
+    FEWEST_LANES,
+    MOST_APART,
+    VECTORS_OF_SUMS,
+    is_tileable,
+    vector_width,
+)
 from tilewright.plan.inlining import inline_stages
 from tilewright.schedule import Schedule
 
@@ -96,3 +102,16 @@ def test_roots_of_sums_of_squares(size):
         lang.program([x], [lang.compute(total.shape, lambda *i: lang.sqrt(total[i]), name="Y")]),
         interpret=False,
     )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("columns", [2, 3, 5, 7, 8])
+@pytest.mark.parametrize("depth", [1, 3, 16, 31])
+def test_narrow_products_of_short_sums(columns, depth, threads):
+    """Their rows are parts of vectors: sums of fewer than two vectors are not in lanes (3200x7x31: 390 us -> 13)."""
+    a, b, r = t(37, depth, name="A"), t(depth, columns, name="B"), lang.reduce_axis(depth, "k")
+    y = lang.compute((37, columns), lambda i, j: lang.sum(a[i, r] * b[r, j], axis=r), name="Y")
+    p = lang.program([a, b], [y])
+    short = depth < VECTORS_OF_SUMS * HOST.lanes(F32)
+    assert not short or is_tileable(p, p.stage("Y"), HOST) is not None
+    check(p, threads=threads, interpret=False)
