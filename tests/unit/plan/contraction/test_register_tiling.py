@@ -71,11 +71,12 @@ def test_columns_of_half_a_vector_in_several_axes(results, phases):
     (stage,) = s.source.stages
     found = is_tileable(s.source, stage, X86_AVX512)
     assert found is not None and vector_width(found, X86_AVX512) == 8
-    # a matrix of so few columns is summed along its rows
-    x, w = t(35, 24, name="X"), t(24, results, name="W")
-    y = lang.compute((35, results), lambda i, j: lang.sum(x[i, k] * w[k, j], axis=k), name="Y")
-    program = lang.program([x, w], [y])
-    assert is_tileable(program, program.stages[0], X86_AVX512) is None
+    # a matrix of so few columns is summed along its rows, where these have two vectors
+    for depth in (31, 32):
+        x, w, k = t(35, depth, name="X"), t(depth, results, name="W"), lang.reduce_axis(depth, "k")
+        y = lang.compute((35, results), lambda i, j: lang.sum(x[i, k] * w[k, j], axis=k), name="Y")  # noqa: B023
+        program = lang.program([x, w], [y])
+        assert (is_tileable(program, program.stages[0], X86_AVX512) is None) == (depth == 32)
 
 
 def test_without_a_number_of_vectors_there_is_no_tile():
