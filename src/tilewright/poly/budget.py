@@ -22,7 +22,7 @@ OPERATIONS: Final = 200_000_000
 """Limit on isl's operations of one question (ten seconds where they are quick)."""
 AT_ONCE: Final = 2_000_000
 """Operations that are tried at once (0.1 seconds in the rule): few questions take more."""
-FIRST: Final = 20_000
+FIRST: Final = 50_000
 STEP: Final = 4
 """So many are tried first, then so many times as many: how long they take grows without limit."""
 AT_ONCE_SECONDS: Final = 2.0
