@@ -218,9 +218,9 @@ def _of_function(func: LoopFunction, places: _Places) -> tuple[dict[int, str], p
 
 def _choose(model: poly.Model, places: _Places) -> tuple[dict[int, str], poly.SymbolicRace | None]:
     """Barriers, by their order in the function, with their scopes; and a race that none resolves."""
-    races = list(poly.thread_conflicts(model))
+    races = poly.thread_conflicts(model)
     if not places.inside:
-        races = [poly.outside_of_threads(model, race) for race in races]
+        races = tuple(poly.outside_of_threads(model, race) for race in races)
     if not races:
         return {}, None
     given = [n for n, depth in enumerate(places.depths) if depth < 0]

@@ -1,7 +1,7 @@
 """Iteration spaces, dependences, legality and schedule trees: a thin typed wrapper over isl.
 
-Questions about loop functions, and :class:`Dependences`, have limits of isl's time. What takes models, groups
-or trees has none of its own: ask it within :func:`bounded`.
+Every function that asks isl has limits of isl's time, and raises ResourceError behind them; several questions
+together have one where they are asked within :func:`bounded`.
 
 The names below are loaded on first use, so that importing the package loads neither numpy nor islpy.
 """

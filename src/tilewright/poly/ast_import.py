@@ -54,6 +54,7 @@ from tilewright.ir import (
     substitute_index,
     var,
 )
+from tilewright.poly.budget import limited
 from tilewright.poly.executions import (
     PARALLEL_MARK,
     SCRATCH_MARK,
@@ -393,6 +394,7 @@ def _scratch(model: Model, schedule: isl.Schedule) -> list[tuple[MarkedPart, tup
     return found
 
 
+@limited("the tree for {} is too large", "use smaller parts, or another tree")
 def import_tree(model: Model, schedule: isl.Schedule, taken: Iterable[str] = ()) -> LoopFunction:
     """The loop function of a schedule tree over the statements of ``model``.
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import islpy as isl
 
@@ -35,6 +36,17 @@ _SPENT: Final = "maximal number of operations exceeded"
 _NO_MEMORY: Final = "allocation failure"
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Named(Protocol):
+    """What questions are about: a model, or something that has one."""
+
+    @property
+    def name(self) -> str: ...
+
+
+S = TypeVar("S", bound=_Named)
 
 
 def is_spent(error: isl.Error) -> bool:
@@ -79,6 +91,24 @@ def bounded(
         raise ResourceError(f"{what}: isl gave up after {operations} operations", hint=hint) from None
     except EndedError:
         raise ResourceError(f"{what}: {ended_after(seconds)}", hint=hint) from None
+
+
+def limited(
+    what: str, hint: str = ""
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
+    """A function of which each call is a question, as :func:`bounded` asks it.
+
+    ``{}`` in ``what`` becomes the name of the first argument.
+    """
+
+    def asking(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+        @wraps(function)
+        def ask(about: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return bounded(lambda: function(about, *args, **kwargs), what.format(about.name), hint)
+
+        return ask
+
+    return asking
 
 
 def _at_once(question: Callable[[], T]) -> T:

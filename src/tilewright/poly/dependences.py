@@ -189,6 +189,11 @@ class Dependences:
         self._seconds = seconds
         self._found: dict[tuple[DependenceKind, str, int], tuple[Dependence, ...]] = {}
 
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.model.name
+
     def of_access(self, kind: DependenceKind, sink: PolyStatement, slot: int) -> tuple[Dependence, ...]:
         """The dependences of one kind whose sink is one access of a statement."""
         key = kind, sink.name, slot

@@ -50,6 +50,7 @@ from tilewright.ir import (
     var,
 )
 from tilewright.poly.black_box import is_black_box, known_indices
+from tilewright.poly.budget import limited
 from tilewright.poly.conditions import truth
 from tilewright.poly.loads import executed_loads
 from tilewright.poly.spaces import DIM, Domain, context_set, union_map, union_set
@@ -136,6 +137,11 @@ class Model:
     statements: tuple[PolyStatement, ...]
     barriers: tuple[PolyBarrier, ...]
     buffers: Mapping[str, Buffer] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.name
 
     def statement(self, name: str) -> PolyStatement:
         """The statement called ``name``; ``KeyError`` where there is none."""
@@ -509,6 +515,7 @@ class _Extractor:
         return self.relation(w.buffer, declared, offsets, space, region, c, w.extents)
 
 
+@limited("the accesses of {} are too many", "take a smaller function")
 def extract_model(func: LoopFunction, params: Mapping[str, int] | None = None) -> Model:
     """The polyhedral model of a loop function, symbolic in its parameters except for those given.
 

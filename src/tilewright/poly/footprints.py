@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import islpy as isl
 
+from tilewright.poly.budget import limited
 from tilewright.poly.extract import Model
 from tilewright.poly.fusion import Group
 from tilewright.poly.spaces import CONTEXT, DIM, maps_of
@@ -12,6 +13,7 @@ from tilewright.poly.tree import split_and_tile
 Box = tuple[tuple[int, int], ...]
 
 
+@limited("the tiles of {} are too many for isl", "use larger ones, or of fewer statements")
 def tile_instances(model: Model, group: Group) -> list[tuple[str, Box, tuple[Box, ...], float]]:
     """Per statement of a group, producers first: boxes of all instances, of a tile's, of its neighbours'.
 

@@ -18,12 +18,13 @@ from itertools import combinations
 
 import islpy as isl
 
+from tilewright.poly.budget import limited
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import PARALLEL_MARK, scratch_mark
 from tilewright.poly.extract import Model, PolyStatement
 from tilewright.poly.groups import Space
 from tilewright.poly.spaces import maps_of, union_map
-from tilewright.poly.tree import box, extension, footprint, graft_tree, separate, split_and_tile
+from tilewright.poly.tree import box, extension, footprint, graft_tree, recomputed, separate, split_and_tile
 from tilewright.support import ScheduleError
 
 CPU_CAP = 1
@@ -50,9 +51,10 @@ class Group:
     @property
     def recomputes(self) -> dict[str, bool]:
         """Per fused statement, whether some instance runs in several tiles."""
-        return {name: not e.is_injective() for name, e in self.extensions.items()}
+        return recomputed(self.extensions)
 
 
+@limited("the groups of {} are too many for isl", "fuse fewer statements, or in fewer tiles")
 def construct(
     dependences: Dependences,
     live: Space,
@@ -94,6 +96,7 @@ def construct(
     return Group(live, tiled, tuple(producers), extensions, names, parallel)
 
 
+@limited("the groups of {} are too many for isl", "fuse fewer statements, or in fewer tiles")
 def compose(
     dependences: Dependences, spaces: Sequence[Space], sizes: Sequence[int], *, cap: int = CPU_CAP
 ) -> list[Group]:
@@ -116,6 +119,7 @@ def compose(
         live |= more
 
 
+@limited("the groups of {} are too many for isl", "fuse fewer statements, or in fewer tiles")
 def fuse(model: Model, groups: Sequence[Group]) -> isl.Schedule:
     """Algorithm 2: the tree of the groups, one after another; raises ScheduleError for none.
 

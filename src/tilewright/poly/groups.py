@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import islpy as isl
 
-from tilewright.poly.budget import counted, ended_after
+from tilewright.poly.budget import counted, ended_after, limited
 from tilewright.poly.child import EndedError, SpentError, asked_apart
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import children, type_of
@@ -48,6 +48,7 @@ class Space:
         return next((n for n, c in enumerate(self.coincident) if not c), len(self.coincident))
 
 
+@limited("the dependences of {} are too many", "fuse fewer statements")
 def space_of(dependences: Dependences, schedule: isl.Schedule) -> Space:
     """A space with the facts of its outer band, by the exact dependences among its statements."""
     names = tuple(str(s.get_tuple_name()) for s in sets_of(schedule.get_domain()))
@@ -74,11 +75,13 @@ def _distances(relation: isl.UnionMap, partial: isl.UnionMap) -> Iterator[isl.Se
             yield distance
 
 
+@limited("the dependences of {} are too many", "fuse fewer statements")
 def spaces_as_written(dependences: Dependences) -> list[Space]:
     """One space for each outermost nest of the function."""
     return [_built(dependences, *part) for part in _nests(dependences.model)]
 
 
+@limited("the dependences of {} are too many", "fuse fewer statements")
 def conservative_fusion(dependences: Dependences) -> list[Space]:
     """Outermost nests joined with the one before them, where all values pass between equal points.
 
@@ -164,6 +167,7 @@ def _same(dependences: Dependences, first: Band, second: Band, count: int) -> bo
     return True
 
 
+@limited("the dependences of {} are too many", "fuse fewer statements")
 def isl_schedule(
     dependences: Dependences,
     fusion: Fusion,

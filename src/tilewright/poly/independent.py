@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tilewright.ir import LoopFunction
-from tilewright.poly.budget import OPERATIONS, SECONDS, bounded
+from tilewright.poly.budget import OPERATIONS, SECONDS, bounded, limited
 from tilewright.poly.dependences import Dependence, Dependences
 from tilewright.poly.extract import Model, extract_model
 from tilewright.poly.kinds import accumulation
@@ -62,6 +62,7 @@ def _facts(func: LoopFunction) -> LoopFacts:
     return LoopFacts(frozenset(every - carrying), frozenset(carrying - ordered))
 
 
+@limited("the accesses of {} are too many")
 def meet_apart(model: Model, one: tuple[Collection[str], str], two: tuple[Collection[str], str]) -> bool:
     """Whether different iterations of two neighbouring loops touch one element, one of them writing.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import islpy as isl
 
 from tilewright.ir import THREAD_AXES, Index, atomic_update, index, is_thread, var
+from tilewright.poly.budget import limited
 from tilewright.poly.extract import Model, PolyAccess, PolyBarrier, PolyStatement, team_dims
 from tilewright.poly.spaces import DIM
 
@@ -74,8 +75,13 @@ def _updates_at_once(a: PolyStatement, p: PolyAccess, b: PolyStatement, q: PolyA
     return p.buffer == q.buffer == one.buffer == two.buffer
 
 
-def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
+@limited("the conflicts between threads of {} are too many")
+def thread_conflicts(model: Model) -> tuple[SymbolicRace, ...]:
     """Pairs of statements that threads of one block may not run at once; barriers are not looked at."""
+    return tuple(_thread_conflicts(model))
+
+
+def _thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
     written = {w.buffer for s in model.statements for w in s.writes}
     for n, a in enumerate(model.statements):
         region = _region(a)
@@ -98,6 +104,7 @@ def thread_conflicts(model: Model) -> Iterator[SymbolicRace]:
                         yield SymbolicRace(where, p.buffer, a, b, found, team)
 
 
+@limited("the conflicts between threads of {} are too many")
 def settles_at_barriers(model: Model, s: PolyStatement) -> bool:
     """Whether what a statement writes may arrive at any time up to the next barrier of its block.
 
@@ -130,6 +137,7 @@ def settles_at_barriers(model: Model, s: PolyStatement) -> bool:
     return True
 
 
+@limited("the conflicts between threads of {} are too many")
 def outside_of_threads(model: Model, race: SymbolicRace) -> SymbolicRace:
     """A conflict without the loops over threads and inside of them: what barriers around those can part."""
     a, b = _outer(race.first), _outer(race.second)
@@ -178,10 +186,16 @@ class Partings:
         self._before: dict[tuple[str, int, bool], isl.Map] = {}
         self._parted: dict[tuple[str, str, int], isl.Map] = {}
 
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.model.name
+
     def parted(self, race: SymbolicRace, number: int) -> isl.Map:
         """Pairs of a conflict among threads, in any order, that a barrier (by its number) stands between."""
         return self.between(race.first, race.second, race.team, number)
 
+    @limited("the conflicts between threads of {} are too many")
     def between(self, a: PolyStatement, b: PolyStatement, team: tuple[str, ...], number: int) -> isl.Map:
         """Pairs of instances of two statements that a barrier of their team stands between."""
         if team_of(self.model.barriers[number]) != team:

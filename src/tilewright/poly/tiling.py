@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tilewright.ir import For, LoopFunction, blocks, locate
+from tilewright.poly.budget import limited
 from tilewright.poly.dependences import Dependence, Dependences
 from tilewright.poly.executions import PARALLEL_MARK, children, type_of
 from tilewright.poly.extract import Model
@@ -59,6 +60,7 @@ class Tiled:
         return LoopFacts(frozenset(free), frozenset(sums))
 
 
+@limited("the tiles of {} are too many for isl", "use larger ones, or of fewer statements")
 def tiled(dependences: Dependences, schedule: isl.Schedule, sizes: Sequence[int], *, parallel: bool) -> Tiled:
     """A schedule whose outermost permutable bands of two loops or more run in tiles.
 

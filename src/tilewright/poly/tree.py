@@ -18,6 +18,7 @@ from typing import TypeAlias
 import islpy as isl
 
 from tilewright.ir import Index, var
+from tilewright.poly.budget import bounded, limited
 from tilewright.poly.dependences import Dependences
 from tilewright.poly.executions import PARALLEL_MARK, children, scratch_mark, type_of
 from tilewright.poly.extract import Model, PolyStatement
@@ -97,6 +98,7 @@ def insert(node: isl.ScheduleNode, model: Model, structure: Structure) -> isl.Sc
             return node
 
 
+@limited("the tree of {} is too large")
 def tree_of(model: Model, names: Collection[str] | None = None) -> isl.Schedule:
     """The schedule tree of a function as written, or of some of its statements."""
     chosen = [s for s in model.statements if names is None or s.name in names]
@@ -128,6 +130,7 @@ def split_and_tile(node: isl.ScheduleNode, sizes: Sequence[int]) -> isl.Schedule
     return node.band_set_permutable(1).band_tile(multi_val(node, sizes))
 
 
+@limited("the dependences of {} are too many", "fuse fewer statements")
 def band_facts(
     dependences: Dependences, members: Sequence[Mapping[str, Index]]
 ) -> tuple[bool, tuple[bool, ...]]:
@@ -192,6 +195,12 @@ def separate(model: Model, tile: isl.ScheduleNode, sizes: Sequence[int]) -> isl.
 def prefix_of(node: isl.ScheduleNode, domain: isl.UnionSet) -> isl.UnionMap:
     """Instances of ``domain`` to the values of the bands above ``node``."""
     return node.get_prefix_schedule_relation().intersect_domain(domain)
+
+
+def recomputed(extensions: Mapping[str, isl.Map]) -> dict[str, bool]:
+    """Per statement, whether some instance runs in several of the tiles that an extension gives."""
+    what = f"the tiles of {', '.join(extensions)} are too many for isl"
+    return bounded(lambda: {name: not e.is_injective() for name, e in extensions.items()}, what)
 
 
 def footprint(prefix: isl.UnionMap, accesses: isl.UnionMap) -> isl.UnionMap:
@@ -268,9 +277,10 @@ class TiledTree:
     @property
     def recomputes(self) -> dict[str, bool]:
         """Per fused statement, whether some instance runs in several tiles."""
-        return {name: not e.is_injective() for name, e in self.extensions.items()}
+        return recomputed(self.extensions)
 
 
+@limited("the tiles of {} are too many for isl", "use larger ones, or of fewer statements")
 def tile_and_fuse(
     model: Model,
     live_out: str,
