@@ -409,10 +409,10 @@ def movement() -> Iterator[Case]:
     for mode, pads, dtype, opset in itertools.product(
         ("constant", "reflect", "edge", "wrap"),
         ((0, 1, 2, 0), (2, 2, 1, 1), (0, 0, 0, 0), (-1, 0, 1, 0)),
-        ("float32", "int64"),
+        ("float32", "int64", "bool"),
         (11, 13, 19),
     ):
-        if mode == "wrap" and opset < 19:
+        if (mode == "wrap" and opset < 19) or (dtype == "bool" and opset < 13):
             continue
         yield Case(
             "Pad",

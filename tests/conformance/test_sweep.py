@@ -8,10 +8,15 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import cache
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
+from onnx import shape_inference
+from onnx.checker import check_model
 from onnx.reference import ReferenceEvaluator
 
 from tilewright.frontend import import_onnx
@@ -29,12 +34,17 @@ NEWER = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "BatchNormalization": 1
 
 
 @cache
-def _cases() -> tuple[object, ...]:
+def _beside(module: str) -> ModuleType:
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        from sweep_cases import all_cases  # noqa: PLC0415 - beside the benchmarks
+        return import_module(module)
     finally:
         sys.path.remove(str(BENCHMARKS))
+
+
+@cache
+def _cases() -> tuple[object, ...]:
+    all_cases = _beside("sweep_cases").all_cases
     return tuple(
         case
         for case in all_cases()[::STRIDE]
@@ -51,6 +61,21 @@ def test_the_sweep_is_as_large_as_it_should_be() -> None:
     names = [case.name for case in _cases()]
     assert len({case.op for case in _cases()}) >= 60
     assert len(set(names)) >= len(names) * 0.98
+
+
+def test_drawn_cases_are_found_again_by_their_names() -> None:
+    drawn = _beside("sweep_random")
+    found = list(islice(drawn.drawn_cases(3), 60))
+    assert {name.split(":")[1] for name, _ in found} == set(drawn.KINDS)
+    assert len({case.name for _, case in found}) >= 55
+    for name, case in found:
+        seed, kind, number = name.split(":")
+        again = drawn.drawn_case(int(seed), kind, int(number))
+        assert again.name == case.name
+        assert again.model().SerializeToString() == case.model().SerializeToString()
+        assert all(np.array_equal(again.feeds[each], case.feeds[each]) for each in case.feeds)
+        if not case.domain:
+            check_model(shape_inference.infer_shapes(case.model(), strict_mode=True))
 
 
 @pytest.mark.parametrize("part", range(6))

@@ -282,7 +282,8 @@ def pad(
     fill = ctx.values[2] if value is not None and len(ctx.values) > 2 else None
     if value is None or fill is not None:
         constant = fill.reshape(()).item() if fill is not None else ctx.real("value", 0.0)
-        source = bounded(x, constant if x.dtype == "bool" or x.dtype[0] in "fb" else int(constant))
+        kind = bool if x.dtype == "bool" else float if x.dtype[0] in "fb" else int
+        source = bounded(x, kind(constant))
         return compute(
             shape, lambda *i: source[tuple(at - before[a] for a, at in enumerate(i))], name=stem(ctx)
         )

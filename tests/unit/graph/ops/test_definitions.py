@@ -37,6 +37,14 @@ def run(
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 
 
+@pytest.mark.parametrize("value", [None, False, True])
+def test_truth_values_are_padded_with_truth_values(value: bool | None) -> None:
+    x = np.array([[True, False], [False, True]])
+    filler = None if value is None else np.array(value)
+    found = run("Pad", x, np.array([1, 0, 0, 2]), filler, fixed=[1] if value is None else [1, 2])
+    np.testing.assert_array_equal(found[0], np.pad(x, ((1, 0), (0, 2)), constant_values=bool(value)))
+
+
 @pytest.mark.parametrize("axis", [-3, -2, -1, 0, 1, 2, 3])
 def test_softmax_before_operator_set_13_takes_the_axes_from_one_on(axis: int) -> None:
     first = axis % 3 if axis < 3 else 3
