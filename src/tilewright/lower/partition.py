@@ -14,23 +14,30 @@ from tilewright.analysis import unclamped
 from tilewright.ir import (
     SERIAL,
     Atom,
+    Condition,
     Env,
+    Expr,
     FloorDiv,
     For,
+    If,
     Index,
     LoopFunction,
     MinMax,
     Mod,
+    Opaque,
     Stmt,
     buffers_of,
     imax,
     imin,
     index,
     indices_of,
+    int_lower,
     int_upper,
+    locate,
     lower,
     map_exprs,
     map_indices,
+    map_stmt,
     prove_ge0,
     rename_loops,
     seq,
@@ -39,6 +46,7 @@ from tilewright.ir import (
     stmt_exprs,
     stmt_loads,
     stmt_writes,
+    substitute_index,
     walk,
     with_stmt_children,
 )
@@ -77,13 +85,17 @@ def partition_loops(func: LoopFunction) -> LoopFunction:
     def visit(s: Stmt, env: dict[str, tuple[Index, Index]]) -> Stmt:
         if not isinstance(s, For):
             return with_stmt_children(s, tuple(visit(k, env) for k in stmt_children(s)))
-        inner = {**env, s.var: (s.lo, s.hi - 1)}
+        body = visit(s.body, {**env, s.var: (s.lo, s.hi - 1)})
+        if body is not s.body:
+            # what is nearest to the lanes is taken apart: of outer loops more is at borders
+            return replace(s, body=body)
         if s.step == 1 and s.kind.name in ("vector", "serial"):
-            found = _inside(s, env)
+            whole, rest = _whole_lanes(s, env)
+            found = _inside(whole, env)
             if found is not None and _is_small(s) and not _touches(s, registers):
-                return _parts(s, found, env, taken)
-        body = visit(s.body, inner)
-        return s if body is s.body else replace(s, body=body)
+                parts = _parts(whole, found, env, taken)
+                return parts if rest is None else seq(parts, rename_loops(rest, taken))
+        return s
 
     return func.with_body(visit(func.body, {}))
 
@@ -103,16 +115,65 @@ def _parts(s: For, inside: _Inside, env: Env, taken: set[str]) -> Stmt:
     return seq(*parts)
 
 
+def _whole_lanes(s: For, env: Env) -> tuple[For, For | None]:
+    """A loop while no lane is masked out, without that condition, and the iterations in which some are.
+
+    A masked lane that is clamped is read by itself, if it is read at all: most vectors have no such lane.
+    """
+    masks = [(c, _bound(index, s.var, below)) for c, index, below in _masks(s)]
+    ends = [bound[1] for _, bound in masks if bound is not None and bound[0] == "hi"]
+    if not ends or len(ends) < len(masks):
+        return s, None
+    end = simplify(imax(imin(s.hi, *ends), s.lo), env)
+    gone = {c for c, _ in masks}
+
+    def without(each: Stmt) -> Stmt:
+        if not isinstance(each, If) or gone.isdisjoint(each.cond):
+            return each
+        left = tuple(c for c in each.cond if c not in gone)
+        return replace(each, cond=left) if left else each.then
+
+    whole = replace(s, hi=end, body=map_stmt(s.body, without))
+    # the lanes of a vector loop past its end are all masked out
+    return whole, None if s.kind.name == "vector" else replace(s, lo=end)
+
+
+def _masks(s: For) -> Iterator[tuple[Condition, Index, Env]]:
+    """Conditions on the lanes of ``s`` or of a short vector loop below, by what runs below ``s``."""
+
+    def visit(
+        node: Stmt, lanes: str, below: dict[str, tuple[Index, Index]]
+    ) -> Iterator[tuple[Condition, Index, Env]]:
+        if isinstance(node, For):
+            vector = node.kind.name == "vector"
+            if node.kind.name in ("parallel", "thread") or (vector and lanes):
+                return
+            lanes = node.var if vector else lanes
+            below = {**below, node.var: (node.lo, node.hi - 1)}
+        elif isinstance(node, If) and lanes and node.orelse is None:
+            for c in node.cond:
+                if c.op == "ge" and c.index is not None and lanes in c.index.vars:
+                    yield c, c.index, below
+        for child in stmt_children(node):
+            yield from visit(child, lanes, below)
+
+    return visit(s.body, s.var if s.kind.name == "vector" else "", {})
+
+
 def _unclamped(s: For, inside: _Inside) -> For:
     def of_index(x: Index) -> Index:
-        if not any(isinstance(atom, MinMax | FloorDiv | Mod) for atom, _ in x.terms):
+        if not any(isinstance(atom, MinMax | FloorDiv | Mod | Opaque) for atom, _ in x.terms):
             return x
         out = Index(x.const)
         for atom, c in x.terms:
             out = out + inside.clamps.get(atom, index(atom)) * c
-        return out
+        # an element may be looked up by what is read through clamps itself
+        return substitute_index(out, {}, of_expr)
 
-    body = map_exprs(s.body, of_index, lambda e: map_indices(e, of_index))
+    def of_expr(e: Expr) -> Expr:
+        return map_indices(e, of_index)
+
+    body = map_exprs(s.body, of_index, of_expr)
     return replace(s, lo=inside.lo, hi=inside.hi, body=body)
 
 
@@ -139,10 +200,18 @@ def _inside(s: For, env: Env) -> _Inside | None:
         return None
     lo = simplify(imin(imax(s.lo, *lows), s.hi), env)
     hi = simplify(imax(imin(s.hi, *highs), lo), env)
-    before, after = int_upper(lo - s.lo, env), int_upper(s.hi - hi, env)
+    # loops around may cut rows in tiles, most of which have no border: what is at the lanes is taken apart
+    # for these, whatever is left of it at the ends of rows
+    least = int_lower if _is_at_lanes(s) else int_upper
+    before, after = least(lo - s.lo, env), least(s.hi - hi, env)
     if before is None or after is None or before + after > MOST_AT_BORDERS * extent:
         return None
     return _Inside(lo, hi, clamps)
+
+
+def _is_at_lanes(s: For) -> bool:
+    """Whether no other loop runs between a loop and the lanes below it, but for expanded ones."""
+    return all(each.node.kind.name in ("vector", "unroll") for each in locate(s.body, For))
 
 
 def _clamps(s: For, below: dict[str, tuple[Index, Index]]) -> Iterator[tuple[MinMax, str, Env]]:

@@ -7,7 +7,7 @@ import pytest
 
 from native_kernel import Native
 from tilewright import lang
-from tilewright.ir import For, MinMax, run_function, stmt_children, stmt_loads, verify
+from tilewright.ir import For, If, MinMax, locate, run_function, stmt_children, stmt_loads, verify
 from tilewright.lower import lower
 from tilewright.schedule import Schedule
 
@@ -83,6 +83,57 @@ def test_tiles_at_borders_only():
     func = run(s, 3, 512, native=True)
     inside = [loops[-1] for loops in vector_loops(func.body) if not is_clamped(loops[-1])]
     assert [str(loop.hi) for loop in inside] == ["min(128, -128*x_o + 509)"]
+
+
+@pytest.mark.parametrize("inner", [(), (16,)])
+def test_tiles_that_may_be_all_border(inner):
+    """Most tiles have no border, so what is nearest to the lanes is taken apart, not the loop over tiles."""
+    s = Schedule(blurred(1000, 70)).split("x", 128).reorder("x_o", "y", "x_i")
+    for size in inner:
+        s = s.split("x_i", size)
+    s = s.vectorize(s.loops("C")[-1])
+    func = run(s, 70, 1000, native=True)
+    nests = list(vector_loops(func.body))
+    assert [loops[0].var for loops in nests] == [nests[0][0].var] * len(nests)
+    (within,) = (loops for loops in nests if not is_clamped(loops[-1]))
+    at = within[-2] if inner else within[-1]
+    assert (str(at.lo), str(at.hi)) == {
+        (): ("max(0, -128*x_o + 70)", "min(128, -128*x_o + 930)"),
+        (16,): ("max(0, -8*x_o + 5)", "min(8, -8*x_o + 58)"),
+    }[inner]
+    # lanes past the end are cut off, or stand in iterations of their own: 1000 is no multiple of 16
+    masked = [loops for loops in nests if any(True for _ in locate(loops[-1], If))]
+    assert [is_clamped(loops[-1]) for loops in masked] == [True] * len(inner)
+
+
+def test_tiles_of_two_axes_shared_as_one():
+    s = Schedule(blurred(512, 3, 8)).split("x", 128).split("y", 2).reorder("y_o", "x_o", "y_i", "x_i")
+    s = s.fuse("y_o", "x_o")
+    s = s.parallel(s.loops("C")[0]).vectorize("x_i")
+    inside = [v[-1] for v in vector_loops(run(s, 3, 512, 8, native=True).body) if not is_clamped(v[-1])]
+    assert len(inside) == 1
+
+
+def test_tables_looked_up_by_clamped_elements():
+    X, table = lang.placeholder((200,), "u8", name="X"), lang.placeholder((256,), name="T")
+    near = lang.boundary(X, mode="clamp")
+    C = lang.compute((200,), lambda x: table[near[x - 1]] + table[near[x + 1]], name="C")
+    func = lower(Schedule(lang.program([X, table], [C])).vectorize("x").func)
+    clamps = [
+        any(
+            isinstance(a, MinMax)
+            for ld in stmt_loads(v[-1])
+            if ld.buffer == "X"
+            for a, _ in ld.indices[0].terms
+        )
+        for v in vector_loops(func.body)
+    ]
+    assert clamps == [False]
+    arrays = {"X": np.random.default_rng(0).integers(0, 256, 200).astype(np.uint8)}
+    arrays["T"] = np.random.default_rng(1).random(256).astype(np.float32)
+    x, at = arrays["X"], np.arange(200)
+    wanted = arrays["T"][x[np.maximum(at - 1, 0)]] + arrays["T"][x[np.minimum(at + 1, 199)]]
+    np.testing.assert_array_equal(run_function(func, arrays)["C"], wanted)
 
 
 @pytest.mark.parametrize(("width", "radius"), [(40, 2), (64, 40)])
