@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.codegen import emit_c, lower_for_c
 from tilewright.ir import Buffer, LoopFunction
-from tilewright.poly import OneTile, infer_kinds, tile_by_tile
+from tilewright.poly import OneTile, allocations_inside, infer_kinds, scalars_in_results, tile_by_tile
 
 DIMS: Final = 2
 """Loops that are tiled: rows and columns of an image."""
@@ -25,7 +25,9 @@ def tiled_source(func: LoopFunction, dims: int = DIMS) -> str:
     of tiles, positive numbers: those of each group of loops in the order in which these run. Raises
     what :func:`tile_by_tile` does.
     """
-    made = tile_by_tile(infer_kinds(func), dims)
+    private = scalars_in_results(allocations_inside(func))
+    # trees have no storage inside of loops
+    made = tile_by_tile(infer_kinds(func if private.body.allocated else private), dims)
     spaces = [replace(s.func, name=f"{func.name}_tile") for s in made.spaces]
     text = emit_c(*map(lower_for_c, spaces))
     given = [f"a{n}" for n in range(len(func.buffers))]
@@ -53,7 +55,8 @@ def _meaning(spaces: Sequence[OneTile], called: Mapping[str, str]) -> Iterator[s
     """What the sizes of tiles are of, group by group."""
     number = count()
     for space in spaces:
-        names = ", ".join(f"T{next(number)} of {extent}" for extent in space.extents)
+        tiled = space.extents[len(space.origins) - len(space.sizes) :]
+        names = ", ".join(f"T{next(number)} of {extent}" for extent in tiled)
         yield f"{' and '.join(called[name] for name in space.func.outputs)}: {names or 'as a whole'}"
 
 
@@ -64,19 +67,44 @@ def _bytes(b: Buffer) -> int:
 
 
 def _all_tiles(space: OneTile, symbol: str, arrays: Sequence[str], sizes: Sequence[str]) -> Iterator[str]:
-    """Loops over the tiles of a group, on threads, which end early where one before them has failed."""
-    origins = [f"o{n}" for n in range(len(sizes))]
+    """Loops over the tiles of a group, on threads, which end early where one before them has failed.
+
+    Tiles that wait for others run in wavefronts: those of one sum of their numbers at once.
+    """
+    steps = len(space.origins) - len(sizes)
+    numbers, counts = (
+        [f"t{n}" for n in range(len(space.origins))],
+        [f"n{n}" for n in range(len(space.origins))],
+    )
+    widths = ["1"] * steps + list(sizes)
     pad = "    "
-    if sizes:
-        yield f"#pragma omp parallel for collapse({len(sizes)})"
-    rest = []
-    for o, t, extent in zip(origins, sizes, space.extents, strict=True):
-        yield f"{pad}for (int64_t {o} = 0; {o} < {extent}; {o} += {t})"
-        rest.append(f"{t} < {extent} - {o} ? {t} : {extent} - {o}")
-        pad += "    "
-    called = f"{symbol}({', '.join((*arrays, *origins, *rest))})"
+    yield f"{pad}{{"
+    for c, t, extent in zip(counts, widths, space.extents, strict=True):
+        yield f"{pad}    const int64_t {c} = {extent - 1} / {t} + 1;"
+    loops = list(zip(numbers, counts, strict=True))
+    ordered, loops = loops[:steps], loops[steps:]
+    if not space.apart:
+        ordered.append(("wave", f"{' + '.join(c for _, c in loops)} - {len(loops) - 1}"))
+        (leading, count_of_leading), *loops = loops
+    for parallel, nest in ((False, ordered), (True, loops)):
+        if parallel and nest:
+            yield f"#pragma omp parallel for collapse({len(nest)})"
+        for n, bound in nest:
+            pad += "    "
+            yield f"{pad}for (int64_t {n} = 0; {n} < {bound}; {n}++)"
+    yield f"{pad}{{"
+    pad += "    "
+    if not space.apart:
+        first = " - ".join(("wave", *(n for n, _ in loops)))
+        yield f"{pad}const int64_t {leading} = {first};"
+        yield f"{pad}if ({leading} < 0 || {leading} >= {count_of_leading}) continue;"
+    given = [f"{n} * {t}" for n, t in zip(numbers, widths, strict=True)]
+    rest = [
+        f"({n} + 1 < {c} ? {t} : {extent} - {n} * {t})"
+        for n, c, t, extent in zip(numbers, counts, widths, space.extents, strict=True)
+    ]
+    called = f"{symbol}({', '.join((*arrays, *given, *rest[steps:]))})"
     yield from (
-        f"{pad[4:]}{{",
         f"{pad}int32_t before, error = 0;",
         "#pragma omp atomic read",
         f"{pad}before = failed;",
@@ -86,4 +114,5 @@ def _all_tiles(space: OneTile, symbol: str, arrays: Sequence[str], sizes: Sequen
         f"{pad}    failed = error;",
         f"{pad}}}",
         f"{pad[4:]}}}",
+        "    }",
     )

@@ -38,6 +38,9 @@ Env: TypeAlias = Mapping[str, tuple[Index, Index]]
 
 #: Minima and maxima in one sum up to which all combinations of their arguments are bounded.
 _JOINT_MINMAX = 3
+#: Choices of arguments, of a minimum or maximum and of the bounds of the loops around, up to which those
+#: arguments are sought that never decide: 80 take seconds in wavefronts, whose bounds isl has simplified.
+_CASES = 64
 
 
 def loop_env(loops: Iterable[For]) -> dict[str, tuple[Index, Index]]:
@@ -407,6 +410,8 @@ def _simplify_mod(x: Index, d: int, env: Env) -> Index:
 
 
 def _simplify_minmax(op: str, args: list[Index], env: Env) -> Index:
+    if _cases(args, env) > _CASES:
+        return imin(*args) if op == "min" else imax(*args)
     kept: list[Index] = []
     for n, a in enumerate(args):
         others = kept + args[n + 1 :]
@@ -414,6 +419,18 @@ def _simplify_minmax(op: str, args: list[Index], env: Env) -> Index:
         if not any(prove_ge0(a - b if op == "min" else b - a, env) for b in others):
             kept.append(a)
     return imin(*kept) if op == "min" else imax(*kept)
+
+
+def _cases(args: list[Index], env: Env) -> int:
+    """How many choices of arguments a bound of a difference would be sought over."""
+    out = len(args)
+    for low, high in env.values():
+        out *= max(_most_arguments(low), _most_arguments(high))
+    return out
+
+
+def _most_arguments(x: Index) -> int:
+    return max((len(atom.args) for atom, _ in x.terms if isinstance(atom, MinMax)), default=1)
 
 
 def simplify_pred(pred: Pred, env: Env) -> Pred:

@@ -243,9 +243,9 @@ def _outermost(schedule: isl.Schedule) -> list[tuple[str, ...]]:
     return [tuple(str(s.get_tuple_name()) for s in sets_of(p.filter_get_filter())) for p in children(top)]
 
 
-def isl_fusion(dependences: Dependences, fusion: Fusion) -> list[Space]:
-    """The spaces of isl's own schedule: the outermost parts of its tree, in order."""
-    schedule = isl_schedule(dependences, fusion)
+def isl_fusion(dependences: Dependences, fusion: Fusion, names: Collection[str] | None = None) -> list[Space]:
+    """The spaces of isl's own schedule, of all statements or some: the outermost parts of its tree."""
+    schedule = isl_schedule(dependences, fusion, names)
     parts = _outermost(schedule)
     if len(parts) == 1:
         return [space_of(dependences, schedule)]

@@ -88,13 +88,7 @@ def _tiled_band(
     partial = node.band_get_partial_schedule()
     members = [partial.get_at(n) for n in range(node.band_n_member())]
     coincident = [bool(node.band_member_get_coincident(n)) for n in range(len(members))]
-    inner, carried, chained = _innermost(dependences, node, members)
-    points = [m for n, m in enumerate(members) if n != inner] + [members[inner]]
-    last = node.get_schedule_depth() + len(members)
-    if chained or (_deeper(node.child(0), last) and not _forward(node.child(0), carried)):
-        # iterations wait for each other: on diagonals of points none does, and their operations overlap
-        points[-2:] = [points[-2].add(points[-1]), points[-2]]
-        carried = {}
+    points, carried = _order_of_points(dependences, node, members)
     facts.carried |= carried
     widths = [isl.Val.int_from_si(CONTEXT, sizes[min(n, len(sizes) - 1)]) for n in range(len(members))]
     tiles = [m.scale_down_val(width).floor() for m, width in zip(members, widths, strict=True)]
@@ -121,6 +115,28 @@ def _tiled_band(
     if not parallel:
         return node
     return node.insert_mark(mark) if depth == 1 else node.child(0).insert_mark(mark).parent()
+
+
+def over_points(dependences: Dependences, node: isl.ScheduleNode) -> isl.ScheduleNode:
+    """A band of two loops or more in the order in which the points of a tile run."""
+    partial = node.band_get_partial_schedule()
+    members = [partial.get_at(n) for n in range(node.band_n_member())]
+    points, carried = _order_of_points(dependences, node, members)
+    return _points(_insert(node.delete(), points), carried, _Facts())
+
+
+def _order_of_points(
+    dependences: Dependences, node: isl.ScheduleNode, members: Sequence[isl.UnionPwAff]
+) -> tuple[list[isl.UnionPwAff], dict[tuple[str, str], bool]]:
+    """The members, that along rows of arrays innermost, and what it carries alone."""
+    inner, carried, chained = _innermost(dependences, node, members)
+    points = [m for n, m in enumerate(members) if n != inner] + [members[inner]]
+    last = node.get_schedule_depth() + len(members)
+    if chained or (_deeper(node.child(0), last) and not _forward(node.child(0), carried)):
+        # iterations wait for each other: on diagonals of points none does, and their operations overlap
+        points[-2:] = [points[-2].add(points[-1]), points[-2]]
+        carried = {}
+    return points, carried
 
 
 def _points(node: isl.ScheduleNode, carried: Collection[tuple[str, str]], facts: _Facts) -> isl.ScheduleNode:

@@ -166,6 +166,60 @@ def test_sizes_of_tiles_of_several_groups(files, call):
     np.testing.assert_allclose(mean, x.mean(1), rtol=1e-12)
 
 
+SEIDEL = """void relax(double A[30][26]) {
+#pragma scop
+  for (int t = 0; t < 5; t++)
+    for (int i = 1; i < 29; i++)
+      for (int j = 1; j < 25; j++)
+        A[i][j] = (A[i-1][j] + A[i][j-1] + A[i][j] + A[i][j+1] + A[i+1][j]) / 5.0;
+#pragma endscop
+}
+"""
+FLOYD = """void paths(double A[30][30]) {
+#pragma scop
+  for (int k = 0; k < 30; k++)
+    for (int i = 0; i < 30; i++)
+      for (int j = 0; j < 30; j++)
+        A[i][j] = A[i][j] < A[i][k] + A[k][j] ? A[i][j] : A[i][k] + A[k][j];
+#pragma endscop
+}
+"""
+
+
+def relaxed(a):
+    for _ in range(5):
+        for i in range(1, 29):
+            for j in range(1, 25):
+                a[i, j] = (a[i - 1, j] + a[i, j - 1] + a[i, j] + a[i, j + 1] + a[i + 1, j]) / 5.0
+
+
+def paths(a):
+    for k in range(30):
+        np.minimum(a, a[:, k, None] + a[None, k], out=a)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
+@pytest.mark.parametrize(
+    ("text", "expect", "sizes"),
+    [(SEIDEL, relaxed, ("of 5", "of 32", "of 28")), (FLOYD, paths, ("of 30", "of 30"))],
+)
+def test_sizes_of_tiles_without_parallel_loops(files, call, text, expect, sizes):
+    """Tiles run in wavefronts, inside of loops that must stay outermost."""
+    (files / "s.c").write_text(text)
+    assert call("compile", files / "s.c", "--emit", "c-tiles", "-o", files / "n.c")[0] == 0
+    told = ", ".join(f"T{n} {of}" for n, of in enumerate(sizes))
+    assert f"/* a0: {told} */" in (files / "n.c").read_text()
+    run = compiled_tiles(files / "n.c")
+    shape = (30, 26) if len(sizes) == 3 else (30, 30)
+    given = np.random.default_rng(0).random(shape)
+    want = given.copy()
+    expect(want)
+    for tiles in ((2, 7, 9), (64, 3, 1), (1 << 62, 1 << 62, 1 << 62)):
+        a = aligned_copy(given)
+        assert run(a, *tiles[: len(sizes)]) == 0
+        np.testing.assert_allclose(a, want, rtol=1e-12)
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles what is emitted")
 def test_emitted_c_changes_arrays_in_place(files, call):
     result = call("compile", files / "open.c", "--shape", "n=33", "--emit", "c", "-o", files / "g.c")

@@ -235,3 +235,14 @@ def test_footprints_of_a_stencil():
     assert clamped.extent == index(8)
     assert span(index(Opaque(Load("x", (var("h"),), I64))), env, ("h",)) is None
     assert union_span([box, box], env) == box
+
+
+def test_arguments_of_minima_are_dropped_where_there_are_few_cases():
+    """Bounds of many loops with many arguments each leave more cases than anybody can go through."""
+    loops = {f"x{n}": (imax(var("a"), var("b")), imin(N, var("c"))) for n in range(7)}
+    at = {name: (ZERO, index(9)) for name in "abc"}
+    redundant = imin(var("x0"), var("x0") + 3)
+    assert simplify(redundant + 0, at | {"x0": loops["x0"]}) == var("x0")
+    several = imin(var("x0"), var("x1"), var("x0") + 3)
+    assert simplify(several, at | {k: loops[k] for k in ("x0", "x1")}) == imin(var("x0"), var("x1"))
+    assert simplify(several, at | loops) == several

@@ -1,5 +1,6 @@
 """One tile with parameters: any sizes compute what the function does, on storage of a tile."""
 
+from itertools import product
 from random import Random
 
 import numpy as np
@@ -9,7 +10,8 @@ from tests.random_pipelines import random_program
 from tilewright import lang
 from tilewright.frontend.nests import scop
 from tilewright.ir import Alloc, function_at, locate, run_function, to_function, verify
-from tilewright.poly import infer_kinds, tile_by_tile
+from tilewright.poly import allocations_inside, infer_kinds, scalars_in_results, tile_by_tile
+from tilewright.poly.child import EndedError
 from tilewright.support import ProgramError, ResourceError, ScheduleError
 from unit.frontend.nests.polybench import KERNELS, arguments
 
@@ -23,20 +25,19 @@ def one_tile(func, dims=2):
 
 
 def run_tiles(tile, given, sizes):
-    """All tiles of these sizes, one after another."""
+    """All tiles of these sizes: in any order where they are apart, else wave by wave, each in any order."""
     arrays = {n: a.copy() for n, a in given.items()}
-
-    def visit(origins):
-        n = len(origins)
-        if n < len(sizes):
-            for o in range(0, tile.extents[n], sizes[n]):
-                visit((*origins, o))
-            return
-        rest = [min(t, e - o) for o, t, e in zip(origins, sizes, tile.extents, strict=True)]
-        values = dict(zip((*tile.origins, *tile.sizes), (*origins, *rest), strict=True))
+    steps = len(tile.origins) - len(sizes)
+    widths = (1,) * steps + tuple(sizes)
+    counts = [-(-e // t) for e, t in zip(tile.extents, widths, strict=True)]
+    rng = Random(sum(sizes))
+    numbers = [(n, rng.random()) for n in product(*map(range, counts))]
+    wave = (lambda n: 0) if tile.apart else (lambda n: sum(n[steps:]))
+    for n, _ in sorted(numbers, key=lambda each: (each[0][:steps], wave(each[0]), each[1])):
+        origins = [k * t for k, t in zip(n, widths, strict=True)]
+        rest = [min(t, e - o) for o, t, e in zip(origins, widths, tile.extents, strict=True)]
+        values = dict(zip((*tile.origins, *tile.sizes), (*origins, *rest[steps:]), strict=True))
         arrays.update(run_function(tile.func, arrays, values))
-
-    visit(())
     return {n: arrays[n] for n in tile.func.outputs}
 
 
@@ -113,14 +114,23 @@ def test_a_nest():
         np.testing.assert_allclose(got, want[name])
 
 
-def test_refusals():
+def test_refusals(monkeypatch):
     n = lang.param("n", 1, 9)
     x = lang.placeholder((n,), name="x")
     with pytest.raises(ScheduleError, match="the sizes of main are open"):
         one_tile(to_function(lang.program([x], [lang.compute((n,), lambda i: x[i] + 1.0, name="o")])))
-    seidel = infer_kinds(function_at(scop(KERNELS["seidel_2d"]).func, {"N": 6, "T": 2}))
-    with pytest.raises(ScheduleError, match="has no parallel loops to tile"):
-        one_tile(seidel)
+    durbin = infer_kinds(function_at(scop(KERNELS["durbin"]).func, {"N": 6}))
+    with pytest.raises(ScheduleError, match="no loop is parallel, and no two loops may be permuted"):
+        one_tile(durbin)
+
+    def ended(question, seconds):
+        raise EndedError
+
+    with monkeypatch.context() as without:
+        without.setattr("tilewright.poly.groups.asked_apart", ended)
+        lu = infer_kinds(function_at(scop(KERNELS["lu"]).func, {"N": 6}))
+        with pytest.raises(ScheduleError, match=r"no loop is parallel, and isl's schedule of lu .* ended"):
+            one_tile(lu)
     y = lang.placeholder((8,), name="y")
     a = lang.compute((8,), lambda i: y[i] + 1.0, name="a")
     b = lang.compute((8,), lambda i: y[i] * a[7 - i], name="b")
@@ -148,5 +158,41 @@ def test_nests_of_several_groups(name, sizes, groups):
     want = run_function(func, {n: a.copy() for n, a in given.items()})
     rng = Random(0)
     got = run_all(made, given, lambda: rng.randint(1, 5))
+    for output in func.outputs:
+        np.testing.assert_allclose(got[output], want[output], rtol=1e-9, err_msg=output)
+
+
+@pytest.mark.parametrize(
+    ("name", "tiled"),
+    [
+        ("cholesky", [3]),
+        ("lu", [3]),
+        ("ludcmp", [3, 1, 2, 1, 0]),
+        ("gramschmidt", [1, 2, 2]),
+        ("trisolv", [1, 2]),
+        ("floyd_warshall", [2]),
+        ("nussinov", [2]),
+        ("symm", [0, 3]),
+        ("trmm", [3, 2]),
+        ("fdtd_2d", [3]),
+        ("heat_3d", [4]),
+        ("jacobi_1d", [2]),
+        ("jacobi_2d", [3]),
+        ("seidel_2d", [3]),
+    ],
+)
+def test_nests_without_parallel_loops(name, tiled):
+    """Factorisations and stencils in time: tiles of isl's permutable loops, in wavefronts."""
+    kernel = scop(KERNELS[name]).func
+    sizes = {p.name: {"T": 2}.get(p.name, 6) for p in kernel.params}
+    func = function_at(kernel, sizes)
+    private = scalars_in_results(allocations_inside(func))
+    func = infer_kinds(func if private.body.allocated else private)
+    made = tile_by_tile(func)
+    assert [len(tile.sizes) for tile in made.spaces] == tiled
+    given, _ = arguments(func, sizes)
+    want = run_function(func, {n: a.copy() for n, a in given.items()})
+    rng = Random(0)
+    got = run_all(made, given, lambda: rng.randint(2, 5))
     for output in func.outputs:
         np.testing.assert_allclose(got[output], want[output], rtol=1e-9, err_msg=output)
