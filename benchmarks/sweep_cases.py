@@ -785,6 +785,20 @@ def windows() -> Iterator[Case]:
             frozenset("w"),
             tolerance=1e-3,
         )
+    # one element along an axis, or along all
+    for size, group, (kernel, stride), padding in itertools.product(
+        ((1, 1), (33, 1), (1, 9)), (1, 4), (((4, 4), 2), ((4, 4), 1), ((3, 5), 3)), (0, 1)
+    ):
+        x, w = drawn("ox", (2, 32, *size)), drawn("ow", (32, 96 // group, *kernel))
+        yield Case(
+            "ConvTranspose",
+            11,
+            f"{size} g{group} k{kernel} s{stride} p{padding}",
+            (("x", x), ("w", w)),
+            {"strides": [stride] * 2, "group": group, "pads": [padding] * 4},
+            frozenset("w"),
+            tolerance=1e-3,
+        )
     for auto, stride in itertools.product(("SAME_UPPER", "SAME_LOWER", "VALID"), (1, 2, 3)):
         yield Case(
             "ConvTranspose",

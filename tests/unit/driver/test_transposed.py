@@ -53,6 +53,13 @@ CASES = {
     "one channel, three phases": ((2, 9, 1), (5, 18), (5, 4), (3, 3), {"before": (2, 1)}),
     "padding beyond a stride": ((1, 6, 8), (6, 7), (7, 6), (2, 2), {"before": (3, 2)}),
     "one pixel": ((1, 3, 8), (1, 1), (3, 3), (2, 2), {}),
+    "one pixel, padded": ((3, 5, 8), (1, 1), (4, 5), (2, 3), {"before": (1, 2), "extra": (1, 0)}),
+    "one pixel in groups": ((1, 32, 4096), (1, 1), (2, 2), (2, 2), {"groups": 4}),
+    "one pixel, one result": ((1, 8, 6), (1, 1), (3, 3), (2, 2), {"before": (1, 1)}),
+    "one pixel, results behind": ((1, 8, 6), (1, 1), (2, 1), (3, 3), {"before": (1, 0), "extra": (2, 2)}),
+    "one column": ((2, 8, 12), (33, 1), (3, 3), (2, 2), {"groups": 2, "before": (1, 0)}),
+    "one row": ((2, 8, 6), (1, 7), (5, 3), (3, 2), {"before": (0, 1), "extra": (0, 1)}),
+    "one column, dilated": ((1, 8, 6), (7, 1), (3, 3), (2, 3), {"dilation": 2}),
     "stride beyond the window": ((1, 4, 8), (3, 4), (2, 1), (3, 2), {}),
     "more rows after": ((1, 4, 8), (4, 4), (3, 3), (2, 2), {"before": (1, 1), "extra": (1, 1)}),
     "one stride": ((1, 4, 17), (6, 5), (3, 3), (1, 2), {"before": (1, 1)}),
@@ -161,6 +168,28 @@ def test_dilation_has_register_tiles(stride, dilation, share):
     assert kernel["register_tile"] is not None
     # borders of zeros are added up, too, and a result of a stride's phase has taps of its own number
     assert kernel["flops"] < 4 * share**2 * 2 * 64 * 32 * 9 * 14 * 14
+
+
+def test_taps_of_one_pixel_are_a_product_of_matrices():
+    """All weights once, whose taps are columns: by phases it took a hundred times as long."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    weights = {"w": np.ones((100, 64, 4, 4), np.float32)}
+    model = tiny.model([node], [tiny.tensor("x", (1, 100, 1, 1))], [tiny.tensor("y", (1, 64, 4, 4))], weights)
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    assert kernel["flops"] == 2 * 100 * 64 * 16
+    assert kernel["output_layouts"] == {"gemm": "plain"}
+
+
+def test_weights_of_a_group_that_lie_together_are_no_panel():
+    """Tiles of as many vectors as registers hold: a group of 1,024 channels was one tile, which none do."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=4)
+    weights = {"w": np.ones((32, 1024, 1, 1), np.float32)}
+    model = tiny.model(
+        [node], [tiny.tensor("x", (1, 32, 1, 3))], [tiny.tensor("y", (1, 4096, 1, 3))], weights
+    )
+    (kernel,) = tilewright.compile(model, threads=1).explain()
+    rows, columns = kernel["register_tile"]
+    assert rows * columns <= HOST.vector_registers * HOST.lanes(F32)
 
 
 def test_rows_of_two_have_register_tiles():

@@ -1,4 +1,4 @@
-"""Convolutions with what follows them, and of images whose channels come last.
+"""Convolutions with what follows them, of images whose channels come last, and of single elements.
 
 Source: `ContribOperators.md` of onnxruntime (FusedConv, NhwcConv, NhwcFusedConv): activation(conv(x, w) + b
 + z).
@@ -6,12 +6,14 @@ Source: `ContribOperators.md` of onnxruntime (FusedConv, NhwcConv, NhwcFusedConv
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from tilewright.graph.decompositions.activations import activated
 from tilewright.graph.decompositions.products import SIGN, flipped, moved_zero, zero_point
 from tilewright.graph.model import Array, Attribute
-from tilewright.graph.ops.convolution import output_sizes, sums_inside, window_of
+from tilewright.graph.ops.convolution import Window, output_sizes, sums_inside, transposed_window, window_of
 from tilewright.graph.parts import Parts, decomposition
 from tilewright.graph.registry import MICROSOFT
 
@@ -94,3 +96,61 @@ def _less_zero(p: Parts, weights: Array) -> Array | None:
     left: Array = weights.astype(np.int32) - zero.astype(np.int32).reshape(around)
     inside = not left.size or (left.min() >= -SIGN and left.max() < SIGN)
     return np.ascontiguousarray(left.astype(np.int8)) if inside else None
+
+
+@decomposition("ConvTranspose")
+def taps_of_one_element(p: Parts, x: str, w: str, bias: str = "") -> bool | None:
+    """Taps along axes of one element as channels; False where there is no such axis.
+
+    One element reaches each result through a tap of its own: y[oc, o] = sum_ic x[ic] w[ic, oc, o + pad].
+    The rest is a transposed convolution over the other axes, or a product of matrices.
+    """
+    ctx, rank = p.ctx, p.type(0).rank - 2
+    if rank < 1 or p.type(1).rank != rank + 2:
+        return False
+    (batch, channels, *sizes), (depth, per_group, *kernel) = p.shape(0), p.shape(1)
+    group = ctx.integer("group", 1)
+    if depth != channels or group < 1 or channels % group or (bias and p.shape(2) != (per_group * group,)):
+        return False
+    results, window = transposed_window(ctx, kernel, sizes)
+    single = [at for at in range(rank) if sizes[at] == 1 and window.dilations[at] == 1]
+    reached = [at for at in single if max(kernel[at], results[at]) > 1]
+    if not reached or min(*window.before, *window.after) < 0 or not all((batch, channels, *results)):
+        return False
+    kept = [at for at in range(rank) if at not in reached]
+    for at in reached:
+        first, end = window.before[at], window.before[at] + results[at]
+        axis = p.ints([at + 2])
+        w = p.add("Slice", (w, p.ints([first]), p.ints([min(end, kernel[at])]), axis))
+        if end > kernel[at]:
+            # the results behind the last tap
+            w = p.add("Pad", (w, p.ints([0, end - max(first, kernel[at])]), "", axis))
+    taps, outputs = prod(results[at] for at in reached), per_group * group
+    w = p.transpose(w, 0, 1, *(at + 2 for at in reached), *(at + 2 for at in kept))
+    if bias:
+        bias = p.reshape(p.add("Expand", (p.reshape(bias, (-1, 1)), p.ints((1, taps)))), (-1,))
+    if kept or group > 1:
+        inner = kept or [reached[0]]
+        w = p.reshape(w, (channels, per_group * taps, *(kernel[at] if kept else 1 for at in inner)))
+        x = p.reshape(x, (batch, channels, *(sizes[at] for at in inner)))
+        attributes = {
+            "group": group,
+            "strides": tuple(window.strides[at] if kept else 1 for at in inner),
+            "dilations": tuple(window.dilations[at] for at in inner),
+            "pads": tuple(side[at] if kept else 0 for side in (window.before, window.after) for at in inner),
+            "output_padding": tuple(results[at] - _reach(window, sizes, at) if kept else 0 for at in inner),
+        }
+        total = p.add("ConvTranspose", (x, w, bias), attributes=attributes)
+    else:
+        x, w = p.reshape(x, (batch, channels)), p.reshape(w, (channels, -1))
+        total = p.add("Gemm", (x, w, bias))
+    apart = p.reshape(total, (batch, outputs, *(results[at] for at in (*reached, *kept))))
+    order = [*reached, *kept]
+    p.give(p.transpose(apart, 0, 1, *(order.index(at) + 2 for at in range(rank))))
+    return None
+
+
+def _reach(window: Window, sizes: list[int], at: int) -> int:
+    """The results along an axis without output padding."""
+    full = (sizes[at] - 1) * window.strides[at] + window.span(at)
+    return full - window.before[at] - window.after[at]

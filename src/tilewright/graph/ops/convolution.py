@@ -208,7 +208,7 @@ def conv_transpose(ctx: Context, x: Operand, w: Operand, bias: Operand | None = 
     ctx.require(
         group > 0 and channels % group == 0 and w.shape[0] == channels, "weights do not fit the channels"
     )
-    out_sizes, window = _transposed_window(ctx, kernel, sizes)
+    out_sizes, window = transposed_window(ctx, kernel, sizes)
     shared = [gcd(s, d) for s, d in zip(window.strides, window.dilations, strict=True)]
     if max(shared) == 1 or not all(size > 0 for size in out_sizes):
         return _with_bias(ctx, _transposed(ctx, x, w, window, out_sizes, group), bias, x.dtype)
@@ -350,7 +350,10 @@ def _interleaved(first: Sequence[T], second: Sequence[T]) -> list[T]:
     return [x for pair in zip(first, second, strict=True) for x in pair]
 
 
-def _transposed_window(ctx: Context, kernel: list[int], sizes: list[int]) -> tuple[tuple[int, ...], Window]:
+def transposed_window(
+    ctx: Context, kernel: Sequence[int], sizes: Sequence[int]
+) -> tuple[tuple[int, ...], Window]:
+    """The sizes of a transposed convolution's result, and its window with the padding that these mean."""
     rank = len(kernel)
     mode = ctx.choice("auto_pad", AUTO_PAD, "NOTSET")
     window = window_of(ctx, kernel, sizes) if mode in ("NOTSET", "VALID") else None

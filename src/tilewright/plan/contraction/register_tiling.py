@@ -37,6 +37,8 @@ FEWEST_LANES: Final = 4
 VECTORS_OF_SUMS: Final = 2
 #: Rows of a tile, at most.
 MAX_ROWS: Final = 14
+#: Vectors of a tile.
+VECTORS: Final = (1, 2, 3, 4)
 #: Rows of a band of tiles along rows, at most: as fast as 14 from the caches, each is a stream of its own.
 BAND: Final = 7
 #: The same where values come from memory: 4, 7 and 14 rows of 16x32x112x112 took 1.4, 1.6, 2.3 ms.
@@ -234,7 +236,10 @@ def choose_tile(c: Contraction, target: Target) -> RegisterTile:
         counts: tuple[int, ...] = (1,)
     else:
         panel = run_length(c.b, c.vector) if c.b is not None else None
-        counts = (max(1, panel // width),) if panel else tuple(v for v in (1, 2, 3, 4) if v <= whole)
+        counts = (max(1, panel // width),) if panel else tuple(v for v in VECTORS if v <= whole)
+        if counts and rows_in_registers(target, counts[-1], broadcast) < 1:
+            # no panel but the weights of a group, which lie together
+            counts = VECTORS
         stall = 0.0 if panel else _stall(c, target)
         if c.run is not None and not panel:
             counts = tuple(v for v in counts if whole % v == 0)
