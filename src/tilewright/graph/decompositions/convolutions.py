@@ -133,7 +133,7 @@ def taps_of_one_element(p: Parts, x: str, w: str, bias: str = "") -> bool | None
         inner = kept or [reached[0]]
         w = p.reshape(w, (channels, per_group * taps, *(kernel[at] if kept else 1 for at in inner)))
         x = p.reshape(x, (batch, channels, *(sizes[at] for at in inner)))
-        attributes = {
+        attributes: dict[str, Attribute] = {
             "group": group,
             "strides": tuple(window.strides[at] if kept else 1 for at in inner),
             "dilations": tuple(window.dilations[at] for at in inner),

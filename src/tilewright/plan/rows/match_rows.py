@@ -66,12 +66,18 @@ def shared_depth(members: Sequence[Stage], stage: Stage) -> int:
 
 
 def _own_rows(readers: Sequence[Stage], buffer: str) -> int:
-    """How many leading dimensions of a buffer stages read at rows of their own, not at all rows of it."""
+    """How many leading dimensions of a buffer stages read at rows of their own, not at all rows of it.
+
+    And along how many leading loops: what does not move with one would be computed again in each iteration.
+    """
     depth = 1 << 30
     for stage in readers:
-        rows = {it.name for it in stage.iters if it.kind == "par"}
+        pars = [it for it in stage.iters if it.kind == "par"]
+        rows = {it.name for it in pars}
         for load in stmt_loads(stage.body):
             if load.buffer == buffer and buffer not in stage.writes:
                 own = (i.vars <= rows and not any(True for _ in walk_index(i)) for i in load.indices)
-                depth = min(depth, sum(1 for _ in takewhile(bool, own)))
+                moving = {v for i in load.indices for v in i.vars}
+                along = (it.extent == Index(1) or it.name in moving for it in pars)
+                depth = min(depth, *(sum(takewhile(bool, each)) for each in (own, along)))
     return depth
