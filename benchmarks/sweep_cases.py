@@ -324,7 +324,7 @@ def rows() -> Iterator[Case]:
     for op, opset, shape in itertools.product(
         ("Softmax", "LogSoftmax", "Hardmax"),
         (7, 11, 13),
-        ((7,), (3, 5), (2, 3, 4), (2, 3, 4, 5), (2, 130), (1, 1)),
+        ((7,), (3, 5), (2, 3, 4), (2, 3, 4, 5), (2, 130), (1, 1), (5, 32, 13, 13)),
     ):
         for axis in range(-len(shape), len(shape)):
             if axis < 0 and opset < 11:

@@ -48,13 +48,15 @@ def softmax(ctx: Context, x: Operand) -> Operand:
 
     powers = compute(x.shape, lambda *i: lang.exp_nonpositive(centred(i)), name=f"{name}_exp")
     total = reduce_over(ctx, powers, axes, lang.sum, name=f"{name}_sum")
+    if ctx.node.op == "LogSoftmax":
+        # one logarithm a row
+        logs = compute(total.shape, lambda *i: lang.log(total[i]), name=f"{name}_log")
+        return compute(x.shape, lambda *i: cast(centred(i) - logs[_row(i, axes)], inner, x.dtype), name=name)
     # One division a row: there are no numbers whose reciprocal would overflow, the sum is at least 1.
     inverse = compute(total.shape, lambda *i: number(1, inner) / total[i], name=f"{name}_inverse")
 
     def of(*i: Ix) -> Scalar:
-        if ctx.node.op == "Softmax":
-            return cast(powers[i] * inverse[_row(i, axes)], inner, x.dtype)
-        return cast(centred(i) - lang.log(total[_row(i, axes)]), inner, x.dtype)
+        return cast(powers[i] * inverse[_row(i, axes)], inner, x.dtype)
 
     return compute(x.shape, of, name=name)
 

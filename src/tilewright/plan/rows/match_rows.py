@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from math import prod
 
-from tilewright.ir import Index, Program, Stage, stmt_loads, walk_index
+from tilewright.ir import Index, Load, Program, Stage, stmt_loads, walk_index
 from tilewright.plan.contraction.nest import MIN_PARALLEL_PRODUCTS
 from tilewright.plan.contraction.register_tiling import is_tileable
 from tilewright.target import Target
@@ -42,6 +42,7 @@ def shared_depth(members: Sequence[Stage], stage: Stage) -> int:
         return 0
     pars = [it for it in stage.iters if it.kind == "par"]
     depth = len(pars)
+    depth = min(depth, *(_moving_loops([*members, stage], made) for made in _made_of(reductions, members)))
     several = False
     for r in reductions:
         own = [it for it in r.iters if it.kind == "par" and it.extent != Index(1)]
@@ -66,18 +67,35 @@ def shared_depth(members: Sequence[Stage], stage: Stage) -> int:
 
 
 def _own_rows(readers: Sequence[Stage], buffer: str) -> int:
-    """How many leading dimensions of a buffer stages read at rows of their own, not at all rows of it.
-
-    And along how many leading loops: what does not move with one would be computed again in each iteration.
-    """
+    """How many leading dimensions of a buffer stages read at rows of their own, not at all rows of it."""
     depth = 1 << 30
-    for stage in readers:
-        pars = [it for it in stage.iters if it.kind == "par"]
-        rows = {it.name for it in pars}
-        for load in stmt_loads(stage.body):
-            if load.buffer == buffer and buffer not in stage.writes:
-                own = (i.vars <= rows and not any(True for _ in walk_index(i)) for i in load.indices)
-                moving = {v for i in load.indices for v in i.vars}
-                along = (it.extent == Index(1) or it.name in moving for it in pars)
-                depth = min(depth, *(sum(takewhile(bool, each)) for each in (own, along)))
+    for stage, load in _reads(readers, buffer):
+        rows = {it.name for it in stage.iters if it.kind == "par"}
+        own = (i.vars <= rows and not any(True for _ in walk_index(i)) for i in load.indices)
+        depth = min(depth, sum(1 for _ in takewhile(bool, own)))
     return depth
+
+
+def _moving_loops(readers: Sequence[Stage], buffer: str) -> int:
+    """Along how many leading loops stages read other elements: in others these would be computed again."""
+    depth = 1 << 30
+    for stage, load in _reads(readers, buffer):
+        moving = {v for i in load.indices for v in i.vars}
+        along = (it.extent == Index(1) or it.name in moving for it in stage.iters if it.kind == "par")
+        depth = min(depth, sum(takewhile(bool, along)))
+    return depth
+
+
+def _reads(readers: Sequence[Stage], buffer: str) -> Iterator[tuple[Stage, Load]]:
+    for stage in readers:
+        if buffer not in stage.writes:
+            yield from ((stage, load) for load in stmt_loads(stage.body) if load.buffer == buffer)
+
+
+def _made_of(reductions: Sequence[Stage], members: Sequence[Stage]) -> frozenset[str]:
+    """What members make of the results of reductions, and these."""
+    made = {b for r in reductions for b in r.writes}
+    for m in members:
+        if any(load.buffer in made for load in stmt_loads(m.body)):
+            made.update(m.writes)
+    return frozenset(made)

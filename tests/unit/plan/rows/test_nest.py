@@ -12,6 +12,7 @@ from tilewright.ir import Index, IndexMap, blocks, var
 from tilewright.lang import ops
 from tilewright.lower import lower
 from tilewright.plan.rows import nest as rows
+from tilewright.plan.rows.match_rows import shared_depth
 from tilewright.strategies import default_schedule
 
 
@@ -172,6 +173,24 @@ def test_a_second_reduction_takes_a_pass_of_its_own():
     s = check(lang.program([x], [y]))
     shared = [name for name in ("S", "M") if s.loops("E")[-1] in s.loops(name)]
     assert len(shared) == 1
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["sum", "made of the sum"])
+@pytest.mark.parametrize("inner", [7, 5])
+def test_rows_are_not_done_again_along_an_axis_that_they_do_not_move_with(inner, made):
+    """Also where the axis that is reduced is as long as the one after it."""
+    x, k = t(4, 6, 7, inner, name="X"), lang.reduce_axis(7, "k")
+    shape = (4, 6, 1, inner)
+    total = lang.compute(shape, lambda a, b, c, d: lang.sum(lang.exp(x[a, b, k, d]), axis=k), name="S")
+    if made:
+        old = total
+        total = lang.compute(shape, lambda a, b, c, d: lang.log(old[a, b, c, d]), name="L")
+    y = lang.compute((4, 6, 7, inner), lambda a, b, c, d: x[a, b, c, d] - total[a, b, 0, d], name="Y")
+    program = lang.program([x], [y])
+    *before, last = program.stages
+    assert shared_depth(before, last) == 2
+    s = check(program)
+    assert s.loops("Y")[2] not in s.loops("S")
 
 
 @pytest.mark.parametrize("threads", [2, 3])
