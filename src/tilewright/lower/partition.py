@@ -2,6 +2,7 @@
 
 ``min(639, max(0, x - 3))`` lies element by element in memory but for a few ``x`` at each end, and lanes that
 may be clamped have to be read one by one. Pipelines read their images so wherever a window crosses a border.
+Lanes that are masked out at the end of a row are set apart likewise, where masks make gathers of loads.
 """
 
 from __future__ import annotations
@@ -72,13 +73,11 @@ class _Inside:
 
 
 def partition_loops(func: LoopFunction) -> LoopFunction:
-    """Take loops apart where clamps of what runs in lanes are decided but at their ends.
+    """Take loops apart where clamps and masks of what runs in lanes are decided but at their ends.
 
     Vector loops themselves, or the serial loop around short ones. The order of iterations stays. Loops whose
     statements keep registers or allocate, and long bodies, are left as they are.
     """
-    if not any(isinstance(atom, MinMax) for i in _indices(func.body) for atom, _ in i.terms):
-        return func
     registers = frozenset(b.name for b in buffers_of(func).values() if b.scope == "register")
     taken = {*func.body.names, *(p.name for p in func.params)}
 
@@ -92,8 +91,9 @@ def partition_loops(func: LoopFunction) -> LoopFunction:
         if s.step == 1 and s.kind.name in ("vector", "serial"):
             whole, rest = _whole_lanes(s, env)
             found = _inside(whole, env)
-            if found is not None and _is_small(s) and not _touches(s, registers):
-                parts = _parts(whole, found, env, taken)
+            masked = whole is not s and _reads_apart(s)
+            if (found is not None or masked) and _is_small(s) and not _touches(s, registers):
+                parts = whole if found is None else _parts(whole, found, env, taken)
                 return parts if rest is None else seq(parts, rename_loops(rest, taken))
         return s
 
@@ -122,7 +122,7 @@ def _whole_lanes(s: For, env: Env) -> tuple[For, For | None]:
     """
     masks = [(c, _bound(index, s.var, below)) for c, index, below in _masks(s)]
     ends = [bound[1] for _, bound in masks if bound is not None and bound[0] == "hi"]
-    if not ends or len(ends) < len(masks):
+    if not ends or len(ends) < len(masks) or _extent(s, env) is None:
         return s, None
     end = simplify(imax(imin(s.hi, *ends), s.lo), env)
     gone = {c for c, _ in masks}
@@ -160,6 +160,23 @@ def _masks(s: For) -> Iterator[tuple[Condition, Index, Env]]:
     return visit(s.body, s.var if s.kind.name == "vector" else "", {})
 
 
+def _reads_apart(s: For) -> bool:
+    """Whether lanes of ``s``, or of the short vector loop below, read elements that do not lie together."""
+    lanes = s.var if s.kind.name == "vector" else ""
+    for each in locate(s.body, For):
+        lanes = each.node.var if each.node.kind.name == "vector" else lanes
+    return any(
+        lanes in i.vars and (n < len(ld.indices) - 1 or not _is_next(i, lanes))
+        for ld in stmt_loads(s.body)
+        for n, i in enumerate(ld.indices)
+    )
+
+
+def _is_next(i: Index, lanes: str) -> bool:
+    """Whether an index grows by one from lane to lane."""
+    return i.coefficient(lanes) == 1 and sum(lanes in index(atom).vars for atom, _ in i.terms) == 1
+
+
 def _unclamped(s: For, inside: _Inside) -> For:
     def of_index(x: Index) -> Index:
         if not any(isinstance(atom, MinMax | FloorDiv | Mod | Opaque) for atom, _ in x.terms):
@@ -179,8 +196,8 @@ def _unclamped(s: For, inside: _Inside) -> For:
 
 def _inside(s: For, env: Env) -> _Inside | None:
     """Where the clamps of lanes below a loop are decided; ``None`` where that is not most of it."""
-    extent = int_upper(s.hi - s.lo, env)
-    if extent is None or extent < (MIN_VECTORS_LOOP if s.kind.name == "vector" else MIN_SERIAL_LOOP):
+    extent = _extent(s, env)
+    if extent is None:
         return None
     lows: list[Index] = []
     highs: list[Index] = []
@@ -207,6 +224,13 @@ def _inside(s: For, env: Env) -> _Inside | None:
     if before is None or after is None or before + after > MOST_AT_BORDERS * extent:
         return None
     return _Inside(lo, hi, clamps)
+
+
+def _extent(s: For, env: Env) -> int | None:
+    """Iterations of a loop, ``None`` where they are too few to be taken apart, or not known."""
+    extent = int_upper(s.hi - s.lo, env)
+    least = MIN_VECTORS_LOOP if s.kind.name == "vector" else MIN_SERIAL_LOOP
+    return None if extent is None or extent < least else extent
 
 
 def _is_at_lanes(s: For) -> bool:

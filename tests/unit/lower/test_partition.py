@@ -136,6 +136,23 @@ def test_tables_looked_up_by_clamped_elements():
     np.testing.assert_array_equal(run_function(func, arrays)["C"], wanted)
 
 
+@pytest.mark.parametrize("lanes", [128, 16])
+def test_lanes_that_read_apart_are_masked_in_the_last_vector_only(lanes):
+    X = lang.placeholder((3, 2002), name="X")
+    C = lang.compute((3, 1000), lambda y, x: X[y, 2 * x] + X[y, 2 * x + 1], name="C")
+    s = Schedule(lang.program([X], [C])).split("x", lanes).vectorize("x_i")
+    func = lower(s.func)
+    verify(func)
+    masked = [loops for loops in vector_loops(func.body) if any(True for _ in locate(loops[-1], If))]
+    # 1000 elements are 7 tiles of 128 and a part that is cut off, and 62 vectors of 16 and one that is masked
+    assert [(str(loops[-2].lo), str(loops[-2].hi)) for loops in masked] == {128: [], 16: [("62", "63")]}[
+        lanes
+    ]
+    x = np.random.default_rng(0).integers(0, 9, (3, 2002)).astype(np.float32)
+    for got in (run_function(func, {"X": x}), Native(s.func)({"X": x})):
+        np.testing.assert_array_equal(got["C"], x[:, 0:2000:2] + x[:, 1:2000:2])
+
+
 @pytest.mark.parametrize(("width", "radius"), [(40, 2), (64, 40)])
 def test_short_loops_and_borders_that_are_most_of_a_loop_stay(width, radius):
     s = Schedule(blurred(width, radius)).vectorize("x")
