@@ -45,6 +45,8 @@ class Outcome:
     message: str = ""
     ours: float = 0.0
     theirs: float = 0.0
+    fallbacks: tuple[str, ...] = ()
+    """Where a simpler rule had to do than the one that fits."""
 
     @property
     def slow(self) -> bool:
@@ -101,13 +103,14 @@ def seconds(call: Callable[[], object]) -> float:
 
 def judge(case: Case, *, timed: bool = False, threads: int = 1) -> Outcome:
     """Run a case in both engines; ours is timed while no thread of the other spins."""
-    problem, found, ours = None, [], 0.0
+    problem, found, ours, fallbacks = None, [], 0.0, ()
     try:
         model = tilewright.compile(case.model(), threads=threads)
         found = model.run(None, case.feeds)
         feeds = {name: np.asarray(array, order="C") for name, array in case.feeds.items()}
         run = model.bind(feeds).run
         ours = seconds(run) if timed else 0.0
+        fallbacks = tuple(note for kernel in model.explain() for note in kernel["fallbacks"])
     except UserError as error:
         problem = Outcome("refused", " ".join(str(error).split())[:200])
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -123,7 +126,7 @@ def judge(case: Case, *, timed: bool = False, threads: int = 1) -> Outcome:
             break
         if apart := difference(case, one, np.asarray(other)):
             return Outcome("wrong", f"output {at} {apart}")
-    outcome = Outcome("ok", case.excuse, ours, seconds(call) if timed else 0.0)
+    outcome = Outcome("ok", case.excuse, ours, seconds(call) if timed else 0.0, fallbacks)
     if outcome.slow:
         # once more, without the other's threads: something else may have run meanwhile
         del call
@@ -177,6 +180,7 @@ def main() -> int:
         counts["slow"] += outcome.slow
         line: dict[str, Any] = {"case": name, "op": case.op, "status": outcome.status}
         line |= {"message": outcome.message} if outcome.message else {}
+        line |= {"fallbacks": outcome.fallbacks} if outcome.fallbacks else {}
         line |= {"us": outcome.ours * 1e6, "onnxruntime_us": outcome.theirs * 1e6} if arguments.time else {}
         if arguments.json:
             print(json.dumps(line), flush=True)

@@ -683,9 +683,16 @@ def products() -> Iterator[Case]:
         ("...ij,...jk->...ik", ((2, 3, 4), (2, 4, 5))),
         ("ij,ij->", ((3, 4), (3, 4))),
         ("ij", ((3, 4),)),
+        # axes of the result are i, j, k ... in the code, whatever letters are summed
+        ("bij,jk->bik", ((8, 128, 256), (256, 256))),
+        ("bij,bjk->bik", ((8, 128, 64), (8, 64, 128))),
+        ("bti,io->bto", ((8, 128, 256), (256, 64))),
+        ("bhqd,bhkd->bhqk", ((2, 4, 65, 64), (2, 4, 65, 64))),
+        ("bhqk,bhkd->bhqd", ((2, 4, 65, 65), (2, 4, 65, 64))),
     ):
         inputs = tuple((f"x{n}", drawn(f"ein{n}", s)) for n, s in enumerate(shapes))
-        yield Case("Einsum", 12, equation, inputs, {"equation": equation})
+        label = f"{equation} {shapes}"
+        yield Case("Einsum", 12, label, inputs, {"equation": equation}, tolerance=1e-3)
     for signed_a, signed_b, zero, fixed in itertools.product(
         ("uint8", "int8"), ("uint8", "int8"), ("none", "scalar", "column"), (False, True)
     ):

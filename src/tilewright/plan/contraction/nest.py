@@ -328,7 +328,11 @@ class _Cutting:
 
     def split(self, axis: str, *factors: int) -> list[str]:
         """The parts of an axis' loop, the outermost one first."""
-        parts = [f"{self.loop[axis]}_{n}" for n in range(len(factors) + 1)]
+        base, taken = self.loop[axis], {loop for block in self.s.blocks() for loop in self.s.loops(block)}
+        # a second axis of that name in the user's program is called so, too: j_1
+        while taken & {f"{base}_{n}" for n in range(len(factors) + 1)}:
+            base = f"{base}_part"
+        parts = [f"{base}_{n}" for n in range(len(factors) + 1)]
         self.s = self.s.split(self.loop[axis], list(factors), names=parts)
         if self.c.extent(axis) % math.prod(factors):
             self.ragged.append(parts[0])

@@ -82,3 +82,14 @@ def test_columns_of_half_a_vector_in_several_axes(results, phases):
 def test_without_a_number_of_vectors_there_is_no_tile():
     with pytest.raises(ScheduleError, match="no register tile of 4 vectors"):
         register_tile(X86_AVX512, 7, 4, ())
+
+
+@pytest.mark.parametrize("summed", ["i", "j"])
+def test_axes_of_one_name_do_not_clash_with_parts_of_loops(summed):
+    """The second axis of a name is ``j_1``, as the second part of the first one's loop would be."""
+    x, w, r = t(24, 40, name="X"), t(40, 48, name="W"), lang.reduce_axis(40, summed)
+    y = lang.compute((24, 48), lambda i, j: lang.sum(x[i, r] * w[r, j], axis=r), name="Y")
+    s = check(lang.program([x, w], [y]), target=LANES)
+    assert f"{summed}_1" in [it.name for it in s.source.stages[0].iters]
+    assert not s.notes
+    assert "alloc Y_acc: f32[" in str(s)
