@@ -25,6 +25,9 @@ ROUNDS: Final = 9
 REPEATS: Final = 5
 #: Seconds of one model in a round of the whole.
 SECONDS: Final = 0.1
+#: Rounds that there are at least where single runs take longer than a round should, and how many times as
+#: long all of them may take then: one run of seconds says as much as several of a millisecond.
+LEAST_ROUNDS, LONGEST = 3, 4
 #: Part of the rounds that the tuned model must win.
 MOSTLY: Final = 2 / 3
 #: Seconds after which a fresh process is given up.
@@ -47,11 +50,17 @@ class Comparison:
 def timed_rounds(
     runs: Sequence[Callable[[], object]], rounds: int = 5, seconds: float = 0.1
 ) -> list[list[float]]:
-    """Of each run its shortest time in each round; all take turns in each round, after one to warm up."""
+    """Of each run its shortest time in each round; all take turns in each round, after one to warm up.
+
+    Where runs take seconds there are fewer rounds, three at least.
+    """
     best: list[list[float]] = [[] for _ in runs]
     for run in runs:
         run()
-    for _ in range(rounds):
+    last = time.perf_counter() + LONGEST * rounds * seconds * len(runs)
+    for done in range(rounds):
+        if done >= LEAST_ROUNDS and time.perf_counter() > last:
+            break
         for n, run in enumerate(runs):
             least, end = inf, time.perf_counter() + seconds
             while time.perf_counter() < end:
